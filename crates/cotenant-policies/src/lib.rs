@@ -27,7 +27,7 @@ pub use none::None;
 pub use numad::{Numad, NumadState};
 pub use qos::{Away, Climbed, High, Ladder, Limits, Qos, QosConfig, QosState, QosSums};
 pub use quantum::{CoSchedule, Quantum, QuantumSettings, QuantumState, wanted};
-pub use resense::{Resense, ResenseState};
+pub use resense::{Resense, ResenseSettings, ResenseState};
 pub use sam::{Sam, SamConfig, SamState};
 
 use cotenant_model::policy::{Entry, Policy, Registry};
@@ -41,8 +41,8 @@ pub fn standard() -> Registry {
         Entry::new("static", Static),
         Entry::new("heuristic", |_| Heuristic),
         Entry::new("atom", Atom),
-        Entry::new("resense", |_| Resense::Printed),
-        Entry::new("resense-sum", |_| Resense::Sum),
+        Entry::new("resense", |settings| Resense { sum: false, settings }),
+        Entry::new("resense-sum", |settings| Resense { sum: true, settings }),
         Entry::new("sam", Sam),
         Entry::new("numad", |_| Numad),
         Entry::new("dino", |_| Dino),

@@ -32,6 +32,7 @@ pub use writer::{RecordWriter, Status, WriteError};
 use cotenant_model::policy::{Config, Ctx};
 use cotenant_model::profile::{AppProfile, MachineProfile};
 use cotenant_model::{ActionOutcome, Decision, Mode, Order, Outcome, Owns, Sample, Topology};
+use cotenant_policies::{Sam, SamConfig};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,6 +44,10 @@ pub const MAGIC: [u8; 8] = *b"\x89CTN\r\n\x1a\n";
 
 /// The version that this program writes, and the newest that it reads.
 pub const VERSION: u32 = 1;
+
+/// The policies' defaults of now, by number. Raise it where one changes, and let [`Header`] say what held before: 0 is
+/// from before `whole-cores` of `sam` was on and `widest` of `resense` off by default.
+pub const DEFAULTS: u32 = 1;
 
 /// What is known once, when a recording starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,6 +65,9 @@ pub struct Header {
     /// The user's settings, `--pin` among them.
     #[serde(default)]
     pub config: Config,
+    /// Which defaults hold where the settings say nothing: [`DEFAULTS`] of the program that recorded.
+    #[serde(default)]
+    pub defaults: u32,
     /// Name of the policy; of several rules, of the first one.
     pub policy: String,
     /// The rules, where there are several.
@@ -94,6 +102,28 @@ impl Header {
     /// The same with other settings.
     pub fn ctx_with<'a>(&'a self, config: &'a Config) -> Ctx<'a> {
         Ctx { topology: &self.topology, machine: &self.machine, apps: &self.apps, config }
+    }
+
+    /// Makes settings of what was the default when this was recorded, and is not any more.
+    fn spell_out(&mut self) {
+        if self.defaults >= DEFAULTS {
+            return;
+        }
+        let rules = self.rules.iter_mut().map(|rule| (rule.policy.as_str(), &mut rule.config.settings));
+        let all = rules.chain([(self.policy.as_str(), &mut self.config.settings)]);
+        for (policy, settings) in all {
+            match policy {
+                "sam" | "auto" => settings.set_missing("sam", "whole-cores", false.into()),
+                "resense" | "resense-sum" => settings.set_missing("resense", "widest", true.into()),
+                _ => {}
+            }
+            let usual = SamConfig { whole_cores: false, ..SamConfig::default() };
+            // What `auto` does of itself it does where nothing is set.
+            if policy == "auto" && settings.of::<Sam>() == Ok(usual) {
+                settings.put("sam", &SamConfig::default());
+            }
+        }
+        self.defaults = DEFAULTS;
     }
 }
 

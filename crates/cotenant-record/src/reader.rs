@@ -45,7 +45,8 @@ impl<R: Read> Recording<R> {
             frame::Next::End => return Err(RecordError::Header("the file ends before it".to_owned())),
             frame::Next::Bad(why) => return Err(RecordError::Header(why)),
         };
-        let header = serde_json::from_slice(&block).map_err(|e| RecordError::Header(e.to_string()))?;
+        let mut header: Header = serde_json::from_slice(&block).map_err(|e| RecordError::Header(e.to_string()))?;
+        header.spell_out();
         Ok(Self {
             input,
             header,

@@ -5,7 +5,7 @@
 //! data cause coherence inside the domain while the app is on one package, outside it otherwise; pages lie where the
 //! task started.
 
-use crate::{Header, HostDescription, RecordWriter};
+use crate::{DEFAULTS, Header, HostDescription, RecordWriter};
 use cotenant_model::action::{
     Action, ActionOutcome, Decision, Evidence, Order, Outcome, PlaceKind, Proposal, Reason, Unit,
 };
@@ -248,6 +248,7 @@ pub fn header(policy: &str, mode: Mode) -> Header {
         },
         apps: BTreeMap::new(),
         config: Config::default(),
+        defaults: DEFAULTS,
         policy: policy.to_owned(),
         rules: Vec::new(),
         mode,

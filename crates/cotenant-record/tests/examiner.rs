@@ -87,6 +87,12 @@ impl Case {
         self
     }
 
+    /// On second contexts while there are cores enough, too.
+    fn any_context(mut self) -> Self {
+        self.config.settings.set("sam", "whole-cores", false.into());
+        self
+    }
+
     fn pin(mut self, pin: Pin) -> Self {
         self.config.pin = pin;
         self
@@ -188,7 +194,9 @@ fn stage_1() {
         // 20 sharers on 20 contexts.
         case("stage1-never-displace", IVY, &[]),
         // 2 was reluctantly moved from package 2 before: that stays its origin.
-        case("stage1-origin-kept", XEON4, &["1 100:8>1", "1 2:1>8"]).origins(&[(2, 2)]),
+        case("stage1-origin-kept", XEON4, &["1 100:8>1", "1 2:1>8"]).origins(&[(2, 2)]).any_context(),
+        // 17 tasks, 32 cores: package 0 has more sharers than cores, so nobody comes.
+        case("stage1-origin-kept", XEON4, &[]).origins(&[(2, 2)]),
         // Displaced to the package that it came from: back home, the origin is forgotten.
         case("stage1-origin-home", IVY, &["1 100:10>1", "1 2:1>10"]).origins(&[]),
         // Lowest task id first, lowest idle CPU first.
@@ -215,7 +223,7 @@ fn stage_1() {
         // it; package 1 takes 2 of 3: 2 + 2 > 3.
         case("stage1-cpu-level-mask", TENS, &["1 1:0>12", "1 2:1>13"]),
         // Reluctantly from package 0 to package 3.
-        case("stage1-origin-first-of-two", XEON4, &["1 100:24>1", "1 2:1>24"]).origins(&[(2, 0)]),
+        case("stage1-origin-first-of-two", XEON4, &["1 100:24>1", "1 2:1>24"]).origins(&[(2, 0)]).any_context(),
     ]);
 }
 
@@ -308,7 +316,10 @@ fn stages_in_order() {
 fn contexts() {
     check(&[
         // Cores 0-8 busy: 9 is the last first context, then second ones from CPU 20.
-        case("smt-first-contexts", IVY, &["1 100:10>9", "1 101:11>20"]),
+        case("smt-first-contexts", IVY, &["1 100:10>9", "1 101:11>20"]).any_context(),
+        // 11 tasks, 20 cores (§4.3): CPU-bound 2 makes way instead.
+        case("smt-first-contexts", IVY, &["1 100:10>9", "1 101:11>1", "1 2:1>11"]),
+        case("smt-first-contexts", IVY, &["1 100:10>9", "1 101:11>1", "1 2:1>11"]).paper(),
         // Core 1 (CPUs 1, 21) has one context in use: the wholly idle core 2 goes first.
         case("smt-half-idle-core", IVY, &["1 100:10>2"]),
         // CPU 1 is kept busy by somebody else.
@@ -378,7 +389,9 @@ fn chiplets_and_pins() {
         // Paper: sockets are packages, near is not inter.
         case("chiplet-near", EPYC, &[]).paper(),
         // 1 | 5, 5 in package 1: those two join first, then 1 comes to them.
-        case("chiplet-package-first", EPYC, &["1 21:54>53", "1 22:55>144", "1 23:56>145", "1 24:57>146", "1 25:58>147", "1 1:0>148"]),
+        case("chiplet-package-first", EPYC, &["1 21:54>53", "1 22:55>144", "1 23:56>145", "1 24:57>146", "1 25:58>147", "1 1:0>148"]).any_context(),
+        // The chiplet of six cores has room for one of those; the other four come to 1.
+        case("chiplet-package-first", EPYC, &["1 21:54>53", "1 22:55>1", "1 23:56>2", "1 24:57>3", "1 25:58>4"]),
         // Affinity is the chiplet.
         case("chiplet-near", EPYC, &["1 2:6>1 =0-5,96-101"]).pin(Pin::Llc),
         // Affinity is the node.

@@ -3,15 +3,17 @@
 use cotenant_model::action::{ActionOutcome, Decision, Order, Outcome};
 use cotenant_model::histogram::{Bucket, Histogram};
 use cotenant_model::host::{Mode, Round, drive};
-use cotenant_model::policy::State;
+use cotenant_model::policy::{Config, Settings, State};
 use cotenant_model::testing::machine;
 use cotenant_model::{
     AppId, AppSample, Count, CpuId, CpuSample, CpuSet, Direction, NodeId, Reading, Sample, Signal, TaskId, TaskInfo,
     TaskSample, Time, View,
 };
-use cotenant_policies::Auto;
+use cotenant_policies::{Auto, Resense, Sam, SamConfig};
 use cotenant_record::testing::{Gather, Role, Scripted, header, record};
-use cotenant_record::{Header, RecordError, RecordWriter, RecordedRound, Recording, Status, Tail, WriteError};
+use cotenant_record::{
+    DEFAULTS, Header, RecordError, RecordWriter, RecordedRound, Recording, Status, Tail, WriteError,
+};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -373,6 +375,39 @@ proptest! {
         let rounds: Vec<_> = rounds.into_iter().map(|r| ((*r.prev).clone(), (*r.sample).clone(), r.decision)).collect();
         prop_assert_eq!(rounds, expected);
     }
+}
+
+#[test]
+fn what_was_the_default_holds_in_recordings_of_before() {
+    let settings = |policy: &str, defaults, text: &str| -> Settings {
+        let config: Config = serde_json::from_str(text).unwrap();
+        let header = Header { defaults, config, ..header(policy, Mode::Observe) };
+        let bytes = RecordWriter::new(Vec::new(), &header, u64::MAX).unwrap().finish().unwrap();
+        let (read, ..) = read(&bytes);
+        assert_eq!(read.defaults, DEFAULTS);
+        read.config.settings
+    };
+    let sam = |policy: &str, defaults, text: &str| settings(policy, defaults, text).of::<Sam>().unwrap();
+    let usual = SamConfig::default();
+    let (before, cold) = (SamConfig { whole_cores: false, ..usual }, SamConfig { cooldown: false, ..usual });
+    let all = serde_json::to_string(&before).unwrap();
+    let [none, one, some, full] = [
+        "{}",
+        r#"{"settings":{"sam":{"cooldown":false}}}"#,
+        r#"{"settings":{"sam":{"cooldown":false,"whole-cores":true}}}"#,
+        &format!("{{\"sam\":{all}}}"), // as version 0.1.0 wrote it
+    ];
+    assert_eq!(
+        [none, one, some, full].map(|t| sam("sam", 0, t)),
+        [before, SamConfig { whole_cores: false, ..cold }, cold, before]
+    );
+    assert_eq!([none, one, some, full].map(|t| sam("sam", DEFAULTS, t)), [usual, cold, cold, before]);
+    // `auto` decides as recommended where nothing is set, however that is written.
+    assert_eq!([none, full, one].map(|t| sam("auto", 0, t)), [usual, usual, SamConfig { whole_cores: false, ..cold }]);
+    assert_eq!(sam("auto", DEFAULTS, full), before, "it was asked for");
+    let widest = |defaults, text: &str| settings("resense-sum", defaults, text).of::<Resense>().unwrap().widest;
+    assert_eq!([widest(0, none), widest(DEFAULTS, none)], [true, false]);
+    assert_eq!(settings("dino", 0, none), Settings::default());
 }
 
 #[test]

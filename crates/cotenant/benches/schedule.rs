@@ -1,14 +1,16 @@
 //! Twelve real jobs on two CPUs under every rival of `cotenant schedule`: makespans, times of the jobs, and what the
 //! quanta cost.
 //!
-//! `cargo bench -p cotenant --bench schedule`; `COTENANT_BENCH_RUNS` (default 3) repetitions, in each of which the
-//! rivals come in another order; `COTENANT_BENCH_MIB` (default 12) of text that the jobs work on. One JSON object per
-//! rival, times in seconds: `makespan_s` of each repetition, `over_linux` = makespan / that of `linux` in the same
-//! repetition, `job_s` the mean time of a job from its start to its end, `gap_us` from the first stop to the last
-//! resume of a quantum, `gap_share` which fraction of the time that is. Why makespans differ says `job_cpu_s`, the
-//! CPU time of each job, and `cpus_s`, what the two CPUs did meanwhile: more CPU time of the same jobs where they
-//! disturb each other, idle CPUs where too few run, steal where the host gave the CPUs to others (all means over the
-//! repetitions).
+//! `cargo bench -p cotenant --bench schedule`; `COTENANT_BENCH_RUNS` (default 3) repetitions, in each of which rivals
+//! and jobs come in another order, the jobs the same for all rivals; `COTENANT_BENCH_SEED` (default 1) for other orders
+//! of the jobs; `COTENANT_BENCH_MIB` (default 12) of text that the jobs work on. One JSON object per rival, times in
+//! seconds: `makespan_s` of each repetition, `over_linux` = makespan / that of `linux` in the same repetition, `job_s`
+//! the mean time of a job from its start to its end, `gap_us` from the first stop to the last resume of a quantum,
+//! `gap_share` which fraction of the time that is. Why makespans differ says `jobs_cpu_s`, the CPU time of all jobs in
+//! each repetition, `job_cpu_s`, that of each job, and `cpus_s`, what the two CPUs did meanwhile: more CPU time of the
+//! same jobs where they disturb each other, idle CPUs where too few run, steal where the host gave the CPUs to others
+//! (all means over the repetitions). `largest_job` is the part of the work that the longest job has: where that is
+//! much, whoever starts it first wins, whatever else it does; above a sixth the bench says so.
 //!
 //! `overhead` lets all jobs run like `linux`, and stops and resumes them in every quantum: what the machinery alone
 //! costs. That is a last object, `pairs`: `COTENANT_BENCH_PAIRS` (default 10) runs of both right after one another,
@@ -28,6 +30,7 @@ mod report;
 
 use cotenant_model::stats::Summary;
 use cotenant_model::stats::median::median;
+use fastrand::Rng;
 use report::Report;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -39,21 +42,24 @@ use std::time::Instant;
 
 const RIVALS: [&str; 6] = ["linux", "overhead", "fifo", "mas", "cas", "das"];
 
-/// Programs that every Linux has or easily gets, on one text.
+/// Programs that every Linux has or easily gets, on one text, or on `part`, its first sixth: of similar length.
 const JOBS: [&str; 12] = [
-    "xz -4 -k -c text > xz4.out",
-    "sort text > sort.out",
+    "xz -4 -k -c part > xz4.out",
+    "sort text text text > sort.out",
     "gzip -9 -k -c text > gzip.out",
-    "sha256sum text text text text text text text text",
-    "bzip2 -k -c text > bzip2.out",
-    "sort -r -k 3 text > sort3.out",
-    "xz -2 -k -c text > xz2.out",
-    "awk '{ n[$2] += NF } END { for (w in n) s += n[w]; print s }' text",
-    "gzip -6 -k -c text > gzip6.out",
-    "tac text | sort -n > sortn.out",
-    "sha512sum text text text text text text text text text text text text",
-    "bzip2 -1 -k -c text > bzip1.out",
+    "sha256sum $(yes text | head -n 40)",
+    "bzip2 -k -c text text > bzip2.out",
+    "sort -r -k 3 text text text > sort3.out",
+    "xz -2 -k -c part > xz2.out",
+    "awk '{ n[$2] += NF } END { for (w in n) s += n[w]; print s }' $(yes text | head -n 20)",
+    "gzip -6 -k -c text text > gzip6.out",
+    "tac text text text | sort -n > sortn.out",
+    "sha512sum $(yes text | head -n 48)",
+    "bzip2 -1 -k -c text text > bzip1.out",
 ];
+
+/// The part of all work above which a job decides the makespan by when it starts.
+const LARGE: f64 = 1.0 / 6.0;
 
 /// Jobs of a batch that only computes, and the CPU seconds of each.
 const COMPUTING: (usize, f64) = (8, 0.5);
@@ -70,11 +76,18 @@ fn main() {
         let _ = fs::remove_dir_all(&folder);
         return;
     }
-    fs::write(folder.join("text"), text(mib << 20)).expect("room for the text");
-    let jobs: Vec<&str> = JOBS.into_iter().filter(|job| is_there(job)).collect();
-    fs::write(folder.join("queue"), jobs.join("\n")).expect("room for the queue");
+    let text = text(mib << 20);
+    fs::write(folder.join("part"), &text[..text.len() / 6]).expect("room for the text");
+    fs::write(folder.join("text"), text).expect("room for the text");
+    let mut jobs: Vec<&str> = JOBS.into_iter().filter(|job| is_there(job)).collect();
+    let mut rng = Rng::with_seed(number("COTENANT_BENCH_SEED", 1) as u64);
+    let mut shuffle = |folder: &Path| {
+        rng.shuffle(&mut jobs);
+        fs::write(folder.join("queue"), jobs.join("\n")).expect("room for the queue");
+    };
     let mut runs_of: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     for run in 0..runs {
+        shuffle(&folder);
         for i in 0..RIVALS.len() {
             let rival = RIVALS[(i + run) % RIVALS.len()];
             let summary = schedule(&folder, rival);
@@ -82,7 +95,11 @@ fn main() {
             runs_of.entry(rival).or_default().push(summary);
         }
     }
-    let paired: Vec<[Value; 2]> = (0..pairs).map(|pair| one_pair(&folder, pair)).collect();
+    let one = |pair| {
+        shuffle(&folder);
+        one_pair(&folder, pair)
+    };
+    let paired: Vec<[Value; 2]> = (0..pairs).map(one).collect();
     let mut report = Report::new("schedule");
     for rival in RIVALS {
         let runs = &runs_of[rival];
@@ -93,6 +110,11 @@ fn main() {
         let jobs_of = |run: &Value| figures(run["jobs"].as_array().into_iter().flatten(), "/seconds");
         let times: Vec<f64> = runs.iter().flat_map(jobs_of).collect();
         let cpu: Vec<f64> = runs.iter().map(cpu_s).collect();
+        let of_each = each_job(runs);
+        let largest = of_each.values().fold(0.0, |most: f64, s| most.max(*s)) / of_each.values().sum::<f64>();
+        if largest > LARGE {
+            eprintln!("{rival}: a job is {:.0} % of all work: makespans say when it was started", largest * 100.0);
+        }
         report.row(json!({
             "policy": rival,
             "jobs": jobs.len(),
@@ -103,7 +125,8 @@ fn main() {
             "over_linux": over,
             "job_s": self::mean(&times),
             "jobs_cpu_s": cpu,
-            "job_cpu_s": each_job(runs),
+            "job_cpu_s": of_each,
+            "largest_job": largest,
             "cpus_s": { "busy": mean("/cpus_s/busy"), "idle": mean("/cpus_s/idle"), "steal": mean("/cpus_s/steal") },
             "gap_us": mean("/gap_us/mean"),
             "gap_share": mean("/gap_us/share"),
@@ -171,11 +194,12 @@ fn overhead(folder: &Path, pairs: usize) {
     }));
 }
 
-/// The mean CPU time of each job.
+/// The mean CPU time of each job, whatever its place in the queue was.
 fn each_job(runs: &[Value]) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<String, f64> = BTreeMap::new();
     for job in runs.iter().flat_map(|run| run["jobs"].as_array().into_iter().flatten()) {
         let (Some(name), Some(cpu)) = (job["name"].as_str(), job["cpu_s"].as_f64()) else { continue };
+        let name = name.split_once('-').map_or(name, |(_, line)| line);
         *sums.entry(name.to_owned()).or_default() += cpu / runs.len() as f64;
     }
     sums
@@ -225,7 +249,7 @@ fn estimate(ratios: &[f64]) -> Option<Value> {
 
 fn schedule(folder: &Path, rival: &str) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cotenant"));
-    command.args(["schedule", "queue", "--policy", rival, "--cpus", "0,1", "--json"]);
+    command.args(["schedule", "queue", "--policy", rival, "--cpus", "0,1", "--json", "--anew"]);
     if rival != "fifo" {
         command.args(["--jobs", "12"]);
     }

@@ -6,6 +6,7 @@ use super::joint::{self, Joint};
 use anyhow::Context as _;
 use cotenant_model::action::{Action, ActionOutcome, Decision};
 use cotenant_model::host::Round;
+use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Ctx, DynPolicy, NoSettings, Policy};
 use cotenant_model::signal::Signal;
 use cotenant_model::{Outcome as Applied, Time, View};
@@ -60,8 +61,8 @@ pub(super) enum Arm {
     Watched,
     /// SAM on Linux; thresholds of coherence and of bandwidth times these.
     Sam(f64, f64),
-    /// SAM on Linux with these switches.
-    SamWith(&'static str),
+    /// SAM on Linux with these switches, its places widened to these.
+    SamWith(&'static str, Pin),
 }
 
 /// What the machine would have been seen to do, over a whole run.
@@ -229,7 +230,10 @@ impl Lab {
                 thresholds.socket_bandwidth_per_s *= bandwidth;
                 Box::new(Sam::default())
             }
-            Arm::SamWith(switches) => Box::new(Sam(switches.parse()?)),
+            Arm::SamWith(switches, pin) => {
+                scenario.config.pin = pin;
+                Box::new(Sam(switches.parse()?))
+            }
         };
         let outcome = scenario.run(&*policy, kernel, seed, |round| watched.add(round))?;
         Ok(Run { outcome, seen: watched })

@@ -59,11 +59,20 @@ impl Settings {
 
     /// Sets one key of a policy. `value` is a number, `true`, `false`, or text as a user writes it.
     pub fn set(&mut self, section: &str, key: &str, value: Value) {
+        self.section(section).insert(key.to_owned(), value);
+    }
+
+    /// The same, unless the key is set.
+    pub fn set_missing(&mut self, section: &str, key: &str, value: Value) {
+        self.section(section).entry(key).or_insert(value);
+    }
+
+    fn section(&mut self, section: &str) -> &mut Map<String, Value> {
         let entry = self.0.entry(section.to_owned()).or_insert(Value::Null);
         if !entry.is_object() {
             *entry = Value::Object(Map::new());
         }
-        entry[key] = value;
+        entry.as_object_mut().expect("it is one by now")
     }
 
     /// The settings of `P`.

@@ -7,7 +7,7 @@ mod resensor;
 mod tests;
 
 use super::plan::{Plan, free_for};
-use cotenant_model::policy::{Ctx, Needs, NoSettings, Policy};
+use cotenant_model::policy::{Ctx, Needs, Policy};
 use cotenant_model::topology::shared::{Level, levels};
 use cotenant_model::{ActionOutcome, AppView, CpuSet, Decision, PlaceKind, Reason, TaskId, TaskView, Time, View};
 use resensor::{App, Seat, Step, Thread};
@@ -17,13 +17,21 @@ use std::fmt::Write;
 
 /// The policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Resense {
-    /// As printed: the most sensitive application first.
-    #[default]
-    Printed,
+pub struct Resense {
     /// Ours: where there are enough instances, those that gain from sharing one come first if they gain more together
-    /// than those that contend lose.
-    Sum,
+    /// than those that contend lose. Else as printed: the most sensitive application first.
+    pub sum: bool,
+    /// Its settings.
+    pub settings: ResenseSettings,
+}
+
+/// What can be set of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ResenseSettings {
+    /// Ours: an application that contends is spread over as many instances as there are. Else over two, as C₋ of the
+    /// paper and the runs with which the score was measured.
+    pub widest: bool,
 }
 
 /// What `resense` remembers.
@@ -82,7 +90,7 @@ fn map(
     if !apps.iter().any(|app| app.scores.iter().flatten().any(|score| *score != 0.0)) {
         return BTreeMap::new();
     }
-    resensor::map(ctx.topology, levels, &apps, &free, policy == Resense::Sum)
+    resensor::map(ctx.topology, levels, &apps, &free, policy)
 }
 
 /// A seat's reason, in the terms of the algorithm.
@@ -103,13 +111,10 @@ fn why(seat: &Seat, levels: &[Level]) -> String {
 impl Policy for Resense {
     const SECTION: &'static str = "resense";
     type State = ResenseState;
-    type Settings = NoSettings;
+    type Settings = ResenseSettings;
 
     fn name(&self) -> &'static str {
-        match self {
-            Self::Printed => "resense",
-            Self::Sum => "resense-sum",
-        }
+        if self.sum { "resense-sum" } else { "resense" }
     }
 
     fn needs(&self) -> Needs {

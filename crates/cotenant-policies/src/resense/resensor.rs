@@ -1,6 +1,7 @@
 //! The `ReSensor` algorithm (§2.3, Algorithm 1) for any number of levels: what a lower level decides is the machine
 //! of the next one.
 
+use super::Resense;
 use cotenant_model::topology::shared::Level;
 use cotenant_model::{AppId, CpuId, CpuSet, TaskId, Topology};
 use std::cmp::Reverse;
@@ -32,7 +33,7 @@ pub(super) struct App {
 pub(super) enum How {
     /// On the fewest instances: cores from *sharing* sets, C₊.
     Share,
-    /// On the most: cores from *spreading* sets, C₋.
+    /// On two: cores from *spreading* sets, C₋. On the most, if that is set.
     Spread,
     /// On any free core.
     Any,
@@ -84,15 +85,14 @@ pub(super) struct Seat {
 type Group<'a> = (&'a App, Vec<&'a Thread>);
 
 /// Maps all threads onto free CPUs, from memory (the first level) to the first shared cache (the last).
-/// `sum`: where those that gain from sharing gain more together than the others lose, they come first.
 pub(super) fn map(
     topology: &Topology,
     levels: &[Level],
     apps: &[App],
     free: &CpuSet,
-    sum: bool,
+    policy: Resense,
 ) -> BTreeMap<TaskId, Seat> {
-    let mut mapper = Mapper { topology, levels, sum, seats: BTreeMap::new() };
+    let mut mapper = Mapper { topology, levels, policy, seats: BTreeMap::new() };
     let groups = apps.iter().map(|app| (app, app.threads.iter().collect())).collect();
     mapper.place(free, 0, groups);
     mapper.seats
@@ -101,7 +101,7 @@ pub(super) fn map(
 struct Mapper<'a> {
     topology: &'a Topology,
     levels: &'a [Level],
-    sum: bool,
+    policy: Resense,
     seats: BTreeMap<TaskId, Seat>,
 }
 
@@ -116,10 +116,10 @@ impl<'a> Mapper<'a> {
             return self.place(region, level + 1, groups);
         }
         let mut board = Board::new(self.topology, parts, groups.iter().map(|(_, threads)| threads.len()).sum());
-        for turn in turns(&groups, level, board.parts.len(), self.sum) {
+        for turn in turns(&groups, level, board.parts.len(), self.policy.sum) {
             for (step, group) in turn {
                 let (app, threads) = &groups[group];
-                let given = board.lay(step.how, threads, step.lead.is_some());
+                let given = board.lay(step.how, threads, step.lead.is_some(), self.policy.settings.widest);
                 for (&thread, part) in threads.iter().zip(given) {
                     board.groups[part].entry(app.id).or_insert((app, Vec::new())).1.push(thread);
                     let seat = self.seats.entry(thread.task);
@@ -209,8 +209,9 @@ impl Board<'_> {
     }
 
     /// Lays threads of an application; says for each into which part. `follows` = another one was laid first in this
-    /// turn, on whose instances these go.
-    fn lay(&mut self, how: How, threads: &[&Thread], follows: bool) -> Vec<usize> {
+    /// turn, on whose instances these go. Those that spread go to two instances, and to more where these have no room,
+    /// or, `widest`, to as many as there are.
+    fn lay(&mut self, how: How, threads: &[&Thread], follows: bool, widest: bool) -> Vec<usize> {
         let before = self.own.clone();
         if follows {
             self.lead.clone_from(&self.own);
@@ -218,18 +219,19 @@ impl Board<'_> {
         let mut given: Vec<usize> = threads
             .iter()
             .map(|thread| {
+                let own = |part: usize| (self.own[part] - if follows { before[part] } else { 0 }) as i64;
+                let two = !widest && (0..self.parts.len()).filter(|part| own(*part) > 0).count() >= 2;
                 let may = |part: &usize| thread.allowed.intersects(&self.parts[*part]);
                 let home = |part: usize| thread.home.is_some_and(|cpu| self.parts[part].contains(cpu));
                 let key = |&part: &usize| {
                     let room = self.room[part];
                     let beside = follows && self.lead[part] > 0;
-                    let own = (self.own[part] - if follows { before[part] } else { 0 }) as i64;
-                    let [first, second] = match how {
-                        How::Share => [i64::from(self.own[part] > 0), 0],
-                        How::Spread => [i64::from(beside), -own],
-                        How::Any => [i64::from(beside), i64::from(home(part))],
+                    let order = match how {
+                        How::Share => [i64::from(self.own[part] > 0), 0, 0],
+                        How::Spread => [i64::from(beside), i64::from(!two || own(part) > 0), -own(part)],
+                        How::Any => [i64::from(beside), i64::from(home(part)), 0],
                     };
-                    (room > 0, first, second, room, home(part), Reverse(part))
+                    (room > 0, order, room, home(part), Reverse(part))
                 };
                 // Whoever comes here may run in some part: nothing else is laid into a region.
                 let best = (0..self.parts.len()).filter(may).max_by_key(key).unwrap_or(0);

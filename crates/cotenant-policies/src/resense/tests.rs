@@ -41,7 +41,7 @@ impl Bench {
     }
 
     fn decide(&self, view: &View, state: ResenseState, outcomes: &[ActionOutcome]) -> Decision<ResenseState> {
-        Resense::Printed.decide(&self.ctx(), view, outcomes, state, view.at)
+        Resense::default().decide(&self.ctx(), view, outcomes, state, view.at)
     }
 
     /// The CPUs of each application.
@@ -97,15 +97,23 @@ fn example_b_the_sharer_is_more_sensitive() {
 
 #[test]
 fn those_who_share_come_first_where_they_gain_more_together() {
-    // Four L3s of eight cores. A −7.6 is the most sensitive and is laid over all four: six cores are left of each,
-    // and B, C and D, which would each gain from one L3, are torn apart.   // L3: A A B×6 │ L3: A A C×6 │ L3: A A D×6
-    // │ L3: A A B B C C D D
+    // Four L3s of eight cores. A −7.6 is the most sensitive and is laid over two of them: B and C, which would gain
+    // from one L3 each, have the others, and D is torn apart.   // L3: A×4 D×4 │ L3: A×4 D×4 │ L3: B×8 │ L3: C×8
     let scores: [&[(&str, f64)]; 4] = [&[("l3", -7.6)], &[("l3", 6.4)], &[("l3", 6.3)], &[("l3", 1.0)]];
     let bench = Bench::new(machine(4, 1, 8, 1), &scores);
-    assert_eq!(bench.map(&[8; 4])[0], "0-1,8-9,16-17,24-25");
+    assert_eq!(bench.map(&[8; 4]), ["0-3,8-11", "16-23", "24-31", "4-7,12-15"]);
     let sum = |bench: &Bench| {
         let view = bench.view(&[8; 4]);
-        placed(&view, &Resense::Sum.decide(&bench.ctx(), &view, &[], ResenseState::default(), view.at))
+        placed(
+            &view,
+            &Resense { sum: true, ..Resense::default() }.decide(
+                &bench.ctx(),
+                &view,
+                &[],
+                ResenseState::default(),
+                view.at,
+            ),
+        )
     };
     // Together these gain 13.7: they come first, each on an L3 of its own, and A has the one that is left.
     assert_eq!(sum(&bench), ["24-31", "0-7", "8-15", "16-23"]);
@@ -113,6 +121,28 @@ fn those_who_share_come_first_where_they_gain_more_together() {
     let scores: [&[(&str, f64)]; 4] = [&[("l3", -7.6)], &[("l3", 3.0)], &[("l3", 2.0)], &[("l3", 1.0)]];
     let bench = Bench::new(machine(4, 1, 8, 1), &scores);
     assert_eq!(sum(&bench), bench.map(&[8; 4]));
+}
+
+#[test]
+fn who_contends_is_spread_over_two() {
+    // C₋ of the paper, and the baseline of its scores: two of four L3s of two cores.   // L3: A A │ L3: A · │ · · │ · ·
+    let bench = Bench::new(machine(4, 1, 2, 1), &[&[("l3", -5.0)]]);
+    assert_eq!([2, 3, 4].map(|n| bench.map(&[n]).concat()), ["0,2", "0-2", "0-3"]);
+    // Two have no room for five.
+    assert_eq!(bench.map(&[5]), ["0-4"]);
+    // B −4 goes where there is most room.   // L3: A · │ A · │ B · │ B ·
+    let both = Bench::new(machine(4, 1, 2, 1), &[&[("l3", -5.0)], &[("l3", -4.0)]]);
+    assert_eq!(both.map(&[2, 2]), ["0,2", "4,6"]);
+    // Five applications on four L3s: A −5 with E +1 on two of them, then B −4 with D −2, then C +3 on the fewest.
+    // L3: A C E │ A C E │ B D · │ B D ·
+    let five: [&[(&str, f64)]; 5] = [&[("l3", -5.0)], &[("l3", -4.0)], &[("l3", 3.0)], &[("l3", -2.0)], &[("l3", 1.0)]];
+    let bench_of_five = Bench::new(machine(4, 1, 3, 1), &five);
+    assert_eq!(bench_of_five.map(&[2; 5]), ["0,3", "6,9", "1,4", "7,10", "2,5"]);
+    // Ours, if it is set: as wide as may be.
+    let view = bench.view(&[4]);
+    let widest = Resense { settings: ResenseSettings { widest: true }, ..Resense::default() };
+    let decision = widest.decide(&bench.ctx(), &view, &[], ResenseState::default(), view.at);
+    assert_eq!(placed(&view, &decision), ["0,2,4,6"]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use cotenant_model::{CpuId, CpuSet, View};
 const FREE: u32 = u32::MAX;
 /// A CPU that is no context, or that others keep busy.
 const TAKEN: u32 = u32::MAX - 1;
-/// A second context while there are cores enough.
+/// A context that nobody takes while there are cores enough: a second one, and any of a core that a task holds.
 const CLOSED: u32 = u32::MAX - 2;
 
 /// Which units a stage works on.
@@ -48,6 +48,8 @@ pub(super) struct Board<'a> {
     crowded: Vec<u32>,
     /// More tasks ran than there are contexts: units are placed on, not contexts.
     oversubscribed: bool,
+    /// There are cores enough, and each takes one task.
+    whole: bool,
     /// Per unit of stage 1: how many tasks it takes.
     room: Vec<u32>,
 }
@@ -111,6 +113,13 @@ impl<'a> Board<'a> {
                     *slot = if *slot == FREE { CLOSED } else { *slot };
                 }
             }
+            for siblings in topology.cores() {
+                let held = siblings.iter().any(|c| holder.get(c.index()).is_some_and(|h| *h < CLOSED));
+                for cpu in siblings.iter().filter(|c| held && c.index() < size) {
+                    let slot = &mut holder[cpu.index()];
+                    *slot = if *slot == FREE { CLOSED } else { *slot };
+                }
+            }
         }
         let takes =
             |unit: usize| sharing.unit(unit).contexts.iter().filter(|c| !whole || rank[c.index()] == 0).count() as u32;
@@ -128,6 +137,7 @@ impl<'a> Board<'a> {
             place,
             crowded: Vec::new(),
             oversubscribed: running > contexts,
+            whole,
         };
         board.count();
         for t in crowded {
@@ -205,6 +215,13 @@ impl<'a> Board<'a> {
             return None;
         }
         self.first_free(self.level(at).unit(unit).contexts.iter().copied(), allowed)
+    }
+
+    /// Whether a task shares its core although there are cores enough.
+    pub fn doubled(&self, task: usize) -> bool {
+        let Some(core) = self.cpu(task).filter(|_| self.whole).map(|cpu| self.core[cpu.index()]) else { return false };
+        let held = |cpu: &CpuId| self.holder.get(cpu.index()).is_some_and(|h| *h < CLOSED);
+        self.siblings[core as usize].iter().filter(held).count() > 1
     }
 
     /// A free context of a unit on a core of which nothing is used.
@@ -294,12 +311,27 @@ impl<'a> Board<'a> {
             self.look_at_core(from);
             return;
         }
-        match self.vacant[from.index()] {
-            FREE => self.shift_idle(from, 1),
-            CLOSED => self.core_load[self.core[from.index()] as usize] -= 1,
-            _ => {}
-        }
         self.look_at_core(from);
+        if self.vacant[from.index()] != TAKEN {
+            self.core_load[self.core[from.index()] as usize] -= 1;
+            self.holder[from.index()] = CLOSED;
+        }
+        self.open(from);
+    }
+
+    /// Opens what nobody holds of a CPU's core: on whole cores nothing while a task holds another of its contexts.
+    fn open(&mut self, cpu: CpuId) {
+        let core = self.core[cpu.index()] as usize;
+        if self.whole && self.core_first[core] != FREE {
+            return;
+        }
+        let (siblings, size) = (self.siblings, self.holder.len());
+        for cpu in siblings[core].iter().filter(|c| c.index() < size) {
+            if self.vacant[cpu.index()] == FREE && self.holder[cpu.index()] == CLOSED {
+                self.holder[cpu.index()] = FREE;
+                self.shift_idle(cpu, 1);
+            }
+        }
     }
 
     /// Two tasks change places, and with them whether they are crowded.
@@ -326,6 +358,7 @@ impl<'a> Board<'a> {
         self.place[task as usize] = cpu.0;
         let first = &mut self.core_first[self.core[cpu.index()] as usize];
         *first = task.min(*first);
+        self.core_load[self.core[cpu.index()] as usize] += 1;
         self.shift_idle(cpu, -1);
     }
 
@@ -335,7 +368,5 @@ impl<'a> Board<'a> {
                 idle[unit] = idle[unit].wrapping_add_signed(by);
             }
         }
-        let load = &mut self.core_load[self.core[cpu.index()] as usize];
-        *load = load.wrapping_add_signed(-by);
     }
 }

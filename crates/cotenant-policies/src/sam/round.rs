@@ -105,11 +105,16 @@ impl<'a> Round<'a> {
         self.board.fits(at, cpu_b, self.allowed(a)) && self.board.fits(at, cpu_a, self.allowed(b))
     }
 
-    /// Places a task where it is, if it may stay there. That is no move; it comes after all moves, which are taken
-    /// back by their number.
+    /// Places a task where it is, if it may stay there; one that shares its core, while there are cores enough, in its
+    /// unit, where the kernel finds it one. That is no move; it comes after all moves, which are taken back by their
+    /// number.
     pub fn confirm(&mut self, at: At, task: usize, mut reason: Reason) {
-        reason.place = self.tasks[task].unit(at).map(|unit| self.board.level(at).place(unit));
-        let contexts = self.board.contexts(at, task, self.allowed(task));
+        let unit = self.tasks[task].unit(at);
+        reason.place = unit.map(|unit| self.board.level(at).place(unit));
+        let contexts = match unit.filter(|_| self.board.doubled(task)) {
+            Some(unit) => self.board.level(at).unit(unit).set().and(self.allowed(task)),
+            None => self.board.contexts(at, task, self.allowed(task)),
+        };
         // A mask or a cpuset may have changed since it came there.
         if contexts.is_empty() || !contexts.is_subset(self.allowed(task)) {
             return;

@@ -13,6 +13,7 @@ mod motion;
 mod niceness;
 mod optimum;
 mod pages;
+mod sam;
 mod shared;
 mod shared_caches;
 mod world;

@@ -24,7 +24,7 @@ use cotenant_model::host::drive_all;
 use cotenant_model::speed::Source;
 use cotenant_model::text::{LINE, within};
 use cotenant_model::{Mode, Round, Topology};
-use cotenant_record::{Header, HostDescription, RecordedRule};
+use cotenant_record::{DEFAULTS, Header, HostDescription, RecordedRule};
 use recorder::Recorder;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use summary::{Recorded, Summary, Tally};
@@ -194,6 +194,7 @@ fn header(setup: &Setup, command: Vec<String>, redacted: bool) -> Result<Header>
         machine: setup.machine.clone(),
         apps: setup.apps.clone(),
         config: first.config.clone(),
+        defaults: DEFAULTS,
         policy: policy(first),
         rules: setup.deciders.iter().filter(|_| several).map(rule).collect(),
         mode: setup.mode,

@@ -6,7 +6,7 @@
 use cotenant_cli::machine_arg;
 use cotenant_model::host::{Mode, drive};
 use cotenant_model::profile;
-use cotenant_record::{Header, HostDescription, RecordWriter};
+use cotenant_record::{DEFAULTS, Header, HostDescription, RecordWriter};
 use cotenant_sim::host::SimHost;
 use cotenant_sim::kernel::Kernel;
 use cotenant_sim::scenario::Scenario;
@@ -146,6 +146,7 @@ fn record(text: &str, name: &str, apps: &std::collections::BTreeMap<String, prof
         machine: ctx.machine.clone(),
         apps: ctx.apps.clone(),
         config: ctx.config.clone(),
+        defaults: DEFAULTS,
         policy: name.to_owned(),
         rules: Vec::new(),
         mode: Mode::Enforce,

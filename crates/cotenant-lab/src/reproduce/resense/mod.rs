@@ -69,11 +69,12 @@ enum Who<'a> {
 /// What a workload comes to.
 fn figures(pool: &Scenario, workload: &Workload, who: &Who<'_>, seed: u64) -> anyhow::Result<Figures> {
     let mut scenario = pool.for_jobs(workload).context("a program of the workload is not in the pool")?;
-    let (profiles, policy) = match who {
-        Who::Linux => (None, Resense::Printed),
-        Who::Resense(profiles) => (Some(profiles), Resense::Printed),
-        Who::Sum(profiles) => (Some(profiles), Resense::Sum),
+    let (profiles, sum) = match who {
+        Who::Linux => (None, false),
+        Who::Resense(profiles) => (Some(profiles), false),
+        Who::Sum(profiles) => (Some(profiles), true),
     };
+    let policy = Resense { sum, ..Resense::default() };
     if let Some(profiles) = profiles {
         scenario.know(profiles);
     }

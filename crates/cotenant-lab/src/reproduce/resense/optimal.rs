@@ -8,7 +8,7 @@ use super::{ASSUMED, Who, figures, mean, own, pool, seeds, together};
 use anyhow::Context as _;
 use cotenant_measure::workload::compare::Figures;
 use cotenant_model::profile::AppProfile;
-use cotenant_policies::Resense;
+use cotenant_policies::{Resense, ResenseSettings};
 use cotenant_sim::optimum::Label;
 use cotenant_sim::run::Outcome;
 use cotenant_sim::scenario::Scenario;
@@ -78,19 +78,21 @@ fn orders(n: usize) -> Vec<Vec<usize>> {
 type Placed = (Figures, Vec<usize>);
 
 /// The best of the mappings that `ReSense` makes of whatever scores, by each metric, if no program were moved when
-/// others end, where they are, and how many there are: only signs and order of the scores matter.
+/// others end, where they are, and how many there are: only signs and order of the scores matter. Programs that
+/// contend are spread over two instances, and, besides, over as many as there are.
 fn any(alone: &Scenario, set: &[String], level: &str) -> anyhow::Result<([Placed; 2], usize)> {
     let mut alone = alone.clone();
     let mut best: Option<[Placed; 2]> = None;
     let mut seen: BTreeSet<Vec<usize>> = BTreeSet::new();
     for order in orders(set.len()) {
-        for signs in 0..1_u32 << set.len() {
+        for signs in 0..2_u32 << set.len() {
             let scores = set.iter().zip(&order).enumerate().map(|(i, (name, rank))| {
                 let strength = 5.0 + *rank as f64;
                 (name.as_str(), level, if signs >> i & 1 == 1 { strength } else { -strength })
             });
             alone.know(&profiles(scores));
-            let places = alone.run(&Resense::Printed, alone.kernel, 1, |_| ())?.places;
+            let settings = ResenseSettings { widest: signs >> set.len() & 1 == 1 };
+            let places = alone.run(&Resense { sum: false, settings }, alone.kernel, 1, |_| ())?.places;
             if !seen.insert(places.clone()) {
                 continue;
             }
@@ -140,7 +142,7 @@ fn one(
     for (arm, (who, scores)) in arms.into_iter().enumerate() {
         with[arm] = points(&runs(&who)?);
         alone.know(scores);
-        let policy = if let Who::Sum(_) = who { Resense::Sum } else { Resense::Printed };
+        let policy = Resense { sum: matches!(who, Who::Sum(_)), ..Resense::default() };
         let outcome = alone.run(&policy, alone.kernel, 1, |_| ())?;
         mappings[arm] = laid(&alone, &outcome.places, &outcome, level);
         kept[arm] = of(&alone.pinned(&outcome.places, 1)?).map_or([0.0; 2], |f| points(&f));

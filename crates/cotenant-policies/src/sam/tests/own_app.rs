@@ -42,8 +42,8 @@ fn o_03_what_fits_no_socket_stays() {
     // With two contexts per core, and on whole cores: two cores have no room for three of four tasks' sharers.
     let two =
         |config: &str| of(Scene::draw("a b . . | c x . .", 2).inter("abc"), "abc", 1).sam(config.parse().unwrap());
-    assert_eq!(two("default,+own-app").next(), "a b c . | . x . .");
-    assert_eq!(two("default,+own-app,+whole-cores").next(), "a b . . | c x . .");
+    assert_eq!(two("default,+own-app,-whole-cores").next(), "a b c . | . x . .");
+    assert_eq!(two("default,+own-app").next(), "a b . . | c x . .");
 }
 
 #[test]
@@ -71,4 +71,16 @@ fn o_06_partners_are_held_where_others_come() {
     assert!(moves(&scene("a b x . | y . . .").intra("ab").sam(s.settings).decide()).is_empty());
     let Decision { state, .. } = s.decide();
     assert_eq!(state.moves.len(), 1);
+}
+
+#[test]
+fn o_07_nobody_is_held_on_a_core_that_two_share() {
+    // Three cores of two contexts, 0–2 and 6–8: a and n were seen on core 0. They stay in S0, and core 2 is idle.
+    //     S0: a . . n . . │ S1: c . . . . .
+    let s = Scene::draw("a . . n . . | c . . . . .", 2).inter("ac").intra("n");
+    let s = s.sam("default,+hold-partners".parse().unwrap());
+    assert_eq!(moves(&s.decide()), ["c to 1", "a to 0-2,6-8", "n to 0-2,6-8"]);
+    // With more tasks than cores that is how it has to be.
+    let s = Scene::draw("a n | c .", 2).inter("ac").intra("n").sam(s.settings);
+    assert_eq!(moves(&s.decide()), [""; 0]);
 }

@@ -7,7 +7,8 @@ use cotenant_model::testing::parts;
 fn p_01_a_core_of_its_own_before_a_second_context() {
     // Two cores of two contexts each; drawn are first contexts 0 1, then second ones 4 5 (8 and so on in S1).
     //     S0: a x . . │ S1: c . . .       both cores are in use: the second context of core 0
-    assert_eq!(Scene::draw("a x . . | c . . .", 2).inter("ac").next(), "a x c . | . . . .");
+    let any = Scene::draw("a x . . | c . . .", 2).sam("default,-whole-cores".parse().unwrap());
+    assert_eq!(any.inter("ac").next(), "a x c . | . . . .");
     //     S0: a . x . │ S1: c . . .       a and x share core 0; core 1 is free
     assert_eq!(Scene::draw("a . x . | c . . .", 2).inter("ac").next(), "a c x . | . . . .");
     //     S0: . . a . │ S1: c . . .       core 0 is used through its second context
@@ -22,23 +23,36 @@ fn p_01_a_core_of_its_own_before_a_second_context() {
 #[test]
 fn p_02_second_contexts_count() {
     // Three sharers on two cores: 4 contexts hold them.
-    let mut s = Scene::draw("a n . . | c . . .", 2).inter("ac").intra("n");
-    assert_eq!(s.next(), "a n c . | . . . .");
+    let s = Scene::draw("a n . . | c . . .", 2).sam("default,-whole-cores".parse().unwrap());
+    assert_eq!(s.inter("ac").intra("n").next(), "a n c . | . . . .");
 }
 
-/// The same scenes with one task per core while that is possible (§4.4).
+/// The same scenes with one task per core while that is possible (§4.3), which is the paper's rule, too.
 #[test]
 fn p_02b_second_contexts_do_not_count_on_whole_cores() {
-    let whole = |s: Scene| s.sam("default,+whole-cores".parse().unwrap());
-    // Three tasks, four cores. S0 has a core for each of two: c comes in x's stead, and x gets a core of its own.
-    //     S0: a x . . │ S1: c . . .
-    assert_eq!(whole(Scene::draw("a x . . | c . . .", 2).inter("ac")).next(), "a c . . | x . . .");
-    // S0 holds as many sharers as it has cores: nobody comes.
-    //     S0: a n . . │ S1: c . . .
-    assert_eq!(whole(Scene::draw("a n . . | c . . .", 2).inter("ac").intra("n")).next(), "a n . . | c . . .");
-    // Five tasks, four cores: second contexts count.
-    //     S0: a x . . │ S1: c y z .
-    assert_eq!(whole(Scene::draw("a x . . | c y z .", 2).inter("ac")).next(), "a x c . | . y z .");
+    for rules in ["default", "paper"] {
+        let draw = |drawing| Scene::draw(drawing, 2).sam(rules.parse().unwrap());
+        // Three tasks, four cores. S0 has a core for each of two: c comes in x's stead, and x gets a core of its own.
+        //     S0: a x . . │ S1: c . . .
+        assert_eq!(draw("a x . . | c . . .").inter("ac").next(), "a c . . | x . . .");
+        // S0 holds as many sharers as it has cores: nobody comes.
+        //     S0: a n . . │ S1: c . . .       as printed c would be drawn, and a to c in the next round
+        assert_eq!(draw("a n . . | c x . .").inter("c").intra("an").next(), "a n . . | c x . .");
+        // Five tasks, four cores: second contexts count.
+        //     S0: a x . . │ S1: c y z .
+        assert_eq!(draw("a x . . | c y z .").inter("ac").next(), "a x c . | . y z .");
+    }
+}
+
+#[test]
+fn p_02c_a_core_is_taken_whichever_context_is_used() {
+    // a is on the second context of core 0: its first one is nobody's either, so c ⇄ x.
+    //     S0: . x a . │ S1: c . . .
+    assert_eq!(Scene::draw(". x a . | c . . .", 2).inter("ac").next(), ". c a . | x . . .");
+    // a leaves the second context of S1's core 0: p, whose home is S1, gets that core, and y stays.
+    //     S0: c . . . │ S1: . y a . │ S2: p . . .
+    let mut s = Scene::draw("c . . . | . y a . | p . . .", 2).inter("ac").remote("p").origin("p", 1);
+    assert_eq!(s.next(), "c a . . | p y . . | . . . .");
 }
 
 #[test]
