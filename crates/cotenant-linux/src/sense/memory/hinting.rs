@@ -53,6 +53,7 @@ impl HintingFaults {
     }
 
     /// The same for those processes whose threads it tells apart, accessed bits for the others.
+    #[must_use]
     pub fn beside(self, bits: Accessed) -> Self {
         Self { otherwise: Some(bits), ..self }
     }

@@ -322,14 +322,18 @@ impl Memory {
                 self.looks += 1;
                 known.apart.retain(|tid, _| threads.contains(tid));
                 let add = |sum: &mut ByNode, found: ByNode, part: f64| {
-                    found.into_iter().for_each(|(node, n)| *sum.entry(node).or_default() += n * part);
+                    for (node, n) in found {
+                        *sum.entry(node).or_default() += n * part;
+                    }
                 };
                 match found {
                     Found::Together(all) => {
                         add(known.touched.get_or_insert_default(), all, 1.0 / threads.len().max(1) as f64);
                     }
                     Found::Apart(each) => {
-                        each.into_iter().for_each(|(tid, own)| add(known.apart.entry(tid).or_default(), own, 1.0));
+                        for (tid, own) in each {
+                            add(known.apart.entry(tid).or_default(), own, 1.0);
+                        }
                     }
                 }
                 // The budget is for all processes together.
