@@ -96,14 +96,15 @@ impl Looks {
                 program.progress();
             }
             How::Accessed => {
-                let watched = Watched { pid: program.pid, threads: &[program.pid], areas: &program.areas };
                 let clearing = Instant::now();
-                self.accessed.begin(&watched).unwrap();
+                self.accessed.begin(&watched(program)).unwrap();
                 (self.longest, self.spent) = (self.longest.max(clearing.elapsed()), self.spent + used(cpu));
                 std::thread::sleep(WINDOW.min(gather));
                 let touched = program.touched(before);
                 let ended = sys::thread_cpu_time();
-                let Ok(Found::Together(by_area)) = self.accessed.end(&watched) else { panic!("accessed bits") };
+                let Ok(Found::Together(by_area)) = self.accessed.end(&watched(program)) else {
+                    panic!("accessed bits")
+                };
                 self.spent += used(ended);
                 let all: f64 = by_area.values().sum();
                 // Single pages are told by the node that they really are on.
@@ -132,4 +133,8 @@ impl Looks {
             "longest_clearing_ms": self.longest.as_secs_f64() * 1e3,
         })
     }
+}
+
+fn watched(program: &Program) -> Watched<'_> {
+    Watched { pid: program.pid, threads: std::slice::from_ref(&program.pid), areas: &program.areas }
 }

@@ -186,8 +186,8 @@ fn balanced(name: &str) -> (TempDir, FsRoot) {
     (tree, fs)
 }
 
-fn by_node(a: u64, b: u64) -> Option<Vec<(NodeId, u64)>> {
-    Some(vec![(NodeId(0), a), (NodeId(1), b)])
+fn by_node(a: u64, b: u64) -> Vec<(NodeId, u64)> {
+    vec![(NodeId(0), a), (NodeId(1), b)]
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn hinting_faults_tell_threads_apart() {
         let mut look = |second: u64| {
             memory.look(&one(), at(60_000 * second));
             memory.look(&one(), at(60_000 * second + 100));
-            (memory.touches(7, 7), memory.touches(7, 8))
+            (memory.touches(7, 7).unwrap(), memory.touches(7, 8).unwrap())
         };
         // Half of what the kernel has: the average of its scans.
         assert_eq!(look(0), (by_node(50, 0), by_node(0, 30)));
@@ -229,7 +229,7 @@ fn accessed_bits_are_for_what_hinting_faults_do_not_tell() {
     for ms in [0, 100] {
         memory.look(&BTreeMap::from([(7, vec![7])]), at(ms));
     }
-    assert_eq!(memory.touches(7, 7), bits(1));
+    assert_eq!(memory.touches(7, 7), Some(bits(1)));
     let mut memory = Memory::new(accesses(Choice::Auto), &fs, false);
     for tid in [7, 8] {
         tree.write(&format!("proc/7/task/{tid}/sched"), sched_file("a", 1, [[0, 0], [0, 0]]));
@@ -237,13 +237,13 @@ fn accessed_bits_are_for_what_hinting_faults_do_not_tell() {
     for ms in [0, 100] {
         memory.look(&one(), at(ms));
     }
-    assert_eq!((memory.touches(7, 7), memory.touches(7, 8)), (bits(2), bits(2)));
+    assert_eq!((memory.touches(7, 7), memory.touches(7, 8)), (Some(bits(2)), Some(bits(2))));
     // From the first scan on, faults: what was counted before is kept.
     tree.write("proc/7/task/8/sched", sched_file("a", 2, [[0, 0], [1000, 0]]));
     for ms in [60_000, 60_100] {
         memory.look(&one(), at(ms));
     }
-    let (first, second) = (memory.touches(7, 7), memory.touches(7, 8).unwrap());
+    let (first, second) = (memory.touches(7, 7).unwrap(), memory.touches(7, 8).unwrap());
     assert_eq!((first, second[1]), (bits(2), (NodeId(1), 80 / page / 2 + 500)));
 }
 
@@ -256,7 +256,7 @@ fn a_hostile_thread_names_no_faults() {
         tree.write("proc/7/task/7/sched", content);
         memory.look(&one(), at(60_000 * second));
         memory.look(&one(), at(60_000 * second + 100));
-        (memory.touches(7, 7), memory.notes().count())
+        (memory.touches(7, 7).unwrap(), memory.notes().count())
     };
     let names = ["x\nnuma_faults n", "numa_faults nod", "\nnuma_faults no", "\nnuma_faults", "(#)\nnode=0\n:"];
     for (second, comm) in (0..).zip(names) {
@@ -267,7 +267,7 @@ fn a_hostile_thread_names_no_faults() {
     let line = format!(
         "se.sum_exec_runtime:{most}{most}\nnuma_faults node=4294967295 task_private={most} task_shared={most} g"
     );
-    assert_eq!(look(10, line.as_bytes()).0.unwrap()[2], (NodeId(u32::MAX), most / 2 + 1));
+    assert_eq!(look(10, line.as_bytes()).0[2], (NodeId(u32::MAX), most / 2 + 1));
     look(11, b"numa_faults node=-1 task_private=1\n\xff\xfe numa_faults");
     look(12, b"");
     let endless = "numa_faults node=0 task_private=1 task_shared=1\n".repeat(30_000);
