@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-const ALL: [&str; 40] = [
+const ALL: [&str; 41] = [
     "sam-fig1",
     "sam-fig2",
     "sam-fig5",
@@ -50,6 +50,7 @@ const ALL: [&str; 40] = [
     "tumanov-distance",
     "tumanov-stream",
     "tumanov-bench2",
+    "tumanov-spread",
 ];
 
 const LAB: &str = env!("CARGO_BIN_EXE_cotenant-lab");

@@ -28,7 +28,7 @@ fn processes_may_end_at_any_moment() {
     for end_after in 0..6 {
         for reaped in [false, true] {
             let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-            let live = BTreeMap::from([(child.id(), 1)]);
+            let live = BTreeMap::from([(child.id(), vec![child.id()])]);
             for look in 0..8 {
                 if look == end_after {
                     child.kill().unwrap();
@@ -46,7 +46,7 @@ fn processes_may_end_at_any_moment() {
     // While it is being looked at: another thread ends it at some moment.
     for _ in 0..20 {
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        let live = BTreeMap::from([(child.id(), 1)]);
+        let live = BTreeMap::from([(child.id(), vec![child.id()])]);
         let killer = std::thread::spawn(move || {
             child.kill().unwrap();
             child.wait().unwrap();
@@ -91,12 +91,12 @@ fn tens_of_thousands_of_mappings_are_read() {
         return;
     }
     let mut memory = Memory::new(ACCESSES, &fs, false);
-    let live = BTreeMap::from([(me, 1)]);
+    let live = BTreeMap::from([(me, vec![me])]);
     (0..4).for_each(|look| memory.look(&live, at(1_000_000 * look)));
     let pages: u64 = memory.pages(me).unwrap().iter().map(|(_, n)| n).sum();
     assert!(pages >= 2 * pairs as u64, "{pages} pages");
     assert!(areas_of(&fs, me).unwrap().len() > 2 * pairs - 2);
-    let looked = memory.collector().is_none() || memory.touches(me).is_some();
+    let looked = memory.collector().is_none() || memory.touches(me, me).is_some();
     assert!(looked, "{:?}", notes(&memory));
 }
 
@@ -112,9 +112,9 @@ fn another_users_process_is_one_note() {
             return None;
         }
         let mut memory = Memory::new(ACCESSES, &FsRoot::live(), false);
-        let live = BTreeMap::from([(1, 1)]);
+        let live = BTreeMap::from([(1, vec![1])]);
         (0..4).for_each(|look| memory.look(&live, at(1_000_000 * look)));
-        Some((notes(&memory), memory.pages(1), memory.touches(1)))
+        Some((notes(&memory), memory.pages(1), memory.touches(1, 1)))
     });
     let Some((notes, pages, touches)) = looked.join().unwrap() else {
         eprintln!("skipped: process 1 is ours");

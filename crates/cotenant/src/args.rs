@@ -244,9 +244,9 @@ pub struct ScopeArgs {
     /// What tells the speed
     #[arg(long, value_name = "SOURCE[,OPTION]...", help = METRIC)]
     pub metric: Vec<MetricArg>,
-    /// How policies learn which memory is accessed: auto (hardware, else accessed), hardware (events), damon (the
-    /// kernel's monitor), accessed (accessed bits of page tables) or placement (where pages are stands in) [default:
-    /// auto]
+    /// How policies learn which memory is accessed: auto (hardware, else faults and accessed), hardware (events),
+    /// faults (what NUMA balancing found out of each thread), damon (the kernel's monitor), accessed (accessed bits of
+    /// page tables) or placement (where pages are stands in) [default: auto]
     #[arg(long, value_name = "HOW", hide_short_help = true)]
     pub collector: Option<Choice>,
     /// What --collector may cost, in percent of one CPU, 0.01 to 100 [default: 1]

@@ -20,7 +20,7 @@ macro_rules! scripts {
 pub const SCENARIOS: &[(&str, &str)] = scripts![
     "topology", "static", "sam", "pages", "near", "fetch", "far-memory", "sam-nodes", "restore", "cpusets",
     "partitions", "freezer", "hotplug", "rival", "quota", "naps", "background", "ladder", "refused", "mappings", "damon",
-    "idle-pages", "counters", "single",
+    "faults", "idle-pages", "counters", "single",
 ];
 
 const FOLDER: u32 = 0o040_755;

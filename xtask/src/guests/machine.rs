@@ -154,6 +154,7 @@ pub const GUESTS: &[Guest] = &[
     },
     FOUR_NODES,
     Guest { name: "near", quick: false, scenarios: &["near"], ..FOUR_NODES },
+    Guest { name: "faults", quick: false, scenarios: &["faults"], ..FOUR_NODES },
     Guest { name: "fetch", quick: false, scenarios: &["fetch"], ..FOUR_NODES },
     Guest { name: "sam-nodes", quick: false, scenarios: &["sam-nodes"], ..FOUR_NODES },
     MEMORY_NODE,

@@ -74,7 +74,7 @@ struct Outcome {
 type Experiment = fn(&mut Lab) -> anyhow::Result<Found>;
 
 /// Name, figure, what it is about, and the experiment.
-const EXPERIMENTS: [(&str, &str, &str, Experiment); 40] = [
+const EXPERIMENTS: [(&str, &str, &str, Experiment); 41] = [
     ("sam-fig1", "Figure 1, §2.1", "two threads that share data, together and apart", thresholds::coherence),
     ("sam-fig2", "Figure 2, §2.2", "memory bandwidth of a socket with more and more tasks", thresholds::bandwidth),
     ("sam-fig5", "Figure 5 and Table 1, §4.2", "applications alone: speed and moves", evaluation::fig5),
@@ -115,6 +115,7 @@ const EXPERIMENTS: [(&str, &str, &str, Experiment); 40] = [
     ("tumanov-distance", "Figure 3, §3.2", "a compiler's time over its distance from memory", tumanov::distance),
     ("tumanov-stream", "Figure 4, §4.3", "STREAM, watched and placed near its memory", tumanov::stream),
     ("tumanov-bench2", "Figure 5, §4.3", "a striding kernel, likewise", tumanov::bench2),
+    ("tumanov-spread", "Figures 4 and 5", "both with their memory behind several controllers", tumanov::several),
 ];
 
 /// Runs the subcommand.

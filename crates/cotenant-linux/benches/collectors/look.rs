@@ -1,7 +1,7 @@
 //! Looks at the program's memory by each of the ways, and what they came to.
 
 use crate::program::Program;
-use cotenant_linux::sense::memory::{Accessed, Collector, areas_of, ends_of, page_samples};
+use cotenant_linux::sense::memory::{Accessed, Collector, Found, Watched, areas_of, ends_of, page_samples};
 use cotenant_linux::{FsRoot, sys};
 use cotenant_model::NodeId;
 use cotenant_model::areas::Area;
@@ -97,12 +97,14 @@ impl Looks {
             }
             How::Accessed => {
                 let clearing = Instant::now();
-                self.accessed.begin(program.pid, &program.areas).unwrap();
+                self.accessed.begin(&watched(program)).unwrap();
                 (self.longest, self.spent) = (self.longest.max(clearing.elapsed()), self.spent + used(cpu));
                 std::thread::sleep(WINDOW.min(gather));
                 let touched = program.touched(before);
                 let ended = sys::thread_cpu_time();
-                let by_area = self.accessed.end(program.pid, &program.areas).unwrap();
+                let Ok(Found::Together(by_area)) = self.accessed.end(&watched(program)) else {
+                    panic!("accessed bits")
+                };
                 self.spent += used(ended);
                 let all: f64 = by_area.values().sum();
                 // Single pages are told by the node that they really are on.
@@ -131,4 +133,8 @@ impl Looks {
             "longest_clearing_ms": self.longest.as_secs_f64() * 1e3,
         })
     }
+}
+
+fn watched(program: &Program) -> Watched<'_> {
+    Watched { pid: program.pid, threads: std::slice::from_ref(&program.pid), areas: &program.areas }
 }

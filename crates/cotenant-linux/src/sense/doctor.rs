@@ -135,9 +135,16 @@ mod tests {
     fn a_bare_container_has_nothing_and_says_what_it_costs() {
         let root = machine("bare", &[("proc/filesystems", "nodev\tproc\n")]);
         let all = detect(&root);
-        for name in
-            ["performance events", "freezer", "CPU quota", "resctrl", "page placement", "accessed bits", "DAMON"]
-        {
+        for name in [
+            "performance events",
+            "freezer",
+            "CPU quota",
+            "resctrl",
+            "page placement",
+            "NUMA hinting faults",
+            "accessed bits",
+            "DAMON",
+        ] {
             assert_eq!(standing(&all, name), Standing::Missing, "{name}");
         }
         assert!(all.iter().all(|c| !c.cost.is_empty()));
@@ -155,6 +162,8 @@ mod tests {
                 ("proc/self/numa_maps", ""),
                 ("proc/self/clear_refs", ""),
                 ("proc/self/smaps", ""),
+                ("proc/self/sched", "numa_faults node=0 task_private=0 task_shared=0 group_private=0 group_shared=0\n"),
+                ("proc/sys/kernel/numa_balancing", "1\n"),
                 ("proc/kallsyms", "0000000000000000 t damon_va_check_accesses\n"),
                 ("proc/kpageflags", ""),
                 ("sys/kernel/mm/page_idle/bitmap", ""),

@@ -3,6 +3,7 @@
 //!
 //! Everything takes bytes, line by line: the files of a process with a million mappings are hundreds of megabytes.
 
+pub mod hinting;
 pub mod page_samples;
 
 use crate::NodeId;

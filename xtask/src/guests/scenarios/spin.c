@@ -4,7 +4,8 @@
 // With SPIN_BUSY in the environment they do not sleep, and the kernel leaves one alone on its socket where it is.
 // With SPIN_MEMORY=CPU the program has 16 MiB that were written on that CPU, so on its node; with SPIN_NODE=NODE on that node, which needs no CPU.
 // With SPIN_BOUND besides they are bound to it; with SPIN_MIB=N they are so many. With SPIN_TOUCH=NODE there are 4 MiB more on that node, and they alone
-// are touched. With SPIN_MAPPINGS=N it has so many mappings more.
+// are touched. With SPIN_OWN=DIGITS each thread touches 4 MiB of its own instead, on the node that its digit names: bound to it, and scanned by the
+// kernel's balancing all the same. With SPIN_MAPPINGS=N it has so many mappings more.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -24,7 +25,10 @@
 #endif
 
 static cpu_set_t all;
-static volatile char *touched;
+struct work {
+	long cpu;
+	volatile char *touched;
+};
 #define TOUCHED (4 << 20)
 
 static void must(int failed)
@@ -70,9 +74,10 @@ static char *map(size_t bytes)
 	return there;
 }
 
-static void *spin(void *cpu)
+static void *spin(void *given)
 {
-	bind((long)cpu);
+	struct work work = *(struct work *)given;
+	bind(work.cpu);
 	must(sched_setaffinity(0, sizeof all, &all));
 	for (;;) {
 		struct timespec start, now, pause = { .tv_nsec = 9000000 };
@@ -81,8 +86,8 @@ static void *spin(void *cpu)
 			RELAX();
 			clock_gettime(CLOCK_MONOTONIC, &now);
 		} while ((now.tv_sec - start.tv_sec) * 1000000000L + now.tv_nsec - start.tv_nsec < 1000000);
-		for (long at = 0; touched && at < TOUCHED; at += 4096)
-			touched[at]++;
+		for (long at = 0; work.touched && at < TOUCHED; at += 4096)
+			work.touched[at]++;
 		if (!getenv("SPIN_BUSY"))
 			nanosleep(&pause, NULL);
 	}
@@ -96,6 +101,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: spin CPU...\n");
 		return 2;
 	}
+	const char *own = getenv("SPIN_OWN");
+	struct work *works = calloc(argc, sizeof *works);
+	must(!works);
 	size_t bytes = (size_t)number("SPIN_MIB", 16) << 20;
 	if (getenv("SPIN_MEMORY")) {
 		bind(number("SPIN_MEMORY", 0));
@@ -116,7 +124,16 @@ int main(int argc, char **argv)
 		from_node(number("SPIN_TOUCH", 0));
 		memset(there, 1, TOUCHED);
 		from_node(-1);
-		touched = there;
+		for (int i = 1; i < argc; i++)
+			works[i].touched = there;
+	}
+	for (int i = 1; own && i < argc && own[i - 1]; i++) {
+		unsigned long mask = 1UL << (own[i - 1] - '0');
+		char *there = map(TOUCHED);
+		// MPOL_BIND | MPOL_F_NUMA_BALANCING: pages stay, and faults are counted.
+		must(syscall(SYS_mbind, there, TOUCHED, 2 | 1 << 13, &mask, 64UL, 0));
+		memset(there, 1, TOUCHED);
+		works[i].touched = there;
 	}
 	if (getenv("SPIN_MAPPINGS")) {
 		// Neighbours with other rights are mappings of their own.
@@ -125,11 +142,13 @@ int main(int argc, char **argv)
 		for (long i = 0; i < n; i += 2)
 			must(mprotect(there + i * 4096, 4096, PROT_READ));
 	}
-	for (int i = 1; i < argc; i++)
-		if (pthread_create(&thread, NULL, spin, (void *)atol(argv[i]))) {
+	for (int i = 1; i < argc; i++) {
+		works[i].cpu = atol(argv[i]);
+		if (pthread_create(&thread, NULL, spin, &works[i])) {
 			fprintf(stderr, "spin: cannot start thread %d\n", i);
 			return 1;
 		}
+	}
 	pthread_join(thread, NULL);
 	return 0;
 }

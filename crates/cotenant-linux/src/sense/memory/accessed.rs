@@ -11,9 +11,9 @@
 
 use super::idle::{IdlePages, Marked};
 use super::page_samples::LARGE;
-use super::{Collector, files, page_samples};
+use super::{Collector, Found, Watched, files, page_samples};
 use crate::FsRoot;
-use cotenant_model::areas::{self, Area, ByNode};
+use cotenant_model::areas;
 use std::collections::HashMap;
 use std::io;
 
@@ -58,7 +58,7 @@ impl Collector for Accessed {
         "accessed"
     }
 
-    fn begin(&mut self, pid: u32, areas: &[Area]) -> io::Result<()> {
+    fn begin(&mut self, &Watched { pid, areas, .. }: &Watched<'_>) -> io::Result<()> {
         if super::resident(areas) > LARGE
             && let Ok(idle) = &self.idle
         {
@@ -72,10 +72,10 @@ impl Collector for Accessed {
         io::Write::write_all(&mut std::fs::OpenOptions::new().write(true).open(file)?, ALL.as_bytes())
     }
 
-    fn end(&mut self, pid: u32, areas: &[Area]) -> io::Result<ByNode> {
+    fn end(&mut self, &Watched { pid, areas, .. }: &Watched<'_>) -> io::Result<Found> {
         match (self.marked.remove(&pid), &self.idle) {
-            (Some(marked), Ok(idle)) => Ok(idle.look(pid, &marked)?.pages),
-            _ => Ok(areas::touched(areas, &files::referenced(&self.fs, pid)?)),
+            (Some(marked), Ok(idle)) => Ok(Found::Together(idle.look(pid, &marked)?.pages)),
+            _ => Ok(Found::Together(areas::touched(areas, &files::referenced(&self.fs, pid)?))),
         }
     }
 

@@ -5,10 +5,10 @@
 //! ends with its process; where Cotenant is killed before, it goes on until then, so this is used only where it is
 //! asked for.
 
-use super::Collector;
+use super::{Collector, Found, Watched};
 use crate::FsRoot;
 use crate::sys::page_size;
-use cotenant_model::areas::{self, Area, ByNode};
+use cotenant_model::areas;
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write};
 
@@ -94,7 +94,7 @@ impl Collector for Damon {
         "damon"
     }
 
-    fn begin(&mut self, pid: u32, _areas: &[Area]) -> io::Result<()> {
+    fn begin(&mut self, &Watched { pid, .. }: &Watched<'_>) -> io::Result<()> {
         if self.slots.contains(&Some(pid)) {
             return Ok(());
         }
@@ -110,10 +110,10 @@ impl Collector for Damon {
         Ok(())
     }
 
-    fn end(&mut self, pid: u32, areas: &[Area]) -> io::Result<ByNode> {
+    fn end(&mut self, &Watched { pid, areas, .. }: &Watched<'_>) -> io::Result<Found> {
         let slot = self.slots.iter().position(|slot| *slot == Some(pid));
         let regions = self.regions(slot.ok_or(ErrorKind::NotFound)?)?;
-        Ok(areas::touched_in(areas, &regions, page_size() as u64))
+        Ok(Found::Together(areas::touched_in(areas, &regions, page_size() as u64)))
     }
 
     fn forget(&mut self, pid: u32) {

@@ -1,12 +1,13 @@
 //! Which memory programs use: where their pages are, and which node's memory they access, by the means that this
 //! machine has.
 //!
-//! All means keep one budget, and each says what it cost. Address spaces are seen, not threads: the threads of a
-//! process share what is found, in equal parts. Only events tell threads apart.
+//! All means keep one budget, and each says what it cost. Most see address spaces, not threads: the threads of a process
+//! share what is found, in equal parts. Only events and hinting faults tell threads apart.
 
 mod accessed;
 mod damon;
 pub(crate) mod files;
+mod hinting;
 mod idle;
 pub mod interleaving;
 pub mod page_samples;
@@ -16,6 +17,7 @@ mod tests;
 pub use accessed::Accessed;
 pub use damon::Damon;
 pub use files::{areas as areas_of, ends as ends_of};
+pub use hinting::HintingFaults;
 pub use idle::{IdlePages, Marked};
 
 use crate::FsRoot;
@@ -47,22 +49,47 @@ const RARE: Duration = Duration::from_secs(5);
 /// Which pages are drawn where not all are looked at: the same ones in every run.
 const SEED: u64 = 1;
 
+/// A process that is watched.
+#[derive(Clone, Copy, Debug)]
+pub struct Watched<'a> {
+    /// Its id.
+    pub pid: u32,
+    /// Its threads that are managed.
+    pub threads: &'a [u32],
+    /// Its areas, ascending.
+    pub areas: &'a [Area],
+}
+
+/// What a process accessed, base pages by node.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Found {
+    /// All of its threads together.
+    Together(ByNode),
+    /// Each of its threads.
+    Apart(HashMap<u32, ByNode>),
+}
+
 /// Means to find out which memory a process accesses.
 pub trait Collector: fmt::Debug {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
 
-    /// Begins to watch a process. `areas` are those of the process, ascending.
+    /// Looks at this process that are closer together tell nothing.
+    fn fastest(&self, _pid: u32) -> Duration {
+        FASTEST
+    }
+
+    /// Begins to watch a process.
     ///
     /// # Errors
     /// What the system says; `NotFound` where the process is gone.
-    fn begin(&mut self, pid: u32, areas: &[Area]) -> io::Result<()>;
+    fn begin(&mut self, of: &Watched<'_>) -> io::Result<()>;
 
-    /// What was accessed since it began, base pages by node.
+    /// What was accessed since it began.
     ///
     /// # Errors
     /// As [`Self::begin`].
-    fn end(&mut self, pid: u32, areas: &[Area]) -> io::Result<ByNode>;
+    fn end(&mut self, of: &Watched<'_>) -> io::Result<Found>;
 
     /// Why looking takes long, where there is something to say.
     fn hint(&self) -> Option<String> {
@@ -76,11 +103,14 @@ pub trait Collector: fmt::Debug {
 /// Which means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// The best that works here: events, then accessed bits, then placement.
+    /// The best that works here: events, then hinting faults of processes whose threads they tell apart, then accessed
+    /// bits, then placement.
     #[default]
     Auto,
     /// Events of loads that local and remote memory served.
     Hardware,
+    /// Faults by which the kernel balances memory.
+    Faults,
     /// The kernel's data access monitor.
     Damon,
     /// Accessed bits of page tables.
@@ -91,9 +121,10 @@ pub enum Choice {
 
 impl Choice {
     /// All, by their names on the command line.
-    pub const ALL: [(&'static str, Self); 5] = [
+    pub const ALL: [(&'static str, Self); 6] = [
         ("auto", Self::Auto),
         ("hardware", Self::Hardware),
+        ("faults", Self::Faults),
         ("damon", Self::Damon),
         ("accessed", Self::Accessed),
         ("placement", Self::Placement),
@@ -105,7 +136,7 @@ impl FromStr for Choice {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::ALL.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice);
-        known.ok_or_else(|| "use auto, hardware, damon, accessed or placement".to_owned())
+        known.ok_or_else(|| "use auto, hardware, faults, damon, accessed or placement".to_owned())
     }
 }
 
@@ -151,8 +182,10 @@ struct Known {
     /// looks at all.
     ends: BTreeMap<u64, u64>,
     drawn_next: Time,
-    /// Accesses of each of its threads since the first look, base pages.
-    touched: Option<BTreeMap<NodeId, f64>>,
+    /// Accesses of each of its threads since the first look, base pages: what was found of all together, in equal
+    /// parts, and what was found of each.
+    touched: Option<ByNode>,
+    apart: HashMap<u32, ByNode>,
     /// Since when it is watched.
     watched: Option<Time>,
     next: Time,
@@ -172,10 +205,16 @@ impl Memory {
                 Err(("hardware", "loads from local and remote memory cannot be counted here".to_owned()))
             }
             Choice::Damon => Damon::new(fs).map(|damon| Some(Box::new(damon) as _)).map_err(|why| ("damon", why)),
-            // A monitor of DAMON outlives a Cotenant that is killed: only where it is asked for.
-            Choice::Auto | Choice::Accessed => {
-                Accessed::new(fs, SEED).map(|bits| Some(Box::new(bits) as _)).map_err(|why| ("accessed", why))
+            Choice::Faults => {
+                HintingFaults::new(fs).map(|faults| Some(Box::new(faults) as _)).map_err(|why| ("faults", why))
             }
+            // A monitor of DAMON outlives a Cotenant that is killed: only where it is asked for.
+            Choice::Auto | Choice::Accessed => Accessed::new(fs, SEED)
+                .map(|bits| match HintingFaults::new(fs) {
+                    Ok(faults) if options.choice == Choice::Auto => Some(Box::new(faults.beside(bits)) as _),
+                    _ => Some(Box::new(bits) as _),
+                })
+                .map_err(|why| ("accessed", why)),
         };
         let collector = collector.unwrap_or_else(|(name, why)| {
             notes.add(format!("accesses are not collected by {name}: {why}; where pages are stands in for them"));
@@ -201,8 +240,8 @@ impl Memory {
     }
 
     /// Looks at those processes whose turn it is; the more a look costs, the rarer the next. `live` has processes
-    /// with their numbers of threads.
-    pub fn look(&mut self, live: &BTreeMap<u32, usize>, at: Time) {
+    /// with their threads.
+    pub fn look(&mut self, live: &BTreeMap<u32, Vec<u32>>, at: Time) {
         if !self.options.placement && !self.options.accesses {
             return;
         }
@@ -213,7 +252,7 @@ impl Memory {
                 collector.forget(pid);
             }
         }
-        for (&pid, &threads) in live {
+        for (&pid, threads) in live {
             let mut known = self.processes.remove(&pid).unwrap_or_default();
             let begin = sys::thread_cpu_time();
             let pause = |cost: Duration| PLACED_EVERY.max(cost.saturating_mul(PLACED_SHARE * live.len() as u32));
@@ -265,24 +304,37 @@ impl Memory {
     }
 
     /// Begins to watch at one look and ends at the next, so that what is found is of one interval.
-    fn watch(&mut self, pid: u32, known: &mut Known, threads: usize, at: Time, processes: usize) {
+    fn watch(&mut self, pid: u32, known: &mut Known, threads: &[u32], at: Time, processes: usize) {
         let Some(collector) = &mut self.collector else { return };
         if known.areas.is_empty() || (known.watched.is_none() && known.next > at) {
             return;
         }
         let begin = sys::thread_cpu_time();
+        let (of, fastest) = (Watched { pid, threads, areas: &known.areas }, collector.fastest(pid));
         let result = match known.watched {
-            None => collector.begin(pid, &known.areas).map(|()| None),
-            Some(_) => collector.end(pid, &known.areas).map(Some),
+            None => collector.begin(&of).map(|()| None),
+            Some(_) => collector.end(&of).map(Some),
         };
         known.cost += sys::thread_cpu_time().saturating_sub(begin);
         match result {
             Ok(None) => known.watched = Some(at),
             Ok(Some(found)) => {
                 self.looks += 1;
-                let sum = known.touched.get_or_insert_default();
-                for (node, n) in found {
-                    *sum.entry(node).or_default() += n / threads.max(1) as f64;
+                known.apart.retain(|tid, _| threads.contains(tid));
+                let add = |sum: &mut ByNode, found: ByNode, part: f64| {
+                    for (node, n) in found {
+                        *sum.entry(node).or_default() += n * part;
+                    }
+                };
+                match found {
+                    Found::Together(all) => {
+                        add(known.touched.get_or_insert_default(), all, 1.0 / threads.len().max(1) as f64);
+                    }
+                    Found::Apart(each) => {
+                        for (tid, own) in each {
+                            add(known.apart.entry(tid).or_default(), own, 1.0);
+                        }
+                    }
                 }
                 // The budget is for all processes together.
                 let pause = known.cost.mul_f64(processes as f64 / self.options.budget);
@@ -295,7 +347,7 @@ impl Memory {
                         RARE.as_secs()
                     ));
                 }
-                (known.watched, known.cost, known.next) = (None, Duration::ZERO, at + pause.max(FASTEST));
+                (known.watched, known.cost, known.next) = (None, Duration::ZERO, at + pause.max(fastest));
             }
             Err(e) => {
                 collector.forget(pid);
@@ -311,7 +363,7 @@ impl Memory {
             ErrorKind::NotFound => return,
             _ if error.raw_os_error() == Some(libc::ESRCH) => return,
             ErrorKind::PermissionDenied => "no permission; run as its user, or with CAP_SYS_PTRACE".to_owned(),
-            ErrorKind::FileTooLarge => {
+            ErrorKind::FileTooLarge if error.get_ref().is_none() => {
                 format!("it has more than {} mappings, which would take too long to read", files::MOST_AREAS)
             }
             _ => error.to_string(),
@@ -324,10 +376,15 @@ impl Memory {
         self.processes.get(&pid)?.pages.clone()
     }
 
-    /// What each thread of a process has accessed so far, base pages by node; `None` where nobody has looked yet.
-    pub fn touches(&self, pid: u32) -> Option<Vec<(NodeId, u64)>> {
-        let touched = self.processes.get(&pid)?.touched.as_ref()?;
-        Some(touched.iter().map(|(&node, &n)| (node, n.round() as u64)).collect())
+    /// What a thread of a process has accessed so far, base pages by node; `None` where nobody has looked yet.
+    pub fn touches(&self, pid: u32, tid: u32) -> Option<Vec<(NodeId, u64)>> {
+        let known = self.processes.get(&pid)?;
+        let (shared, own) = (known.touched.as_ref(), known.apart.get(&tid));
+        let mut sum = shared.or(own)?.clone();
+        for (&node, n) in own.filter(|_| shared.is_some()).into_iter().flatten() {
+            *sum.entry(node).or_default() += n;
+        }
+        Some(sum.into_iter().map(|(node, n)| (node, n.round() as u64)).collect())
     }
 }
 
@@ -341,6 +398,8 @@ pub fn capabilities(fs: &FsRoot) -> Vec<Capability> {
         };
         found.push(Capability::new(name, standing, what, cost, ""));
     };
+    let cost = "threads of a process are told apart by events alone, if at all";
+    means("NUMA hinting faults", HintingFaults::new(fs).map(|_| "/proc/PID/task/TID/sched"), cost);
     let cost = "which memory is accessed is known from where pages are alone";
     means("accessed bits", Accessed::new(fs, SEED).map(|_| "/proc/PID/clear_refs and smaps"), cost);
     let cost = "large processes are scanned as a whole, the larger the more rarely";

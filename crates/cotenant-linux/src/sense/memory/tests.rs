@@ -26,8 +26,8 @@ fn machine(name: &str) -> (TempDir, FsRoot) {
     (tree, fs)
 }
 
-fn one() -> BTreeMap<u32, usize> {
-    BTreeMap::from([(7, 2)])
+fn one() -> BTreeMap<u32, Vec<u32>> {
+    BTreeMap::from([(7, vec![7, 8])])
 }
 
 #[test]
@@ -37,19 +37,19 @@ fn accessed_pages_are_counted_by_node_and_shared_out_among_threads() {
     assert_eq!(memory.collector(), Some("accessed"));
     memory.look(&one(), at(0));
     assert_eq!(memory.pages(7), Some(vec![(NodeId(0), 600), (NodeId(1), 400)]));
-    assert_eq!(memory.touches(7), None, "it has only begun");
+    assert_eq!(memory.touches(7, 7), None, "it has only begun");
     assert_eq!(std::fs::read_to_string(tree.path().join("proc/7/clear_refs")).unwrap(), "1");
     memory.look(&one(), at(100));
     let page = files::page_kb();
     let first = vec![(NodeId(0), 40 / page / 2), (NodeId(1), 80 / page / 2)];
-    assert_eq!(memory.touches(7), Some(first.clone()), "two threads");
+    assert_eq!(memory.touches(7, 7), Some(first.clone()), "two threads");
     // The next look is due when it costs no more than the budget, 50 ms at the earliest: not at once.
     memory.look(&one(), at(101));
     memory.look(&one(), at(102));
-    assert_eq!((memory.touches(7), memory.spent().1), (Some(first), 1));
+    assert_eq!((memory.touches(7, 7), memory.spent().1), (Some(first), 1));
     memory.look(&one(), at(60_000));
     memory.look(&one(), at(60_100));
-    assert_eq!(memory.touches(7), Some(vec![(NodeId(0), 40 / page), (NodeId(1), 80 / page)]), "cumulative");
+    assert_eq!(memory.touches(7, 7), Some(vec![(NodeId(0), 40 / page), (NodeId(1), 80 / page)]), "cumulative");
     assert_eq!(memory.notes().count(), 0);
 }
 
@@ -60,7 +60,7 @@ fn placement_alone_clears_nothing() {
     for i in 0..10 {
         memory.look(&one(), at(1_000 * i));
     }
-    assert_eq!((memory.collector(), memory.touches(7)), (None, None));
+    assert_eq!((memory.collector(), memory.touches(7, 7)), (None, None));
     assert!(memory.pages(7).is_some());
     assert_eq!(std::fs::read_to_string(tree.path().join("proc/7/clear_refs")).unwrap(), "");
     // Nor does a policy that does not ask for accesses.
@@ -79,7 +79,7 @@ fn a_process_that_ends_while_it_is_watched_is_no_failure() {
     std::fs::remove_dir_all(tree.path().join("proc/7")).unwrap();
     memory.look(&one(), at(100));
     memory.look(&one(), at(2_000));
-    assert_eq!((memory.touches(7), memory.pages(7), memory.notes().count()), (None, None, 0));
+    assert_eq!((memory.touches(7, 7), memory.pages(7), memory.notes().count()), (None, None, 0));
     memory.look(&BTreeMap::new(), at(2_100));
     assert!(memory.processes.is_empty());
 }
@@ -99,7 +99,7 @@ fn a_million_mappings_are_one_note() {
     let notes: Vec<&String> = memory.notes().collect();
     assert_eq!(notes.len(), 1, "{notes:?}");
     assert!(notes[0].contains("more than 65536 mappings"), "{notes:?}");
-    assert_eq!((memory.pages(7), memory.touches(7)), (None, None));
+    assert_eq!((memory.pages(7), memory.touches(7, 7)), (None, None));
 }
 
 /// A collector that is refused.
@@ -111,11 +111,11 @@ impl Collector for Refused {
         "refused"
     }
 
-    fn begin(&mut self, _pid: u32, _areas: &[Area]) -> io::Result<()> {
+    fn begin(&mut self, _of: &Watched<'_>) -> io::Result<()> {
         Err(ErrorKind::PermissionDenied.into())
     }
 
-    fn end(&mut self, _pid: u32, _areas: &[Area]) -> io::Result<ByNode> {
+    fn end(&mut self, _of: &Watched<'_>) -> io::Result<Found> {
         unreachable!("it never began")
     }
 
@@ -143,6 +143,7 @@ fn what_is_not_to_be_had_is_said() {
     for (choice, why) in [
         (Choice::Hardware, "cannot be counted here"),
         (Choice::Damon, "CONFIG_DAMON_SYSFS"),
+        (Choice::Faults, "CONFIG_SCHED_DEBUG"),
         (Choice::Accessed, "CONFIG_PROC_PAGE_MONITOR"),
         (Choice::Auto, "CONFIG_PROC_PAGE_MONITOR"),
     ] {
@@ -157,6 +158,143 @@ fn what_is_not_to_be_had_is_said() {
         assert_eq!(name.parse(), Ok(choice));
     }
     assert!("perf".parse::<Choice>().is_err());
+}
+
+/// What Linux says of a thread, as far as it matters here.
+fn sched_file(comm: &str, ran: u64, nodes: [[u64; 2]; 2]) -> String {
+    let mut text = format!(
+        "{comm} (7, #threads: 2)\n\
+         -------------------------------------------------------------------\n\
+         se.sum_exec_runtime                          :{ran:14}.000000\n\
+         mm->numa_scan_seq                            :                    3\n\
+         current_node=1, numa_group_id=0\n"
+    );
+    for (node, [private, shared]) in nodes.iter().enumerate() {
+        let own = format!("task_private={private} task_shared={shared}");
+        writeln!(text, "numa_faults node={node} {own} group_private=5000 group_shared=6000").unwrap();
+    }
+    text
+}
+
+/// The machine with a kernel that balances, and what it has counted of the two threads.
+fn balanced(name: &str) -> (TempDir, FsRoot) {
+    let (tree, fs) = machine(name);
+    tree.write("proc/sys/kernel/numa_balancing", "1\n");
+    tree.write("proc/self/sched", sched_file("cotenant", 1, [[0, 0], [0, 0]]));
+    tree.write("proc/7/task/7/sched", sched_file("a", 1, [[100, 0], [0, 0]]));
+    tree.write("proc/7/task/8/sched", sched_file("b", 1, [[0, 0], [40, 20]]));
+    (tree, fs)
+}
+
+fn by_node(a: u64, b: u64) -> Vec<(NodeId, u64)> {
+    vec![(NodeId(0), a), (NodeId(1), b)]
+}
+
+#[test]
+fn hinting_faults_tell_threads_apart() {
+    for (choice, name) in [(Choice::Faults, "faults"), (Choice::Auto, "faults and accessed")] {
+        let (tree, fs) = balanced(name);
+        let mut memory = Memory::new(accesses(choice), &fs, false);
+        assert_eq!(memory.collector(), Some(name));
+        let mut look = |second: u64| {
+            memory.look(&one(), at(60_000 * second));
+            memory.look(&one(), at(60_000 * second + 100));
+            (memory.touches(7, 7).unwrap(), memory.touches(7, 8).unwrap())
+        };
+        // Half of what the kernel has: the average of its scans.
+        assert_eq!(look(0), (by_node(50, 0), by_node(0, 30)));
+        assert_eq!(look(1), (by_node(50, 0), by_node(0, 30)), "neither has run since");
+        tree.write("proc/7/task/7/sched", sched_file("a", 2, [[100, 0], [0, 0]]));
+        assert_eq!(look(2), (by_node(100, 0), by_node(0, 30)), "the second one sleeps");
+        // A scan later 100 became 50, and 8 private and 4 shared pages were found; 8 of the other node.
+        tree.write("proc/7/task/7/sched", sched_file("a", 3, [[58, 4], [8, 0]]));
+        tree.write("proc/7/task/8/sched", sched_file("b", 2, [[0, 0], [20, 10]]));
+        assert_eq!(look(3), (by_node(131, 4), by_node(0, 45)));
+        // A thread that ends, and a process that does.
+        std::fs::remove_dir_all(tree.path().join("proc/7/task/8")).unwrap();
+        assert_eq!(look(4).0, by_node(131, 4));
+        std::fs::remove_dir_all(tree.path().join("proc/7")).unwrap();
+        assert_eq!(look(5).0, by_node(131, 4));
+        assert_eq!(memory.notes().count(), 0);
+    }
+}
+
+/// Of one thread accessed bits say the same sooner; of memory that the kernel does not scan, faults say nothing.
+#[test]
+fn accessed_bits_are_for_what_hinting_faults_do_not_tell() {
+    let (tree, fs) = balanced("faults-else");
+    let page = files::page_kb();
+    let bits = |threads: u64| by_node(40 / page / threads, 80 / page / threads);
+    let mut memory = Memory::new(accesses(Choice::Auto), &fs, false);
+    for ms in [0, 100] {
+        memory.look(&BTreeMap::from([(7, vec![7])]), at(ms));
+    }
+    assert_eq!(memory.touches(7, 7), Some(bits(1)));
+    let mut memory = Memory::new(accesses(Choice::Auto), &fs, false);
+    for tid in [7, 8] {
+        tree.write(&format!("proc/7/task/{tid}/sched"), sched_file("a", 1, [[0, 0], [0, 0]]));
+    }
+    for ms in [0, 100] {
+        memory.look(&one(), at(ms));
+    }
+    assert_eq!((memory.touches(7, 7), memory.touches(7, 8)), (Some(bits(2)), Some(bits(2))));
+    // From the first scan on, faults: what was counted before is kept.
+    tree.write("proc/7/task/8/sched", sched_file("a", 2, [[0, 0], [1000, 0]]));
+    for ms in [60_000, 60_100] {
+        memory.look(&one(), at(ms));
+    }
+    let (first, second) = (memory.touches(7, 7).unwrap(), memory.touches(7, 8).unwrap());
+    assert_eq!((first, second[1]), (bits(2), (NodeId(1), 80 / page / 2 + 500)));
+}
+
+/// The name is the program's own choice, line ends included, and a dump may hold anything.
+#[test]
+fn a_hostile_thread_names_no_faults() {
+    let (tree, fs) = balanced("faults-hostile");
+    let mut memory = Memory::new(accesses(Choice::Faults), &fs, false);
+    let mut look = |second: u64, content: &[u8]| {
+        tree.write("proc/7/task/7/sched", content);
+        memory.look(&one(), at(60_000 * second));
+        memory.look(&one(), at(60_000 * second + 100));
+        (memory.touches(7, 7).unwrap(), memory.notes().count())
+    };
+    let names = ["x\nnuma_faults n", "numa_faults nod", "\nnuma_faults no", "\nnuma_faults", "(#)\nnode=0\n:"];
+    for (second, comm) in (0..).zip(names) {
+        let text = sched_file(comm, second, [[6, 0], [0, 0]]);
+        assert_eq!(look(second, text.as_bytes()), (by_node(3 * (second + 1), 0), 0), "{comm:?}");
+    }
+    let most = u64::MAX;
+    let line = format!(
+        "se.sum_exec_runtime:{most}{most}\nnuma_faults node=4294967295 task_private={most} task_shared={most} g"
+    );
+    assert_eq!(look(10, line.as_bytes()).0[2], (NodeId(u32::MAX), most / 2 + 1));
+    look(11, b"numa_faults node=-1 task_private=1\n\xff\xfe numa_faults");
+    look(12, b"");
+    let endless = "numa_faults node=0 task_private=1 task_shared=1\n".repeat(30_000);
+    let (_, notes) = look(13, endless.as_bytes());
+    assert_eq!(notes, 1, "more than a mebibyte is read of no file");
+}
+
+#[test]
+fn why_there_are_no_hinting_faults() {
+    let (tree, fs) = balanced("faults-none");
+    let why = || HintingFaults::new(&fs).map(drop).unwrap_err();
+    assert!(HintingFaults::new(&fs).is_ok());
+    for mode in ["0\n", "2\n", ""] {
+        tree.write("proc/sys/kernel/numa_balancing", mode);
+        assert!(why().contains("sysctl kernel.numa_balancing=1"), "{mode}");
+    }
+    tree.write("proc/sys/kernel/numa_balancing", "3\n");
+    assert!(HintingFaults::new(&fs).is_ok());
+    tree.write("proc/self/sched", "cotenant (7, #threads: 2)\n");
+    assert!(why().contains("CONFIG_NUMA_BALANCING"));
+    std::fs::remove_file(tree.path().join("proc/self/sched")).unwrap();
+    assert!(why().contains("CONFIG_SCHED_DEBUG"));
+    assert_eq!(Memory::new(accesses(Choice::Auto), &fs, false).collector(), Some("accessed"));
+    let of = |fs: &FsRoot| capabilities(fs).into_iter().find(|c| c.name == "NUMA hinting faults").unwrap();
+    assert_eq!(of(&fs).standing, Standing::Missing);
+    let (_tree, fs) = balanced("faults-there");
+    assert_eq!(of(&fs).standing, Standing::Available);
 }
 
 /// The kernel's files of DAMON with one monitor, as they appear once its numbers are written.
@@ -205,7 +343,7 @@ fn damon_tells_ranges_and_is_switched_off_again() {
     memory.look(&one(), at(100));
     // In pages of 4 KiB: two of node 0 five times and one of node 1 twenty times, for two threads.
     if files::page_kb() == 4 {
-        assert_eq!(memory.touches(7), Some(vec![(NodeId(0), 5), (NodeId(1), 10)]));
+        assert_eq!(memory.touches(7, 7), Some(vec![(NodeId(0), 5), (NodeId(1), 10)]));
     }
     memory.look(&BTreeMap::new(), at(200));
     assert_eq!(read("0/state"), "off");
@@ -246,7 +384,7 @@ fn accessed_bits_of_this_kernel() {
     let size = 64 << 20;
     let mut touched = vec![1_u8; size];
     let left = vec![1_u8; 4 * size];
-    if let Err(e) = accessed.begin(me, &areas) {
+    if let Err(e) = accessed.begin(&Watched { pid: me, threads: &[me], areas: &areas }) {
         eprintln!("skipped: accessed bits cannot be cleared here ({e})");
         return;
     }
@@ -254,7 +392,9 @@ fn accessed_bits_of_this_kernel() {
         *byte = byte.wrapping_add(1);
     }
     let areas = files::areas(&fs, me).unwrap();
-    let found: f64 = accessed.end(me, &areas).unwrap().values().sum();
+    let found = accessed.end(&Watched { pid: me, threads: &[me], areas: &areas }).unwrap();
+    let Found::Together(found) = found else { panic!("{found:?}") };
+    let found: f64 = found.values().sum();
     let pages = |bytes: usize| (bytes >> 10) as f64 / files::page_kb() as f64;
     assert!(found >= 0.9 * pages(size), "{found} pages");
     // Other tests touch memory of their own meanwhile.
@@ -320,7 +460,7 @@ fn accessed_bits_of_pages_drawn_at_random_of_this_kernel() {
 fn a_large_process_is_looked_at_by_some_of_its_pages_in_between() {
     let (me, fs) = (std::process::id(), FsRoot::live());
     let mut memory = Memory::new(Options { placement: true, ..Options::default() }, &fs, false);
-    let live = BTreeMap::from([(me, 1)]);
+    let live = BTreeMap::from([(me, vec![me])]);
     memory.look(&live, at(0));
     let Some(before) = memory.pages(me) else {
         eprintln!("skipped: this kernel has no numa_maps");
@@ -386,5 +526,5 @@ fn single_pages_of_large_processes_are_asked_for() {
     // All that were marked have been accessed.
     tree.write("sys/kernel/mm/page_idle/bitmap", vec![0; 200_000 / 8]);
     memory.look(&one(), at(100));
-    assert_eq!(memory.touches(7), Some(vec![(NodeId(0), 100_000)]), "each of two threads");
+    assert_eq!(memory.touches(7, 7), Some(vec![(NodeId(0), 100_000)]), "each of two threads");
 }

@@ -350,9 +350,9 @@ impl Observer {
             return Duration::ZERO;
         }
         let before = self.memory.spent().0;
-        let mut live: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut live: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for task in &self.tasks {
-            *live.entry(task.info.pid).or_default() += 1;
+            live.entry(task.info.pid).or_default().push(task.info.tid);
         }
         self.memory.look(&live, at);
         if self.loads_tell {

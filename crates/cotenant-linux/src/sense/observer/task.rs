@@ -138,7 +138,8 @@ impl Task {
     pub fn sample(&self, memory: &Memory) -> TaskSample {
         let pages_by_node = memory.pages(self.info.pid);
         let of_loads = |loads: &ByNode| loads.iter().map(|(&node, &n)| (node, n.round() as u64)).collect();
-        let touches_by_node = self.loads.as_ref().map(of_loads).or_else(|| memory.touches(self.info.pid));
+        let touches_by_node =
+            self.loads.as_ref().map(of_loads).or_else(|| memory.touches(self.info.pid, self.info.tid));
         TaskSample {
             info: self.info.clone(),
             cpu: self.cpu,

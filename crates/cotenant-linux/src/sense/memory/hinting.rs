@@ -1,0 +1,130 @@
+//! NUMA hinting faults: what the kernel's own balancing has found out of each thread's accesses, from
+//! `/proc/PID/task/TID/sched`. Reading costs the programs nothing: the kernel's scans do, with or without Cotenant.
+//!
+//! It is the one means besides events that tells the threads of a process apart. It is slow: scans are a second apart,
+//! and up to a minute where memory is where it should be. Memory that the program bound is not scanned, and of a process
+//! with one thread only what is on other nodes (`change_prot_numa`).
+
+use super::{Accessed, Collector, FASTEST, Found, Watched};
+use crate::FsRoot;
+use crate::bounded::{self, Limit};
+use cotenant_model::areas::hinting::Faults;
+use std::collections::{HashMap, HashSet};
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+/// Scans are a second apart at least (`scan_period_min_ms`). What the last ones found counts until the next.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// Reads what the kernel has counted.
+#[derive(Debug)]
+pub struct HintingFaults {
+    fs: FsRoot,
+    /// Processes with their threads, and how long each had run when it was last looked at.
+    ran: HashMap<u32, HashMap<u32, u64>>,
+    /// Looks at processes with one thread, of which it tells more and sooner, and at those that are not scanned.
+    otherwise: Option<Accessed>,
+    /// Processes that it looks at now.
+    by_bits: HashSet<u32>,
+}
+
+impl HintingFaults {
+    /// # Errors
+    /// Why it cannot be used here.
+    pub fn new(fs: &FsRoot) -> Result<Self, String> {
+        match read(fs, "/proc/self/sched") {
+            Err(_) => return Err("no /proc/PID/sched: the kernel was built without CONFIG_SCHED_DEBUG".to_owned()),
+            Ok(faults) if faults.pages.is_empty() => {
+                return Err("no numa_faults in /proc/PID/sched: the kernel has no CONFIG_NUMA_BALANCING, or is older \
+                            than 4.4"
+                    .to_owned());
+            }
+            Ok(_) => {}
+        }
+        // 1: by node. 2 alone looks at slow memory only.
+        let mode = fs.read("/proc/sys/kernel/numa_balancing").unwrap_or_default();
+        if mode.trim().parse().unwrap_or(0) & 1 == 0 {
+            return Err(
+                "the kernel scans nothing; sysctl kernel.numa_balancing=1 (which moves pages and threads, too)"
+                    .to_owned(),
+            );
+        }
+        Ok(Self { fs: fs.clone(), ran: HashMap::new(), otherwise: None, by_bits: HashSet::new() })
+    }
+
+    /// The same for those processes whose threads it tells apart, accessed bits for the others.
+    #[must_use]
+    pub fn beside(self, bits: Accessed) -> Self {
+        Self { otherwise: Some(bits), ..self }
+    }
+
+    fn of_thread(&self, pid: u32, tid: u32) -> io::Result<Faults> {
+        read(&self.fs, &format!("/proc/{pid}/task/{tid}/sched"))
+    }
+
+    /// Whether it tells threads apart that there are.
+    fn tells(&self, of: &Watched<'_>) -> bool {
+        let scanned = |tid: &u32| self.of_thread(of.pid, *tid).is_ok_and(|it| it.pages.values().any(|n| *n > 0.0));
+        of.threads.len() > 1 && of.threads.iter().any(scanned)
+    }
+}
+
+fn read(fs: &FsRoot, path: &str) -> io::Result<Faults> {
+    Ok(Faults::parse(&bounded::read(fs.path(path), Limit::Value)?))
+}
+
+impl Collector for HintingFaults {
+    fn name(&self) -> &'static str {
+        if self.otherwise.is_some() { "faults and accessed" } else { "faults" }
+    }
+
+    fn fastest(&self, pid: u32) -> Duration {
+        if self.by_bits.contains(&pid) { FASTEST } else { EVERY }
+    }
+
+    fn begin(&mut self, of: &Watched<'_>) -> io::Result<()> {
+        let tells = self.otherwise.is_none() || self.tells(of);
+        if let Some(bits) = self.otherwise.as_mut().filter(|_| !tells) {
+            bits.begin(of)?;
+            self.by_bits.insert(of.pid);
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, of: &Watched<'_>) -> io::Result<Found> {
+        if self.by_bits.remove(&of.pid)
+            && let Some(bits) = &mut self.otherwise
+        {
+            return bits.end(of);
+        }
+        let (before, mut ran) = (self.ran.remove(&of.pid).unwrap_or_default(), HashMap::new());
+        let mut found = HashMap::new();
+        for &tid in of.threads {
+            match self.of_thread(of.pid, tid) {
+                Err(e) if e.kind() == ErrorKind::NotFound || e.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(e) => return Err(e),
+                Ok(faults) => {
+                    ran.insert(tid, faults.ran);
+                    // What the kernel knows stays as it is while a thread sleeps, which accesses nothing then.
+                    if before.get(&tid) != Some(&faults.ran) {
+                        found.insert(tid, faults.pages);
+                    }
+                }
+            }
+        }
+        self.ran.insert(of.pid, ran);
+        Ok(Found::Apart(found))
+    }
+
+    fn hint(&self) -> Option<String> {
+        self.otherwise.as_ref()?.hint()
+    }
+
+    fn forget(&mut self, pid: u32) {
+        self.ran.remove(&pid);
+        self.by_bits.remove(&pid);
+        if let Some(bits) = &mut self.otherwise {
+            bits.forget(pid);
+        }
+    }
+}
