@@ -92,7 +92,7 @@ pub(in super::super) fn naps(lab: &mut Lab) -> anyhow::Result<Found> {
     rows.push(claim("bst8mb: 10/20 over 1/2", longer, "of alone", "naps every 10 ms help more", longer > 0.01));
     for (name, at) in [("bst4mb", BST_4), ("bst50mb", BST_50)] {
         let apart = of(last_coarse, at).quality - of(last_fine, at).quality;
-        let why = "its 4 MB come back within a nap of 20 ms and not of 2 ms in this model";
+        let why = "what it holds comes back within a nap of 20 ms and not of 2 ms in this model";
         let near =
             claim(format!("{name}: 10/20 over 1/2"), apart, "of alone", "both do about the same", apart.abs() < 0.1);
         rows.push(near.because(why));

@@ -133,17 +133,14 @@ impl Intervals {
         let mut merged: Vec<(u32, Interval)> = Vec::with_capacity(self.closed.len() / 2);
         let mut single = false;
         for (thread, next) in self.closed.drain(..) {
-            match merged.last_mut().filter(|last| single && last.0 == thread) {
-                Some((_, last)) => {
-                    last.cost = last.cost.and(next.cost);
-                    last.code.extend(next.code);
-                    *last = mem::take(last).tidy();
-                    single = false;
-                }
-                None => {
-                    merged.push((thread, next));
-                    single = true;
-                }
+            if let Some((_, last)) = merged.last_mut().filter(|last| single && last.0 == thread) {
+                last.cost = last.cost.and(next.cost);
+                last.code.extend(next.code);
+                *last = mem::take(last).tidy();
+                single = false;
+            } else {
+                merged.push((thread, next));
+                single = true;
             }
         }
         self.places = merged.iter().map(|(_, interval)| interval.code.len()).sum();
