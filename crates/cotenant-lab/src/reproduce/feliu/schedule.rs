@@ -287,14 +287,14 @@ mod tests {
         // Of 20 programs one half draws 20, the other 1: eight have 4 · (20 k + 8 − k)/8 = 4 + 9.5 k, 25 to 35 with
         // three of the first half; twelve have 4 + 6.33 k, with four.
         let names = "a b c d e f g h i j k l m n o p q r s t";
-        let of = |i: usize| Alone { ipc: 1.0, tr_l1: 0.0, tr_l2: if i % 2 == 0 { 20.0 } else { 1.0 } };
+        let of = |i: usize| Alone { ipc: 1.0, tr_l1: 0.0, tr_l2: if i.is_multiple_of(2) { 20.0 } else { 1.0 } };
         let alone: BTreeMap<&str, Alone> = names.split(' ').enumerate().map(|(i, name)| (name, of(i))).collect();
         let loud = |mix: &Vec<&str>| mix.iter().filter(|name| alone[**name].tr_l2 > 1.0).count();
         let drawn = mixes(Traffic::OfThePaper, &alone).unwrap();
         assert_eq!(drawn.iter().map(Vec::len).collect::<Vec<_>>(), [8, 8, 8, 8, 8, 8, 8, 12, 12, 12]);
         assert_eq!(drawn.iter().map(loud).collect::<Vec<_>>(), [3, 3, 3, 3, 3, 3, 3, 4, 4, 4]);
         assert!(mixes(Traffic::Any, &alone).unwrap().iter().any(|mix| loud(mix) > 4));
-        let quiet: BTreeMap<&str, Alone> = alone.iter().map(|(name, _)| (*name, of(1))).collect();
+        let quiet: BTreeMap<&str, Alone> = alone.keys().map(|name| (*name, of(1))).collect();
         assert!(mixes(Traffic::OfThePaper, &quiet).is_err(), "there is none");
     }
 }
