@@ -31,8 +31,6 @@ pub(crate) enum Footprint {
     Memory(u64),
     /// Half of the second-level cache, but at least twice the first: what is touched in turn is found in the second.
     SecondLevel,
-    /// That many bytes, whatever the machine.
-    Bytes(u64),
     /// So many hundredths of the last-level cache.
     LastLevelPercent(u64),
 }
@@ -108,7 +106,6 @@ impl Kernel {
             Footprint::None | Footprint::Shared(_) => 0,
             Footprint::Memory(times) => (times * caches.llc_total / threads.max(1) as u64).max(8 * caches.l2),
             Footprint::SecondLevel => (caches.l2 / 2).max(2 * caches.l1d),
-            Footprint::Bytes(bytes) => bytes,
             Footprint::LastLevelPercent(percent) => caches.llc * percent / 100,
         }
     }

@@ -93,24 +93,24 @@ const fn inject(name: &'static str, what: &'static str, footprint: Footprint) ->
     }
 }
 
-/// Random accesses of `SmashBench` to so many MiB.
-const fn random(name: &'static str, what: &'static str, mib: u64, body: Body) -> Kernel {
+/// Random accesses of `SmashBench` in so many hundredths of the last-level cache.
+const fn random(name: &'static str, what: &'static str, percent: u64, body: Body) -> Kernel {
     Kernel {
         name,
         unit: "accesses",
         what,
-        source: "SmashBench: Tang, table 5.1",
-        footprint: Footprint::Bytes(mib << 20),
+        source: "SmashBench: Tang, table 5.1; named after its sizes on the paper's machine, with 8 MB of cache",
+        footprint: Footprint::LastLevelPercent(percent),
         init: Some(ck_fill),
         body,
         ..PLAIN
     }
 }
 
-/// Lookups of `SmashBench` in a tree of so many MiB.
-const fn bst(name: &'static str, what: &'static str, mib: u64) -> Kernel {
+/// Lookups of `SmashBench` in a tree of so many hundredths of the last-level cache.
+const fn bst(name: &'static str, what: &'static str, percent: u64) -> Kernel {
     let init = Some(ck_bst_init as Body);
-    Kernel { unit: "lookups", init, check: Check::Inside, ..random(name, what, mib, ck_bst) }
+    Kernel { unit: "lookups", init, check: Check::Inside, ..random(name, what, percent, ck_bst) }
 }
 
 /// Copies of `SmashBench` in so many hundredths of the last-level cache.
@@ -119,7 +119,7 @@ const fn copies(name: &'static str, what: &'static str, percent: u64, body: Body
         name,
         unit: "words",
         what,
-        source: "SmashBench: Tang, table 5.1; sizes in the ratio of the others' to their 8 MB cache",
+        source: "SmashBench: Tang, table 5.1; sizes in the ratio of the others' to the paper's 8 MB of cache",
         bytes_per_unit: Some(16),
         footprint: Footprint::LastLevelPercent(percent),
         init: Some(ck_fill),
@@ -181,15 +181,42 @@ pub(crate) static KERNELS: &[Kernel] = &[
         Footprint::SecondLevel,
     ),
     inject("inject-memory", "loads from memory, --rate per second", Footprint::Memory(4)),
-    bst("bst-4mb", "looks up random keys in a binary search tree; every one must be found (4 MB)", 4),
-    bst("bst-8mb", "looks up random keys in a binary search tree; every one must be found (8 MB)", 8),
-    bst("bst-50mb", "looks up random keys in a binary search tree; every one must be found (50 MB)", 50),
-    random("naive-4mb", "changes random words of an array, one after the other (4 MB)", 4, ck_naive),
-    random("naive-8mb", "changes random words of an array, one after the other (8 MB)", 8, ck_naive),
-    random("naive-50mb", "changes random words of an array, one after the other (50 MB)", 50, ck_naive),
-    random("er-naive-4mb", "changes random words of an array, faster (4 MB)", 4, ck_er_naive),
-    random("er-naive-8mb", "changes random words of an array, faster (8 MB)", 8, ck_er_naive),
-    random("er-naive-50mb", "changes random words of an array, faster (50 MB)", 50, ck_er_naive),
+    bst(
+        "bst-4mb",
+        "looks up random keys in a binary search tree; every one must be found (0.5 × the last-level cache)",
+        50,
+    ),
+    bst(
+        "bst-8mb",
+        "looks up random keys in a binary search tree; every one must be found (1 × the last-level cache)",
+        100,
+    ),
+    bst(
+        "bst-50mb",
+        "looks up random keys in a binary search tree; every one must be found (6.25 × the last-level cache)",
+        625,
+    ),
+    random(
+        "naive-4mb",
+        "changes random words of an array, one after the other (0.5 × the last-level cache)",
+        50,
+        ck_naive,
+    ),
+    random(
+        "naive-8mb",
+        "changes random words of an array, one after the other (1 × the last-level cache)",
+        100,
+        ck_naive,
+    ),
+    random(
+        "naive-50mb",
+        "changes random words of an array, one after the other (6.25 × the last-level cache)",
+        625,
+        ck_naive,
+    ),
+    random("er-naive-4mb", "changes random words of an array, faster (0.5 × the last-level cache)", 50, ck_er_naive),
+    random("er-naive-8mb", "changes random words of an array, faster (1 × the last-level cache)", 100, ck_er_naive),
+    random("er-naive-50mb", "changes random words of an array, faster (6.25 × the last-level cache)", 625, ck_er_naive),
     copies("blockie-small", "copies blocks from one 3D array to the next (0.5 × the last-level cache)", 50, ck_blockie),
     copies("blockie-medium", "copies blocks from one 3D array to the next (1 × the last-level cache)", 100, ck_blockie),
     copies(

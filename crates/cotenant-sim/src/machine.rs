@@ -1,7 +1,7 @@
 //! A machine with what the simulator needs to know of it: capacities, latencies and bandwidths.
 
 use crate::app::{AppError, Fault, LINE, POSITIVE, Private, given, number};
-use crate::occupancy::{Nearer, Replacement};
+use crate::occupancy::{self, Nearer, Replacement};
 use crate::shared_caches::{self, Near, NearTable};
 use crate::station::Station;
 use cotenant_model::CpuSet;
@@ -20,6 +20,7 @@ struct Section {
     llc_bytes: Option<Spanned<f64>>,
     inclusive: Option<bool>,
     l2_bytes: Option<Spanned<f64>>,
+    llc_ways: Option<Spanned<f64>>,
     llc_ns: Option<Spanned<f64>>,
     llc_gbs: Option<Spanned<f64>>,
     #[serde(default)]
@@ -73,6 +74,8 @@ pub struct SimMachine {
     pub clock_hz: f64,
     /// One per LLC domain.
     pub caches: Vec<Cache>,
+    /// Ways of each of these, where lines fall into sets at random; `None`: whatever fits finds room.
+    pub llc_ways: Option<u32>,
     /// The level of these, counted from the cores; `None` where the topology does not tell of caches.
     pub last_level: Option<u8>,
     /// Caches that several cores share before those, from the cores outward.
@@ -188,6 +191,7 @@ impl SimMachine {
             };
             caches.push(Cache { bytes });
         }
+        let llc_ways = given(SIMULATOR, "llc_ways", s.llc_ways.as_ref(), (1.0, 128.0))?.map(|ways| ways.round() as u32);
         let lines_in_flight = get("lines_in_flight", &s.lines_in_flight, 16.0)?;
         let moves = if node_count > 1 { get("page_move_gbs", &s.page_move_gbs, 0.8)? } else { 0.8 };
         let migration_s = get("migration_us", &s.migration_us, 5.0)? / 1e6;
@@ -208,6 +212,7 @@ impl SimMachine {
         Ok(Self {
             clock_hz,
             caches,
+            llc_ways,
             last_level: topology.llc_domains().iter().filter_map(|d| last(&d.cpus)).map(|r| r.level).max(),
             near,
             inclusive: s.inclusive.unwrap_or_default(),
@@ -277,6 +282,11 @@ impl SimMachine {
     pub fn miss_s(&self, latency_s: f64, mlp: f64) -> f64 {
         let known = latency_s.min(MEASURED_MEMORY_S);
         known / mlp + (latency_s - known) / self.overlap(mlp)
+    }
+
+    /// Bytes of a last-level cache that programs of so many bytes together find room in.
+    pub fn room(&self, capacity: f64, demand: f64) -> f64 {
+        self.llc_ways.map_or(capacity, |ways| occupancy::room(capacity, ways, demand))
     }
 
     /// What the caches before the last hold of a program, `bytes` of it in shared ones.

@@ -84,6 +84,21 @@ fn sum(tenants: &[Tenant<'_>], of: impl Fn(&Tenant<'_>) -> f64, sums: &mut [f64]
     }
 }
 
+/// Bytes of a cache of `capacity` that programs of `demand` bytes together find room in, where each line falls into one
+/// of its sets at random, as pages of 4 KiB do that the system takes from anywhere: sets get numbers of lines that are
+/// Poisson-distributed, and some have more than their `ways` while others are not full. Of programs that would just
+/// fill a cache of 16 ways a tenth finds no room.
+pub fn room(capacity: f64, ways: u32, demand: f64) -> f64 {
+    // From ten times the capacity on every set is full.
+    let mean = f64::from(ways) * (demand / capacity).min(10.0);
+    let (mut probability, mut free) = ((-mean).exp(), 0.0);
+    for lines in 0..ways {
+        free += f64::from(ways - lines) * probability;
+        probability *= mean / f64::from(lines + 1);
+    }
+    capacity * (1.0 - free / f64::from(ways))
+}
+
 /// Part of the bytes accessed by which holdings still change when they count as settled.
 const SETTLED: f64 = 1e-6;
 

@@ -415,7 +415,7 @@ pub fn alone_per_s(program: &Program, machine: &SimMachine) -> f64 {
             arriving = missing;
         }
         let all = machine.nearer(bytes).with(capacity);
-        let misses = requests * p.miss_ratio.at(all.min(p.footprint_bytes));
+        let misses = requests * p.miss_ratio.at(machine.room(all, p.footprint_bytes).min(p.footprint_bytes));
         waits += (arriving - misses) * machine.llc_s / p.llc_mlp + misses * machine.miss_s(memory, p.mlp);
         let floor = misses * memory / machine.lines_in_flight;
         (p.cpi / machine.clock_hz + waits).max(floor)

@@ -176,8 +176,10 @@ fn decisions_are_the_recorded_ones_as_a_whole() {
         for round in replay(recording.by_ref(), &[&header.policy], vec![rule]) {
             if let Some(recorded) = &round.round.decision {
                 // The release did not record until when answers are wanted more often, nor what CPU time `qos` gave,
-                // nor up to which thread it has moved them away, nor the figures of a bad moment.
-                let unknown: [&[&str]; 3] = [&["taken"], &["away", "newest"], &["controller", "steady", "accused_by"]];
+                // nor up to which thread it has moved them away, nor the figures of a bad moment, nor whose penalties
+                // those of `das` are: a state that does not say has the release's.
+                let unknown: [&[&str]; 4] =
+                    [&["taken"], &["away", "newest"], &["controller", "steady", "accused_by"], &["first_penalties"]];
                 let state = without(&unknown, &round.decision.state);
                 let decided = Decision { watch_until: recorded.watch_until, state, ..round.decision };
                 let [decided, recorded] = [decided, recorded.clone()].map(without_figures);

@@ -184,7 +184,7 @@ pub(super) fn model(lab: &mut Lab) -> anyhow::Result<Found> {
     );
     let note = format!(
         "Each program alone and beside each other on two cores of one last-level cache, {WORK_S} s of work; contentiousness is the mean loss of the others. The coefficients belong to \
-         a machine: the simulated {MACHINE} is no measurement of the paper's, and how SmashBench behaves there is assumed (workloads/smashbench.toml). SPEC programs are those of \
+         a machine: the simulated {MACHINE} is no measurement of the paper's, and SmashBench behaves there as our own loops do (workloads/smashbench.toml). SPEC programs are those of \
          workloads/spec-cpu2006.toml, which were measured elsewhere; Table 5.2 takes R² as the squared correlation of prediction and measurement; so do these rows."
     );
     Ok(Found::tallied(rows, note))

@@ -16,9 +16,7 @@ use cotenant_model::Topology;
 use cotenant_model::ids::CpuId;
 use cotenant_model::number::significant;
 use cotenant_model::profile::calibration::LeftOut;
-use cotenant_model::profile::{
-    AppProfile, By, Corun, Footprint, Loss, MissCurve, MissPoint, Pressure, Score, loss_under,
-};
+use cotenant_model::profile::{AppProfile, By, Corun, Footprint, Loss, MissCurve, MissPoint, Pressure, Score, loss_at};
 use cotenant_model::signal::Signal;
 use cotenant_model::topology::shared::{configurations, levels};
 use std::collections::BTreeMap;
@@ -490,7 +488,7 @@ fn degradation(program: &Program, ran: &BTreeMap<&str, Vec<RunResult>>, by: Opti
 fn class(plan: &Plan<'_>, alone: &RunResult, c: &mut Characterization) {
     let (Some(all), Some(points)) = (plan.injectors.traffic_per_s, c.profile.degradation.get("memory")) else { return };
     match alone.counts.get(&Signal::LlcMisses) {
-        Some(own) => c.profile.average_traffic_loss = loss_under(points, (all - own / alone.seconds).max(0.0)),
+        Some(own) => c.profile.average_traffic_loss = loss_at(points, all, own / alone.seconds),
         None => c.leave_out("average_traffic_loss", "the application's own traffic cannot be counted here"),
     }
     if let Some(loss) = &mut c.profile.average_traffic_loss {

@@ -231,6 +231,10 @@ fn injectors_are_as_many_as_fast_and_where_they_are_asked_for() {
     // 210/270.
     let loss = c.profile.average_traffic_loss.unwrap();
     assert!((loss - (0.02 + 0.06 * 210.0 / 270.0)).abs() < 1e-5, "{loss}");
+    // Of 350,000 it leaves nothing: what it loses beside the least injector is told, not 0.
+    made.injectors.traffic_per_s = Some(350e3);
+    let loss = made.measure(&["degradation"], 1).unwrap().profile.average_traffic_loss.unwrap();
+    assert!((loss - 0.02).abs() < 1e-5, "{loss}");
     let mut made = Made { injectors: made.injectors, ..Made::new(machine(1, 1, 4, 1)) };
     made.injectors.cpus = CpuSet::parse_list("0-3").unwrap();
     let c = made.measure(&["degradation"], 1).unwrap();

@@ -164,12 +164,20 @@ pub fn loss_under(points: &[Pressure], traffic_per_s: f64) -> Option<f64> {
     let mut before = (0.0, 0.0);
     for (rate, loss) in in_order(points) {
         if traffic_per_s <= rate {
-            let part = if rate > before.0 { (traffic_per_s.max(0.0) - before.0) / (rate - before.0) } else { 1.0 };
+            let part = if rate > before.0 { (traffic_per_s - before.0) / (rate - before.0) } else { 1.0 };
             return Some(before.1 + part * (loss - before.1));
         }
         before = (rate, loss);
     }
     (!points.is_empty()).then_some(before.1)
+}
+
+/// The loss where all traffic together is `total_per_s`, of which the application draws `own_per_s` itself (TPDS
+/// §4.4): the injectors draw what is left, but no less than the least that was measured. So an application that draws
+/// the total alone is judged beside that least injector, and is not insensitive unseen.
+pub fn loss_at(points: &[Pressure], total_per_s: f64, own_per_s: f64) -> Option<f64> {
+    let least = points.iter().map(|p| p.reached_per_s).min_by(f64::total_cmp)?;
+    loss_under(points, (total_per_s - own_per_s).max(least))
 }
 
 /// The least traffic of injectors, lines per second, from which on an application is [`SENSITIVE`]; `None`: it is
@@ -409,13 +417,19 @@ mod tests {
         near(loss_under(&points, 5e6), 0.01);
         near(loss_under(&points, 15e6), 0.065);
         near(loss_under(&points, 90e6), 0.20);
-        near(loss_under(&points, -1.0), 0.0);
+        near(loss_under(&points, 0.0), 0.0);
         assert_eq!(loss_under(&[], 1.0), None);
         // 0.05 is a sixth of the way from 0.02 to 0.20.
         near(sensitive_from(&points), 10e6 + 20e6 / 6.0);
         near(sensitive_from(&[point(10e6, 0.10)]), 5e6);
         assert_eq!(sensitive_from(&points[1..]), None, "little sensitive");
         assert_eq!(loss_under(&[point(0.0, 0.1)], 0.0), Some(0.1), "an injector that did nothing");
+        // Of 40 it draws 25: the injectors draw 15, as above.
+        near(loss_at(&points, 40e6, 25e6), 0.065);
+        // It leaves 5 of 40, or draws 50: the least injector that was measured draws 10.
+        near(loss_at(&points, 40e6, 35e6), 0.02);
+        near(loss_at(&points, 40e6, 50e6), 0.02);
+        assert_eq!(loss_at(&[], 40e6, 50e6), None);
     }
 
     fn profile(score: f64, executable: &str) -> AppProfile {

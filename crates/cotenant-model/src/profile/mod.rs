@@ -6,8 +6,8 @@ mod measured;
 
 pub use contentiousness::Contentiousness;
 pub use measured::{
-    AppStamp, By, Corun, Executable, Footprint, Loss, MissCurve, MissPoint, Pressure, SENSITIVE, Score, loss_under,
-    sensitive_from,
+    AppStamp, By, Corun, Executable, Footprint, Loss, MissCurve, MissPoint, Pressure, SENSITIVE, Score, loss_at,
+    loss_under, sensitive_from,
 };
 
 use crate::parse::Located;

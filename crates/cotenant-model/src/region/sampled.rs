@@ -1,81 +1,107 @@
-//! Regions from samples: what each function really brought into caches while it ran, by Tang's model (§5.2, equation
-//! 5.9).
+//! Regions from samples: how contentious each interval of the run was by Tang's model (§5.2, equation 5.9), and which
+//! code ran in it.
+//!
+//! As in the paper the score is an interval's, and all of the hottest code that makes up more than nine tenths of it
+//! gets it (§5.2.2). It does not say what the score of code is that ran in many intervals. Here it is what these reach
+//! for as much of the program's time as makes a region worth it: neither a mean over the run, in which a contentious
+//! phase of code that is quiet else would not show, nor the highest, which is chance.
 
 use super::Region;
 use super::found::Model;
 use std::collections::BTreeMap;
 
-/// Share of a function's samples that its lines hold: the hottest of its code, as the paper's hottest basic blocks
-/// (§5.2.2).
+/// Share of an interval that its hottest functions hold, and of a function's time that its hottest lines hold: the
+/// paper's hottest basic blocks (§5.2.2).
 const HOTTEST: f64 = 0.9;
 
-/// What was sampled of some code.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Sampled {
-    /// Time on a CPU, nanoseconds.
-    pub ns: f64,
-    /// Lines that came into the last private cache.
-    pub private_lines: f64,
-    /// Lines that came into the last level.
-    pub last_lines: f64,
+/// A line of a function, by its number in a [`Profile`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    function: usize,
+    /// 0: not known.
+    line: u32,
 }
 
-impl Sampled {
-    fn add(&mut self, other: Self) {
-        self.ns += other.ns;
-        self.private_lines += other.private_lines;
-        self.last_lines += other.last_lines;
-    }
-
-    /// The score; 0 for code that was never seen to run.
-    fn score(self, model: &Model) -> f64 {
-        if self.ns > 0.0 { model.at(self.private_lines / self.ns, self.last_lines / self.ns) } else { 0.0 }
-    }
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Function {
+    file: Option<String>,
+    name: String,
+    /// Nanoseconds, by line.
+    lines: BTreeMap<u32, f64>,
+    /// Intervals of which it is among the hottest, with its nanoseconds in each.
+    hot: Vec<(usize, f64)>,
 }
 
-/// A function in a file, by line; line 0 is a line that is not known.
-type Lines = BTreeMap<u32, Sampled>;
-
-/// Samples by function.
+/// Intervals, and the functions that ran in them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
-    functions: BTreeMap<(Option<String>, String), Lines>,
-    total: Sampled,
+    functions: Vec<Function>,
+    numbers: BTreeMap<(Option<String>, String), usize>,
+    /// Lines per nanosecond into the last private cache and into the last level, of each interval.
+    rates: Vec<(f64, f64)>,
+    /// Time on a CPU, all together.
+    ns: f64,
 }
 
 impl Profile {
-    /// Adds what was sampled at a line of a function.
-    pub fn add(&mut self, function: &str, file: Option<&str>, line: Option<u32>, sampled: Sampled) {
-        let lines = self.functions.entry((file.map(str::to_owned), function.to_owned())).or_default();
-        lines.entry(line.unwrap_or(0)).or_default().add(sampled);
-        self.total.add(sampled);
+    /// A line of a function in a file.
+    pub fn place(&mut self, function: &str, file: Option<&str>, line: Option<u32>) -> Place {
+        let key = (file.map(str::to_owned), function.to_owned());
+        let function = *self.numbers.entry(key).or_insert_with_key(|(file, name)| {
+            let (file, name) = (file.clone(), name.clone());
+            self.functions.push(Function { file, name, ..Function::default() });
+            self.functions.len() - 1
+        });
+        Place { function, line: line.unwrap_or(0) }
     }
 
-    /// Adds what was sampled where no function is known: it counts as time of the program, and makes no region.
-    pub fn add_elsewhere(&mut self, sampled: Sampled) {
-        self.total.add(sampled);
+    /// Adds an interval: nanoseconds on a CPU by place, `None` where no function is known, and how many lines came into
+    /// the last private cache and into the last level.
+    pub fn add(&mut self, code: impl IntoIterator<Item = (Option<Place>, f64)>, private_lines: f64, last_lines: f64) {
+        let mut spent: BTreeMap<Option<usize>, f64> = BTreeMap::new();
+        for (place, ns) in code {
+            *spent.entry(place.map(|place| place.function)).or_default() += ns;
+            if let Some(Place { function, line }) = place {
+                *self.functions[function].lines.entry(line).or_default() += ns;
+            }
+        }
+        let ns: f64 = spent.values().sum();
+        if ns <= 0.0 {
+            return;
+        }
+        self.ns += ns;
+        let mut spent: Vec<(Option<usize>, f64)> = spent.into_iter().collect();
+        spent.sort_by(|a, b| b.1.total_cmp(&a.1)); // stable: of equals the first one
+        let mut covered = 0.0;
+        for (function, spent) in spent {
+            if let Some(function) = function {
+                self.functions[function].hot.push((self.rates.len(), spent));
+            }
+            covered += spent;
+            if covered > HOTTEST * ns {
+                break;
+            }
+        }
+        self.rates.push((private_lines / ns, last_lines / ns));
     }
 
-    /// All together.
-    pub fn total(&self) -> Sampled {
-        self.total
+    /// Time on a CPU, nanoseconds.
+    pub fn ns(&self) -> f64 {
+        self.ns
     }
 
     /// The functions that take at least this share of the time, the most contentious first. Their lines are from the
     /// first to the last of the hottest that have nine tenths of the function's time.
     pub fn regions(&self, model: &Model, min_coverage: f64) -> Vec<Region> {
-        let all = self.total.ns.max(f64::MIN_POSITIVE);
-        let found = self.functions.iter().filter_map(|((file, function), lines)| {
-            let mut sum = Sampled::default();
-            for sampled in lines.values() {
-                sum.add(*sampled);
-            }
-            let coverage = sum.ns / all;
-            (sum.ns > 0.0 && coverage >= min_coverage).then(|| Region {
-                function: Some(function.clone()),
-                file: file.clone(),
-                lines: file.as_ref().and_then(|_| hottest(lines)),
-                score: sum.score(model),
+        let scores: Vec<f64> = self.rates.iter().map(|(private, last)| model.at(*private, *last)).collect();
+        let found = self.functions.iter().filter_map(|function| {
+            let ns: f64 = function.lines.values().sum();
+            let coverage = ns / self.ns.max(f64::MIN_POSITIVE);
+            (ns > 0.0 && coverage >= min_coverage).then(|| Region {
+                function: Some(function.name.clone()),
+                file: function.file.clone(),
+                lines: function.file.as_ref().and_then(|_| hottest(&function.lines)),
+                score: reached(function.hot.iter().map(|(i, ns)| (scores[*i], *ns)).collect(), min_coverage * self.ns),
                 coverage: coverage.min(1.0),
             })
         });
@@ -85,8 +111,19 @@ impl Profile {
     }
 }
 
-fn hottest(lines: &Lines) -> Option<(u32, u32)> {
-    let mut known: Vec<(u32, f64)> = lines.iter().filter(|(line, _)| **line > 0).map(|(l, s)| (*l, s.ns)).collect();
+/// The score that is reached for so long; 0 for code that was not among the hottest for so long.
+fn reached(mut scores: Vec<(f64, f64)>, ns: f64) -> f64 {
+    scores.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let mut sum = 0.0;
+    let enough = scores.iter().find(|(_, spent)| {
+        sum += spent;
+        sum >= ns * (1.0 - 1e-9) // all of its time may be just enough
+    });
+    enough.map_or(0.0, |(score, _)| *score)
+}
+
+fn hottest(lines: &BTreeMap<u32, f64>) -> Option<(u32, u32)> {
+    let mut known: Vec<(u32, f64)> = lines.iter().filter(|(line, _)| **line > 0).map(|(l, ns)| (*l, *ns)).collect();
     let all: f64 = known.iter().map(|(_, ns)| ns).sum();
     known.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     let mut covered = 0.0;
@@ -104,30 +141,46 @@ fn hottest(lines: &Lines) -> Option<(u32, u32)> {
 mod tests {
     use super::*;
 
-    fn sampled(ns: f64, private_lines: f64, last_lines: f64) -> Sampled {
-        Sampled { ns, private_lines, last_lines }
+    const MODEL: Model = Model { a: 2.0, b: 10.0, c: 0.5, clock_hz: 1e9 };
+
+    fn scores(regions: &[Region]) -> Vec<(&str, f64)> {
+        regions.iter().map(|r| (r.function.as_deref().unwrap_or_default(), r.score)).collect()
     }
 
     #[test]
-    fn functions_are_scored_by_what_they_brought_in_while_they_ran() {
+    fn a_contentious_phase_of_code_that_is_quiet_else_shows() {
         let mut profile = Profile::default();
-        profile.add("hot", Some("/a.c"), Some(10), sampled(500.0, 100.0, 60.0));
-        profile.add("hot", Some("/a.c"), Some(14), sampled(400.0, 100.0, 40.0));
-        profile.add("hot", Some("/a.c"), Some(90), sampled(100.0, 0.0, 0.0));
-        profile.add("hot", Some("/a.c"), None, sampled(0.0, 0.0, 0.0));
-        profile.add("cool", Some("/a.c"), Some(50), sampled(600.0, 0.0, 0.0));
-        profile.add("memcpy", None, None, sampled(200.0, 20.0, 0.0));
-        profile.add("rare", Some("/a.c"), Some(70), sampled(1.0, 50.0, 50.0));
-        profile.add_elsewhere(sampled(199.0, 0.0, 0.0));
-        assert_eq!(profile.total(), sampled(2000.0, 270.0, 150.0));
-        let model = Model { a: 2.0, b: 10.0, c: 0.5, clock_hz: 1e9 };
-        let regions = profile.regions(&model, 0.01);
-        let names: Vec<&str> = regions.iter().filter_map(|r| r.function.as_deref()).collect();
-        assert_eq!(names, ["hot", "memcpy", "cool"], "and not what took less than 1 %");
-        // 2 · (200 − 100)/1000 + 10 · 100/1000 + 0.5; line 90 is beyond nine tenths of its time.
-        assert_eq!((regions[0].score, regions[0].coverage, regions[0].lines), (1.7, 0.5, Some((10, 14))));
-        assert_eq!((regions[1].score, &regions[1].file, regions[1].lines), (2.0 * 20.0 / 200.0 + 0.5, &None, None));
-        assert_eq!((regions[2].score, regions[2].lines), (0.5, Some((50, 50))));
+        let copy = profile.place("copy", Some("/a.c"), Some(10));
+        let other = profile.place("other", Some("/a.c"), Some(50));
+        // Nine intervals of copy alone bring nothing in, and five of other. The tenth of copy: 200 and 100 lines in
+        // 1,000 ns, 2 · (200 − 100)/1,000 + 10 · 100/1,000 + 0.5 = 1.7. All of copy together: 1,200/10,000 + 0.5 = 0.62.
+        (0..9).for_each(|_| profile.add([(Some(copy), 1000.0)], 0.0, 0.0));
+        (0..5).for_each(|_| profile.add([(Some(other), 1000.0)], 0.0, 0.0));
+        profile.add([(Some(copy), 1000.0)], 200.0, 100.0);
+        assert_eq!(profile.ns(), 15_000.0);
+        let regions = profile.regions(&MODEL, 0.05);
+        assert_eq!(scores(&regions), [("copy", 1.7), ("other", 0.5)]);
+        assert_eq!((regions[0].coverage, regions[0].lines), (10.0 / 15.0, Some((10, 10))));
+        // One interval of fifteen is no tenth of the time.
+        assert_eq!(scores(&profile.regions(&MODEL, 0.1)), [("copy", 0.5), ("other", 0.5)]);
+    }
+
+    #[test]
+    fn an_interval_scores_the_code_that_covers_it() {
+        let mut profile = Profile::default();
+        let mut line = |function: &str, line| profile.place(function, Some("/a.c"), Some(line));
+        let (walk, next, tail) =
+            ([line("walk", 10), line("walk", 14), line("walk", 90)], line("next", 20), line("tail", 30));
+        // walk 500, next 450 (95 %): both cover it, whoever missed; tail does not.
+        let code = [(walk[0], 300.0), (walk[1], 190.0), (walk[2], 10.0), (next, 450.0), (tail, 40.0)];
+        let code = code.map(|(place, ns)| (Some(place), ns));
+        profile.add(code.into_iter().chain([(None, 10.0)]), 200.0, 100.0);
+        // An interval of the kernel's vdso and the like counts as time.
+        profile.add([(None, 1000.0)], 500.0, 500.0);
+        let regions = profile.regions(&MODEL, 0.01);
+        assert_eq!(scores(&regions), [("walk", 1.7), ("next", 1.7), ("tail", 0.0)]);
+        // Line 90 is beyond nine tenths of its time.
+        assert_eq!((regions[0].coverage, regions[0].lines), (0.25, Some((10, 14))));
         assert_eq!(super::super::parse(&super::super::write(&regions)).unwrap(), regions);
     }
 
@@ -135,12 +188,14 @@ mod tests {
     fn samples_that_contradict_each_other_score_no_less_than_nothing() {
         let mut profile = Profile::default();
         // More lines into the last level than into the private cache: chance, with few samples.
-        profile.add("f", None, None, sampled(10.0, 0.0, 5.0));
-        profile.add("never seen to run", None, None, sampled(0.0, 5.0, 5.0));
+        let f = profile.place("f", None, None);
+        profile.add([(Some(f), 10.0)], 0.0, 5.0);
+        // Lines, and nobody was seen to run.
+        profile.add([], 5.0, 5.0);
+        profile.place("never seen to run", None, None);
         let model = Model { a: 2.0, b: 1.0, c: -3.0, clock_hz: 1e9 };
         let regions = profile.regions(&model, 0.0);
-        assert_eq!(regions.len(), 1);
-        assert_eq!(regions[0].score, 0.0);
+        assert_eq!((regions.len(), regions[0].score, regions[0].lines), (1, 0.0, None));
         assert_eq!(Profile::default().regions(&model, 0.0), []);
     }
 }

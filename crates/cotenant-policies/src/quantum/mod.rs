@@ -15,7 +15,7 @@ mod tests;
 
 use allocate::Levels;
 use cotenant_model::policy::{Ctx, Needs, Policy, settings};
-use cotenant_model::profile::{AppProfile, SENSITIVE, loss_under};
+use cotenant_model::profile::{AppProfile, SENSITIVE, loss_at, loss_under};
 use cotenant_model::{
     Action, ActionOutcome, AppId, CpuId, CpuSet, Decision, Evidence, Outcome, PlaceKind, Proposal, Reason, Signal,
     TaskId, TaskView, Time, Unit, View,
@@ -81,9 +81,13 @@ fn a_quantum<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
 }
 
 /// What these policies remember.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QuantumState {
+    /// Whether penalties are those of 0.1.0, once per job and 0 for who draws the target alone: recordings that do not
+    /// say were decided so.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    first_penalties: bool,
     /// The end of the quantum.
     due: Time,
     /// The queue, its head first.
@@ -92,6 +96,17 @@ pub struct QuantumState {
     given: BTreeMap<TaskId, Given>,
     /// Paused tasks that could not be placed: they are resumed where they may run.
     unplaceable: Vec<TaskId>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Default for QuantumState {
+    fn default() -> Self {
+        let (jobs, given, unplaceable) = Default::default();
+        Self { first_penalties: false, due: Time::default(), jobs, given, unplaceable }
+    }
 }
 
 impl QuantumState {
@@ -139,6 +154,8 @@ struct Round<'a> {
     cpus: CpuSet,
     /// Of each application of the view, looked up once: there may be a thousand.
     profiles: Vec<Option<&'a AppProfile>>,
+    /// As [`QuantumState::first_penalties`].
+    first_penalties: bool,
 }
 
 impl<'a> Round<'a> {
@@ -157,7 +174,15 @@ impl<'a> Round<'a> {
         let busy = |cpu: &CpuId| view.cpu(*cpu).is_some_and(|c| c.foreign > taken);
         let idle: CpuSet = cpus.iter().filter(|cpu| !busy(cpu)).collect();
         let profiles = view.apps.iter().map(|app| ctx.apps.get(&app.name)).collect();
-        Self { policy, ctx, view, tasks, cpus: if idle.is_empty() { cpus } else { idle }, profiles }
+        Self {
+            policy,
+            ctx,
+            view,
+            tasks,
+            cpus: if idle.is_empty() { cpus } else { idle },
+            profiles,
+            first_penalties: false,
+        }
     }
 
     fn profile(&self, app: AppId) -> Option<&'a AppProfile> {
@@ -177,11 +202,15 @@ impl<'a> Round<'a> {
 
 /// What degradation adds under `das` to the need of each CPU of a job, transactions per second (TPDS §5.3, whose jobs
 /// have one thread), where so many transactions per second are the ideal average of all jobs.
-fn penalty(job: &Job, profile: &AppProfile, average: Option<f64>) -> f64 {
+fn penalty(job: &Job, profile: &AppProfile, average: Option<f64>, first: bool) -> f64 {
     // Its co-runners draw what its own traffic leaves of the average (§4.4).
-    let read_off = || loss_under(profile.degradation.get("memory")?, (average? - job.misses?).max(0.0));
+    let read_off = || {
+        let (points, average, own) = (profile.degradation.get("memory")?, average?, job.misses?);
+        if first { loss_under(points, (average - own).max(0.0)) } else { loss_at(points, average, own) }
+    };
     let degradation = profile.average_traffic_loss.or_else(read_off).unwrap_or(0.0);
-    if degradation >= SENSITIVE { degradation * 100.0 * PENALTY_PER_PERCENT * 1e6 } else { 0.0 }
+    let shared_by = if first { job.width.max(1) as f64 } else { 1.0 };
+    if degradation >= SENSITIVE { degradation * 100.0 * PENALTY_PER_PERCENT * 1e6 / shared_by } else { 0.0 }
 }
 
 /// The part of a CPU that a thread used or waited for, 0–1. A thread that only starts and stops with its job asks for
@@ -365,7 +394,7 @@ impl Policy for CoSchedule {
         mut state: QuantumState,
         now: Time,
     ) -> Decision<QuantumState> {
-        let round = Round::new(self.quantum, ctx, view);
+        let round = Round { first_penalties: state.first_penalties, ..Round::new(self.quantum, ctx, view) };
         let levels = Levels::new(ctx.topology, &round.cpus);
         state.learn(&round, outcomes);
         let due = now >= state.due;

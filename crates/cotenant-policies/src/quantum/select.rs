@@ -80,7 +80,8 @@ pub(super) fn select(round: &Round<'_>, jobs: &mut [Job]) -> Selection {
     let mut per_cpu = target(jobs, &profiles, &penalty);
     if round.policy == Quantum::Das {
         let average = per_cpu.map(|per_cpu| per_cpu * cores as f64);
-        let of = |job: &Job, profile: Option<&AppProfile>| profile.map_or(0.0, |p| super::penalty(job, p, average));
+        let penalty_of = |job: &Job, p: &AppProfile| super::penalty(job, p, average, round.first_penalties);
+        let of = |job: &Job, profile: Option<&AppProfile>| profile.map_or(0.0, |p| penalty_of(job, p));
         penalty = jobs.iter().zip(&profiles).map(|(job, profile)| of(job, *profile)).collect();
         per_cpu = target(jobs, &profiles, &penalty);
     }

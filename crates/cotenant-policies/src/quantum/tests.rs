@@ -316,6 +316,47 @@ fn das_finds_the_loss_at_the_batchs_own_traffic() {
 }
 
 #[test]
+fn das_counts_who_draws_the_target_alone_beside_the_least_injector() {
+    use cotenant_model::profile::{By, Loss, Pressure};
+    let point = |reached_per_s, loss: f64| Pressure {
+        target_per_s: reached_per_s,
+        reached_per_s,
+        loss: Loss::of(&[(1.0 - loss, 1.0)], By::Time).unwrap(),
+        cpus: CpuSet::new(),
+    };
+    let profile = AppProfile {
+        degradation: BTreeMap::from([("memory".to_owned(), vec![point(5e6, 0.2), point(15e6, 0.4)])]),
+        ..AppProfile::default()
+    };
+    // Job 0 draws 70 with its two threads, the others 6, 8 and 6: 90/5 per CPU, a target of 72 for four CPUs. It leaves
+    // 2, and beside the least injector, of 5, loses 20 %: 20/5 = 4 for each of its CPUs, 98/5 for those who wait.
+    // Recordings of before go by 20 % · 2/5 = 8 %, 1.6 for the job: 91.6/5.
+    let jobs = [Spec(2, 70.0, 0.0), Spec(1, 6.0, 0.0), Spec(1, 8.0, 0.0), Spec(1, 6.0, 0.0)];
+    let told = |state: Option<&str>| {
+        let mut bench = bench(Quantum::Das, &jobs);
+        bench.apps = BTreeMap::from([("app0".into(), profile.clone())]);
+        bench.state = state.map_or_else(QuantumState::default, |text| serde_json::from_str(text).unwrap());
+        let decision = bench.turn();
+        let waits = decision.proposals.iter().find(|p| matches!(p.action, Action::Pause { .. })).unwrap();
+        (waits.reason.evidence.unwrap().threshold / 1e6, serde_json::to_string(&bench.state).unwrap())
+    };
+    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
+    let (target, state) = told(None);
+    near(target, 98.0 / 5.0);
+    assert!(state.contains("first_penalties"), "what is recorded from now on says so");
+    let (target, state) = told(Some("{}"));
+    near(target, 91.6 / 5.0);
+    assert!(!state.contains("first_penalties"), "and what does not stays as it is");
+    // It draws 90: more than the target of 88 for four CPUs (110/5): 4 for each of its CPUs, again.
+    let alone = [Spec(2, 90.0, 0.0), Spec(1, 6.0, 0.0), Spec(1, 8.0, 0.0), Spec(1, 6.0, 0.0)];
+    let mut bench = bench(Quantum::Das, &alone);
+    bench.apps = BTreeMap::from([("app0".into(), profile)]);
+    let decision = bench.turn();
+    let waits = decision.proposals.iter().find(|p| matches!(p.action, Action::Pause { .. })).unwrap();
+    near(waits.reason.evidence.unwrap().threshold / 1e6, 118.0 / 5.0);
+}
+
+#[test]
 fn profiles_weigh_jobs_by_their_times_alone() {
     // Rates 10 and 2, times alone 1 and 3: (10·1 + 2·3)/4 = 4 per CPU; without times it is 6.
     let mut bench = bench(Quantum::Mas, &[Spec(1, 10.0, 0.0), Spec(1, 2.0, 0.0)]);

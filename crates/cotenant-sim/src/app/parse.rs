@@ -220,8 +220,7 @@ pub fn embedded() -> &'static BTreeMap<String, Program> {
     &EMBEDDED
 }
 
-/// A program of `workloads/`: of [`embedded`], or of the suites besides, which are assumptions throughout and by
-/// which nothing is judged.
+/// A program of `workloads/`: of [`embedded`], or of the suites besides, by which no machine is judged.
 pub fn known(name: &str) -> Option<&'static Program> {
     EMBEDDED.get(name).or_else(|| SUITES.get(name))
 }

@@ -109,7 +109,7 @@ pub fn steady(machine: &SimMachine, programs: &[&Phase]) -> Result<Steady, MixEr
     let carried: Vec<Phase> =
         programs.iter().map(|p| machine.private.map_or_else(|| (*p).clone(), |core| core.phase(p))).collect();
     let programs: &[&Phase] = &carried.iter().collect::<Vec<_>>();
-    let capacity = machine.caches[0].bytes;
+    let capacity = machine.room(machine.caches[0].bytes, programs.iter().map(|p| p.footprint_bytes).sum());
     let lasting = held::Lasting::new(machine.replacement, capacity, programs);
     let mut held = vec![capacity / programs.len() as f64; programs.len()];
     let mut waits = vec![0.0; machine.stations.len()];

@@ -2,7 +2,7 @@
 
 use crate::app::{Curve, LINE};
 use crate::occupancy::Replacement;
-use crate::occupancy::{Nearer, Tenant, advance};
+use crate::occupancy::{Nearer, Tenant, advance, room};
 
 const SETS: usize = 256;
 const WAYS: usize = 16;
@@ -307,5 +307,31 @@ fn shared_levels_agree_with_an_exact_hierarchy() {
         }
         eprintln!("{model:?}: mean error of a hierarchy's miss ratios {:.3}", error / n);
         assert!(error / n <= 0.05, "{model:?}: mean error {:.3}", error / n);
+    }
+}
+
+#[test]
+fn lines_that_fall_into_sets_at_random_do_not_all_find_room() {
+    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-4, "{a} {b}");
+    // One way: a set is empty with the probability 1/e. 16 ways and as many lines as fit: what finds none is as much
+    // as sets have exactly 16, 16^16/(16! e^16) = 0.0992.
+    near(room(1.0, 1, 1.0), 1.0 - (-1.0_f64).exp());
+    near(room(8.0, 16, 8.0) / 8.0, 0.9008);
+    // Half as many: nearly all. 6.25 times as many: every set is full.
+    near(room(8.0, 16, 4.0), 3.9968);
+    near(room(8.0, 16, 50.0), 8.0);
+    // Really simulated: each line in some set, accesses anywhere, nothing of the first ten passes.
+    let random = &mut fastrand::Rng::with_seed(7);
+    for part in [0.5, 0.75, 1.0, 1.5] {
+        let n = (part * LINES as f64) as usize;
+        let home: Vec<usize> = (0..n).map(|_| random.usize(..SETS)).collect();
+        let (mut sets, mut misses): (Vec<Set>, f64) = (vec![Vec::new(); SETS], 0.0);
+        for turn in 0..60 * n {
+            let line = random.usize(..n);
+            let hit = access(Policy::Lru, &mut sets[home[line]], line as u64, false, random);
+            misses += if turn >= 10 * n && !hit { 1.0 } else { 0.0 };
+        }
+        let (misses, said) = (misses / (50 * n) as f64, 1.0 - room(1.0, WAYS as u32, part) / part);
+        assert!((misses - said).abs() < 0.02, "{part}: {misses} {said}");
     }
 }

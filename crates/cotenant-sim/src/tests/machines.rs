@@ -155,3 +155,31 @@ fn a_front_side_bus_is_shared_by_its_package() {
     let gbs = 4.0 * 0.1 * 1.5 * 64.0 / one;
     assert!((5.0..=5.6).contains(&gbs), "{gbs} GB/s on a bus of {:?}", sim.stations.last());
 }
+
+/// What our loops do (crates/cotenant-kernels/c/smash.c), and what they reach where it was measured
+/// (docs/reference/kernels-measurements.md).
+#[test]
+fn simulated_kernels_do_what_the_loops_do() {
+    let text = "name = 'zen3'\ndescription = 'measured'\nsource = 'test'\nclock_hz = 3.2e9\n\
+        topology = { synthetic = 'package:1 [numa] l3:1(size=8MiB) core:2 pu:1' }\n\
+        simulator = { memory_gbs = 1000, memory_ns = 82, llc_ns = 14.4, lines_in_flight = 32 }";
+    let machine = SimMachine::new(&Machine::parse(text).unwrap()).unwrap();
+    // Units per nanosecond, of so many instructions.
+    let rate = |name: &str, instructions: f64| {
+        crate::scenario::alone_per_s(crate::app::known(name).unwrap(), &machine) / instructions / 1e9
+    };
+    let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 0.01, "{a} {b}");
+    // Of 50 MiB 8 are held: 42 of 50 accesses wait for memory, 7.75 for the L3, one after the other, and each
+    // computes for 22.9 cycles: 68.9 + 2.2 + 7.1 = 78.3 ns.
+    let naive = rate("naive-50mb", 15.04);
+    near(1.0 / naive, 0.84 * 82.0 + 0.155 * 14.4 + 22.9 / 3.2);
+    // The other does not wait for each: 71.1/18.5 + 4.14/3.2 = 5.14 ns, fifteen times as fast (measured: 17).
+    let er_naive = rate("er-naive-50mb", 8.0);
+    near(er_naive / naive, 15.2);
+    // Two lines for eight words of five instructions: 0.23 lines/ns.
+    near(rate("sledge-large", 20.0), 0.227);
+    // A lookup waits for 10.0 lines behind 256 KiB, one after the other, 40 % of them from memory, and computes for
+    // 0.58 · 231 cycles.
+    let held = 0.447 + (8.0 - 6.0) / (12.0 - 6.0) * (0.291 - 0.447);
+    near(1.0 / rate("bst-50mb", 231.3), 9.97 * (held * 82.0 + (1.0 - held) * 14.4) + 0.58 * 231.3 / 3.2);
+}

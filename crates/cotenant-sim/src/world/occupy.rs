@@ -53,7 +53,22 @@ impl World {
                 Level::Last => m.caches[cache].bytes,
             };
             let mut tenants: Vec<Tenant<'_>> = on.iter().map(|&who| self.tenant(level, who)).collect();
-            occupancy::advance(m.replacement, capacity, &mut tenants, dt);
+            let mut shared = capacity;
+            if matches!(level, Level::Last) {
+                // What one wants alone, and all together: whoever comes takes no other's conflicts away.
+                let mut wanted = 0.0;
+                for (&who, tenant) in on.iter().zip(&mut tenants) {
+                    if let Who::Naps(thread) = who {
+                        let t = &self.threads[thread];
+                        wanted += self.apps[t.app].spec.program.phases[t.phase].footprint_bytes;
+                    } else {
+                        wanted += tenant.bound;
+                        tenant.bound = m.room(capacity, tenant.bound).min(tenant.bound);
+                    }
+                }
+                shared = m.room(capacity, wanted);
+            }
+            occupancy::advance(m.replacement, shared, &mut tenants, dt);
             let held: Vec<f64> = tenants.iter().map(|t| t.held).collect();
             let mut change = 0.0;
             for (&who, held) in on.iter().zip(held) {

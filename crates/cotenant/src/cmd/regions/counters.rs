@@ -5,14 +5,11 @@ use anyhow::{Result, bail};
 use cotenant_cli::messages::{count, tell};
 use cotenant_linux::FsRoot;
 use cotenant_linux::sense::perf::plan;
-use cotenant_linux::sense::perf::sampling::{
-    self, Cost, Events, PER_SECOND, Sampler, SourceLine, Unavailable, source_lines,
-};
+use cotenant_linux::sense::perf::sampling::{self, Events, PER_SECOND, Sampler, SourceLine, Unavailable, source_lines};
 use cotenant_measure::characterize::contention::line_signals;
 use cotenant_model::Topology;
 use cotenant_model::region::found::Model;
-use cotenant_model::region::sampled::{Profile, Sampled};
-use std::iter;
+use cotenant_model::region::sampled::{Place, Profile};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -43,8 +40,7 @@ pub(super) fn find(args: &Args, events: &Events, topology: &Topology, model: &Mo
     let status = super::run_to_end(command, Some(READ), || sampler.read())?;
     let found = sampler.finish();
     let (profile, unread) = profile(&found);
-    let total = profile.total();
-    if total.ns <= 0.0 {
+    if profile.ns() <= 0.0 {
         bail!(
             "nothing was sampled: the command took less than some milliseconds of CPU time in user mode; give it more to do"
         );
@@ -54,7 +50,7 @@ pub(super) fn find(args: &Args, events: &Events, topology: &Topology, model: &Mo
         if unread.len() > UNREAD {
             tell(format_args!("no symbols of {} more", count((unread.len() - UNREAD) as u64, "file")));
         }
-        remarks(&found, events, total.ns);
+        remarks(&found, events, profile.ns());
     }
     Ok(Found {
         status,
@@ -80,7 +76,7 @@ fn remarks(found: &sampling::Found, events: &Events, ns: f64) {
     if samples < FEW {
         tell(format_args!("{samples:.0} samples of time only: scores are rough; let it run longer"));
     }
-    let elsewhere = places.elsewhere.ns / ns;
+    let elsewhere = places.elsewhere_ns / ns;
     if elsewhere > 0.05 {
         tell(format_args!(
             "{:.0} % of the time fell on code that no file holds, such as code that was made while it ran",
@@ -89,26 +85,23 @@ fn remarks(found: &sampling::Found, events: &Events, ns: f64) {
     }
 }
 
-/// Functions and lines of what was sampled, and the files whose symbols could not be read.
+/// Intervals with the functions and lines that ran in them, and the files whose symbols could not be read.
 fn profile(found: &sampling::Found) -> (Profile, Vec<String>) {
-    let scaled = |cost: &Cost| Sampled {
-        ns: cost.ns,
-        private_lines: cost.private_lines * found.private_factor,
-        last_lines: cost.last_lines * found.last_factor,
-    };
     let (mut profile, mut unread) = (Profile::default(), Vec::new());
     let until = Instant::now() + SYMBOLS;
-    profile.add_elsewhere(scaled(&found.places.elsewhere));
+    let mut known: Vec<Option<Place>> = vec![None; found.places.known as usize + 1];
     for (file, at) in &found.places.files {
         let offsets: Vec<u64> = at.keys().copied().collect();
         let lines = source_lines(file, &offsets, until).map_err(|why| unread.push(format!("no symbols: {why}")));
-        for (cost, source) in at.values().zip(lines.into_iter().flatten().chain(iter::repeat_with(SourceLine::default)))
-        {
-            match name(&source) {
-                Some(function) => profile.add(function, source.file.as_deref(), source.line, scaled(cost)),
-                None => profile.add_elsewhere(scaled(cost)),
-            }
+        for (place, source) in at.values().zip(lines.into_iter().flatten()) {
+            known[*place as usize] =
+                name(&source).map(|function| profile.place(function, source.file.as_deref(), source.line));
         }
+    }
+    for interval in found.places.intervals() {
+        let code = interval.code.iter().map(|(place, ns)| (known[*place as usize], *ns));
+        let lines = interval.cost;
+        profile.add(code, lines.private_lines * found.private_factor, lines.last_lines * found.last_factor);
     }
     (profile, unread)
 }

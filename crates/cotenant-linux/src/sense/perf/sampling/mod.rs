@@ -12,7 +12,7 @@ mod ring;
 mod symbols;
 
 pub use choice::{Events, Sampled, Unavailable};
-pub use places::{Cost, Places};
+pub use places::{Cost, Interval, Places};
 pub use record::MappedFile;
 pub use symbols::{SourceLine, source_lines};
 

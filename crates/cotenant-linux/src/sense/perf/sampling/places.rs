@@ -1,7 +1,20 @@
-//! Where samples fell: addresses become places in files by what was mapped where at that time.
+//! Where samples fell: addresses become places in files by what was mapped where at that time, and what was counted
+//! belongs to an interval of a thread.
 
 use super::record::{MappedFile, Mapping, Record, What};
 use std::collections::{BTreeMap, HashMap};
+use std::mem;
+
+/// CPU time of a thread after which its interval ends, nanoseconds: ten samples of each event. (The paper's is 1 ms, by
+/// exact counts; of those a sample is as good as one.)
+const INTERVAL_NS: f64 = 10e6;
+
+/// Places of all intervals together above which each two of a thread become one, so that memory is bounded for programs
+/// that run for hours.
+const MANY: usize = 1 << 22;
+
+/// The place of code that no file holds, or whose mapping was not seen.
+const ELSEWHERE: u32 = 0;
 
 /// What code cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -57,14 +70,95 @@ impl Space {
     }
 }
 
-/// Costs by place.
+/// What a thread did for a while.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Interval {
+    /// All together.
+    pub cost: Cost,
+    /// Nanoseconds at each place.
+    pub code: Vec<(u32, f64)>,
+}
+
+impl Interval {
+    /// Each place once.
+    fn tidy(mut self) -> Self {
+        self.code.sort_by_key(|(place, _)| *place);
+        self.code.dedup_by(|next, kept| {
+            let same = next.0 == kept.0;
+            kept.1 += if same { next.1 } else { 0.0 };
+            same
+        });
+        self
+    }
+}
+
+/// Intervals, by thread.
+#[derive(Clone, Debug)]
+struct Intervals {
+    length_ns: f64,
+    open: HashMap<u32, Interval>,
+    closed: Vec<(u32, Interval)>,
+    /// Places of those that are closed.
+    places: usize,
+    many: usize,
+}
+
+impl Default for Intervals {
+    fn default() -> Self {
+        let (open, closed) = Default::default();
+        Self { length_ns: INTERVAL_NS, open, closed, places: 0, many: MANY }
+    }
+}
+
+impl Intervals {
+    fn add(&mut self, thread: u32, cost: Cost, place: u32) {
+        let open = self.open.entry(thread).or_default();
+        open.cost = open.cost.and(cost);
+        if cost.ns > 0.0 {
+            open.code.push((place, cost.ns));
+        }
+        if open.cost.ns >= self.length_ns {
+            let closed = mem::take(open).tidy();
+            self.places += closed.code.len();
+            self.closed.push((thread, closed));
+            if self.places > self.many {
+                self.merge();
+            }
+        }
+    }
+
+    /// Makes each two neighbours of a thread one.
+    fn merge(&mut self) {
+        self.closed.sort_by_key(|(thread, _)| *thread); // stable: those of a thread stay in order
+        let mut merged: Vec<(u32, Interval)> = Vec::with_capacity(self.closed.len() / 2);
+        let mut single = false;
+        for (thread, next) in self.closed.drain(..) {
+            if let Some((_, last)) = merged.last_mut().filter(|last| single && last.0 == thread) {
+                last.cost = last.cost.and(next.cost);
+                last.code.extend(next.code);
+                *last = mem::take(last).tidy();
+                single = false;
+            } else {
+                merged.push((thread, next));
+                single = true;
+            }
+        }
+        self.places = merged.iter().map(|(_, interval)| interval.code.len()).sum();
+        (self.closed, self.length_ns, self.many) = (merged, 2.0 * self.length_ns, MANY.max(2 * self.places));
+    }
+}
+
+/// What was counted, by interval and place.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     spaces: HashMap<u32, Space>,
-    /// Of each file, by the place in it.
-    pub files: BTreeMap<MappedFile, BTreeMap<u64, Cost>>,
-    /// Of code that no file holds, or whose mapping was not seen.
-    pub elsewhere: Cost,
+    /// The number of each place in each file.
+    pub files: BTreeMap<MappedFile, BTreeMap<u64, u32>>,
+    /// How many places have a number, from 1; 0 is code that no file holds, or whose mapping was not seen.
+    pub known: u32,
+    /// Time [`ELSEWHERE`], nanoseconds.
+    pub elsewhere_ns: f64,
+    intervals: Intervals,
     /// Samples that were counted in.
     pub samples: u64,
     /// Records that the kernel lost.
@@ -89,18 +183,15 @@ impl Places {
     fn one(&mut self, record: Record, cost: &impl Fn(u64, u64) -> Cost) {
         let Record { pid, what, .. } = record;
         match what {
-            What::Sample { event, address, period } => {
+            What::Sample { event, address, period, thread } => {
                 let cost = cost(event, period);
                 self.samples += 1;
-                let mapping = self.spaces.get(&pid).and_then(|space| space.find(address));
-                match mapping.filter(|mapping| mapping.file.inode != 0) {
-                    Some(mapping) => {
-                        let at = mapping.offset.wrapping_add(address - mapping.start);
-                        let known = self.files.entry(mapping.file.clone()).or_default().entry(at).or_default();
-                        *known = known.and(cost);
-                    }
-                    None => self.elsewhere = self.elsewhere.and(cost),
+                // What is no time needs no place: it is the interval's.
+                let place = if cost.ns > 0.0 { self.place(pid, address) } else { ELSEWHERE };
+                if place == ELSEWHERE {
+                    self.elsewhere_ns += cost.ns;
                 }
+                self.intervals.add(thread, cost, place);
             }
             What::Map(mapping) => self.space(pid).map(mapping),
             What::Exec => {
@@ -127,9 +218,25 @@ impl Places {
         self.spaces.entry(pid).or_insert_with(|| Space { threads: 1, ..Space::default() })
     }
 
-    /// All costs together.
-    pub fn total(&self) -> Cost {
-        self.files.values().flat_map(BTreeMap::values).fold(self.elsewhere, |sum, cost| sum.and(*cost))
+    /// The number of the place where a process had this address, a new one if nobody was there before.
+    fn place(&mut self, pid: u32, address: u64) -> u32 {
+        let mapping = self.spaces.get(&pid).and_then(|space| space.find(address));
+        let Some(mapping) = mapping.filter(|mapping| mapping.file.inode != 0) else { return ELSEWHERE };
+        let at = mapping.offset.wrapping_add(address - mapping.start);
+        if !self.files.contains_key(&mapping.file) {
+            self.files.insert(mapping.file.clone(), BTreeMap::new());
+        }
+        let Some(places) = self.files.get_mut(&mapping.file) else { return ELSEWHERE };
+        *places.entry(at).or_insert_with(|| {
+            self.known += 1;
+            self.known
+        })
+    }
+
+    /// All intervals, those that have not ended too.
+    pub fn intervals(&self) -> impl Iterator<Item = &Interval> {
+        let Intervals { open, closed, .. } = &self.intervals;
+        closed.iter().map(|(_, interval)| interval).chain(open.values().filter(|open| open.cost.ns > 0.0))
     }
 }
 
@@ -154,8 +261,12 @@ mod tests {
     }
 
     fn at(places: &Places, path: &str) -> Vec<(u64, f64)> {
+        let ns = |place: u32| {
+            let code = places.intervals().flat_map(|interval| &interval.code);
+            code.filter(|(at, _)| *at == place).map(|(_, ns)| ns).sum::<f64>()
+        };
         let of = places.files.iter().filter(|(file, _)| file.path.as_os_str() == path);
-        of.flat_map(|(_, at)| at.iter().map(|(at, cost)| (*at, cost.ns))).collect()
+        of.flat_map(|(_, at)| at.iter().map(|(at, place)| (*at, ns(*place)))).collect()
     }
 
     #[test]
@@ -177,10 +288,48 @@ mod tests {
         )]);
         assert_eq!(at(&places, "/bin/a"), [(0x5010, 5.0), (0x7fff, 1.0)]);
         assert_eq!(
-            places.elsewhere.ns, 70.0,
+            places.elsewhere_ns, 70.0,
             "behind the file's end, what no file holds, a process that nobody saw begin"
         );
-        assert_eq!((places.samples, places.lost, places.total().ns), (6, 8, 76.0));
+        let all: f64 = places.intervals().map(|interval| interval.cost.ns).sum();
+        assert_eq!((places.samples, places.lost, all), (6, 8, 76.0));
+    }
+
+    #[test]
+    fn what_is_counted_belongs_to_an_interval_of_its_thread() {
+        const MS: f64 = 1e6;
+        let time = |ms: f64| Cost { ns: ms * MS, ..Cost::default() };
+        let lines = |n: f64| Cost { private_lines: n, ..Cost::default() };
+        let mut intervals = Intervals::default();
+        // Thread 1 runs for 4 + 4 + 2 ms at two places, and 3 lines come in; then for 10 ms. Thread 2 meanwhile 1 ms.
+        for (thread, cost, place) in [
+            (1, time(4.0), 7),
+            (1, time(4.0), 8),
+            (2, time(1.0), 9),
+            (1, lines(3.0), ELSEWHERE),
+            (2, lines(5.0), ELSEWHERE),
+            (1, time(2.0), 7),
+            (1, lines(4.0), ELSEWHERE),
+            (1, time(10.0), 8),
+        ] {
+            intervals.add(thread, cost, place);
+        }
+        let interval = |ms: f64, private_lines, code: &[(u32, f64)]| Interval {
+            cost: Cost { private_lines, ..time(ms) },
+            code: code.iter().map(|(place, ms)| (*place, ms * MS)).collect(),
+        };
+        let first = interval(10.0, 3.0, &[(7, 6.0), (8, 4.0)]);
+        assert_eq!(intervals.closed, [(1, first), (1, interval(10.0, 4.0, &[(8, 10.0)]))]);
+        assert_eq!(intervals.open[&2], interval(1.0, 5.0, &[(9, 1.0)]));
+        // Too many: each two of a thread become one, and new ones are as long.
+        intervals.add(2, time(9.0), 9);
+        intervals.merge();
+        let both = interval(20.0, 7.0, &[(7, 6.0), (8, 14.0)]);
+        assert_eq!(intervals.closed, [(1, both), (2, interval(10.0, 5.0, &[(9, 10.0)]))]);
+        intervals.add(1, time(19.0), 7);
+        assert_eq!((intervals.closed.len(), intervals.places), (2, 3));
+        intervals.add(1, time(1.0), 7);
+        assert_eq!((intervals.closed.len(), intervals.places), (3, 4));
     }
 
     #[test]
@@ -189,9 +338,9 @@ mod tests {
         let sample = [golden::sample(10, 9, 5, 0x1010, 1)];
         let map = [golden::map(10, 8, 0x1000, 0x1000, 0, 99, "/bin/a")];
         let places = taken(&[(&sample, 7), (&map, LATER)]);
-        assert_eq!((at(&places, "/bin/a").len(), places.elsewhere.ns), (1, 0.0));
+        assert_eq!((at(&places, "/bin/a").len(), places.elsewhere_ns), (1, 0.0));
         // Had it been looked at at once, it would have fallen nowhere.
-        assert_eq!(taken(&[(&sample, 9), (&map, LATER)]).elsewhere.ns, 1.0);
+        assert_eq!(taken(&[(&sample, 9), (&map, LATER)]).elsewhere_ns, 1.0);
     }
 
     #[test]
@@ -214,7 +363,7 @@ mod tests {
         )]);
         assert_eq!(at(&places, "/bin/sh"), [(1, 1.0), (4, 1.0)]);
         assert_eq!(at(&places, "/bin/b"), [(3, 1.0)]);
-        assert_eq!(places.elsewhere.ns, 2.0);
+        assert_eq!(places.elsewhere_ns, 2.0);
     }
 
     #[test]
@@ -231,7 +380,7 @@ mod tests {
             ],
             LATER,
         )]);
-        assert_eq!((at(&places, "/bin/a"), places.elsewhere.ns), (vec![(1, 1.0)], 1.0));
+        assert_eq!((at(&places, "/bin/a"), places.elsewhere_ns), (vec![(1, 1.0)], 1.0));
     }
 
     #[test]

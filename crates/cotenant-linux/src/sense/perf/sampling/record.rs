@@ -51,6 +51,8 @@ pub enum What {
         address: u64,
         /// What was counted since the last one.
         period: u64,
+        /// The thread.
+        thread: u32,
     },
     /// Code was mapped.
     Map(Mapping),
@@ -126,7 +128,8 @@ fn one(bytes: &[u8]) -> Result<Option<Record>, Short> {
     let (kind, misc) = (u32_at(bytes, 0)?, u16::from_ne_bytes(field(bytes, 4)?));
     let body = &bytes[HEADER..];
     if kind == PERF_RECORD_SAMPLE {
-        let what = What::Sample { event: u64_at(body, 0)?, address: u64_at(body, 8)?, period: u64_at(body, 32)? };
+        let (event, address, period) = (u64_at(body, 0)?, u64_at(body, 8)?, u64_at(body, 32)?);
+        let what = What::Sample { event, address, period, thread: u32_at(body, 20)? };
         return Ok(Some(Record { time: u64_at(body, 24)?, pid: u32_at(body, 16)?, what }));
     }
     // A record without the trailer's room has none of its own either.
@@ -252,7 +255,7 @@ mod tests {
             (10, 1, What::Exec),
             (10, 2, What::Map(Mapping { start: 0x40_0000, end: 0x40_2000, offset: 0x1000, file })),
             // A thread that gives itself another name executes the same program.
-            (10, 4, What::Sample { event: 5, address: 0x40_0123, period: 1_000_000 }),
+            (10, 4, What::Sample { event: 5, address: 0x40_0123, period: 1_000_000, thread: 10 }),
             (11, 5, What::Fork(10)),
             (11, 6, What::Exit),
             (10, 7, What::Lost(42)),
