@@ -106,7 +106,8 @@ impl<'a> Board<'a> {
             }
         }
         let cores = sharing.contexts().filter(|c| rank[c.index()] == 0).count();
-        let whole = whole_cores && running <= cores;
+        // Where each core has a last-level cache to itself, sharers could not be brought together at all.
+        let whole = whole_cores && running <= cores && !(sharing.split && sharing.len() == cores);
         if whole {
             for cpu in sharing.contexts().filter(|c| rank[c.index()] > 0) {
                 for slot in [&mut vacant[cpu.index()], &mut holder[cpu.index()]] {

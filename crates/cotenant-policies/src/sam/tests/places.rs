@@ -159,6 +159,15 @@ fn p_10_chiplets_gather_inside_their_llc_domain() {
 }
 
 #[test]
+fn p_10b_who_shares_a_cache_of_one_core_shares_the_core() {
+    // Each core has its last-level cache to itself, and two contexts, of which the second ones stand behind the first.
+    //     S0: D0: a D1: . D0: . D1: . │ S1: D0: c D1: . D0: . D1: .
+    let scene = Scene::draw("a . / . . | c . / . .", 2).inter("ac");
+    assert_eq!(scene.clone().next(), "a / . / c / . | . / . / . / .");
+    assert_eq!(scene.sam("default,-whole-cores".parse().unwrap()).next(), "a / . / c / . | . / . / . / .");
+}
+
+#[test]
 fn p_11_chiplets_prefer_their_own_package() {
     // In plain order D1 would draw b from the other package; but c's domain mate-to-be is b, in its own package.
     //     S0: D0: x . D1: a . │ S1: D2: b . D3: c .
