@@ -7,7 +7,7 @@
 //! seconds: `makespan_s` of each repetition, `over_linux` = makespan / that of `linux` in the same repetition, `job_s`
 //! the mean time of a job from its start to its end, `gap_us` from the first stop to the last resume of a quantum,
 //! `gap_share` which fraction of the time that is. Why makespans differ says `jobs_cpu_s`, the CPU time of all jobs in
-//! each repetition, `job_cpu_s`, that of each job, and `cpus_s`, what the two CPUs did meanwhile: more CPU time of the
+//! each repetition, `program_cpu_s`, that of the jobs of each program, and `cpus_s`, what the two CPUs did meanwhile: more CPU time of the
 //! same jobs where they disturb each other, idle CPUs where too few run, steal where the host gave the CPUs to others
 //! (all means over the repetitions). `largest_job` is the part of the work that the longest job has: where that is
 //! much, whoever starts it first wins, whatever else it does; above a sixth the bench says so.
@@ -110,9 +110,10 @@ fn main() {
         let jobs_of = |run: &Value| figures(run["jobs"].as_array().into_iter().flatten(), "/seconds");
         let times: Vec<f64> = runs.iter().flat_map(jobs_of).collect();
         let cpu: Vec<f64> = runs.iter().map(cpu_s).collect();
-        let of_each = each_job(runs);
-        let largest = of_each.values().fold(0.0, |most: f64, s| most.max(*s)) / of_each.values().sum::<f64>();
-        if largest > LARGE {
+        let of_each = each_program(runs);
+        let part = |run: &Value| job_cpus_s(run).into_iter().fold(0.0, f64::max) / cpu_s(run);
+        let largest = self::mean(&runs.iter().map(part).collect::<Vec<_>>());
+        if let Some(largest) = largest.filter(|part| *part > LARGE) {
             eprintln!("{rival}: a job is {:.0} % of all work: makespans say when it was started", largest * 100.0);
         }
         report.row(json!({
@@ -125,7 +126,7 @@ fn main() {
             "over_linux": over,
             "job_s": self::mean(&times),
             "jobs_cpu_s": cpu,
-            "job_cpu_s": of_each,
+            "program_cpu_s": of_each,
             "largest_job": largest,
             "cpus_s": { "busy": mean("/cpus_s/busy"), "idle": mean("/cpus_s/idle"), "steal": mean("/cpus_s/steal") },
             "gap_us": mean("/gap_us/mean"),
@@ -194,8 +195,8 @@ fn overhead(folder: &Path, pairs: usize) {
     }));
 }
 
-/// The mean CPU time of each job, whatever its place in the queue was.
-fn each_job(runs: &[Value]) -> BTreeMap<String, f64> {
+/// The mean CPU time of the jobs of each program, whatever their places in the queue were.
+fn each_program(runs: &[Value]) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<String, f64> = BTreeMap::new();
     for job in runs.iter().flat_map(|run| run["jobs"].as_array().into_iter().flatten()) {
         let (Some(name), Some(cpu)) = (job["name"].as_str(), job["cpu_s"].as_f64()) else { continue };
@@ -233,8 +234,12 @@ fn one_pair(folder: &Path, pair: usize) -> [Value; 2] {
 }
 
 /// CPU time of all jobs.
+fn job_cpus_s(run: &Value) -> Vec<f64> {
+    figures(run["jobs"].as_array().into_iter().flatten(), "/cpu_s")
+}
+
 fn cpu_s(run: &Value) -> f64 {
-    figures(run["jobs"].as_array().into_iter().flatten(), "/cpu_s").iter().sum()
+    job_cpus_s(run).iter().sum()
 }
 
 fn ratios(pairs: &[[Value; 2]], of: impl Fn(&Value) -> f64) -> Vec<f64> {
