@@ -23,7 +23,10 @@ pub fn check(root: &Path) -> Result<()> {
                     .filter(|m| text.contains(**m))
                     .map(|m| format!("{name}: contains '{m}'; finish it or leave it out")),
             ),
-            Some("md") => wrong.extend(broken_links(root, file, &text)),
+            Some("md") => {
+                wrong.extend(broken_links(root, file, &text));
+                wrong.extend(wide_lines(file, &text));
+            }
             Some("toml") if file.starts_with("machines") && !text.contains("source") => {
                 wrong.push(format!("{name}: no source; say where its figures come from"));
             }
@@ -58,6 +61,24 @@ fn broken_links(root: &Path, file: &Path, text: &str) -> Vec<String> {
         .filter(|link| !link.is_empty() && !link.contains("://") && !link.starts_with("mailto:") && !link.contains(' '))
         .filter(|link| !root.join(folder).join(link).exists())
         .map(|link| format!("{}: the link to '{link}' leads nowhere", file.display()))
+        .collect()
+}
+
+/// Lines of prose that are wider than 120 columns. Tables and examples are as wide as they have to be, and so are the
+/// pages that `--help` writes.
+fn wide_lines(file: &Path, text: &str) -> Vec<String> {
+    if file.starts_with("docs/reference/commands") {
+        return Vec::new();
+    }
+    let mut example = false;
+    text.lines()
+        .enumerate()
+        .filter(|(_, line)| {
+            let fence = line.trim_start().starts_with("```");
+            example ^= fence;
+            !fence && !example && !line.trim_start().starts_with('|') && line.chars().count() > 120
+        })
+        .map(|(n, _)| format!("{}:{}: wider than 120 columns", file.display(), n + 1))
         .collect()
 }
 
