@@ -256,7 +256,7 @@ impl Board<'_> {
 }
 
 /// A number divided by weights into whole numbers, what is left over by largest remainder, then to the first.
-fn shares(number: usize, weights: &[usize]) -> Vec<usize> {
+pub(super) fn shares(number: usize, weights: &[usize]) -> Vec<usize> {
     let all: usize = weights.iter().sum::<usize>().max(1);
     let mut shares: Vec<usize> = weights.iter().map(|w| number * w / all).collect();
     let mut order: Vec<usize> = (0..weights.len()).collect();

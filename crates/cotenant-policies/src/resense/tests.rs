@@ -281,3 +281,17 @@ fn of_equal_places_the_one_where_a_thread_is() {
     // A shares a node and spreads over its L3s; B is neutral about nodes and shares an L3: everybody stays.
     assert_eq!(placed(&view, &bench.decide(&view, ResenseState::default(), &[])), ["8,11", "4-5"]);
 }
+
+/// By largest remainder: of 7 by 3:2:1 the whole parts are 3, 2 and 1, and 3/6, 2/6 and 1/6 of a thread are left.
+#[test]
+fn threads_are_divided_by_weight() {
+    for (number, weights, expected) in [
+        (7, vec![3, 2, 1], vec![4, 2, 1]),
+        (5, vec![1, 1], vec![3, 2]),
+        (2, vec![1, 1, 1], vec![1, 1, 0]),
+        (5, vec![1, 3], vec![1, 4]),
+        (8, vec![2, 2], vec![4, 4]),
+    ] {
+        assert_eq!(resensor::shares(number, &weights), expected, "{number} {weights:?}");
+    }
+}

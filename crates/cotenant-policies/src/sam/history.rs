@@ -36,3 +36,36 @@ pub(super) fn persist(task: &mut Task, id: TaskId, known: Option<Past>, above: b
     task.stray = remote >= PERSISTENT;
     Some(past)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sam::task::Rates;
+
+    /// What a task was, for how many intervals; what it is; what it acts as, and for how many intervals it was so.
+    #[test]
+    fn who_was_or_is_a_sharer_for_a_short_time_keeps_its_place() {
+        let id = TaskId(7);
+        let past = |class, times| Some(Past { task: id, class, times, remote: 0 });
+        for (known, is, acts, times) in [
+            (None, Class::Mem, Class::Unknown, 1),
+            (None, Class::Inter, Class::Intra, 1),
+            (past(Class::Mem, 3), Class::Inter, Class::Intra, 1),
+            (past(Class::Inter, 3), Class::Mem, Class::Intra, 1),
+            (past(Class::Cpu, 3), Class::Mem, Class::Unknown, 1),
+            (past(Class::Mem, 1), Class::Mem, Class::Unknown, 2),
+            (past(Class::Inter, 1), Class::Inter, Class::Intra, 2),
+            (past(Class::Mem, 2), Class::Mem, Class::Mem, 3),
+            (past(Class::Inter, 3), Class::Inter, Class::Inter, 3),
+        ] {
+            let mut task = Task { class: is, ..Task::new(Rates::default(), None) };
+            assert_eq!(persist(&mut task, id, known, false, false), past(is, times), "{known:?} {is:?}");
+            assert_eq!(task.class, acts, "{known:?} {is:?}");
+            assert_eq!(task.settling, acts == Class::Intra, "{known:?} {is:?}");
+            // One that has just come is at once what it is.
+            let mut task = Task { class: is, ..Task::new(Rates::default(), None) };
+            assert_eq!(persist(&mut task, id, known, false, true), past(is, PERSISTENT));
+            assert_eq!(task.class, is);
+        }
+    }
+}
