@@ -9,8 +9,26 @@ use crate::sample::{AppSample, CpuSample, Sample, TaskInfo, TaskSample};
 use crate::signal::{Count, Signal};
 use crate::topology::{CacheType, Cpu, DistanceUnit, Distances, Kind, MemoryNode, Parts, Resource, Topology};
 use crate::view::View;
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Holds a text against a golden file, line by line. Where `COTENANT_BLESS` is set (`cargo xtask bless`), it writes the
+/// file instead.
+///
+/// # Panics
+/// Where a line differs.
+pub fn golden(file: &Path, now: &str) {
+    if std::env::var_os("COTENANT_BLESS").is_some() {
+        return fs::write(file, now).expect("a golden file can be written");
+    }
+    let before = fs::read_to_string(file).expect("there is a golden file");
+    for (now, before) in now.lines().zip(before.lines()) {
+        assert_eq!(now, before, "if this is meant, COTENANT_BLESS=1 writes {}", file.display());
+    }
+    assert_eq!(now.lines().count(), before.lines().count(), "lines of {}", file.display());
+}
 
 /// Two packages of two L2s of two cores (Tang's Clovertown): a bus per package, no level 3, no memory nodes.
 ///

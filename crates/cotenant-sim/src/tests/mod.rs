@@ -3,6 +3,7 @@
 mod atom;
 mod endless;
 mod exact;
+mod golden;
 mod heuristic;
 mod kernels;
 mod load;

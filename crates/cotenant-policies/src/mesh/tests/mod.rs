@@ -121,6 +121,21 @@ fn cores_are_doubled_last_and_masks_are_kept() {
 }
 
 /// Runs a policy on a machine; `given` are its proposals as task → CPU.
+/// Three cores, all equally far from each other's memory, the first with two contexts. The second guest may not use the
+/// third core, so it pushes the third guest there: both are far from their memory. Still nobody shares a core: what
+/// one rank costs is more than all distances together.
+#[test]
+fn no_distance_is_worth_a_shared_core() {
+    let mut board = board(&[&[1.0, 2.0, 2.0], &[2.0, 1.0, 2.0], &[2.0, 2.0, 1.0]]);
+    board.seats.push(Seat { cpu: CpuId(3), rank: 1, coord: None, row: 0, domain: 0 });
+    let near = |task, node: usize| guest(task, &std::array::from_fn::<f64, 3, _>(|i| f64::from(u8::from(i == node))));
+    let mut guests = [near(1, 0), near(2, 0), near(3, 1)];
+    guests[1].allowed = [0, 1, 3].into_iter().map(CpuId).collect();
+    let (seating, exact) = search::assignment(&board, &guests);
+    assert!(exact);
+    assert_eq!(board.cost(&guests, &seating).doubled, 0, "{:?}", cpus(&board, &seating));
+}
+
 fn decide(
     t: &Topology,
     policy: Mesh,
