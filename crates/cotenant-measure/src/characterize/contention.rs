@@ -1,4 +1,4 @@
-//! The contentiousness model (Tang §5.2.1): `C = a·(L2 lines in − L3 lines in)/ns + b·L3 lines in/ns + c`, fitted to
+//! The contentiousness model (Tang §5.2.2): `C = a·(L2 lines in − L3 lines in)/ns + b·L3 lines in/ns + c`, fitted to
 //! what programs of known behaviour cost each other. The coefficients belong to a machine.
 
 use super::{Bench, Beside, Characterization, Plan, Stop, caches, characterize, neighbours, step};

@@ -1,4 +1,4 @@
-//! A machine's contentiousness model (Tang §5.2.1, equation 5.9), as it stands in the machine's profile.
+//! A machine's contentiousness model (Tang §5.2.2, equation 5.9), as it stands in the machine's profile.
 
 use super::calibration::Stamp;
 use crate::stats::regression::{Coefficient, Fit, fit};

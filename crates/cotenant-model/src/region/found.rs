@@ -30,7 +30,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// The paper's Nehalem, on which `SmashBench` gave these (§5.4: R² 0.89; 2.67 GHz).
+    /// The paper's Nehalem, on which `SmashBench` gave these (§5.2.2: R² 0.89; 2.67 GHz).
     pub const NEHALEM: Self = Self { a: 1.663, b: 8.890, c: 0.044, clock_hz: 2.67e9 };
 
     /// As fitted on a machine of that clock.

@@ -8,6 +8,8 @@ use cotenant_model::topology::symmetry::{Enumeration, Labels, Slot, Tenant};
 /// The co-runners of Figures 5.12–5.14.
 const CO_RUNNERS: [&str; 6] = ["blockie-small", "blockie-medium", "blockie-large", "bst-4mb", "bst-8mb", "bst-50mb"];
 const SLEDGE: &str = "sledge-large";
+/// The rate of `sledge_l` at which §5.4.3 compares padding and naps.
+const AT_RATE: f64 = 0.4;
 /// The programs beside websearch (§5.4.5).
 const BESIDE_SEARCH: [&str; 2] = [SLEDGE, "er-naive-4mb"];
 /// Where the co-runners of Figures 5.12–5.14 with a figure in the text stand.
@@ -47,6 +49,13 @@ fn table(hows: &[How], found: &[Kept]) -> Vec<Row> {
     rows
 }
 
+/// The speed that goes with a rate, on a line between the two rates around it; both are given by falling rate.
+fn at_rate(found: &[[f64; 2]], rate: f64) -> Option<f64> {
+    let around = found.windows(2).find(|pair| (pair[1][0]..=pair[0][0]).contains(&rate))?;
+    let [[more, before], [less, after]] = [around[0], around[1]];
+    Some(after + (before - after) * (rate - less) / (more - less).max(f64::MIN_POSITIVE))
+}
+
 /// Figure 5.12.
 pub(in super::super) fn padding(lab: &mut Lab) -> anyhow::Result<Found> {
     let thick: &[u32] =
@@ -64,6 +73,13 @@ pub(in super::super) fn padding(lab: &mut Lab) -> anyhow::Result<Found> {
     rows.push(level("blockie_l beside padded sledge_l", 0.9, of(100, BLOCKIE_LARGE), "of alone").because(why));
     rows.push(level("bst8mb beside sledge_l as it is", 0.35, of(0, BST_8), "of alone"));
     rows.push(level("bst8mb beside padded sledge_l", 0.5, of(100, BST_8), "of alone").because(why));
+    // Figure 5.16. Few thicknesses are too far apart to tell.
+    if lab.effort.every == 1 {
+        let of_bst: Vec<[f64; 2]> =
+            found.iter().skip(BST_8).step_by(CO_RUNNERS.len()).map(|k| [k.rate, k.quality]).collect();
+        let label = "bst8mb where padded sledge_l runs at 0.4 of its rate";
+        rows.extend(at_rate(&of_bst, AT_RATE).map(|quality| level(label, 0.4, quality, "of alone").because(why)));
+    }
     let gain = |from: u32, to: u32| mean((0..CO_RUNNERS.len()).map(|high| of(to, high) - of(from, high)));
     let (before, after) = (gain(0, 50), gain(50, 100));
     let label = "mean gain from 50 to 100 nops over that from 0 to 50";
@@ -86,8 +102,17 @@ pub(in super::super) fn naps(lab: &mut Lab) -> anyhow::Result<Found> {
     let n = CO_RUNNERS.len();
     let of = |how: usize, high: usize| found[how * n + high];
     let (last_fine, last_coarse) = (fine.len() - 1, hows.len() - 1);
-    rows.push(level("bst8mb, naps of 20 ms every 10 ms", 0.7, of(last_coarse, BST_8).quality, "of alone"));
-    rows.push(level("bst8mb, naps of 2 ms every 1 ms", 0.5, of(last_fine, BST_8).quality, "of alone"));
+    let why = format!("beside sledge_l as it is it keeps {:.2} here, 0.35 there", of(0, BST_8).quality);
+    let bst_8 =
+        |label: String, paper, how: usize| level(label, paper, of(how, BST_8).quality, "of alone").because(&why);
+    rows.push(bst_8("bst8mb, naps of 20 ms every 10 ms".to_owned(), 0.7, last_coarse));
+    rows.push(bst_8("bst8mb, naps of 2 ms every 1 ms".to_owned(), 0.5, last_fine));
+    // Figure 5.16, at the rate of 0.4 by equation 5.10.
+    let alike = |how: &How| matches!(how, How::Naps(run, nap) if (run / (run + nap) - AT_RATE).abs() < 1e-9);
+    let said = hows.iter().enumerate().filter(|(_, how)| alike(how)).zip([0.4, 0.65]);
+    rows.extend(said.map(|((at, how), paper)| {
+        bst_8(format!("bst8mb where sledge_l {} and so runs at 0.4 of its rate", label(*how)), paper, at)
+    }));
     let longer = of(last_coarse, BST_8).quality - of(last_fine, BST_8).quality;
     rows.push(claim("bst8mb: 10/20 over 1/2", longer, "of alone", "naps every 10 ms help more", longer > 0.01));
     for (name, at) in [("bst4mb", BST_4), ("bst50mb", BST_50)] {
@@ -229,6 +254,15 @@ pub(in super::super) fn compiled(lab: &mut Lab) -> anyhow::Result<Found> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn between_two_rates_lies_a_line() {
+        // From 0.5 to 0.3 the speed rises from 0.2 to 0.6: at 0.4, half way, it is 0.4; at 0.35 it is 0.5.
+        let found = [[1.0, 0.1], [0.5, 0.2], [0.3, 0.6]];
+        let near = |rate: f64, speed: f64| (at_rate(&found, rate).unwrap() - speed).abs() < 1e-12;
+        assert!(near(0.4, 0.4) && near(0.35, 0.5) && near(0.5, 0.2) && near(1.0, 0.1));
+        assert_eq!([0.2, 1.1].map(|rate| at_rate(&found, rate)), [None; 2], "nothing is said beyond them");
+    }
 
     #[test]
     fn two_programs_of_two_threads_have_thirteen_layouts_on_clovertown() {
