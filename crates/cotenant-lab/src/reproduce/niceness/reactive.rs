@@ -11,8 +11,8 @@ const LOW: [&str; 3] = ["sledge-large", "lbm06", "milc06"];
 const SIMPLE: [&str; 3] = ["utilisation-biased", "balanced", "qos-biased"];
 const TARGETED: [&str; 3] = ["conservative-90", "relaxed-90", "conservative-80"];
 /// Ours, beside them.
-const OURS: &str = "tracking";
-const COLD: &str =
+pub(super) const OURS: &str = "tracking";
+pub(super) const COLD: &str =
     "in a nap of 2 ms the caches of the simulated machine stay cold, so that it shows no contention for them";
 const SETTING: &str = "One thread each on neighbouring cores; the programs of high priority are all of workloads/spec-cpu2006.toml (the paper's 18 are not \
                        named), measured elsewhere. Naps take all of the program of low priority, at once and exactly. Speed is instructions per second over that alone; utilisation \
