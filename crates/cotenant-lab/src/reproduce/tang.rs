@@ -36,15 +36,15 @@ struct Load {
     beside: Option<(&'static str, usize)>,
 }
 
-/// What a run was like for the service, all threads together.
+/// What a run was like for the service: events per second, of all threads together.
 #[derive(Clone, Copy, Debug, Default)]
 struct ServiceRates {
-    instructions_per_s: f64,
-    misses_per_s: f64,
-    bus_per_s: f64,
+    instructions: f64,
+    misses: f64,
+    bus: f64,
     /// Requests to the last-level cache, and those of them that find a line that another thread has, too.
-    requests_per_s: f64,
-    shared_per_s: f64,
+    requests: f64,
+    shared: f64,
 }
 
 impl Load {
@@ -89,7 +89,7 @@ impl Load {
 
     /// In each of some mappings: instructions per second.
     fn speeds(&self, lab: &Lab, maps: &[String]) -> anyhow::Result<Vec<f64>> {
-        maps.iter().map(|map| Ok(self.mapped(lab, map)?.instructions_per_s)).collect()
+        maps.iter().map(|map| Ok(self.mapped(lab, map)?.instructions)).collect()
     }
 
     /// The balanced mappings of this load on its machine.
@@ -139,8 +139,8 @@ fn seen(scenario: &Scenario, policy: &dyn DynPolicy, seed: u64, from: f64) -> an
             }
         }
     })?;
-    let [instructions_per_s, misses_per_s, bus_per_s, requests_per_s, shared_per_s] = sums.map(|sum| sum / seconds);
-    Ok(ServiceRates { instructions_per_s, misses_per_s, bus_per_s, requests_per_s, shared_per_s })
+    let [instructions, misses, bus, requests, shared] = sums.map(|sum| sum / seconds);
+    Ok(ServiceRates { instructions, misses, bus, requests, shared })
 }
 
 /// The index of the highest.
@@ -183,21 +183,20 @@ pub(super) fn solo(lab: &mut Lab) -> anyhow::Result<Found> {
         let load = Load::four(CLOVERTOWN, service, None);
         let maps = load.maps();
         let all = maps.iter().map(|map| load.mapped(lab, map)).collect::<anyhow::Result<Vec<ServiceRates>>>()?;
-        let speeds: Vec<f64> = all.iter().map(|seen| seen.instructions_per_s).collect();
+        let speeds: Vec<f64> = all.iter().map(|seen| seen.instructions).collect();
         rows.extend(shares(service, &speeds, &maps, speeds[0], "of {X.X.X.X.}"));
         rows.push(agrees(service, &speeds, &maps, BEST[s][0]));
         rows.push(effect(format!("{service}: swing between mappings"), text[s].0, swing(&speeds)));
         rows.push(effect(format!("{service}: apart over together"), text[s].1, percent(speeds[0] / speeds[2])));
         let per_million = |events: fn(&ServiceRates) -> f64| [0, 1].map(|i| events(&all[i]) / speeds[i] * 1e6);
-        for (what, [apart, shared]) in [
-            ("misses", per_million(|seen| seen.misses_per_s)),
-            ("bus transactions", per_million(|seen| seen.bus_per_s)),
-        ] {
+        for (what, [apart, shared]) in
+            [("misses", per_million(|seen| seen.misses)), ("bus transactions", per_million(|seen| seen.bus))]
+        {
             rows.push(row(format!("{service}: {what} per million instructions apart"), apart, ""));
             let label = format!("{service}: {what} per instruction with shared caches");
             rows.push(row(label, shared / apart, "of {X.X.X.X.}"));
         }
-        let found = row(format!("{service}: requests that find a line shared"), all[0].shared_per_s / 1e3, "/ms");
+        let found = row(format!("{service}: requests that find a line shared"), all[0].shared / 1e3, "/ms");
         rows.push(if service == "bigtable" { assumed(found, None) } else { found });
     }
     let note = "Figure 3.4 and its text; figures 3.5 and 3.7 in {X.X.X.X.}, 3.6 and 3.8 as ratios of the second mapping to the first. Of Figure 3.9 only the shared state: the simulated \
@@ -312,27 +311,21 @@ pub(super) fn characteristics(lab: &mut Lab) -> anyhow::Result<Found> {
     let printed = [Some(15_000.0), None, None, Some(25_000.0), None];
     let mut rows = Vec::new();
     for (service, printed) in SERVICES.into_iter().chain(BATCH).zip(printed) {
-        let bus = Load { threads: 1, ..Load::four(CLOVERTOWN, service, None) }.mapped(lab, "X...|....")?.bus_per_s;
+        let bus = Load { threads: 1, ..Load::four(CLOVERTOWN, service, None) }.mapped(lab, "X...|....")?.bus;
         let bus = row(format!("{service}: bus transactions of a thread alone"), bus / 1e3, "/ms");
         rows.push(if printed.is_some() { assumed(bus, printed) } else { bus });
         let four = Load::four(CLOVERTOWN, service, None).mapped(lab, "X.X.|X.X.")?;
-        let events = [
-            ("misses", four.misses_per_s),
-            ("requests that find a line shared", four.shared_per_s),
-            ("requests", four.requests_per_s),
-        ];
+        let events =
+            [("misses", four.misses), ("requests that find a line shared", four.shared), ("requests", four.requests)];
         rows.extend(
             events.map(|(what, per_s)| row(format!("{service}: {what} of a thread of four"), per_s / 4e3, "/ms")),
         );
-        let share = row(
-            format!("{service}: requests that find a line shared"),
-            four.shared_per_s / four.requests_per_s * 100.0,
-            "%",
-        );
+        let share =
+            row(format!("{service}: requests that find a line shared"), four.shared / four.requests * 100.0, "%");
         rows.push(if SERVICES.contains(&service) { assumed(share, None) } else { share });
     }
     let together = Load::four(CLOVERTOWN, SERVICES[0], None).mapped(lab, "XXXX|....")?;
-    let used = together.bus_per_s * 64.0 / STREAM_BYTES_PER_S * 100.0;
+    let used = together.bus * 64.0 / STREAM_BYTES_PER_S * 100.0;
     rows.push(level("contentAnalyzer {XXXX....}: traffic over what one bus sustains", 70.0, used, "%"));
     let note = "Figure 4.1 of one thread alone, 4.2 of four in {X.X.X.X.}. The order of the programs by bus traffic, misses and sharing is what their figures were made from, so only the bus \
                 that four threads share is held against the paper, which multiplies the traffic of one by four. Other categories of Figure 4.2 are requests less misses and shared.";
@@ -349,7 +342,7 @@ pub(super) fn heuristic(lab: &mut Lab) -> anyhow::Result<Found> {
             let top = highest(load.speeds(lab, &load.maps())?);
             let mut scenario = load.scenario(length(lab))?;
             scenario.characterize(scenario.kernel)?;
-            let ours = seen(&scenario, &Heuristic, 1, length(lab) / 2.0)?.instructions_per_s;
+            let ours = seen(&scenario, &Heuristic, 1, length(lab) / 2.0)?.instructions;
             let below = (1.0 - ours / top) * 100.0;
             let paper = printed[s][b];
             let verdict = match below - paper {
@@ -381,7 +374,7 @@ pub(super) fn atom(lab: &mut Lab) -> anyhow::Result<Found> {
                 let policy = Atom(scenario.config.settings.of::<Atom>()?);
                 let runs = (1..=lab.effort.seeds).map(|seed| seen(&scenario, &policy, seed, 0.0));
                 let runs = runs.collect::<anyhow::Result<Vec<ServiceRates>>>().context("tang-atom")?;
-                let ours = mean(runs.iter().map(|seen| seen.instructions_per_s));
+                let ours = mean(runs.iter().map(|seen| seen.instructions));
                 let label = format!("{machine}: {}", load.label());
                 rows.push(row(format!("{label}, AToM"), ours / low, "of the worst mapping"));
                 rows.push(row(format!("{label}, the best mapping"), top / low, "of the worst mapping"));

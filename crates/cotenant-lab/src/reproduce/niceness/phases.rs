@@ -21,8 +21,8 @@ const SLEDGE: &str = "sledge-large";
 /// How many requests the programs alone make to the last-level cache in each tenth of a run, over those measured of the
 /// whole. ASSUMED, since nobody published a series. Of sphinx the text says that degradation is high around samples 100
 /// to 200 and 300 to 400 of 1,000, within the whole first 400, and lower later, with valleys of the co-runner (§5.4.4,
-/// §6.4.4): the mean is the measured one. Of milc, that it has contentious phases: these are what was measured, since it
-/// waits for memory in most of its cycles.
+/// §6.4.4): the mean is the measured one. Of milc it says that there are contentious phases: these are what was
+/// measured, since it waits for memory in most of its cycles.
 const INTENSITY: [(&str, [f64; 10]); 2] = [
     (SPHINX, [1.25, 2.0, 1.25, 2.0, 0.5, 0.5, 0.5, 1.0, 0.5, 0.5]),
     (MILC, [1.0, 0.25, 1.0, 0.25, 1.0, 0.25, 1.0, 0.25, 1.0, 0.25]),
