@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-const ALL: [&str; 41] = [
+const ALL: [&str; 44] = [
     "sam-fig1",
     "sam-fig2",
     "sam-fig5",
@@ -36,6 +36,7 @@ const ALL: [&str; 41] = [
     "tang-solo",
     "tang-corun",
     "tang-threads",
+    "tang-characteristics",
     "tang-heuristic",
     "tang-atom",
     "tang-contentiousness",
@@ -43,8 +44,10 @@ const ALL: [&str; 41] = [
     "tang-padding",
     "tang-naps",
     "tang-qos-compile",
+    "tang-phases",
     "tang-rn-simple",
     "tang-rn-targeted",
+    "tang-rn-phases",
     "tang-rn-overhead",
     "tumanov-heatmap",
     "tumanov-distance",

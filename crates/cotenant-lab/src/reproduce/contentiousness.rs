@@ -143,15 +143,22 @@ pub(super) fn pairs(lab: &mut Lab) -> anyhow::Result<Found> {
     Ok(Found::tallied(rows, note))
 }
 
-/// §5.2.1: the fit on `SmashBench`, and what it says of programs that it has not seen.
-pub(super) fn model(lab: &mut Lab) -> anyhow::Result<Found> {
+/// §5.2.1: the model, fitted to `SmashBench`.
+pub(super) fn trained() -> anyhow::Result<contentiousness::Model> {
     let scenario = Lab::scenario_on(MACHINE, "[[app]]\nprogram = 'cpu'\n")?;
     let smash = Kernel::all().iter().filter(|k| k.source.starts_with("SmashBench"));
-    let trained = points(&scenario, smash.map(|k| k.name.to_owned()).collect())?;
+    let points = points(&scenario, smash.map(|k| k.name.to_owned()).collect())?;
+    contentiousness::model(points).context("the programs are too much alike to fit a model")
+}
+
+/// §5.2.1: the fit on `SmashBench`, and what it says of programs that it has not seen.
+pub(super) fn model(lab: &mut Lab) -> anyhow::Result<Found> {
+    let model = trained()?;
+    let scenario = Lab::scenario_on(MACHINE, "[[app]]\nprogram = 'cpu'\n")?;
     let spec = embedded().keys().filter(|name| name.ends_with("06")).cloned();
     let spec = points(&scenario, spec.step_by(if lab.effort.every > 1 { 6 } else { 1 }).collect())?;
     let mut rows: Vec<Row> = Vec::new();
-    for (what, all) in [("SmashBench", &trained), ("SPEC", &spec)] {
+    for (what, all) in [("SmashBench", &model.points), ("SPEC", &spec)] {
         for p in all {
             let label = format!(
                 "{what} {}: costs others, at {:.4} and {:.4} lines/ns into L2 and L3",
@@ -160,7 +167,6 @@ pub(super) fn model(lab: &mut Lab) -> anyhow::Result<Found> {
             rows.push(row(label, p.contentiousness * 100.0, "%"));
         }
     }
-    let model = contentiousness::model(trained).context("the programs are too much alike to fit a model")?;
     let fit = &model.fit;
     rows.extend(coefficients(fit));
     // Table 5.2: how well each predictor goes with what SPEC programs, which were not used to fit it, really cost

@@ -74,7 +74,7 @@ struct Outcome {
 type Experiment = fn(&mut Lab) -> anyhow::Result<Found>;
 
 /// Name, figure, what it is about, and the experiment.
-const EXPERIMENTS: [(&str, &str, &str, Experiment); 41] = [
+const EXPERIMENTS: [(&str, &str, &str, Experiment); 44] = [
     ("sam-fig1", "Figure 1, §2.1", "two threads that share data, together and apart", thresholds::coherence),
     ("sam-fig2", "Figure 2, §2.2", "memory bandwidth of a socket with more and more tasks", thresholds::bandwidth),
     ("sam-fig5", "Figure 5 and Table 1, §4.2", "applications alone: speed and moves", evaluation::fig5),
@@ -98,19 +98,37 @@ const EXPERIMENTS: [(&str, &str, &str, Experiment); 41] = [
     ("resense-large", "Figure 9, Table VI, §3.4", "workloads of eight programs", resense::large),
     ("resense-fixed-signs", "Table VII, §3.5", "all scores positive, all negative, and as they are", resense::signs),
     ("resense-optimal", "Figures 10 and 11, §3.6", "ReSense against the best mapping", resense::optimal),
-    ("tang-solo", "Figures 3.4–3.8, §3.2", "services alone in three mappings", tang::solo),
+    ("tang-solo", "Figures 3.4–3.9, §3.2", "services alone in three mappings", tang::solo),
     ("tang-corun", "Figures 3.10–3.15, Table 3.4", "services beside batch programs", tang::corun),
     ("tang-threads", "Figures 3.17–3.21, §3.3.3", "the same with 2 and 6 threads, and on Westmere", tang::threads),
+    ("tang-characteristics", "Figures 4.1 and 4.2, §4.1", "what a thread asks of bus and cache", tang::characteristics),
     ("tang-heuristic", "Table 4.1, §4.1", "the heuristic's mappings", tang::heuristic),
     ("tang-atom", "Figures 4.4 and 4.5, §4.2", "AToM against best, average and worst mapping", tang::atom),
     ("tang-contentiousness", "Figures 5.2–5.4, §5.2.1", "what programs cost each other", contentiousness::pairs),
     ("tang-model", "Equation 5.9, §5.2, §5.4", "what makes a program costly to others", contentiousness::model),
     ("tang-padding", "Figure 5.12, §5.4.3", "nops in a contentious program", niceness::padding),
     ("tang-naps", "Figures 5.13–5.17, §5.4.3", "naps that a compiler inserted", niceness::naps),
-    ("tang-qos-compile", "Figures 5.18–5.23, §5.4.4", "such naps beside SPEC and a service", niceness::compiled),
+    (
+        "tang-qos-compile",
+        "Figures 5.18–5.20, 5.22, 5.23, §5.4.4",
+        "such naps beside SPEC and a service",
+        niceness::compiled,
+    ),
+    (
+        "tang-phases",
+        "Figures 5.9–5.11 and 5.21, §5.4",
+        "a program's phases, their score, and naps in them",
+        niceness::naps_over_a_run,
+    ),
     ("tang-rn-simple", "Figures 6.5–6.10, §6.4.2", "naps by thresholds of the IPC", niceness::simple),
-    ("tang-rn-targeted", "Figures 6.11–6.26, §6.4", "naps by the difference that they make", niceness::targeted),
-    ("tang-rn-overhead", "Figures 6.22 and 6.23, §6.4.5", "what monitoring costs", niceness::overhead),
+    (
+        "tang-rn-targeted",
+        "Figures 6.11–6.16, 6.24–6.26, §6.4",
+        "naps by the difference that they make",
+        niceness::targeted,
+    ),
+    ("tang-rn-phases", "Figures 6.17–6.21, §6.4.4", "naps over a run of sphinx", niceness::reaction_over_a_run),
+    ("tang-rn-overhead", "Figure 6.22, §6.4.5", "what monitoring costs", niceness::overhead),
     ("tumanov-heatmap", "Figure 2, §3.2", "a kernel on each tile of a mesh", tumanov::heatmap),
     ("tumanov-distance", "Figure 3, §3.2", "a compiler's time over its distance from memory", tumanov::distance),
     ("tumanov-stream", "Figure 4, §4.3", "STREAM, watched and placed near its memory", tumanov::stream),

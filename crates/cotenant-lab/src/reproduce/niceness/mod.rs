@@ -1,9 +1,11 @@
 //! Naps of low-priority programs: Tang's dissertation, chapters 5 (QoS-Compile) and 6 (Reactive-Niceness).
 
 mod compile;
+mod phases;
 mod reactive;
 
 pub(super) use compile::{compiled, naps, padding};
+pub(super) use phases::{naps_over_a_run, reaction_over_a_run};
 pub(super) use reactive::{overhead, simple, statements_on_presets, targeted};
 
 use super::lab::{Lab, Watch, watched};
@@ -92,15 +94,14 @@ impl Run {
         Ok(scenario)
     }
 
-    fn seen(&self, lab: &Lab) -> anyhow::Result<PairRates> {
-        let (warm, end) = if lab.effort.every > 1 { (0.2, 0.6) } else { (1.0, 6.0) };
+    /// The scenario, and what makes the second program nap.
+    fn set_up(&self) -> anyhow::Result<(Scenario, Box<dyn DynPolicy>)> {
         let mut scenario = self.scenario()?;
-        scenario.end = Time((end * 1e9) as u64);
-        match self.how {
-            How::Plain | How::Padded(_) => seen(&scenario, &Watch, warm),
+        let policy: Box<dyn DynPolicy> = match self.how {
+            How::Plain | How::Padded(_) => Box::new(Watch),
             How::Naps(run, nap) => {
                 let [run, nap] = [run, nap].map(|ms| Duration::from_secs_f64(ms / 1e3));
-                seen(&scenario, &Inserted { run, nap }, warm)
+                Box::new(Inserted::everywhere(run, nap))
             }
             How::Under(name) => {
                 let controller = Controller::preset(name, 0.9).context("a preset")?;
@@ -109,9 +110,17 @@ impl Run {
                 let (low, place, limits) = (vec![AppId(1)], false, None);
                 let qos = QosConfig { controller, high, low, place, limits, climb: false, settle, patience };
                 scenario.config = Config { interval: Duration::from_millis(25), ..scenario.config };
-                seen(&scenario, &Qos(Some(qos)), warm)
+                Box::new(Qos(Some(qos)))
             }
-        }
+        };
+        Ok((scenario, policy))
+    }
+
+    fn seen(&self, lab: &Lab) -> anyhow::Result<PairRates> {
+        let (warm, end) = if lab.effort.every > 1 { (0.2, 0.6) } else { (1.0, 6.0) };
+        let (mut scenario, policy) = self.set_up()?;
+        scenario.end = Time((end * 1e9) as u64);
+        seen(&scenario, &*policy, warm)
     }
 }
 
@@ -120,27 +129,44 @@ const PADDED_EVERY: f64 = 5.0;
 /// Nops that a core of these generations completes per cycle.
 const NOPS_PER_CYCLE: f64 = 4.0;
 
-/// Naps that a compiler inserted: after so much running, whatever happens.
+/// Naps that a compiler inserted: after so much running of marked code, whatever happens.
 struct Inserted {
     run: Duration,
     nap: Duration,
+    /// Which of the program's parts are marked, and how many instructions each has; all of it where there are none.
+    marked: Vec<bool>,
+    part: f64,
+}
+
+impl Inserted {
+    const fn everywhere(run: Duration, nap: Duration) -> Self {
+        Self { run, nap, marked: Vec::new(), part: f64::INFINITY }
+    }
 }
 
 impl Policy for Inserted {
     const SECTION: &'static str = "inserted-naps";
-    type State = ();
+    /// Instructions that the program has executed.
+    type State = f64;
     type Settings = NoSettings;
 
     fn name(&self) -> &'static str {
         "inserted-naps"
     }
 
-    fn decide(&self, _: &Ctx<'_>, _: &View, _: &[ActionOutcome], (): (), now: Time) -> Decision<()> {
+    fn decide(&self, _: &Ctx<'_>, view: &View, _: &[ActionOutcome], done: f64, now: Time) -> Decision<f64> {
+        let low = view.tasks.iter().filter(|task| task.info.app == AppId(1));
+        let executed = low.map(|task| task.per_s(Signal::Instructions).unwrap_or(0.0) * view.interval.as_secs_f64());
+        let done = done + executed.sum::<f64>();
+        let part = (done / self.part) as usize % self.marked.len().max(1);
+        if self.marked.get(part) == Some(&false) {
+            return Decision::new(Vec::new(), done, now + self.run, Vec::new());
+        }
         let action = Action::Nap { app: AppId(1), until: now + self.nap };
         let what = format!("a nap of {:?} behind {:?} of running, as the compiler inserts them", self.nap, self.run);
         let nap = Proposal { action, reason: Reason { what: what.into(), ..Reason::new("inserted", "") } };
         let proposals = if self.nap.is_zero() { Vec::new() } else { vec![nap] };
-        Decision::new(proposals, (), now + self.nap + self.run, Vec::new())
+        Decision::new(proposals, done, now + self.nap + self.run, Vec::new())
     }
 }
 
@@ -215,8 +241,8 @@ mod tests {
         let config = Config::default();
         let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
         let decide = |nap| {
-            let inserted = Inserted { run: Duration::from_millis(10), nap: Duration::from_millis(nap) };
-            Policy::decide(&inserted, &ctx, &View::default(), &[], (), Time::from_millis(100))
+            let inserted = Inserted::everywhere(Duration::from_millis(10), Duration::from_millis(nap));
+            Policy::decide(&inserted, &ctx, &View::default(), &[], 0.0, Time::from_millis(100))
         };
         let nap = decide(20);
         assert_eq!(nap.wake_at, Time::from_millis(130));
@@ -224,5 +250,13 @@ mod tests {
         assert_eq!(*action, Action::Nap { app: AppId(1), until: Time::from_millis(120) });
         assert_eq!(reason.to_string(), "inserted: a nap of 20ms behind 10ms of running, as the compiler inserts them");
         assert_eq!(decide(0).proposals, []);
+
+        // Three parts of 1,000 instructions of which the second is marked, again and again.
+        let ms = Duration::from_millis;
+        let marked = Inserted { marked: vec![false, true, false], part: 1e3, ..Inserted::everywhere(ms(10), ms(20)) };
+        let at = |done| Policy::decide(&marked, &ctx, &View::default(), &[], done, Time::from_millis(100));
+        let naps = |done| (at(done).proposals.len(), at(done).wake_at);
+        assert_eq!([999.0, 2e3, 6e3 - 1.0].map(naps), [(0, Time::from_millis(110)); 3]);
+        assert_eq!([1e3, 1999.0, 4e3].map(naps), [(1, Time::from_millis(130)); 3]);
     }
 }

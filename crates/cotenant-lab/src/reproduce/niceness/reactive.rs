@@ -1,7 +1,7 @@
 //! Reactive-Niceness, chapter 6: naps as the program of high priority needs them.
 
 use super::super::lab::Lab;
-use super::super::row::{Found, Row, bound, claim, effect, highest, level, lowest, mean, percent, row};
+use super::super::row::{Found, Row, bound, claim, effect, highest, lowest, mean, percent, row};
 use super::{How, Inserted, Kept, NEHALEM, PHENOM, Run, all, seen, spec};
 use cotenant_model::Time;
 use std::time::Duration;
@@ -11,8 +11,8 @@ const LOW: [&str; 3] = ["sledge-large", "lbm06", "milc06"];
 const SIMPLE: [&str; 3] = ["utilisation-biased", "balanced", "qos-biased"];
 const TARGETED: [&str; 3] = ["conservative-90", "relaxed-90", "conservative-80"];
 /// Ours, beside them.
-const OURS: &str = "tracking";
-const COLD: &str =
+pub(super) const OURS: &str = "tracking";
+pub(super) const COLD: &str =
     "in a nap of 2 ms the caches of the simulated machine stay cold, so that it shows no contention for them";
 const SETTING: &str = "One thread each on neighbouring cores; the programs of high priority are all of workloads/spec-cpu2006.toml (the paper's 18 are not \
                        named), measured elsewhere. Naps take all of the program of low priority, at once and exactly. Speed is instructions per second over that alone; utilisation \
@@ -130,7 +130,7 @@ fn efficiency(kept: Kept) -> f64 {
     (kept.quality + kept.rate) / (IDLE_W + CORE_W * (1.0 + kept.duty)) / apart
 }
 
-/// Figures 6.11–6.20, 6.24–6.26.
+/// Figures 6.11–6.16, 6.24–6.26.
 pub(in super::super) fn targeted(lab: &mut Lab) -> anyhow::Result<Found> {
     let names: Vec<&'static str> = TARGETED.into_iter().chain([OURS]).collect();
     let hows: Vec<How> = std::iter::once(How::Plain).chain(names.iter().map(|name| How::Under(name))).collect();
@@ -168,13 +168,6 @@ pub(in super::super) fn targeted(lab: &mut Lab) -> anyhow::Result<Found> {
     let of = |study: &Study, low: &str, high: &str, how: How| {
         study.under(Some(low), how).into_iter().find(|(name, _)| *name == high).map(|(_, kept)| kept)
     };
-    if let (Some(plain), Some(under)) =
-        (of(nehalem, LOW[0], "sphinx306", How::Plain), of(nehalem, LOW[0], "sphinx306", conservative))
-    {
-        rows.push(level("sphinx beside sledge as it is (60–70 %)", 0.65, plain.quality, "of alone"));
-        let label = "sphinx beside sledge, conservative-90 (around 90 %)";
-        rows.push(level(label, 0.9, under.quality, "of alone").because(COLD));
-    }
     let phenom = &studies[1].1;
     for low in ["lbm06", "milc06"] {
         let used = mean(phenom.under(Some(low), relaxed).iter().map(|(_, kept)| kept.duty));
@@ -209,13 +202,13 @@ pub(in super::super) fn targeted(lab: &mut Lab) -> anyhow::Result<Found> {
 }
 
 /// Looks each millisecond, and does nothing about it.
-const MONITOR: Inserted = Inserted { run: Duration::from_millis(1), nap: Duration::ZERO };
+const MONITOR: Inserted = Inserted::everywhere(Duration::from_millis(1), Duration::ZERO);
 
 /// What a look costs, µs: `cotenant qos` took 3.73 % of a CPU at a look per millisecond on Linux, its pauses included
 /// (docs/reference/overhead.md).
 const LOOK_US: f64 = 37.3;
 
-/// Figures 6.22 and 6.23.
+/// Figure 6.22.
 pub(in super::super) fn overhead(lab: &mut Lab) -> anyhow::Result<Found> {
     let (warm, end) = if lab.effort.every > 1 { (0.2, 0.6) } else { (1.0, 3.0) };
     let mut rows = Vec::new();

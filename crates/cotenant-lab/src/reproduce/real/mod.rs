@@ -53,9 +53,9 @@ const STUDIES: [(&str, &str, Study); 8] = [
     ("tang-model", "Equation 5.9, §5.2, §5.4, on this machine", pairs::model),
     ("tang-padding", "Figure 5.12, §5.4.3, on this machine", slowed::padding),
     ("tang-naps", "Figures 5.13–5.17, §5.4.3, on this machine", slowed::naps),
-    ("tang-qos-compile", "Figures 5.18–5.22, §5.4.4, on this machine", slowed::compiled_for_qos),
+    ("tang-qos-compile", "Figures 5.18–5.20, §5.4.4, on this machine", slowed::compiled_for_qos),
     ("tang-rn-simple", "Figures 6.5–6.10, §6.4.2, on this machine", niceness::simple),
-    ("tang-rn-targeted", "Figures 6.11–6.26, §6.4, on this machine", niceness::targeted),
+    ("tang-rn-targeted", "Figures 6.11–6.16, §6.4.3, on this machine", niceness::targeted),
     ("tang-rn-overhead", "Figures 6.22 and 6.23, §6.4.5, on this machine", niceness::overhead),
 ];
 

@@ -278,7 +278,7 @@ pub(super) fn simple(here: &Here) -> Result<Found> {
     ))
 }
 
-/// Figures 6.11–6.26.
+/// Figures 6.11–6.16.
 pub(super) fn targeted(here: &Here) -> Result<Found> {
     let study = study(here, &TARGETED, |name, _| name.to_owned())?;
     let mut rows = study.rows();

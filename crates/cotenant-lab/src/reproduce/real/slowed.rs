@@ -332,7 +332,7 @@ pub(super) fn padding(here: &Here) -> Result<Found> {
     ))
 }
 
-/// Figures 5.18–5.22.
+/// Figures 5.18–5.20.
 pub(super) fn compiled_for_qos(here: &Here) -> Result<Found> {
     const MADE: [Made; 4] = [Made::Plain, Made::Padded(50), Made::Naps(10, 10), Made::Naps(10, 20)];
     let programs = compiled(here, &MADE)?;
