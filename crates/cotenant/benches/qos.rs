@@ -78,7 +78,7 @@ fn high(seconds: f64, answers: f64) -> Vec<High> {
     );
     let pgbench = |how: &str| {
         format!(
-            "rm -f {log}*; tps=$(pgbench -n -S -c 4 -T {seconds} -l {how} --log-prefix={log} 2>/dev/null | sed -n 's/^tps = \\([0-9.]*\\).*/\\1/p'); late=$(cat {log}* | awk '{{ print $3 }}' | sort -n | awk '{{ t[NR] = $1 }} END {{ print t[int(NR * {percentile} / 100)] }}'); rm -f {log}*; echo $tps $late"
+            "rm -f {log}*; tps=$(pgbench -n -S -c 4 -T {seconds:.0} -l {how} --log-prefix={log} 2>/dev/null | sed -n 's/^tps = \\([0-9.]*\\).*/\\1/p'); late=$(cat {log}* | awk '{{ print $3 }}' | sort -n | awk '{{ t[NR] = $1 }} END {{ print t[int(NR * {percentile} / 100)] }}'); rm -f {log}*; echo $tps $late"
         )
     };
     let progress = || "progress".to_owned();
