@@ -139,4 +139,40 @@ mod tests {
         assert_eq!(owner_of(&path).unwrap(), None);
         assert_eq!(restore(dir.path(), &[]), RestoreReport::default());
     }
+
+    /// A home directory may be shared by machines, and a journal outlives its boot and its container.
+    #[test]
+    fn only_what_may_be_undone_here_is_taken() {
+        let (here, me) = (Here::read().unwrap(), thread::own().unwrap());
+        let ended = (me.0, me.1 + 1); // a process id that was given anew
+        for (host, boot, pidns, owner, draft, stays, undone) in [
+            (true, true, true, ended, false, false, 1),
+            (false, true, true, ended, false, false, 1), // the name of a machine may change
+            (true, false, true, ended, false, false, 0), // an earlier boot
+            (false, false, true, ended, false, true, 0), // another machine
+            (false, false, false, ended, false, true, 0),
+            (true, true, false, ended, false, true, 0), // another container
+            (true, true, true, ended, true, false, 0),
+            (true, true, true, me, true, true, 0),
+        ] {
+            let case = format!("{host} {boot} {pidns} {} {draft}", owner == me);
+            let dir = TempDir::new("elsewhere");
+            let other = |is: bool, of: &String| if is { of.clone() } else { format!("{of}0") };
+            let there = Here {
+                host: other(host, &here.host),
+                boot: other(boot, &here.boot),
+                pidns: here.pidns + u64::from(!pidns),
+            };
+            let mut path = JournalFile::create(dir.path(), &there, owner).unwrap().path().to_owned();
+            if draft {
+                let name = path.with_extension("new");
+                fs::rename(&path, &name).unwrap();
+                path = name;
+            }
+            let report = restore(dir.path(), &[]);
+            assert_eq!((path.exists(), report.journals), (stays, undone), "{case}: {report:?}");
+            assert_eq!(report.notes.is_empty(), pidns || !boot, "{case}: {report:?}");
+            assert_eq!(report.failed, 0, "{case}: {report:?}");
+        }
+    }
 }
