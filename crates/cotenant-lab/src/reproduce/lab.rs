@@ -12,7 +12,7 @@ use cotenant_model::signal::Signal;
 use cotenant_model::{Outcome as Applied, Time, View};
 use cotenant_policies::Sam;
 use cotenant_sim::batch::parallel;
-use cotenant_sim::kernel::{KernelKind, Placement};
+use cotenant_sim::kernel::Placement;
 use cotenant_sim::optimum::{Label, Limits};
 use cotenant_sim::run::{Outcome, SimError, pin};
 use cotenant_sim::scenario::Scenario;
@@ -213,7 +213,7 @@ impl Lab {
 
     /// Runs a scenario once.
     pub fn once(mut scenario: Scenario, arm: Arm, seed: u64) -> anyhow::Result<Run> {
-        let (mut watched, mut kernel) = (RunTotals::default(), KernelKind::default());
+        let (mut watched, mut kernel) = (RunTotals::default(), scenario.kernel);
         if matches!(arm, Arm::Linux | Arm::CacheAware) {
             scenario.observation.cost_s = 0.0;
         }

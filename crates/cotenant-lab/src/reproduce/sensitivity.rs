@@ -1,7 +1,7 @@
 //! SAM with other thresholds (§4.5), and what watching costs (§4.4).
 
 use super::cases::{Case, mixes, standalone};
-use super::evaluation::{SAM, score};
+use super::evaluation::{PAGES_STAY, SAM, score};
 use super::lab::{Arm, Lab};
 use super::row::{Found, Row, bound, effect, effect_of, geometric, highest, percent, row, tally};
 
@@ -73,7 +73,7 @@ pub(super) fn thresholds(lab: &mut Lab) -> anyhow::Result<Found> {
     }
     if let Some(loss) = setting(1.25).and_then(|i| of(i, &bench)) {
         let label = format!("bandwidth threshold ×1.25, cases with MemBench: loss, the most ({})", loss.of);
-        rows.push(effect(label, 85.0, loss.worst));
+        rows.push(effect(label, 85.0, loss.worst).because(PAGES_STAY));
     }
     let verdict = format!(
         "between ×0.1 and ×2 of the coherence threshold no case loses 5 %: {}; {}",

@@ -14,7 +14,7 @@ const COLUMNS: u32 = 8;
 const BOTTOM_LEFT: usize = 2;
 /// What watching costs one task (§5.1: 5.3 s become 5.8 s).
 const COLLECTION: f64 = 5.8 / 5.3;
-/// How often the collection looks (§4.1: 20 Hz).
+/// How often the collection looks (§4.2: 20 Hz).
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
 /// Memory that a program walks through. Assumption: the paper prints no size; all of it is touched between two looks,
 /// so that what the collection costs is so many page faults per look, and that a fault then takes about a microsecond

@@ -1,9 +1,9 @@
 //! Selection and allocation against a search of everything that could have been chosen.
 //!
-//! The fitness of a job is `1 / |what is left of the target, per CPU that is left − its rate per CPU|` (TPDS §5.1),
-//! and each choice changes what is left. So the optimum is that *sequence* of choices of which the first has the
-//! highest fitness, among those the second, and so on; among equals the one nearest the head of the queue. Here all
-//! sequences are listed and compared.
+//! The fitness of a job is `1 / |what is left of the target, per CPU that is left − its rate per CPU|` (TPDS Algorithm
+//! 1, line 15), and each choice changes what is left. So the optimum is that *sequence* of choices of which the first
+//! has the highest fitness, among those the second, and so on; among equals the one nearest the head of the queue. Here
+//! all sequences are listed and compared.
 //!
 //! It is not the set that comes nearest to the target: that would not be the printed algorithm
 //! (`the_nearest_set_is_another_question`).

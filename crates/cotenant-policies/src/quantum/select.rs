@@ -155,8 +155,9 @@ pub(super) fn nearest(waiting: &[(f64, usize)], wanted: f64) -> usize {
 }
 
 /// The ideal average bandwidth, per CPU: what all jobs together transfer over their times alone, divided by the time
-/// in which all CPUs could do them (TPDS Algorithm 1, line 1). Rates and times alone come from profiles; where they
-/// lack, from the last quantum, and all times are alike. `None` where no job's rate is known.
+/// in which all CPUs could do them (TPDS Algorithm 1, line 1). Times alone come from profiles; where they lack, all are
+/// alike. Rates are those of the last quantum (ours: the paper's are measured alone). `None` where no job's rate is
+/// known.
 fn target(jobs: &[Job], profiles: &[Option<&AppProfile>], penalty: &[f64]) -> Option<f64> {
     let (mut transfers, mut time) = (0.0, 0.0);
     for ((job, profile), penalty) in jobs.iter().zip(profiles).zip(penalty) {

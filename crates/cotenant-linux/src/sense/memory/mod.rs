@@ -37,7 +37,7 @@ use std::time::Duration;
 const PLACED_EVERY: Duration = Duration::from_secs(1);
 const PLACED_SHARE: u32 = 100;
 
-/// Accesses are looked at not more often than this (Tumanov et al. §4.1: 20 Hz).
+/// Accesses are looked at not more often than this (Tumanov et al. §4.2: 20 Hz).
 const FASTEST: Duration = Duration::from_millis(50);
 
 /// A process whose memory cannot be looked at is tried again after this.
