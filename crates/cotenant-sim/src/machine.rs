@@ -35,6 +35,7 @@ struct Section {
     link_gbs: Option<Spanned<f64>>,
     coherence_ns: Option<Spanned<[f64; 3]>>,
     smt: Option<Spanned<f64>>,
+    turbo: Option<Spanned<Vec<f64>>>,
     lines_in_flight: Option<Spanned<f64>>,
     migration_us: Option<Spanned<f64>>,
     page_move_gbs: Option<Spanned<f64>>,
@@ -103,6 +104,9 @@ pub struct SimMachine {
     pub coherence_s: [f64; 3],
     /// Speed of a thread's private part when a sibling is busy, as a fraction of its speed alone.
     pub smt: f64,
+    /// Clock of a package's cores over [`Self::clock_hz`], by how many of them work: first of one, last of as many as
+    /// there are more. Empty: always 1.
+    pub turbo: Vec<f64>,
     /// Lines that one core can have under way to memory.
     pub lines_in_flight: f64,
     /// Direct cost of a migration.
@@ -224,6 +228,7 @@ impl SimMachine {
             bus_of,
             coherence_s: coherence_ns.map(|ns| ns / 1e9),
             smt,
+            turbo: turbo(s)?,
             lines_in_flight,
             migration_s,
             page_move_bytes_per_s: moves * 1e9,
@@ -260,6 +265,12 @@ impl SimMachine {
             task_bandwidth_per_s: None,
             remote_per_cycle: (remote > 0.0).then(|| 0.05 / (remote * self.clock_hz)),
         })
+    }
+
+    /// Clock of a core in whose package so many cores work, Hz.
+    pub fn clock(&self, working: u32) -> f64 {
+        let factor = self.turbo.get(working.saturating_sub(1) as usize).or(self.turbo.last());
+        self.clock_hz * factor.copied().unwrap_or(1.0)
     }
 
     /// Idle latency from a CPU to the memory of a node.
@@ -340,6 +351,15 @@ fn coherence(s: &Section, guesses: &mut Vec<String>) -> Result<[f64; 3], Fault> 
             Ok([30.0, 100.0, 140.0])
         }
     }
+}
+
+/// Clocks by working cores.
+fn turbo(s: &Section) -> Result<Vec<f64>, Fault> {
+    let Some(given) = &s.turbo else { return Ok(Vec::new()) };
+    if given.get_ref().iter().all(|x| x.is_finite() && *x > 0.0) {
+        return Ok(given.get_ref().clone());
+    }
+    Err((given.span().start, "turbo of the simulator must be numbers above 0".to_owned()))
 }
 
 /// The measured matrix of idle latencies, where the topology has one.
