@@ -35,7 +35,6 @@ struct Section {
     link_gbs: Option<Spanned<f64>>,
     coherence_ns: Option<Spanned<[f64; 3]>>,
     smt: Option<Spanned<f64>>,
-    turbo: Option<Spanned<Vec<f64>>>,
     lines_in_flight: Option<Spanned<f64>>,
     migration_us: Option<Spanned<f64>>,
     page_move_gbs: Option<Spanned<f64>>,
@@ -105,7 +104,7 @@ pub struct SimMachine {
     /// Speed of a thread's private part when a sibling is busy, as a fraction of its speed alone.
     pub smt: f64,
     /// Clock of a package's cores over [`Self::clock_hz`], by how many of them work: first of one, last of as many as
-    /// there are more. Empty: always 1.
+    /// there are more. Empty: always 1. No machine file says it; cycles are counted at `clock_hz` all the same.
     pub turbo: Vec<f64>,
     /// Lines that one core can have under way to memory.
     pub lines_in_flight: f64,
@@ -228,7 +227,7 @@ impl SimMachine {
             bus_of,
             coherence_s: coherence_ns.map(|ns| ns / 1e9),
             smt,
-            turbo: turbo(s)?,
+            turbo: Vec::new(),
             lines_in_flight,
             migration_s,
             page_move_bytes_per_s: moves * 1e9,
@@ -351,15 +350,6 @@ fn coherence(s: &Section, guesses: &mut Vec<String>) -> Result<[f64; 3], Fault> 
             Ok([30.0, 100.0, 140.0])
         }
     }
-}
-
-/// Clocks by working cores.
-fn turbo(s: &Section) -> Result<Vec<f64>, Fault> {
-    let Some(given) = &s.turbo else { return Ok(Vec::new()) };
-    if given.get_ref().iter().all(|x| x.is_finite() && *x > 0.0) {
-        return Ok(given.get_ref().clone());
-    }
-    Err((given.span().start, "turbo of the simulator must be numbers above 0".to_owned()))
 }
 
 /// The measured matrix of idle latencies, where the topology has one.

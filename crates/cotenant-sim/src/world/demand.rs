@@ -16,6 +16,8 @@ pub(crate) struct PerInstruction {
     pub accesses: f64,
     /// Misses of it.
     pub misses: f64,
+    /// Part of these that count as such: the others were fetched ahead.
+    pub demanded: f64,
     /// Lines written back per miss.
     pub writebacks: f64,
     /// Share of its memory accesses that go to another node.
@@ -108,6 +110,7 @@ impl World {
                 second: phase.llc_apki / 1000.0,
                 accesses: phase.llc_apki / 1000.0,
                 misses: 0.0,
+                demanded: 1.0 - phase.prefetched,
                 writebacks: phase.writeback_ratio,
                 remote: 1.0 - t.pages[node],
                 intra: at(w.llc[llc] - w.core[core]),

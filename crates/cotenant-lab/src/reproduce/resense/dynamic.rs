@@ -85,7 +85,7 @@ fn size(lab: &Lab, size: Size) -> anyhow::Result<Found> {
         let scores = printed().into_iter().filter(|p| p.platform == platform.name && (p.parsec || size != Size::Small));
         let scores: Vec<_> = scores.collect();
         let (programs, theirs) = (data::programs(&scores), data::printed_profiles(&scores));
-        let ours = own::profiles(lab, &platform, &programs)?;
+        let ours = own::profiles(lab, &platform, &programs, &[])?;
         let scenario = pool(&platform, &programs, work_s)?;
         let workloads = (1..=count).map(|seed| Workload::generate(size, &programs, span, runs, seed));
         let workloads: Vec<Workload> = workloads.collect();

@@ -220,7 +220,7 @@ pub(in super::super) fn optimal(lab: &mut Lab) -> anyhow::Result<Found> {
     for (platform, paper) in PLATFORMS.into_iter().zip(paper).take(platforms) {
         let (sets, names, theirs) = sets(lab, &platform, if platform.threads <= 4 { 2 } else { 4 });
         let scenario = pool(&platform, &names, work_s(lab))?;
-        let own = own::profiles(lab, &platform, &names)?;
+        let own = own::profiles(lab, &platform, &names, &[])?;
         let what = format!("resense-optimal on {}", platform.machine);
         let found = lab.parallel(&what, &sets, |set| one(lab, &platform, &scenario, [&theirs, &own], set))?;
         searched += found.iter().filter(|f| !f.exact).count();
