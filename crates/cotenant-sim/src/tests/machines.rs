@@ -55,7 +55,7 @@ fn chase(text: &str, sim: &SimMachine, cpu: usize, node: usize, miss: f64) -> f6
         "{scenario}[program.chase]\ncpi = {cpi}\nllc_apki = 1000\nfootprint_bytes = 1e4\nmiss_ratio = [[1e3, {miss:.1}]]\npages = [{pages}]\n\
          [[app]]\nprogram = 'chase'\ninstructions = 1e8\n"
     );
-    run(text, &scenario, &[&[cpu]]) - cpi / sim.clock(1) * 1e9
+    run(text, &scenario, &[&[cpu]]) - cpi / sim.clock_hz * 1e9
 }
 
 /// Nanoseconds per instruction of the first application.

@@ -24,16 +24,21 @@ fn figures(program: &str) -> [Option<f64>; 2] {
     [1, 3].map(|cell| row.as_ref().and_then(|cells| cells[cell].parse().ok()))
 }
 
+/// The part of a program's lines from memory that is fetched ahead, and so counts as no miss.
+pub(super) fn ahead(program: &str) -> f64 {
+    let mlp = embedded().get(&format!("{program}06")).map_or(1.0, |of| of.phases[0].mlp);
+    figures(program)[1].unwrap_or((1.0 - FILL_BUFFERS / mlp).max(0.0))
+}
+
 /// The program as TOML, by its name in the paper.
 pub(super) fn definition(program: &str) -> String {
     let Some(of) = embedded().get(&format!("{program}06")) else { return String::new() };
     let measured = &of.phases[0];
     let here = Private { bytes: L1_BYTES, inclusive: true }.phase(measured);
     let lines = |bytes: f64| here.llc_apki * here.miss_ratio.at(bytes);
-    let [l1, ahead] = figures(program);
+    let [l1, _] = figures(program);
     // What comes from memory has missed the L1 as well: a figure below that is of other inputs than were measured.
     let l1 = l1.filter(|l1| *l1 > lines(L2_BYTES)).unwrap_or(here.llc_apki);
-    let ahead = ahead.unwrap_or((1.0 - FILL_BUFFERS / measured.mlp).max(0.0));
     // The measured core has paid for what its L2 had: that is in its cycles.
     let hits = (l1 - measured.llc_apki).max(0.0) / 1000.0;
     let cpi = (measured.cpi - hits * L2_CYCLES / measured.llc_mlp).max(measured.cpi / 2.0);
@@ -43,8 +48,12 @@ pub(super) fn definition(program: &str) -> String {
     }
     format!(
         "[program.{program}]\ncpi = {cpi}\nllc_apki = {l1}\nllc_mlp = {}\nmlp = {}\nfootprint_bytes = {}\n\
-         writeback_ratio = {}\nprefetched = {ahead}\nmiss_ratio = [{curve}]\n",
-        measured.llc_mlp, measured.mlp, here.footprint_bytes, measured.writeback_ratio
+         writeback_ratio = {}\nprefetched = {}\nmiss_ratio = [{curve}]\n",
+        measured.llc_mlp,
+        measured.mlp,
+        here.footprint_bytes,
+        measured.writeback_ratio,
+        ahead(program)
     )
 }
 

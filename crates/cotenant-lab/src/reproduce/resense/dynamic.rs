@@ -154,4 +154,16 @@ mod tests {
         let near = |least, seconds: f64| (crowded(&jobs, least) - seconds / 12.0).abs() < 1e-12;
         assert!(near(3, 4.0) && near(2, 8.0) && near(1, 12.0) && near(4, 0.0));
     }
+
+    /// Runs that are so long that arrivals do not matter: all run until the first has done its own.
+    #[test]
+    fn without_starting_again_four_seldom_run_together() {
+        let pool: Vec<String> = ('a'..='l').map(String::from).collect();
+        let share = mean((1..=500).map(|seed| {
+            let jobs = Workload::generate(Size::Medium, &pool, SPAN, MOST_RUNS, seed).jobs;
+            let all = jobs.iter().map(|job| JobRuns { began_s: vec![0.0], times_s: vec![f64::from(job.runs)] });
+            crowded(&all.collect::<Vec<_>>(), 4)
+        }));
+        assert!(share < 1.0 / 3.0, "{share}");
+    }
 }
