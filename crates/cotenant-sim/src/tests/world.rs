@@ -248,8 +248,8 @@ fn sharing_programs_have_the_rates_that_they_are_derived_from() {
     }
 }
 
-/// One second of work at the nominal clock, on cores that are faster by a half alone, by a quarter with another of their
-/// package, and not with more. Those of the other package do not count.
+/// One second of work at the nominal clock, on cores that are faster by a half alone, by a quarter with another of
+/// their package, and not with more. Those of the other package do not count.
 #[test]
 fn the_clock_is_that_of_as_many_working_cores() {
     let apps = "[[app]]\nprogram = 'cpu'\nwork_s = 1\n".repeat(4);

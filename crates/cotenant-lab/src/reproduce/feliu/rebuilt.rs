@@ -1,5 +1,5 @@
-//! The programs of the paper, rebuilt: what misses 32 KB of L1, by published figures where any was found, and how much of
-//! what comes from memory counts as a miss.
+//! The programs of the paper, rebuilt: what misses 32 KB of L1, by published figures where any was found, and how much
+//! of what comes from memory counts as a miss.
 
 use cotenant_sim::app::{Private, embedded};
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ const MIB: f64 = 1_048_576.0;
 /// Its L2's latency, cycles (`machines/x3320.toml`).
 const L2_CYCLES: f64 = 15.0;
 /// Misses that a core of the measured machine can have under way: its fill buffers (Intel 64 and IA-32 Architectures
-/// Optimization Reference Manual, Skylake). A program that hides more latency than so many hide has lines fetched ahead.
+/// Optimization Reference Manual, Skylake). Who hides more latency than so many hide has lines fetched ahead.
 const FILL_BUFFERS: f64 = 12.0;
 /// Points of the curve, MiB.
 const SIZES: [f64; 14] = [0.125, 0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0, 14.0, 20.0, 27.0];

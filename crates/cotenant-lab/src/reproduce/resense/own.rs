@@ -17,8 +17,8 @@ use std::sync::Arc;
 const NONE: f64 = 1.0;
 
 /// Clock of the Xeon's packages by working cores, over its nominal 2.0 GHz. Four packages of eight cores with 18 MB are
-/// X7550. IBM's eX5 Implementation Guide (SG24-7909, 2.2.3) has the steps of the one of 2.26 GHz: two of 133 MHz with six
-/// cores, three with three or four. Assumed: the same here, three with fewer, one with seven or eight.
+/// X7550. IBM's eX5 Implementation Guide (SG24-7909, 2.2.3) has the steps of the one of 2.26 GHz: two of 133 MHz with
+/// six cores, three with three or four. Assumed: the same here, three with fewer, one with seven or eight.
 const STEPS: [f64; 8] = [1.2, 1.2, 1.2, 1.2, 1.133, 1.133, 1.067, 1.067];
 
 /// Profiles of programs on a simulated machine, made by the script that `cotenant characterize` runs on real ones.
