@@ -103,6 +103,9 @@ pub struct SimMachine {
     pub coherence_s: [f64; 3],
     /// Speed of a thread's private part when a sibling is busy, as a fraction of its speed alone.
     pub smt: f64,
+    /// Clock of a package's cores over [`Self::clock_hz`], by how many of them work: first of one, last of as many as
+    /// there are more. Empty: always 1. No machine file says it; cycles are counted at `clock_hz` all the same.
+    pub turbo: Vec<f64>,
     /// Lines that one core can have under way to memory.
     pub lines_in_flight: f64,
     /// Direct cost of a migration.
@@ -224,6 +227,7 @@ impl SimMachine {
             bus_of,
             coherence_s: coherence_ns.map(|ns| ns / 1e9),
             smt,
+            turbo: Vec::new(),
             lines_in_flight,
             migration_s,
             page_move_bytes_per_s: moves * 1e9,
@@ -260,6 +264,12 @@ impl SimMachine {
             task_bandwidth_per_s: None,
             remote_per_cycle: (remote > 0.0).then(|| 0.05 / (remote * self.clock_hz)),
         })
+    }
+
+    /// Clock of a core in whose package so many cores work, Hz.
+    pub fn clock(&self, working: u32) -> f64 {
+        let factor = self.turbo.get(working.saturating_sub(1) as usize).or(self.turbo.last());
+        self.clock_hz * factor.copied().unwrap_or(1.0)
     }
 
     /// Idle latency from a CPU to the memory of a node.

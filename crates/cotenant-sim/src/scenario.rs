@@ -418,7 +418,7 @@ pub fn alone_per_s(program: &Program, machine: &SimMachine) -> f64 {
         let misses = requests * p.miss_ratio.at(machine.room(all, p.footprint_bytes).min(p.footprint_bytes));
         waits += (arriving - misses) * machine.llc_s / p.llc_mlp + misses * machine.miss_s(memory, p.mlp);
         let floor = misses * memory / machine.lines_in_flight;
-        (p.cpi / machine.clock_hz + waits).max(floor)
+        (p.cpi / machine.clock(1) + waits).max(floor)
     };
     let weight = |p: &Phase| p.instructions.unwrap_or(1.0);
     let instructions: f64 = program.phases.iter().map(weight).sum();

@@ -120,7 +120,7 @@ mod tests {
             job("b", Arrival::At(Time::from_millis(500)), 1),
             job("c", Arrival::After(1), 1),
         ];
-        Workload { jobs, longest: None }
+        Workload { jobs, restart: false, longest: None }
     }
 
     const APPS: &str = "machine = 'two'\n\
@@ -199,7 +199,7 @@ mod tests {
         scenario.observation.cost_s = 0.0;
         scenario.config.pin = Pin::Cpu;
         let jobs = vec![Job { name: "a".to_owned(), arrival: Arrival::At(Time(0)), runs: 1 }];
-        let workload = Workload { jobs, longest: None };
+        let workload = Workload { jobs, restart: false, longest: None };
         let linux = scenario.staged(&workload, None, scenario.kernel, 1, |_| ()).unwrap()[0].time_s();
         let mut orders = 0;
         let moved = scenario.staged(&workload, Some(&Far), scenario.kernel, 1, |r| orders += r.orders.len()).unwrap();

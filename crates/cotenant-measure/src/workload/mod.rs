@@ -45,6 +45,8 @@ pub struct Job {
 pub struct Workload {
     /// In no particular order.
     pub jobs: Vec<Job>,
+    /// Whether a job that has done its runs starts again until all others have done theirs.
+    pub restart: bool,
     /// The longest that a run may take; longer is a failure. `None` = for ever.
     pub longest: Option<Duration>,
 }
@@ -54,7 +56,7 @@ pub struct Workload {
 pub enum Size {
     /// Three: two at the beginning, the third when the second has ended.
     Small,
-    /// Four: two at the beginning, the others at random times.
+    /// Four: two at the beginning, the others at random times; all start again until each has done its runs (§3.3).
     Medium,
     /// Eight at random times.
     Large,
@@ -115,7 +117,7 @@ impl Workload {
             };
             jobs.push(Job { name, arrival, runs });
         }
-        Self { jobs, longest: None }
+        Self { jobs, restart: size == Size::Medium, longest: None }
     }
 }
 

@@ -193,7 +193,8 @@ impl<L: Launcher> Stage<'_, L> {
                 continue;
             }
             self.ran[*job].times_s.push(Time(at.0 - since.0).as_secs_f64());
-            if self.ran[*job].times_s.len() < self.workload.jobs[*job].runs as usize {
+            let owes = |job: usize| self.ran[job].times_s.len() < self.workload.jobs[job].runs as usize;
+            if owes(*job) || self.workload.restart && (0..self.ran.len()).any(owes) {
                 self.start(*job);
                 continue;
             }

@@ -99,7 +99,7 @@ fn small() -> Workload {
         job("B", Arrival::At(Time::from_secs(3)), 1),
         job("C", Arrival::After(1), 2),
     ];
-    Workload { jobs, longest: None }
+    Workload { jobs, restart: false, longest: None }
 }
 
 const LENGTHS: [u64; 3] = [5, 4, 1];
@@ -114,6 +114,22 @@ fn jobs_come_run_and_go() {
     assert_eq!(times, [&[5.0, 5.0][..], &[4.0], &[1.0, 1.0]]);
     assert_eq!(ran[2].began_s, [7.0, 8.0]);
     assert_eq!(small().to_string(), "{0(A,2) 3(B,1) after B(C,2)}");
+}
+
+/// {0(A,1) 0(B,2) 3(C,2)}, runs of 5, 4 and 1 s: A owes nothing from 5 s on, C from 5 s, B from 8 s. A and C start
+/// again until then, and end what they have begun.
+#[test]
+fn jobs_start_again_until_each_has_done_its_runs() {
+    let mut workload = small();
+    workload.restart = true;
+    let at = |s| Arrival::At(Time::from_secs(s));
+    workload.jobs = vec![job("A", at(0), 1), job("B", at(0), 2), job("C", at(3), 2)];
+    let mut host = Made::new(&LENGTHS);
+    let ran = run(&mut host, &workload, None, |_| ()).unwrap();
+    assert_eq!(ran[0].began_s, [0.0, 5.0]);
+    assert_eq!(ran[1].began_s, [0.0, 4.0]);
+    assert_eq!(ran[2].began_s, [3.0, 4.0, 5.0, 6.0, 7.0]);
+    assert!(ran.iter().all(|r| r.began_s.len() == r.times_s.len()), "each run ends");
 }
 
 #[test]
@@ -153,6 +169,7 @@ fn workloads_are_as_in_the_paper_and_the_same_for_the_same_seed() {
             names.dedup();
             assert_eq!(names.len(), programs, "none twice");
             assert!(w.jobs.iter().all(|j| (1..=10).contains(&j.runs)));
+            assert_eq!(w.restart, size == Size::Medium);
             let at_once = w.jobs.iter().filter(|j| j.arrival == Arrival::At(Time(0))).count();
             assert!(at_once >= if size == Size::Large { 0 } else { 2 });
             assert_eq!(size == Size::Small, w.jobs[2].arrival == Arrival::After(1));

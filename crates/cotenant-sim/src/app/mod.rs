@@ -75,6 +75,9 @@ pub struct Phase {
     /// Bytes of the last private cache of the core that the figures were measured on, whose contents the curve does
     /// not count; `None` where that is not known.
     pub private_bytes: Option<f64>,
+    /// Part of its lines from memory that a prefetcher fetches ahead, 0–1: they take room and bandwidth as all do, and
+    /// count as no miss.
+    pub prefetched: f64,
     /// Row-buffer locality, 0–1.
     pub row_locality: f64,
     /// Coherence events per 1,000 instructions with the other threads of the app, ≥ 0.

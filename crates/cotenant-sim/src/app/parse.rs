@@ -55,6 +55,7 @@ pub(crate) struct ProgramTable {
     writeback_ratio: Option<Number>,
     miss_ratio: Option<Spanned<Vec<(f64, f64)>>>,
     private_bytes: Option<Number>,
+    prefetched: Option<Number>,
     row_locality: Option<Number>,
     coherence_pki: Option<Number>,
     #[serde(default)]
@@ -170,6 +171,7 @@ impl ProgramTable {
             writeback_ratio: get("writeback_ratio", &self.writeback_ratio, Some(0.0), NOT_NEGATIVE)?,
             miss_ratio,
             private_bytes,
+            prefetched: get("prefetched", &self.prefetched, Some(0.0), SHARE)?,
             row_locality: get("row_locality", &self.row_locality, Some(0.5), SHARE)?,
             coherence_pki: get("coherence_pki", &self.coherence_pki, Some(0.0), NOT_NEGATIVE)?,
         })

@@ -247,3 +247,43 @@ fn sharing_programs_have_the_rates_that_they_are_derived_from() {
         assert!((seen / rate - 1.0).abs() < 0.2, "{name}: {seen:.2e} per cycle, derived from {rate:.2e}");
     }
 }
+
+/// One second of work at the nominal clock, on cores that are faster by a half alone, by a quarter with another of
+/// their package, and not with more. Those of the other package do not count.
+#[test]
+fn the_clock_is_that_of_as_many_working_cores() {
+    let apps = "[[app]]\nprogram = 'cpu'\nwork_s = 1\n".repeat(4);
+    let mut s = scenario(&format!("machine = 'two'\n{apps}"));
+    std::sync::Arc::make_mut(&mut s.sim).turbo = vec![1.5, 1.25, 1.0];
+    let (core, package) = (s.sim.topology.cores()[0].clone(), s.sim.topology.packages()[0].clone());
+    assert_eq!((core.len(), package.len()), (1, 4), "CPUs 0 to 3 are a package of four cores");
+    let cases: [([usize; 4], f64); 3] = [([0, 4, 1, 5], 1.25), ([0, 1, 2, 3], 1.0), ([0, 1, 2, 4], 1.0)];
+    for (cpus, clock) in cases {
+        let cpus = cpus.map(|cpu| [cpu]);
+        let places: Vec<&[usize]> = cpus.iter().map(|c| &c[..]).collect();
+        let seconds = times(world(&pinned(&s, &places), "eevdf", 1), &s)[0];
+        assert!((seconds * clock - 1.0).abs() < 0.01, "{places:?}: {seconds}");
+    }
+    s.apps.truncate(1);
+    let alone = times(world(&pinned(&s, &[&[0]]), "eevdf", 1), &s)[0];
+    assert!((alone * 1.5 - 1.0).abs() < 0.01, "{alone}");
+}
+
+/// Three of four lines come ahead: as fast, as many lines over the bus, a quarter of the misses.
+#[test]
+fn what_is_fetched_ahead_is_traffic_and_no_miss() {
+    let counts = |ahead: f64| {
+        let s = scenario(&format!(
+            "machine = 'two'\n[program.p]\ncpi = 1\nllc_apki = 20\nmlp = 4\nfootprint_bytes = 1e9\nmiss_ratio = [[64, 1.0]]\n\
+             prefetched = {ahead}\n[[app]]\nprogram = 'p'\nwork_s = 0.5\n"
+        ));
+        let mut world = world(&s, "eevdf", 1);
+        world.advance(s.end, false).unwrap();
+        let all = [Signal::LlcMisses, Signal::LlcHits, Signal::BusTransactions];
+        (all.map(|signal| world.threads[0].counts[signal as usize]), world.report()[0].times_s[0])
+    };
+    let (([misses, hits, bus], time), ([fewer, more, same], as_long)) = (counts(0.0), counts(0.75));
+    assert!(misses > 1e6 && hits < 1.0, "{misses} misses, {hits} hits");
+    assert!((fewer / misses - 0.25).abs() < 1e-9 && (more / misses - 0.75).abs() < 1e-3, "{fewer} misses, {more} hits");
+    assert_eq!((bus, time), (same, as_long));
+}

@@ -16,6 +16,8 @@ pub(crate) struct PerInstruction {
     pub accesses: f64,
     /// Misses of it.
     pub misses: f64,
+    /// Part of these that count as such: the others were fetched ahead.
+    pub demanded: f64,
     /// Lines written back per miss.
     pub writebacks: f64,
     /// Share of its memory accesses that go to another node.
@@ -84,6 +86,9 @@ impl World {
             w.all += 1;
         }
         let m = &self.machine;
+        let mut working = vec![0_u32; p.package.groups.len()];
+        let working_cores = p.core.groups.iter().zip(&on_core).filter(|(_, on)| **on > 0);
+        working_cores.filter_map(|(cpus, _)| cpus.first()).for_each(|&cpu| working[p.package.of[cpu]] += 1);
         let (mut demands, mut per) = (Vec::new(), Vec::new());
         for &thread in &self.running {
             let t = &self.threads[thread];
@@ -93,7 +98,7 @@ impl World {
             let Some(w) = &apps[t.app] else { continue };
             let (core, llc, package, node) = (p.core.of[cpu], p.llc.of[cpu], p.package.of[cpu], p.node.of[cpu]);
             let sibling = on_core[core] > on_cpu[cpu];
-            let busy_s = phase.cpi / if sibling { m.smt } else { 1.0 } / m.clock_hz;
+            let busy_s = phase.cpi / if sibling { m.smt } else { 1.0 } / m.clock(working[package]);
             // Partners in the same core are found in the private caches: that is no event.
             let partners = f64::from(w.all - 1);
             let at = |n: u32| if partners > 0.0 { phase.coherence_pki / 1000.0 * f64::from(n) / partners } else { 0.0 };
@@ -105,6 +110,7 @@ impl World {
                 second: phase.llc_apki / 1000.0,
                 accesses: phase.llc_apki / 1000.0,
                 misses: 0.0,
+                demanded: 1.0 - phase.prefetched,
                 writebacks: phase.writeback_ratio,
                 remote: 1.0 - t.pages[node],
                 intra: at(w.llc[llc] - w.core[core]),

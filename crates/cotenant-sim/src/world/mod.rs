@@ -454,9 +454,10 @@ impl World {
             add(Signal::Instructions, instructions);
             add(Signal::StallCycles, (cycles - instructions * per.busy_s * clock).max(0.0));
             add(Signal::PrivateMisses, instructions * (per.requests + per.coherence()));
-            add(Signal::LlcHits, instructions * (per.accesses - per.misses));
-            add(Signal::LlcLoadMisses, instructions * (per.misses + per.near + per.inter));
-            add(Signal::LlcMisses, instructions * (per.misses + per.near + per.inter));
+            let missed = per.misses * per.demanded;
+            add(Signal::LlcHits, instructions * (per.accesses - missed));
+            add(Signal::LlcLoadMisses, instructions * (missed + per.near + per.inter));
+            add(Signal::LlcMisses, instructions * (missed + per.near + per.inter));
             add(Signal::Intra, instructions * per.intra);
             add(Signal::Near, instructions * per.near);
             add(Signal::Inter, instructions * per.inter);

@@ -35,6 +35,7 @@ fn program(barrier: bool) -> Arc<Program> {
         writeback_ratio: 0.25,
         miss_ratio: Curve::new(vec![(1e5, 0.8), (5e5, 0.4), (4.5e6, 0.2)]).unwrap(),
         private_bytes: None,
+        prefetched: 0.0,
         row_locality: 0.75,
         coherence_pki: 12.0,
     };

@@ -3,10 +3,12 @@
 use super::super::lab::Lab;
 use super::super::row::{Found, Row, effect, geometric, highest, level_of, mean, percent, row};
 use super::contention::degraded;
+use super::rebuilt::ahead;
 use super::{Alone, MACHINE, ON_THIS_MODEL, alone, crowd, known, programs};
 use anyhow::Context as _;
 use cotenant_model::profile::AppProfile;
 use cotenant_model::signal::Signal;
+use cotenant_model::stats::rank_correlation;
 use cotenant_sim::kernel::KernelKind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -49,6 +51,8 @@ pub(in super::super) struct Schedules {
     runs: Vec<Vec<Vec<Run>>>,
     /// Mean IABW of the mixes, transactions per microsecond.
     iabw: f64,
+    /// Lines that the programs of each mix fetch ahead, counted as the IABW counts misses.
+    ahead: Vec<f64>,
     sensitive: usize,
     work_s: f64,
 }
@@ -117,6 +121,8 @@ fn made(lab: &Lab, traffic: Traffic) -> anyhow::Result<Schedules> {
         mixes(traffic, &alone)?.into_iter().step_by(if quick { 5 } else { 1 }).collect();
     let used: Vec<&'static str> = mixes.concat().into_iter().collect::<BTreeSet<_>>().into_iter().collect();
     let iabw = mean(mixes.iter().map(|mix| iabw(mix, &alone)));
+    let unseen = |program: &&str| alone[*program].tr_l2 * (1.0 / (1.0 - ahead(program)) - 1.0);
+    let ahead = mixes.iter().map(|mix| mean(mix.iter().map(unseen)) * CORES).collect();
     let beside = |program: &&str| degraded(program, &alone[program], iabw);
     let lost = lab.parallel("feliu: programs beside injectors", &used, beside)?;
     let profiles = used.iter().zip(&lost).map(|(program, loss)| (*program, known(work_s, *loss))).collect();
@@ -131,7 +137,7 @@ fn made(lab: &Lab, traffic: Traffic) -> anyhow::Result<Schedules> {
     let by_seed: Vec<Vec<Run>> = done.chunks(seeds as usize).map(<[Run]>::to_vec).collect();
     let runs = by_seed.chunks(POLICIES.len()).map(<[Vec<Run>]>::to_vec).collect();
     let sensitive = lost.iter().filter(|l| **l >= 0.05).count();
-    Ok(Schedules { mixes, runs, iabw, sensitive, work_s })
+    Ok(Schedules { mixes, runs, iabw, ahead, sensitive, work_s })
 }
 
 impl Schedules {
@@ -177,6 +183,12 @@ pub(in super::super) fn speedup(lab: &mut Lab) -> anyhow::Result<Found> {
             rows.push(row(format!("{}: {name} over Linux", s.name(mix)), percent(s.over(mix, policy)), "%"));
         }
     }
+    rows.extend(
+        (0..s.mixes.len()).map(|mix| row(format!("{}: lines fetched ahead", s.name(mix)), s.ahead[mix], "/µs")),
+    );
+    let gains: Vec<f64> = (0..s.mixes.len()).map(|mix| s.over(mix, 1)).collect();
+    let label = "mas over Linux and lines fetched ahead: rank correlation over the mixes";
+    rows.extend(rank_correlation(&s.ahead, &gains).map(|rho| row(label, rho, "")));
     let mut means = Vec::new();
     for (policy, name) in POLICIES.iter().enumerate().skip(1) {
         let average = s.average(policy);

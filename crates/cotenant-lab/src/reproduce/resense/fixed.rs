@@ -3,7 +3,7 @@
 use super::super::lab::Lab;
 use super::super::row::{Found, effect, mean, tally};
 use super::data::{HARPERTOWN, OPTERON, Platform, printed, profiles};
-use super::{ASSUMED, Who, compare, data, pool, seeds, together};
+use super::{ASSUMED, Who, compare, data, pool, seeds, together, work_s};
 use cotenant_measure::workload::Workload;
 use cotenant_model::profile::AppProfile;
 use fastrand::Rng;
@@ -53,7 +53,7 @@ pub(in super::super) fn signs(lab: &mut Lab) -> anyhow::Result<Found> {
             profiles(levels)
         };
         let (plus, minus) = (alike(SAME), alike(-SAME));
-        let scenario = pool(lab, &platform, &names)?;
+        let scenario = pool(&platform, &names, work_s(lab))?;
         let workloads: Vec<Workload> = sets.iter().map(|set| together(set)).collect();
         let arms = [Who::Linux, Who::Resense(&plus), Who::Resense(&minus), Who::Resense(&theirs)];
         let found = compare(lab, "resense-fixed-signs", &scenario, &workloads, &arms)?;

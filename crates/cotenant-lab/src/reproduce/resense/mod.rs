@@ -14,7 +14,7 @@ pub(super) use own::sensitivity;
 use super::lab::Lab;
 use anyhow::Context as _;
 use cotenant_measure::workload::compare::Figures;
-use cotenant_measure::workload::{Arrival, Job, Workload};
+use cotenant_measure::workload::{Arrival, Job, JobRuns, Workload};
 use cotenant_model::Time;
 use cotenant_model::policy::DynPolicy;
 use cotenant_model::profile::AppProfile;
@@ -37,12 +37,12 @@ fn seeds(lab: &Lab) -> u64 {
     lab.effort.seeds.min(3)
 }
 
-/// All of these programs on a machine, for [`Scenario::for_jobs`].
-fn pool(lab: &Lab, platform: &Platform, programs: &[String]) -> anyhow::Result<Scenario> {
+/// All of these programs on a machine, for [`Scenario::for_jobs`], each with so many seconds of work per thread.
+fn pool(platform: &Platform, programs: &[String], work_s: f64) -> anyhow::Result<Scenario> {
     // It acts at changes alone, so that it need not look often.
     let mut text = "policy = { pin = 'cpu', interval_ms = 1000 }\n".to_owned();
     for program in programs {
-        let (threads, work_s) = (platform.threads, work_s(lab));
+        let threads = platform.threads;
         let _ = write!(text, "[[app]]\nprogram = '{program}'\nthreads = {threads}\nwork_s = {work_s}\n");
     }
     let mut scenario = Lab::scenario_on(platform.machine, &text)?;
@@ -53,7 +53,7 @@ fn pool(lab: &Lab, platform: &Platform, programs: &[String]) -> anyhow::Result<S
 /// Programs that start at the same time and run once (§3.6).
 fn together(programs: &[String]) -> Workload {
     let job = |name: &String| Job { name: name.clone(), arrival: Arrival::At(Time(0)), runs: 1 };
-    Workload { jobs: programs.iter().map(job).collect(), longest: None }
+    Workload { jobs: programs.iter().map(job).collect(), restart: false, longest: None }
 }
 
 /// What places the threads.
@@ -66,8 +66,8 @@ enum Who<'a> {
     Sum(&'a BTreeMap<String, AppProfile>),
 }
 
-/// What a workload comes to.
-fn figures(pool: &Scenario, workload: &Workload, who: &Who<'_>, seed: u64) -> anyhow::Result<Figures> {
+/// The runs of a workload.
+fn ran(pool: &Scenario, workload: &Workload, who: &Who<'_>, seed: u64) -> anyhow::Result<Vec<JobRuns>> {
     let mut scenario = pool.for_jobs(workload).context("a program of the workload is not in the pool")?;
     let (profiles, sum) = match who {
         Who::Linux => (None, false),
@@ -79,8 +79,12 @@ fn figures(pool: &Scenario, workload: &Workload, who: &Who<'_>, seed: u64) -> an
         scenario.know(profiles);
     }
     let policy = profiles.map(|_| &policy as &dyn DynPolicy);
-    let ran = scenario.staged(workload, policy, scenario.kernel, seed, |_| ())?;
-    Figures::of(&ran).context("a run took no time")
+    Ok(scenario.staged(workload, policy, scenario.kernel, seed, |_| ())?)
+}
+
+/// What a workload comes to.
+fn figures(pool: &Scenario, workload: &Workload, who: &Who<'_>, seed: u64) -> anyhow::Result<Figures> {
+    Figures::of(&ran(pool, workload, who, seed)?).context("a run took no time")
 }
 
 /// The mean over seeds.

@@ -4,7 +4,7 @@ use super::super::lab::Lab;
 use super::super::row::{self, Found, Row, highest, row};
 use super::data::{PLATFORMS, Platform, profiles};
 use super::fixed::{count, sets};
-use super::{ASSUMED, Who, figures, mean, own, pool, seeds, together};
+use super::{ASSUMED, Who, figures, mean, own, pool, seeds, together, work_s};
 use anyhow::Context as _;
 use cotenant_measure::workload::compare::Figures;
 use cotenant_model::profile::AppProfile;
@@ -219,8 +219,8 @@ pub(in super::super) fn optimal(lab: &mut Lab) -> anyhow::Result<Found> {
     let platforms = if lab.effort.every > 1 { 2 } else { PLATFORMS.len() };
     for (platform, paper) in PLATFORMS.into_iter().zip(paper).take(platforms) {
         let (sets, names, theirs) = sets(lab, &platform, if platform.threads <= 4 { 2 } else { 4 });
-        let scenario = pool(lab, &platform, &names)?;
-        let own = own::profiles(lab, &platform, &names)?;
+        let scenario = pool(&platform, &names, work_s(lab))?;
+        let own = own::profiles(lab, &platform, &names, &[])?;
         let what = format!("resense-optimal on {}", platform.machine);
         let found = lab.parallel(&what, &sets, |set| one(lab, &platform, &scenario, [&theirs, &own], set))?;
         searched += found.iter().filter(|f| !f.exact).count();

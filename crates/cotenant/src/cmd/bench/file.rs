@@ -225,7 +225,7 @@ fn listed(apps: &[Spanned<App>], programs: &[Program]) -> Result<Workload, Fault
             return at(after, format!("app {} waits for itself, through {}", jobs[job].name, after.get_ref()));
         }
     }
-    Ok(Workload { jobs, longest: None })
+    Ok(Workload { jobs, restart: false, longest: None })
 }
 
 fn find(name: &Spanned<String>, programs: &[Program]) -> Result<usize, Fault> {
