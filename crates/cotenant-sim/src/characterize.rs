@@ -164,6 +164,22 @@ fn cut(seen: impl Iterator<Item = (f64, f64)>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::cut;
+    use crate::tests::scenario;
+    use cotenant_model::profile::AppProfile;
+
+    #[test]
+    fn profiles_are_taken_over_by_name() {
+        let mut s = scenario(
+            "machine = 'two'\n[[app]]\nprogram = 'mcf06'\n[[app]]\nprogram = 'mcf06'\n[[app]]\nprogram = 'cpu'\nlatency_sensitive = true\n[[app]]\nprogram = 'lbm06'",
+        );
+        let profile = |bus| AppProfile { bus_per_ms: Some(bus), ..AppProfile::default() };
+        s.know(&[("mcf06".to_owned(), profile(1.0)), ("cpu".to_owned(), profile(2.0))].into());
+        let known = |name: &str| (s.profiles[name].bus_per_ms, s.profiles[name].latency_sensitive);
+        assert_eq!(
+            ["mcf06", "mcf06#2", "cpu", "lbm06"].map(known),
+            [(Some(1.0), false), (Some(1.0), false), (Some(2.0), true), (None, false)]
+        );
+    }
 
     #[test]
     fn a_cut_loses_least() {

@@ -424,3 +424,23 @@ pub fn alone_per_s(program: &Program, machine: &SimMachine) -> f64 {
     let instructions: f64 = program.phases.iter().map(weight).sum();
     instructions / program.phases.iter().map(|p| weight(p) * cost(p)).sum::<f64>()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_as_far_apart_as_letters_change() {
+        for (from, to, expected) in [
+            ("mcf06", "mcf06", 0),
+            ("", "lbm", 3),
+            ("lbm", "", 3),
+            ("kitten", "sitting", 3),
+            ("flaw", "lawn", 2),
+            ("cpu", "gpu", 1),
+            ("abc", "cab", 2),
+        ] {
+            assert_eq!(distance(from, to), expected, "{from} {to}");
+        }
+    }
+}

@@ -267,6 +267,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_mapping_is_written_in_the_notation() {
+        let topology = machine(2, 1, 2, 1);
+        for (apps, expected) in
+            [(&[0][..], "X.|.."), (&[0, 1], "X*|.."), (&[4, 5, 7], "XA|B."), (&[0, 1, 2, 3], "XA|BC")]
+        {
+            let group = |app: &u32| Group { app: AppId(*app), on: topology.usable().clone(), threads: 1 };
+            let groups: Vec<Group> = apps.iter().map(group).collect();
+            let cpus: Vec<CpuSet> = topology.usable().iter().take(apps.len()).map(CpuSet::single).collect();
+            assert_eq!(text(&topology, &groups, &cpus), expected);
+        }
+    }
+
     /// Two packages of two CPUs, and of two caches of two: an application's threads together or apart at each level,
     /// beside the other's or away from them.
     #[test]

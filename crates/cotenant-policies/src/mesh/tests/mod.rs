@@ -383,6 +383,7 @@ fn what_is_missing_is_said() {
     };
     let (uniform, numa) = (machine(1, 1, 4, 1), machine(2, 1, 2, 1));
     assert!(check(&uniform, Mesh::BruteForce).unwrap().contains("equally far"));
+    assert_eq!(check(&uniform, Mesh::Overhead), None, "it only measures what it costs");
     for policy in [Mesh::Weighted, Mesh::BruteForce, Mesh::Assignment, Mesh::Overhead] {
         assert_eq!(check(&numa, policy), None);
     }
