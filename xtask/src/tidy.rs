@@ -17,12 +17,11 @@ pub fn check(root: &Path) -> Result<()> {
         let Ok(text) = fs::read_to_string(root.join(file)) else { continue };
         let name = file.display();
         match file.extension().and_then(|e| e.to_str()) {
-            Some("rs") => wrong.extend(
-                UNFINISHED
-                    .iter()
-                    .filter(|m| text.contains(**m))
-                    .map(|m| format!("{name}: contains '{m}'; finish it or leave it out")),
-            ),
+            Some("rs") => {
+                let unfinished = UNFINISHED.iter().filter(|m| text.contains(**m));
+                wrong.extend(unfinished.map(|m| format!("{name}: contains '{m}'; finish it or leave it out")));
+                wrong.extend(wide_lines(file, &text));
+            }
             Some("md") => {
                 wrong.extend(broken_links(root, file, &text));
                 wrong.extend(wide_lines(file, &text));
@@ -64,19 +63,24 @@ fn broken_links(root: &Path, file: &Path, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Lines of prose that are wider than 120 columns. Tables and examples are as wide as they have to be, and so are the
-/// pages that `--help` writes.
+/// Lines of prose, in pages and comments, that are wider than 120 columns. Tables and examples are as wide as they have
+/// to be, and so are the pages that `--help` writes.
 fn wide_lines(file: &Path, text: &str) -> Vec<String> {
     if file.starts_with("docs/reference/commands") {
         return Vec::new();
     }
+    let code = file.extension().is_some_and(|e| e == "rs");
     let mut example = false;
     text.lines()
         .enumerate()
         .filter(|(_, line)| {
-            let fence = line.trim_start().starts_with("```");
+            let words = line.trim_start();
+            let comment = words.starts_with("//");
+            let words = words.trim_start_matches(['/', '!']).trim_start();
+            let fence = words.starts_with("```") && comment == code;
             example ^= fence;
-            !fence && !example && !line.trim_start().starts_with('|') && line.chars().count() > 120
+            let prose = comment == code && !fence && !example && !words.starts_with('|') && words.contains(' ');
+            prose && line.chars().count() > 120
         })
         .map(|(n, _)| format!("{}:{}: wider than 120 columns", file.display(), n + 1))
         .collect()

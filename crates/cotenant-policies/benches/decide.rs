@@ -1,8 +1,8 @@
 //! What a decision costs. Prints one JSON object per line, times in microseconds:
 //! `{"bench":"decide","policy":"sam","cpus":40,"tasks":80,"case":"calm","moves":0,"iterations":…,"median_us":…,"min_us":…,"max_us":…}`.
 //!
-//! `cargo bench -p cotenant-policies --bench decide [-- POLICY…]`; without names, every policy that accepts the machine.
-//! `sam-mph` is `sam` with its additions after SAM-MPH.
+//! `cargo bench -p cotenant-policies --bench decide [-- POLICY…]`; without names, every policy that accepts the
+//! machine. `sam-mph` is `sam` with its additions after SAM-MPH.
 //!
 //! The paper's mapper takes 9.97 µs on 40 CPUs, migrations included (§4.4); moves are decided here, not carried out.
 

@@ -2,8 +2,8 @@
 //! `{"bench":"sim","case":"speed","machine":"ivy-bridge-2s","policy":"sam","tasks":64,"simulated_s":…,"wall_s":…,"per_s":…,"cpu_s":…,"per_cpu_s":…,"peak_kib":…}`,
 //! `{"bench":"sim","case":"seeds","seeds":16,"workers":…,"one_s":…,"all_s":…,"speedup":…}` and
 //! `{"bench":"sim","case":"optimum","apps":"10 sgd, 10 bsgd","how":"listed","classes":…,"wall_s":…,"per_s":…}`, where
-//! `how` is `listed` (enumerated only), `evaluated` (simulated, too) or `searched` (with its value over the best of
-//! all classes). `per_cpu_s` is per second of this program's CPU time: what `per_s` is where nothing else runs.
+//! `how` is `listed` (enumerated only), `evaluated` (simulated, too) or `searched` (with its value over the best of all
+//! classes). `per_cpu_s` is per second of this program's CPU time: what `per_s` is where nothing else runs.
 //!
 //! `cargo bench -p cotenant-sim --bench sim`. Target: 300 simulated seconds per second for 64 tasks on 40 CPUs, on
 //! one core.

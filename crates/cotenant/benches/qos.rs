@@ -16,13 +16,12 @@
 //! With CPUs to spare, the common case: `redis-10`, `postgres-30` and so on are clients that ask at random moments, 10,
 //! 30 or 60 % as often as the server answers when it is asked all the time; an answer counts from its moment on.
 //!
-//! One JSON object per pair and way: `kept`, median of speed over speed alone, with `least` and `most`, the ends of
-//! its interval of at least 95 % by order statistics (below 6 rounds: of all rounds); `percentile_kept`, the same of p99
+//! One JSON object per pair and way: `kept`, median of speed over speed alone, with `least` and `most`, the ends of its
+//! interval of at least 95 % by order statistics (below 6 rounds: of all rounds); `percentile_kept`, the same of p99
 //! alone over p99, which is what `cotenant qos` is told to keep where there is one, or of another `percentile`
 //! (`COTENANT_BENCH_PERCENTILE`, as `95`: redis-benchmark tells 50, 95 and 99); `batch_cpus`, median CPU time per
-//! second of the batch program; `best_fixed_cpus`, the most of it that any other way gave which kept 0.9 (of that,
-//! else of the speed); `monitor_cpus`; `stolen`, share of all CPU time in these rounds that the host gave to
-//! other guests.
+//! second of the batch program; `best_fixed_cpus`, the most of it that any other way gave which kept 0.9 (of that, else
+//! of the speed); `monitor_cpus`; `stolen`, share of all CPU time in these rounds that the host gave to other guests.
 
 #[path = "../../../benches/report.rs"]
 mod report;
@@ -50,8 +49,8 @@ const CLIENT: &str = "COTENANT_BENCH_CLIENT";
 const GOAL: f64 = 0.9;
 const PORT: u16 = 26_379;
 
-/// A program of high priority: what is run, and how `cotenant qos` is told. It prints how fast it was, and the percentile
-/// where it answers questions.
+/// A program of high priority: what is run, and how `cotenant qos` is told. It prints how fast it was, and the
+/// percentile where it answers questions.
 struct High {
     name: &'static str,
     needs: &'static str,
@@ -100,8 +99,8 @@ fn high(seconds: f64, answers: f64) -> Vec<High> {
     all
 }
 
-/// A client of redis that asks at random moments, one question at a time; prints answers a second, and the percentile from
-/// these moments on, µs.
+/// A client of redis that asks at random moments, one question at a time; prints answers a second, and the percentile
+/// from these moments on, µs.
 fn client(words: &str) -> std::io::Result<()> {
     let [rate, seconds] = said(words).ok_or(std::io::ErrorKind::InvalidInput)?;
     let mut server = TcpStream::connect(("127.0.0.1", PORT))?;

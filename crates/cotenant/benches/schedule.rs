@@ -7,10 +7,10 @@
 //! seconds: `makespan_s` of each repetition, `over_linux` = makespan / that of `linux` in the same repetition, `job_s`
 //! the mean time of a job from its start to its end, `gap_us` from the first stop to the last resume of a quantum,
 //! `gap_share` which fraction of the time that is. Why makespans differ says `jobs_cpu_s`, the CPU time of all jobs in
-//! each repetition, `program_cpu_s`, that of the jobs of each program, and `cpus_s`, what the two CPUs did meanwhile: more CPU time of the
-//! same jobs where they disturb each other, idle CPUs where too few run, steal where the host gave the CPUs to others
-//! (all means over the repetitions). `largest_job` is the part of the work that the longest job has: where that is
-//! much, whoever starts it first wins, whatever else it does; above a sixth the bench says so.
+//! each repetition, `program_cpu_s`, that of the jobs of each program, and `cpus_s`, what the two CPUs did meanwhile:
+//! more CPU time of the same jobs where they disturb each other, idle CPUs where too few run, steal where the host gave
+//! the CPUs to others (all means over the repetitions). `largest_job` is the part of the work that the longest job has:
+//! where that is much, whoever starts it first wins, whatever else it does; above a sixth the bench says so.
 //!
 //! `overhead` lets all jobs run like `linux`, and stops and resumes them in every quantum: what the machinery alone
 //! costs. That is a last object, `pairs`: `COTENANT_BENCH_PAIRS` (default 10) runs of both right after one another,

@@ -453,8 +453,8 @@ mod tests {
         Lab::once(Lab::of(&mix(number).apps, WORK_S).unwrap(), arm, seed).unwrap()
     }
 
-    /// Ten of `sgd` and of `bsgd` on twenty cores, twenty of each on forty contexts: there is no room for another sharer.
-    /// Without the rule of a core each there is, on the second contexts of the first ten.
+    /// Ten of `sgd` and of `bsgd` on twenty cores, twenty of each on forty contexts: there is no room for another
+    /// sharer. Without the rule of a core each there is, on the second contexts of the first ten.
     #[test]
     fn nobody_moves_where_sharers_fill_both_sockets() {
         let crowding = Arm::SamWith("default,-whole-cores", Pin::Llc);

@@ -153,7 +153,8 @@ mod tests {
         let copy = profile.place("copy", Some("/a.c"), Some(10));
         let other = profile.place("other", Some("/a.c"), Some(50));
         // Nine intervals of copy alone bring nothing in, and five of other. The tenth of copy: 200 and 100 lines in
-        // 1,000 ns, 2 · (200 − 100)/1,000 + 10 · 100/1,000 + 0.5 = 1.7. All of copy together: 1,200/10,000 + 0.5 = 0.62.
+        // 1,000 ns, 2 · (200 − 100)/1,000 + 10 · 100/1,000 + 0.5 = 1.7. All of copy together: 1,200/10,000 + 0.5 =
+        // 0.62.
         (0..9).for_each(|_| profile.add([(Some(copy), 1000.0)], 0.0, 0.0));
         (0..5).for_each(|_| profile.add([(Some(other), 1000.0)], 0.0, 0.0));
         profile.add([(Some(copy), 1000.0)], 200.0, 100.0);

@@ -1,5 +1,5 @@
-//! What drawn scenarios come to today. Whoever means to change the simulated machine sees what changes with it; everybody
-//! else sees that nothing does.
+//! What drawn scenarios come to today. Whoever means to change the simulated machine sees what changes with it;
+//! everybody else sees that nothing does.
 
 use super::scenario;
 use crate::run::{Outcome, SimError};

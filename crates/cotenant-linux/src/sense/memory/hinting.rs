@@ -2,8 +2,8 @@
 //! `/proc/PID/task/TID/sched`. Reading costs the programs nothing: the kernel's scans do, with or without Cotenant.
 //!
 //! It is the one means besides events that tells the threads of a process apart. It is slow: scans are a second apart,
-//! and up to a minute where memory is where it should be. Memory that the program bound is not scanned, and of a process
-//! with one thread only what is on other nodes (`change_prot_numa`).
+//! and up to a minute where memory is where it should be. Memory that the program bound is not scanned, and of a
+//! process with one thread only what is on other nodes (`change_prot_numa`).
 
 use super::{Accessed, Collector, FASTEST, Found, Watched};
 use crate::FsRoot;

@@ -1,8 +1,8 @@
 //! Which memory programs use: where their pages are, and which node's memory they access, by the means that this
 //! machine has.
 //!
-//! All means keep one budget, and each says what it cost. Most see address spaces, not threads: the threads of a process
-//! share what is found, in equal parts. Only events and hinting faults tell threads apart.
+//! All means keep one budget, and each says what it cost. Most see address spaces, not threads: the threads of a
+//! process share what is found, in equal parts. Only events and hinting faults tell threads apart.
 
 mod accessed;
 mod damon;

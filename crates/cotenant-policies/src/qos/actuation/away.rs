@@ -78,8 +78,8 @@ impl Away {
     }
 
     /// Moves the low-priority programs away where a phase says so, or answers contention and its controller leaves that
-    /// to us, their later threads too, and lets them run anywhere without one. Naps and limits keep what is then left to
-    /// be kept.
+    /// to us, their later threads too, and lets them run anywhere without one. Naps and limits keep what is then left
+    /// to be kept.
     pub(in crate::qos) fn proposals(
         &mut self,
         ctx: &Ctx<'_>,
@@ -211,8 +211,8 @@ mod tests {
         assert_eq!(place(&topology, &cpus(""), 1), None, "nobody knows where");
     }
 
-    /// Demand 0.16 and twice its root 0.8 make one CPU; 0.64 and 1.6 three, of cores of two four; 4 of 8 CPUs are half of
-    /// them, and more cannot be enough.
+    /// Demand 0.16 and twice its root 0.8 make one CPU; 0.64 and 1.6 three, of cores of two four; 4 of 8 CPUs are half
+    /// of them, and more cannot be enough.
     #[test]
     fn who_runs_everywhere_keeps_as_many_cpus_as_he_needs_at_once() {
         let every = |topology: &Topology, demand: f64| {
