@@ -8,7 +8,8 @@
 //!   start ──▶ Baseline ──▶ Run ↺ missed: back to the background, then aside, then the duty falls
 //!                ▲          │
 //!                ├──────────┤ 60 readings, misses at the least duty, or faster than alone again and again
-//!                │          ├── surely missed at a duty of 1 ───▶ Blame ──▶ Run, throttled if the pause does better
+//!                │          ├── surely missed at a duty of 1 ───▶ Blame ──▶ Run, throttled if the pause does better;
+//!                │          │                                     where the goal was kept like this, only the second time
 //!                │          └── more answers beyond than may be ─▶ MakeUp ↺ until they are made up for ──▶ Run
 //!   No speed known, in any phase: they run for a second, and it goes on as after Run. Where none was ever known, they
 //!   run beside the others after five such seconds.
@@ -119,6 +120,9 @@ pub struct SteadyState {
     /// Readings until that is tried again, and as many as there were to be.
     #[serde(default)]
     wait: [u32; 2],
+    /// Whether the goal was kept while they ran all the time as they do now, since they were last blamed for a miss.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    proven: bool,
     /// How many answers more than allowed were beyond the goal of each program, where single ones are known.
     #[serde(default)]
     owed: Vec<f64>,
@@ -210,7 +214,7 @@ impl Steady {
         state.misses = if missed { state.misses + 1 } else { 0 };
         state.doubling &= why == Why::Increase;
         if full && !missed {
-            state.before = None;
+            (state.before, state.proven) = (None, true);
         }
         let worth = seen.taken.is_none_or(|share| share < if state.aside { ALL } else { ENOUGH });
         let may = !state.beside && if full { ample && worth } else { excess.is_some() };
@@ -244,6 +248,7 @@ impl Steady {
     /// All the time in the background, then on all CPUs, then beside the others: where single answers soon tell that it
     /// is too much, at once, else by steps.
     fn try_more(&self, state: &mut SteadyState, full: bool, told: bool) {
+        state.proven = false;
         if full && std::mem::take(&mut state.aside) {
             state.wait[0] = state.wait[1];
         } else if full {
@@ -261,6 +266,10 @@ impl Steady {
             // The pause was made because the moment was bad: it tells nothing of the speed alone at other times.
             if self.is_others_doing(&mut state, seen, trial) {
                 (Why::Hold, None)
+            } else if std::mem::take(&mut state.proven) && trial.is_some() {
+                // A moment that somebody else made slow may have ended just before the pause; if not, single answers
+                // soon tell.
+                (Why::Hold, held)
             } else {
                 let before = state.before.take();
                 state.retreat(before.unwrap_or(duty).max(self.least), seen.room);

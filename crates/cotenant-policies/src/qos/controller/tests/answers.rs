@@ -41,6 +41,24 @@ fn one_slow_reading_may_be_chance() {
     assert_eq!(asks(&[0.0, 14.0]), [false, true]);
 }
 
+/// Who kept the goal like this before is believed once: a moment that somebody else made slow may have ended just before
+/// the pause.
+#[test]
+fn who_kept_the_goal_is_throttled_at_the_second_blame() {
+    let phases = |readings: &[(f64, f64)]| following_answers(readings, |phase| (phase.why, phase.background));
+    let (alone, kept, missed) = ((100.0, 0.0), (95.0, 2.0), (20.0, 14.0));
+    let blamed = [missed, alone, alone];
+    // Beside the others at once, where the goal is missed: in the background again, once what is owed is paid.
+    let back = phases(&[&[alone, alone][..], &blamed].concat());
+    assert_eq!(back[2..], [(Why::Blame, false), (Why::MakeUp, true), (Why::Hold, true)]);
+    // It was kept there first: they stay, until the goal is missed again without having been kept meanwhile.
+    let once = phases(&[&[alone, alone, kept][..], &blamed].concat());
+    assert_eq!(once[3..], [(Why::Blame, false), (Why::MakeUp, false), (Why::Hold, false)]);
+    let background = |readings: Vec<(f64, f64)>| phases(&readings).last().unwrap().1;
+    assert!(background([&[alone, alone, kept][..], &blamed, &blamed].concat()));
+    assert!(!background([&[alone, alone, kept][..], &blamed, &[kept], &blamed].concat()));
+}
+
 #[test]
 fn what_few_answers_tell_of_the_speed_alone_is_no_proof() {
     // Alone 2 of 300, of which three may be: a share of 0.667, and of 1.94 at most, (√0.667 + 2 · 0.5 / √3)².
