@@ -41,8 +41,8 @@ fn one_slow_reading_may_be_chance() {
     assert_eq!(asks(&[0.0, 14.0]), [false, true]);
 }
 
-/// Who kept the goal like this before is believed once: a moment that somebody else made slow may have ended just before
-/// the pause.
+/// Who kept the goal like this before is believed once: a moment that somebody else made slow may have ended just
+/// before the pause.
 #[test]
 fn who_kept_the_goal_is_throttled_at_the_second_blame() {
     let phases = |readings: &[(f64, f64)]| following_answers(readings, |phase| (phase.why, phase.background));
