@@ -7,18 +7,24 @@ use super::row::{Found, Row, claim, effect, geometric, highest, level, listed, l
 use cotenant_model::number;
 use cotenant_model::pin::Pin;
 use cotenant_sim::optimum::Label;
+use std::array;
 use std::collections::BTreeMap;
 
 /// SAM with the thresholds that its own procedure gives on the simulated machine.
 pub(super) const SAM: Arm = Arm::Sam(1.0, 1.0);
+/// With the switches that are recommended.
+const RECOMMENDED: Arm = Arm::SamWith("recommended", Pin::Llc);
 /// What is compared.
-const ARMS: [Arm; 6] = [
+const ARMS: [Arm; 9] = [
     Arm::Linux,
     Arm::CacheAware,
     SAM,
     Arm::SamWith("default,-whole-cores", Pin::Llc),
-    Arm::SamWith("recommended", Pin::Llc),
+    RECOMMENDED,
     Arm::SamWith("recommended", Pin::Cpu),
+    Arm::NumaBalanced(&Arm::Linux),
+    Arm::NumaBalanced(&SAM),
+    Arm::NumaBalanced(&RECOMMENDED),
 ];
 const OF_BEST: &str = "of the best static mapping";
 const OF_JOINT: &str = "of the mix's best static mapping";
@@ -70,6 +76,8 @@ struct Compared {
     recommended: Speeds,
     /// The same, pinned to CPUs.
     pinned: Speeds,
+    /// Linux, SAM and SAM as recommended where the kernel balances NUMA.
+    balanced: [Speeds; 3],
     moves: [f64; 3],
     /// Inter-socket events per cycle of a thread under Linux.
     inter: f64,
@@ -84,6 +92,11 @@ impl Compared {
     fn gain_over_best(&self) -> f64 {
         percent(self.sam.mean / self.linux.best)
     }
+
+    /// The same where pages follow threads.
+    fn following(&self) -> f64 {
+        percent(self.balanced[1].mean / self.balanced[0].best)
+    }
 }
 
 fn compare(lab: &mut Lab, what: &str, cases: Vec<Case>) -> anyhow::Result<Vec<Compared>> {
@@ -91,10 +104,11 @@ fn compare(lab: &mut Lab, what: &str, cases: Vec<Case>) -> anyhow::Result<Vec<Co
     let runs = lab.runs(what, &cases, &ARMS)?;
     let best = lab.best(&cases)?;
     let of = |(case, runs): (Case, Vec<Vec<Run>>)| {
-        let [linux, aware, sam, crowding, recommended, pinned] =
-            [0, 1, 2, 3, 4, 5].map(|arm| speeds(best, &case, &runs[arm]));
+        let all: [Speeds; ARMS.len()] = array::from_fn(|arm| speeds(best, &case, &runs[arm]));
+        let [linux, aware, sam, crowding, recommended, pinned, balanced @ ..] = all;
         let moves = [0, 1, 2].map(|stage| mean(runs[2].iter().map(|r| r.seen.moves[stage])));
-        Compared { linux, aware, sam, crowding, recommended, pinned, moves, inter: panels(&runs[0])[1], case }
+        let inter = panels(&runs[0])[1];
+        Compared { linux, aware, sam, crowding, recommended, pinned, balanced, moves, inter, case }
     };
     Ok(cases.into_iter().zip(runs).map(of).collect())
 }
@@ -137,6 +151,9 @@ fn speed_rows(c: &Compared) -> Vec<Row> {
         ("SAM on second contexts, too", c.crowding.mean),
         ("SAM as recommended", c.recommended.mean),
         ("SAM as recommended, pinned to CPUs", c.pinned.mean),
+        ("Linux with NUMA balancing, mean", c.balanced[0].mean),
+        ("SAM with NUMA balancing", c.balanced[1].mean),
+        ("SAM as recommended with NUMA balancing", c.balanced[2].mean),
     ];
     let shown = all.into_iter().filter(|(what, _)| c.case.apps.len() > 1 || !what.ends_with("application"));
     shown.map(|(what, speed)| row(format!("{}: {what}", c.case.label), speed, OF_BEST)).collect()
@@ -156,6 +173,15 @@ fn overall(all: &[Compared]) -> Vec<Row> {
         over("SAM as recommended over Linux's mean", &|c| c.recommended.mean / c.linux.mean),
         over("SAM as recommended, pinned to CPUs, over Linux's mean", &|c| c.pinned.mean / c.linux.mean),
         over("SAM as recommended over Linux's best seed", &|c| c.recommended.mean / c.linux.best),
+        over("Linux with NUMA balancing over Linux, means", &|c| c.balanced[0].mean / c.linux.mean),
+        over("SAM over Linux's mean, both with NUMA balancing", &|c| c.balanced[1].mean / c.balanced[0].mean),
+        over("SAM over Linux's best seed, both with NUMA balancing", &|c| c.balanced[1].mean / c.balanced[0].best),
+        over("SAM as recommended over Linux's mean, both with NUMA balancing", &|c| {
+            c.balanced[2].mean / c.balanced[0].mean
+        }),
+        over("SAM as recommended over Linux's best seed, both with NUMA balancing", &|c| {
+            c.balanced[2].mean / c.balanced[0].best
+        }),
     ]
 }
 
@@ -172,13 +198,19 @@ pub(super) fn fig5(lab: &mut Lab) -> anyhow::Result<Found> {
     let mut summary = overall(&all);
     let room_all = percent(1.0 / geometric(all.iter().map(|c| c.linux.mean)));
     summary.push(row("the best static mapping over Linux's mean, geometric mean of all", room_all, "%"));
-    let little = format!(
-        "the best static mapping itself gains {room_all:.0} % over Linux here: transfers cost what idle links cost"
-    );
-    let most = highest(all.iter().map(Compared::gain));
-    summary.push(effect("SAM over Linux's mean, the most", 72.0, most).because(&little));
+    let gains: Vec<f64> = all.iter().map(Compared::gain).collect();
+    let follow: Vec<f64> = all.iter().map(|c| percent(c.balanced[1].mean / c.balanced[0].mean)).collect();
+    let room: Vec<f64> = all.iter().map(|c| percent(1.0 / c.linux.mean)).collect();
+    let little = |room: f64, follow: f64| {
+        format!(
+            "the best static mapping gains {room:.0} % over Linux here, and SAM {follow:.0} % where pages follow: transfers cost what idle \
+             links cost"
+        )
+    };
+    let most = effect("SAM over Linux's mean, the most", 72.0, highest(&gains));
+    summary.push(most.because(&little(highest(&room), highest(&follow))));
     let label = "SAM over Linux's mean, the median (paper: 30 to 40 % for most)";
-    summary.push(effect(label, 35.0, median(all.iter().map(Compared::gain).collect())).because(&little));
+    summary.push(effect(label, 35.0, median(gains)).because(&little(median(room.clone()), median(follow))));
     let bound = all.iter().filter(|c| CPU_BOUND.contains(&c.case.apps[0].name.as_str()));
     let bound: Vec<f64> = bound.map(Compared::gain).collect();
     if !bound.is_empty() {
@@ -201,7 +233,7 @@ pub(super) fn fig5(lab: &mut Lab) -> anyhow::Result<Found> {
     let told: Vec<&Compared> = all.iter().filter(|c| c.case.moves.is_some_and(|m| m[0] > 0.0)).collect();
     let rests = told.iter().filter(|c| c.moves[0] < 0.5).count();
     let below = told.iter().filter(|c| c.moves[0] < 0.5 && c.inter < threshold).count();
-    let room = highest(all.iter().map(|c| percent(1.0 / c.linux.mean)));
+    let room = highest(&room);
     let note = format!(
         "{} Slower under SAM than under Linux: {lost}. No policy can gain more over Linux here than the best static mapping, at most {room:.0} % \
          (its own phases apart). Of {} applications that Table 1 has moved for coherence, SAM leaves {rests} alone; in {below} of them a thread's \
@@ -214,10 +246,7 @@ pub(super) fn fig5(lab: &mut Lab) -> anyhow::Result<Found> {
     Ok(Found::new(rows, verdict, note))
 }
 
-/// Why SAM gains nothing in mixes of two applications that share.
-const MIXED: &str = "figure 4 does not know whose sharers belong together: it leaves two applications mixed, parts of each on either \
-     socket; see 'SAM as recommended'";
-/// Why it gains nothing in mixes with one.
+/// Why SAM gains nothing in mixes with one application that shares.
 const CROWDED: &str = "HuBench comes together and is as fast as alone, but holds a core each: MemBench crowds on the other socket and \
      loses what HuBench gains";
 /// Why relieving a node's memory gains nothing, and sending tasks away from their memory loses.
@@ -255,6 +284,15 @@ pub(super) fn fig7(lab: &mut Lab) -> anyhow::Result<Found> {
     let slowest = geometric(together.iter().map(lowest));
     let fastest = geometric(together.iter().map(highest));
     let best = geometric(&top);
+    // What SAM reaches where one cause is taken away, then the other, then both.
+    let apart = |end: usize, most: f64| {
+        let (knows, follow, both) =
+            (of(&|c| c.recommended.range[end]), of(&|c| c.balanced[1].range[end]), of(&|c| c.balanced[2].range[end]));
+        format!(
+            "figure 4 does not know whose sharers belong together, and {PAGES_STAY}; as recommended it is {knows:.2}, where pages follow \
+             {follow:.2}, with both {both:.2}; the best static mapping of each mix has {most:.2}"
+        )
+    };
     summary.extend([
         row("the best static mapping of each mix, geometric mean of all", best, OF_BEST),
         row("the best static mapping of each mix over Linux's mean", percent(best / of(&|c| c.linux.mean)), "%"),
@@ -264,7 +302,7 @@ pub(super) fn fig7(lab: &mut Lab) -> anyhow::Result<Found> {
         row("SAM as recommended, geometric mean of all", of(&|c| c.recommended.mean) / best, OF_JOINT),
         row("Linux, mean, geometric mean of all", of(&|c| c.linux.mean) / best, OF_JOINT),
         level("SAM: slowest application, geometric mean of the mixes", 0.83, of(&|c| c.sam.range[0]), OF_BEST)
-            .because(&format!("{MIXED}; the best static mapping of each mix has {slowest:.2}")),
+            .because(&apart(0, slowest)),
         row("SAM as recommended: slowest application", of(&|c| c.recommended.range[0]), OF_BEST),
         level("Linux, best seed: slowest application", 0.69, of(&|c| c.linux.best_range[0]), OF_BEST)
             .because("being apart costs less in this model than on the paper's machine"),
@@ -272,28 +310,39 @@ pub(super) fn fig7(lab: &mut Lab) -> anyhow::Result<Found> {
         row("cache-aware Linux: slowest application", of(&|c| c.aware.range[0]), OF_BEST),
         row("the best static mapping of the mix: slowest application", slowest, OF_BEST),
         level("SAM: fastest application, geometric mean of the mixes", 0.96, of(&|c| c.sam.range[1]), OF_BEST)
-            .because(&format!("{MIXED}; the best static mapping of each mix has {fastest:.2}")),
+            .because(&apart(1, fastest)),
         row("SAM as recommended: fastest application", of(&|c| c.recommended.range[1]), OF_BEST),
         level("Linux, best seed: fastest application", 0.87, of(&|c| c.linux.best_range[1]), OF_BEST),
         row("Linux, mean: fastest application", of(&|c| c.linux.range[1]), OF_BEST),
         row("cache-aware Linux: fastest application", of(&|c| c.aware.range[1]), OF_BEST),
         row("the best static mapping of the mix: fastest application", fastest, OF_BEST),
         effect("SAM over Linux's best seed, the least", 2.0, lowest(all.iter().map(Compared::gain_over_best)))
-            .because(PAGES_STAY),
+            .because(&format!(
+                "{PAGES_STAY}; where they follow it is {:.1} %, and {:.1} % over the mean: the best seed has better luck with places",
+                lowest(all.iter().map(Compared::following)),
+                lowest(all.iter().map(|c| percent(c.balanced[1].mean / c.balanced[0].mean)))
+            )),
         effect("SAM over Linux's best seed, the most", 36.0, highest(all.iter().map(Compared::gain_over_best)))
-            .because(
-                "the best static mapping itself has little room over Linux here: transfers cost what idle links cost",
-            ),
+            .because(&format!(
+                "the best static mapping itself has at most {:.0} % over it here",
+                highest(all.iter().zip(&top).map(|(c, top)| percent(top / c.linux.best)))
+            )),
     ]);
-    let micro: Vec<f64> = all.iter().filter(|c| c.case.mix <= 3).map(Compared::gain_over_best).collect();
+    let micro: Vec<&Compared> = all.iter().filter(|c| c.case.mix <= 3).collect();
     if !micro.is_empty() {
-        summary.push(effect("SAM over Linux's best seed, mixes 1 to 3", 25.0, mean(micro)).because(CROWDED));
+        let why = format!("{CROWDED}; where pages follow it is {:.1} %", mean(micro.iter().map(|c| c.following())));
+        let gain = mean(micro.iter().map(|c| c.gain_over_best()));
+        summary.push(effect("SAM over Linux's best seed, mixes 1 to 3", 25.0, gain).because(&why));
     }
-    let spec: Vec<f64> = all.iter().filter(|c| (4..=7).contains(&c.case.mix)).map(Compared::gain_over_best).collect();
+    let spec: Vec<&Compared> = all.iter().filter(|c| (4..=7).contains(&c.case.mix)).collect();
     if !spec.is_empty() {
-        let gain = mean(spec);
+        let gain = mean(spec.iter().map(|c| c.gain_over_best()));
+        let over_mean = spec.iter().map(|c| c.gain());
         let label = "SAM over Linux's best seed, SPEC mixes 4 to 7";
-        summary.push(claim(label, gain, "%", "not high, and not a loss", (-1.0..10.0).contains(&gain)));
+        let why =
+            format!("over its mean SAM gains {:.1} %: the best seed has better luck with places", mean(over_mean));
+        let holds = (-1.0..10.0).contains(&gain);
+        summary.push(claim(label, gain, "%", "not high, and not a loss", holds).because(&why));
     }
     let better = all.iter().filter(|c| c.gain() > 1.0).count();
     let over_best = all.iter().filter(|c| c.gain_over_best() > 1.0).count();
@@ -361,7 +410,7 @@ fn metrics(lab: &mut Lab, what: &str, cases: fn() -> Vec<Case>) -> anyhow::Resul
     let mut changes: [Vec<(f64, f64)>; 4] = Default::default();
     let mut best: [(f64, f64); 4] = Default::default();
     for ((case, arms), pinned) in kept.iter().zip(&runs).zip(&pinned) {
-        let [linux, aware, sam, _, recommended, _] = [0, 1, 2, 3, 4, 5].map(|arm| panels(&arms[arm]));
+        let [linux, aware, sam, _, recommended] = [0, 1, 2, 3, 4].map(|arm| panels(&arms[arm]));
         let still = panels(std::slice::from_ref(pinned));
         for (panel, (name, unit)) in names.iter().enumerate() {
             let all = [
@@ -388,17 +437,33 @@ fn metrics(lab: &mut Lab, what: &str, cases: fn() -> Vec<Case>) -> anyhow::Resul
     let sharing = changes[1].iter().copied().filter(|(linux, _)| *linux > 0.0);
     let (still, less): (Vec<_>, Vec<_>) = sharing.partition(|(linux, sam)| (sam / linux - 1.0).abs() < 0.01);
     let left = mean(less.iter().map(|c| c.1)) / mean(less.iter().map(|c| c.0));
+    let against_linux = |arm: usize| {
+        let inter = |arm: usize| mean(runs.iter().map(|arms| panels(&arms[arm])[1]));
+        percent(inter(arm) / inter(0))
+    };
     let full = format!(
-        "in {} mixes sharers fill both sockets, and nobody moves; in the other {} that share it falls by {:.0} %",
+        "in {} mixes sharers fill both sockets, and nobody moves; in the other {} that share it falls by {:.0} %; on second contexts, too, \
+         it changes by {:+.0} % in all, as recommended by {:+.0} %",
         still.len(),
         less.len(),
-        -percent(left)
+        -percent(left),
+        against_linux(3),
+        against_linux(4)
+    );
+    // Of all cases, under two arms.
+    let rises = |from: usize, to: usize| {
+        runs.iter().filter(|arms| panels(&arms[to])[0] > 1.01 * panels(&arms[from])[0]).count()
+    };
+    let helps = format!(
+        "in {higher} of {n}; as recommended in {}, where pages follow in {}, with both in {}",
+        rises(0, 4),
+        rises(6, 7),
+        rises(6, 8)
     );
     for (panel, (name, _)) in names.iter().enumerate() {
         let label = format!("{name}, SAM against Linux, all together");
         rows.push(match panel {
-            0 => claim(label, change(0), "%", "higher for almost all", higher * 5 >= n * 4)
-                .because("see sam-fig5 and sam-fig7: being apart costs little here, and crowding takes more"),
+            0 => claim(label, change(0), "%", "higher for almost all", higher * 5 >= n * 4).because(&helps),
             1 if mostly => claim(label, change(1), "%", "significantly reduced", change(1) < -25.0).because(&full),
             1 => claim(label, change(1), "%", "almost eliminated", change(1) < -90.0),
             2 => claim(label, change(2), "%", "takes the place of inter-socket coherence", change(2) > 0.0),
@@ -442,6 +507,7 @@ pub(super) fn fig8(lab: &mut Lab) -> anyhow::Result<Found> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     const WORK_S: f64 = 1.0;
 
@@ -477,14 +543,38 @@ mod tests {
     /// nothing, unless the kernel lets their pages follow.
     #[test]
     fn bandwidth_is_relieved_where_pages_follow() {
-        let gain = |kernel: &str| {
-            let mut scenario = Lab::of(&mix(24).apps, WORK_S).unwrap();
-            scenario.kernel = kernel.parse().unwrap();
-            let [linux, sam] = [Arm::Linux, SAM].map(|arm| Lab::once(scenario.clone(), arm, 1).unwrap());
+        let gain = |linux: Arm, sam: Arm| {
+            let [linux, sam] = [linux, sam].map(|arm| runs(24, arm, 1));
             assert!(sam.seen.moves[2] > 0.0);
             linux.outcome.apps[1].time_s / sam.outcome.apps[1].time_s
         };
-        let (stay, follow) = (gain("eevdf"), gain("eevdf+numa-balancing"));
+        let (stay, follow) = (gain(Arm::Linux, SAM), gain(ARMS[6], ARMS[7]));
         assert!(stay < 1.02 && follow > 1.2, "{stay} {follow}");
+    }
+
+    /// Ten of `sgd` and of `bsgd` come together on a socket each; half of their pages stay on the other one's node.
+    #[test]
+    fn who_comes_together_gains_more_where_pages_follow() {
+        let gain = |linux: Arm, sam: Arm| {
+            let scenario = Lab::of(&mix(9).apps, 5.0 * WORK_S).unwrap();
+            let [linux, sam] = [linux, sam].map(|arm| Lab::once(scenario.clone(), arm, 1).unwrap().outcome);
+            linux.apps[0].time_s / sam.apps[0].time_s
+        };
+        let (stay, follow) = (gain(Arm::Linux, RECOMMENDED), gain(ARMS[6], ARMS[8]));
+        assert!(stay > 1.02 && follow > stay + 0.05, "{stay} {follow}");
+    }
+
+    /// What SAM gains is what transfers between sockets cost.
+    #[test]
+    fn costlier_transfers_leave_more_to_gain() {
+        let hubench = App { name: "HuBench".to_owned(), threads: 8 };
+        let gain = |cost: f64| {
+            let mut scenario = Lab::of(std::slice::from_ref(&hubench), WORK_S).unwrap();
+            Arc::make_mut(&mut scenario.sim).coherence_s[2] *= cost;
+            let [linux, sam] = [Arm::Linux, SAM].map(|arm| Lab::once(scenario.clone(), arm, 1).unwrap().outcome);
+            percent(linux.apps[0].time_s / sam.apps[0].time_s)
+        };
+        let (idle, costly) = (gain(1.0), gain(3.0));
+        assert!(idle < 20.0 && costly > 2.0 * idle, "{idle} {costly}");
     }
 }

@@ -63,6 +63,8 @@ pub(super) enum Arm {
     Sam(f64, f64),
     /// SAM on Linux with these switches, its places widened to these.
     SamWith(&'static str, Pin),
+    /// The same where the kernel balances NUMA: pages follow threads, and threads their pages.
+    NumaBalanced(&'static Arm),
 }
 
 /// What the machine would have been seen to do, over a whole run.
@@ -233,6 +235,10 @@ impl Lab {
             Arm::SamWith(switches, pin) => {
                 scenario.config.pin = pin;
                 Box::new(Sam(switches.parse()?))
+            }
+            Arm::NumaBalanced(arm) => {
+                scenario.kernel.numa_balancing = true;
+                return Self::once(scenario, *arm, seed);
             }
         };
         let outcome = scenario.run(&*policy, kernel, seed, |round| watched.add(round))?;
