@@ -531,6 +531,13 @@ mod tests {
         }
     }
 
+    /// Twenty of `lsgd` come together; with half the threshold `als` counts as a sharer, too, and both sockets are full.
+    #[test]
+    fn nobody_moves_where_who_hardly_shares_counts() {
+        let moves = [SAM, Arm::Sam(0.5, 1.0)].map(|arm| runs(20, arm, 1).seen.moves[0]);
+        assert!(moves[0] >= 5.0 && moves[1] == 0.0, "{moves:?}");
+    }
+
     /// Twelve of `membench` beside eight of `hubench`; Linux halves the former with the second seed.
     #[test]
     fn what_hubench_gains_membench_loses() {
