@@ -543,7 +543,7 @@ mod tests {
         }
     }
 
-    /// Twenty of `lsgd` come together; with half the threshold `als` counts as a sharer, too, and both sockets are full.
+    /// Twenty of `lsgd` come together; with half the threshold `als` shares, too, and both sockets are full.
     #[test]
     fn nobody_moves_where_who_hardly_shares_counts() {
         let moves = [SAM, Arm::Sam(0.5, 1.0)].map(|arm| runs(20, arm, 1).seen.moves[0]);
