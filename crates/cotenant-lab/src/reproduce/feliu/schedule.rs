@@ -8,10 +8,10 @@ use super::{Alone, MACHINE, ON_THIS_MODEL, alone, crowd, known, programs};
 use anyhow::Context as _;
 use cotenant_model::profile::AppProfile;
 use cotenant_model::signal::Signal;
-use cotenant_model::stats::rank_correlation;
 use cotenant_sim::kernel::KernelKind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 const POLICIES: [&str; 4] = ["none", "mas", "cas", "das"];
 /// Average speedups over Linux, percent (§6.2).
@@ -31,6 +31,8 @@ const DRAWS: usize = 100_000;
 enum Traffic {
     /// Those whose IABW is about the paper's.
     OfThePaper,
+    /// The same, and policies see what is fetched ahead, too.
+    AllSeen,
     /// Whichever are drawn.
     Any,
 }
@@ -80,8 +82,18 @@ fn mixes(traffic: Traffic, alone: &BTreeMap<&'static str, Alone>) -> anyhow::Res
     (1..=10).map(draw).collect()
 }
 
-fn run(mix: &[&str], name: &str, seed: u64, work_s: f64, profiles: &BTreeMap<&str, AppProfile>) -> anyhow::Result<Run> {
-    let scenario = crowd(MACHINE, mix, work_s, profiles, name)?;
+fn run(
+    mix: &[&str],
+    name: &str,
+    seed: u64,
+    work_s: f64,
+    profiles: &BTreeMap<&str, AppProfile>,
+    traffic: Traffic,
+) -> anyhow::Result<Run> {
+    let mut scenario = crowd(MACHINE, mix, work_s, profiles, name)?;
+    for app in scenario.apps.iter_mut().filter(|_| traffic == Traffic::AllSeen) {
+        Arc::make_mut(&mut app.program).phases.iter_mut().for_each(|phase| phase.prefetched = 0.0);
+    }
     let policy = cotenant_policies::standard().make(name, &scenario.config).map_err(anyhow::Error::msg)?;
     let topology = scenario.machine.topology.clone();
     let mut differences = Vec::new();
@@ -133,7 +145,8 @@ fn made(lab: &Lab, traffic: Traffic) -> anyhow::Result<Schedules> {
             jobs.extend((1..=seeds).map(|seed| (mix, name, seed)));
         }
     }
-    let done = lab.parallel("feliu: mixes", &jobs, |(mix, name, seed)| run(mix, name, *seed, work_s, &profiles))?;
+    let done =
+        lab.parallel("feliu: mixes", &jobs, |(mix, name, seed)| run(mix, name, *seed, work_s, &profiles, traffic))?;
     let by_seed: Vec<Vec<Run>> = done.chunks(seeds as usize).map(<[Run]>::to_vec).collect();
     let runs = by_seed.chunks(POLICIES.len()).map(<[Vec<Run>]>::to_vec).collect();
     let sensitive = lost.iter().filter(|l| **l >= 0.05).count();
@@ -186,13 +199,13 @@ pub(in super::super) fn speedup(lab: &mut Lab) -> anyhow::Result<Found> {
     rows.extend(
         (0..s.mixes.len()).map(|mix| row(format!("{}: lines fetched ahead", s.name(mix)), s.ahead[mix], "/µs")),
     );
-    let gains: Vec<f64> = (0..s.mixes.len()).map(|mix| s.over(mix, 1)).collect();
-    let label = "mas over Linux and lines fetched ahead: rank correlation over the mixes";
-    rows.extend(rank_correlation(&s.ahead, &gains).map(|rho| row(label, rho, "")));
+    let seen = made(lab, Traffic::AllSeen)?;
     let mut means = Vec::new();
     for (policy, name) in POLICIES.iter().enumerate().skip(1) {
         let average = s.average(policy);
-        rows.push(effect(format!("{name} over Linux, on average"), PAPER[policy - 1], average));
+        let label = format!("{name} over Linux, on average");
+        let why = format!("it does not see what is fetched ahead; {:+.1} % where it does", seen.average(policy));
+        rows.push(effect(label, PAPER[policy - 1], average).because(&why));
         means.push(average);
         let turnaround = (0..s.mixes.len()).map(|mix| {
             let time = |policy: usize| geometric(s.runs[mix][policy].iter().flat_map(|r| &r.times_s));
