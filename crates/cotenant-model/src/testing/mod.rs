@@ -9,6 +9,8 @@ use crate::sample::{AppSample, CpuSample, Sample, TaskInfo, TaskSample};
 use crate::signal::{Count, Signal};
 use crate::topology::{CacheType, Cpu, DistanceUnit, Distances, Kind, MemoryNode, Parts, Resource, Topology};
 use crate::view::View;
+use serde::Serialize;
+use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -28,6 +30,38 @@ pub fn golden(file: &Path, now: &str) {
         assert_eq!(now, before, "if this is meant, COTENANT_BLESS=1 writes {}", file.display());
     }
     assert_eq!(now.lines().count(), before.lines().count(), "lines of {}", file.display());
+}
+
+/// Four hexadecimal digits that change where a value does: for what is too long to be read in a golden file. Numbers
+/// count to six digits, since logarithms and powers are not the same to the last bit everywhere.
+///
+/// # Panics
+/// Where it cannot be serialised.
+pub fn digest(value: &impl Serialize) -> String {
+    let mut text = String::new();
+    tokens(&serde_json::to_value(value).expect("it is serialised"), &mut text);
+    format!("{:04x}", crc32fast::hash(text.as_bytes()) >> 16)
+}
+
+fn tokens(value: &Value, text: &mut String) {
+    match value {
+        Value::Array(all) => {
+            all.iter().for_each(|value| tokens(value, text));
+            text.push(']');
+        }
+        Value::Object(all) => {
+            all.iter().for_each(|(key, value)| {
+                text.push_str(key);
+                tokens(value, text);
+            });
+            text.push('}');
+        }
+        Value::Number(number) => {
+            let number = number.as_f64().filter(|number| number.abs() > 1e-12).unwrap_or_default();
+            text.push_str(&format!("{number:.5e},"));
+        }
+        other => text.push_str(&format!("{other},")),
+    }
 }
 
 /// Two packages of two L2s of two cores (Tang's Clovertown): a bus per package, no level 3, no memory nodes.

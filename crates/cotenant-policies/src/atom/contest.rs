@@ -68,8 +68,8 @@ impl Contest {
         self.turn = 0;
         self.round += 1;
         let leader = self.leader();
-        let hopeless = |c: usize| self.lead(leader, c).is_some_and(|e| e.low() > 0.0 && e.value.exp_m1() >= MIN_GAIN);
-        let alive: Vec<usize> = self.alive.iter().copied().filter(|&c| c == leader || !hopeless(c)).collect();
+        let hopeless = |c: usize| self.is_beaten(c, leader);
+        let alive: Vec<usize> = self.alive.iter().copied().filter(|&c| !hopeless(c)).collect();
         self.alive = alive;
         if self.alive.len() == 1 || self.round >= rounds {
             self.winner = Some(self.judged(leader));
@@ -93,12 +93,15 @@ impl Contest {
         Summary::of(&pairs.map(|(a, b)| a - b).collect::<Vec<_>>()).estimate()
     }
 
+    /// Whether one class is faster than another for certain, and by enough; none is faster than itself.
+    fn is_beaten(&self, class: usize, by: usize) -> bool {
+        self.lead(by, class).is_some_and(|e| e.low() > 0.0 && e.value.exp_m1() >= MIN_GAIN)
+    }
+
     /// The leader, unless the kernel competes and is not beaten for certain.
     fn judged(&self, leader: usize) -> usize {
         let kernel = self.classes.iter().position(|c| c.cpus.is_empty());
-        let beaten =
-            |kernel: usize| self.lead(leader, kernel).is_some_and(|e| e.low() > 0.0 && e.value.exp_m1() >= MIN_GAIN);
-        kernel.filter(|&kernel| !beaten(kernel)).unwrap_or(leader)
+        kernel.filter(|&kernel| !self.is_beaten(kernel, leader)).unwrap_or(leader)
     }
 
     /// What came out, in words.

@@ -1,5 +1,6 @@
 //! Programs whose speed follows from their mapping, and how `atom` finds the best one.
 
+use super::situation::Situation;
 use super::*;
 use cotenant_model::action::{Action, Outcome};
 use cotenant_model::ids::{AppId, CpuId};
@@ -190,7 +191,9 @@ fn whatever_tells_the_speed_and_whichever_way_is_better() {
     }
     let mut world = World::new(clovertown(), four(0, 1), apart);
     world.told = Told::Nothing;
-    world.run(10);
+    world.run(1);
+    assert!(world.notes.is_empty(), "programs begin to report some time after their start");
+    world.run(9);
     assert!(world.has_note("no decision: nothing tells how fast it is") && world.reasons.is_empty());
 }
 
@@ -203,6 +206,38 @@ fn turns_are_equal_and_begin_on_time() {
     // All alike: nobody is dropped, and the last of the first round is the first of the second.
     let lengths: Vec<u64> = world.turns.windows(2).map(|w| (w[1].0 - w[0].0) / 1_000_000).collect();
     assert_eq!(lengths[..3], [730, 730, 1_460], "{lengths:?}");
+}
+
+#[test]
+fn a_turn_that_tells_nothing_is_given_up_after_the_time_of_three_more() {
+    let mut world = World::new(clovertown(), four(0, 1), apart);
+    world.settings = "turn=2s,settle=50%".parse().unwrap();
+    // The first one begins at 0.6 s, is measured from 1.6 s on, and ought to end at 2.6 s.
+    world.run(1);
+    world.told = Told::Nothing;
+    world.run(7);
+    assert!(!world.has_note("a turn told nothing"), "{:?}", world.notes);
+    world.run(1);
+    assert!(world.has_note("a turn told nothing"), "{:?}", world.notes);
+}
+
+/// A second each, up to 10.5 s, 11 s and 12 s; the turn is measured from 10 s on. The last one is seen twice.
+#[test]
+fn of_a_metric_counts_what_was_read_in_the_turn_alone() {
+    let topology = machine(1, 1, 1, 1);
+    let measures = [(AppId(0), Source::from("speed".to_owned()))].into();
+    let situation = Situation { measures, ..Situation::default() };
+    let mut meter = Meter::new(Time::from_secs(10));
+    for (seen, read, value) in
+        [(10_500, 10_500, 1.0), (11_000, 11_000, 2.0), (12_000, 12_000, 8.0), (12_500, 12_000, 8.0)]
+    {
+        let mut view = ViewBuilder::new(&topology).at(Time::from_millis(seen)).task(1, 0, 0).view();
+        let (window, at) = (Duration::from_secs(1), Time::from_millis(read));
+        let reading = Reading { value, direction: Direction::HigherIsBetter, window, count: 1, at };
+        view.apps[0].metrics.push(("speed".to_owned(), reading));
+        meter.add(&view, &situation);
+    }
+    assert_eq!(meter.score(&situation), Some(5_f64.ln()), "the mean of 2 and 8");
 }
 
 #[test]
@@ -233,6 +268,7 @@ fn one_class_is_no_choice() {
         let mut world = World::new(machine(1, 1, 2, 1), (0..threads).map(|i| (i, 0, 1.0, i)).collect(), |_, _| 1.0);
         world.run(5);
         assert!(world.reasons.is_empty() && world.has_note("there is one mapping class only"), "{:?}", world.notes);
+        assert!(!world.has_note("is the only one that competes"), "{:?}", world.notes);
     }
     // Threads that sleep, or run for less than a tenth of the time, do not need a CPU.
     for share in [0.0, 0.05] {

@@ -154,6 +154,17 @@ fn with_one_node_the_caches_are_the_domains() {
 }
 
 #[test]
+fn who_has_no_choice_goes_where_the_load_is_lowest() {
+    // Domains of one, three and four CPUs, and eight devils that may only use the first two, whose shares are one and
+    // three. Of the other four one goes to the first of equals, and three to where 3, 4 and 5 of 3 are less than 2 of 1.
+    let domains = ["0", "1-3", "4-7"].map(|list| CpuSet::parse_list(list).unwrap());
+    let allowed = CpuSet::parse_list("0-3").unwrap();
+    let thread = |i| Thread { task: TaskId(i), pid: i, class: 1, home: None, at: None, allowed: &allowed };
+    let given = spread::spread(&domains, &(0..8).map(thread).collect::<Vec<_>>());
+    assert_eq!([0, 1, 2].map(|domain| given.iter().filter(|given| **given == Some(domain)).count()), [2, 6, 0]);
+}
+
+#[test]
 fn nobody_is_placed_where_it_may_not_run() {
     let mut bench = bench(machine(2, 1, 2, 1));
     let view = bench.draw(&[('s', 0, 0)]).allowed("1").task(1, 1, 1);

@@ -5,10 +5,13 @@ use cotenant_model::profile::{AppProfile, By, High, MachineProfile, Score, Thres
 use cotenant_model::testing::{ViewBuilder, parts};
 use cotenant_model::topology::notation::topology_order;
 use cotenant_model::topology::{Kind, Parts, Resource};
-use cotenant_model::{Action, ActionOutcome, CpuId, CpuSet, Outcome, Sample, Signal, Time, Topology, View, pin::Pin};
+use cotenant_model::{
+    Action, ActionOutcome, CpuId, CpuSet, Direction, Outcome, Reading, Sample, Signal, Time, Topology, View, pin::Pin,
+};
 use cotenant_policies::{Atom, Static, StaticSettings};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 const CYCLES: u64 = 220_000_000;
 
@@ -55,6 +58,9 @@ pub struct World {
     apps: BTreeMap<String, AppProfile>,
     pub config: Config,
     busy: Vec<(CpuId, f64)>,
+    /// Whether programs tell their speeds: the first its progress, the second a latency that is read four times a
+    /// second; both follow their tasks.
+    pub tells: bool,
 }
 
 pub fn domains_of(topology: &Topology, cpus: &CpuSet) -> BTreeSet<usize> {
@@ -102,7 +108,19 @@ impl World {
     }
 
     pub fn view(&self, at: Time) -> View {
-        self.builder(at).view()
+        let mut view = self.builder(at).view();
+        for app in view.apps.iter_mut().filter(|_| self.tells) {
+            let work = |task: &Task| f64::from(1 + u32::from(task.signals.level));
+            let work: f64 = self.tasks.iter().filter(|task| task.app == app.id.0).map(work).sum();
+            let (window, direction) = (Duration::from_millis(50), Direction::LowerIsBetter);
+            let at = Time(at.0 / 250_000_000 * 250_000_000);
+            match app.id.0 {
+                0 => app.progress_per_s = Some(work),
+                1 => app.metrics.push(("p99".into(), Reading { value: 1.0 / work, direction, window, count: 1, at })),
+                _ => {}
+            }
+        }
+        view
     }
 
     pub fn samples(&self, at: Time) -> (Sample, Sample) {
@@ -304,6 +322,7 @@ pub fn worlds() -> impl Strategy<Value = World> {
                         ..Config::default()
                     },
                     busy,
+                    tells: false,
                     topology: topology.clone(),
                 }
             },

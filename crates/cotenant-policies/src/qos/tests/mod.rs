@@ -1,6 +1,7 @@
 mod answers;
 mod cold;
 mod goals;
+mod golden;
 mod means;
 
 use super::phase::LONGEST_NAP;
@@ -175,7 +176,8 @@ impl Host for Plant {
                     self.cache_share = permille.map_or(1.0, |permille| f64::from(permille) / 1e3);
                 }
                 Action::Place { task: TaskId(1 | 2), .. } => self.allowed = Some(order.affinity.clone()),
-                Action::Release { task: TaskId(1) } => self.allowed = Some(self.topology.usable().clone()),
+                Action::Release { task: TaskId(1 | 2) } => self.allowed = Some(self.topology.usable().clone()),
+                Action::Background { app: AppId(1), .. } => {}
                 ref other => panic!("{other:?}"),
             }
         }

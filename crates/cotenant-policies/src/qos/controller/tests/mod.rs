@@ -1,4 +1,5 @@
 mod answers;
+mod golden;
 mod properties;
 mod reasons;
 mod steady;
