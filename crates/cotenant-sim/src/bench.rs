@@ -12,9 +12,10 @@ use cotenant_model::signal::Signal;
 use cotenant_model::{CpuId, CpuSet, Time};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-/// Simulated time that a kernel beside the application has to fill its caches, and that it runs alone, seconds.
-const BEFORE_S: f64 = 0.5;
+/// Simulated time that a kernel beside the application has to fill its caches, and that it runs alone.
+const BEFORE: Duration = Duration::from_millis(500);
 /// A run that takes longer, seconds, fails: nothing here does.
 const LONGEST_S: f64 = 1e5;
 /// Units of an injector that are asked for at a time.
@@ -41,10 +42,10 @@ impl SimBench {
         Self { machine, program, threads, instructions, kernel: KernelKind::default(), seed: 0 }
     }
 
-    fn spec(&self, cpus: &CpuSet, arrival_s: f64) -> AppSpec {
+    fn spec(&self, cpus: &CpuSet, arrival: Time) -> AppSpec {
         let threads = self.threads.unwrap_or(cpus.len());
         AppSpec {
-            arrival: Time((arrival_s * 1e9) as u64),
+            arrival,
             cpus: Some(cpus.clone()),
             pinned: (threads == cpus.len()).then(|| cpus.iter().map(CpuId::index).collect()),
             ..AppSpec::new("app", self.program.clone(), threads, self.instructions)
@@ -87,12 +88,12 @@ fn counts(world: &World, app: usize) -> BTreeMap<Signal, f64> {
 
 impl Bench for SimBench {
     fn run(&mut self, trial: &Trial) -> Result<RunResult, Stop> {
-        let begin_s = if trial.beside.is_some() { BEFORE_S } else { 0.0 };
-        let mut specs = vec![self.spec(&trial.cpus, begin_s)];
+        let begin = Time::default() + if trial.beside.is_some() { BEFORE } else { Duration::ZERO };
+        let mut specs = vec![self.spec(&trial.cpus, begin)];
         let beside = trial.beside.as_ref().map(|beside| self.beside(beside)).transpose()?;
         specs.extend(beside.iter().map(|(spec, _)| spec.clone()));
         let mut world = self.world(specs);
-        world.advance(Time((begin_s * 1e9) as u64), false).map_err(|e| failed(&e))?;
+        world.advance(begin, false).map_err(|e| failed(&e))?;
         let before = counts(&world, 1);
         while world.apps[0].times.is_empty() && world.now().as_secs_f64() < LONGEST_S {
             world.advance(Time((LONGEST_S * 1e9) as u64), true).map_err(|e| failed(&e))?;
@@ -120,12 +121,12 @@ impl Bench for SimBench {
     fn alone(&mut self, kernel: &Beside) -> Result<f64, Stop> {
         let (spec, units) = self.beside(kernel)?;
         let mut world = self.world(vec![spec]);
-        let half = Time((BEFORE_S * 1e9) as u64);
-        world.advance(half, false).map_err(|e| failed(&e))?;
+        let warm = Time::default() + BEFORE;
+        world.advance(warm, false).map_err(|e| failed(&e))?;
         let before = counts(&world, 0);
-        world.advance(half + std::time::Duration::from_secs_f64(BEFORE_S), false).map_err(|e| failed(&e))?;
+        world.advance(warm + BEFORE, false).map_err(|e| failed(&e))?;
         let after = counts(&world, 0);
-        Ok((after[&Signal::Instructions] - before[&Signal::Instructions]) * units / BEFORE_S)
+        Ok((after[&Signal::Instructions] - before[&Signal::Instructions]) * units / BEFORE.as_secs_f64())
     }
 
     fn simulate(&mut self, _: &[[Geometry; 2]]) -> Result<Vec<Misses>, Stop> {

@@ -165,7 +165,7 @@ fn young(capacity: f64, tenants: &[Tenant<'_>]) -> Vec<f64> {
         };
         tenants.iter().zip(&fills).map(one).collect()
     };
-    let (mut low, mut high) = (-40.0_f64, 10.0_f64);
+    let (mut low, mut high) = (-40.0_f64, 15.0_f64);
     for _ in 0..40 {
         let middle = f64::midpoint(low, high);
         if at(middle.exp()).iter().sum::<f64>() > capacity { high = middle } else { low = middle }
@@ -173,14 +173,14 @@ fn young(capacity: f64, tenants: &[Tenant<'_>]) -> Vec<f64> {
     at(low.exp())
 }
 
-/// Seconds until a tenant that begins with nothing holds each `1/steps` of the capacity.
+/// Time until a tenant that begins with nothing holds each `1/steps` of the capacity; the unit is the same for all.
 fn filling(capacity: f64, tenant: &Tenant<'_>, reach: f64, steps: usize) -> Vec<f64> {
     let step = capacity / steps as f64;
     let mut sum = 0.0;
     (0..steps)
         .map(|i| {
             let held = (i as f64 + 0.5) * step;
-            sum += step / (tenant.rate * tenant.at(held * reach) * LINE).max(1e-9);
+            sum += step / (tenant.rate * tenant.at(held * reach)).max(1e-9);
             sum
         })
         .collect()

@@ -105,7 +105,7 @@ pub(crate) fn number(
     let range = match (low > 0.0, high < f64::MAX) {
         (true, true) if low <= f64::MIN_POSITIVE => format!("above 0 and at most {high}"),
         (_, true) => format!("between {low} and {high}"),
-        (true, _) if v > high => "finite".to_owned(),
+        (true, _) if v == f64::INFINITY => "finite".to_owned(),
         (true, _) if low >= 1.0 => "at least 1".to_owned(),
         (true, _) => "above 0".to_owned(),
         (false, _) => "finite and not negative".to_owned(),
