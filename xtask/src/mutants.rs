@@ -35,7 +35,7 @@ const SCOPES: [Scope; 4] = [
         what: &["--tests"],
         filters: &[],
     },
-    // Resolving orders, and what it asks: rules, and --pin.
+    // Resolving orders, and what it asks: rules, and --pin. That several rules decide in turn is tested with recordings.
     Scope {
         package: "cotenant-model",
         files: &[
@@ -43,7 +43,7 @@ const SCOPES: [Scope; 4] = [
             "crates/cotenant-model/src/rule.rs",
             "crates/cotenant-model/src/pin.rs",
         ],
-        tests: &["cotenant-model", "cotenant-policies"],
+        tests: &["cotenant-model", "cotenant-policies", "cotenant-record"],
         what: &["--tests"],
         filters: &[],
     },

@@ -93,6 +93,20 @@ fn each_decides_when_it_is_due_about_what_it_owns() {
     assert_eq!((rounds, denied), (4, vec![place; 3]));
 }
 
+/// The one wants to wake amid each tick and wakes at its end, when the other is due.
+#[test]
+fn a_late_wake_serves_all_whose_time_has_come() {
+    let header = header("gather", Mode::Enforce);
+    let (gather, napper) = (Gather, Napper(Duration::from_millis(50)));
+    let mut times = [Vec::new(), Vec::new()];
+    drive_all(&mut host(), &rules(&gather, &napper, header.ctx()), Mode::Enforce, |round| {
+        times[round.rule].push(round.sample.at.0 / 1_000_000);
+    })
+    .unwrap();
+    let each = (1..=12).map(|tick| tick * 100).collect::<Vec<u64>>();
+    assert_eq!(times, [each.clone(), each]);
+}
+
 #[test]
 fn a_recording_of_several_rules_replays() {
     let mut header = header("gather", Mode::Enforce);

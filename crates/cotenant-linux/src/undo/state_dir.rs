@@ -166,7 +166,56 @@ mod tests {
     use super::*;
     use crate::testing::TempDir;
     use std::io::Write;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn folders_in_which_others_can_write_are_refused() {
+        let dir = TempDir::new("folders");
+        let told = |made: io::Result<()>| made.err().map(|e| e.to_string());
+        for (mode, secure, open) in [
+            (0o700, true, true),
+            (0o755, true, true),
+            (0o720, false, true),
+            (0o702, false, false),
+            (0o777, false, false),
+            // Everybody may write, and nobody replace what is another's.
+            (0o1777, false, true),
+        ] {
+            let path = dir.path().join(format!("{mode:o}"));
+            fs::create_dir(&path).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let why = (!secure).then(|| "others can write into it (chmod 700)".to_owned());
+            assert_eq!(told(secure_dir(&path)), why, "{mode:o}");
+            let why = (!open).then(|| "everybody can replace what is in it (chmod o-w)".to_owned());
+            assert_eq!(told(open_dir(&path)), why, "{mode:o}");
+        }
+        symlink("700", dir.path().join("link")).unwrap();
+        assert_eq!(told(secure_dir(&dir.path().join("link"))).as_deref(), Some("it is not a folder"));
+        // What is not there is made, for us alone.
+        let new = dir.path().join("new/er");
+        secure_dir(&new).unwrap();
+        assert_eq!(fs::metadata(&new).unwrap().mode() & 0o7777, 0o700);
+        open_dir(&dir.path().join("to/show")).unwrap();
+    }
+
+    /// Claims and journals of one boot and container stand beside those of others.
+    #[test]
+    fn files_are_named_by_boot_container_and_process() {
+        let here = Here { boot: "0123456789abcdef".to_owned(), host: "host".to_owned(), pidns: 42 };
+        assert_eq!(file_name(&here, (7, 99)), "journal-01234567-42-7-99");
+        assert_eq!(Here { boot: "0123456".to_owned(), ..here }.tag(), "noboot-42");
+    }
+
+    #[test]
+    fn a_draft_takes_the_place_of_what_was_left_there() {
+        let dir = TempDir::new("draft");
+        let path = dir.path().join("file.new");
+        fs::write(&path, "left").unwrap();
+        draft(&path).unwrap().write_all(b"whole").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "whole");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert!(draft(&dir.path().join("none/file.new")).is_err() && draft(dir.path()).is_err());
+    }
 
     #[test]
     fn only_own_files_are_appended_to() {
