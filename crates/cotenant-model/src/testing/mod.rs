@@ -46,21 +46,23 @@ pub fn digest(value: &impl Serialize) -> String {
 fn tokens(value: &Value, text: &mut String) {
     match value {
         Value::Array(all) => {
-            all.iter().for_each(|value| tokens(value, text));
+            for value in all {
+                tokens(value, text);
+            }
             text.push(']');
         }
         Value::Object(all) => {
-            all.iter().for_each(|(key, value)| {
+            for (key, value) in all {
                 text.push_str(key);
                 tokens(value, text);
-            });
+            }
             text.push('}');
         }
         Value::Number(number) => {
             let number = number.as_f64().filter(|number| number.abs() > 1e-12).unwrap_or_default();
-            text.push_str(&format!("{number:.5e},"));
+            text.extend([format!("{number:.5e}"), ",".into()]);
         }
-        other => text.push_str(&format!("{other},")),
+        other => text.extend([other.to_string(), ",".into()]),
     }
 }
 
