@@ -4,6 +4,7 @@
 //! `clippy.toml` refuses what reads to the end of a file, however far that is. A file beyond its limit is an error; of
 //! a command line the beginning is enough.
 
+use crate::sys::SignalMask;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -71,7 +72,16 @@ pub fn text(path: impl AsRef<Path>, limit: Limit) -> io::Result<String> {
 /// # Errors
 /// As [`text`]; `InvalidInput` where it is neither.
 pub fn given_text(path: impl AsRef<Path>) -> io::Result<String> {
-    rest_text(&mut given(path)?, Limit::Named)
+    let read = |path| rest_text(&mut given(path)?, Limit::Named);
+    if !path.as_ref().metadata()?.file_type().is_fifo() {
+        return read(path);
+    }
+    // What waits for a writer can be ended, also where signals are held back for programs that are yet to be started.
+    let held = SignalMask::current();
+    SignalMask::outer().apply()?;
+    let text = read(path);
+    held.apply()?;
+    text
 }
 
 /// The text of a file that another file names: a regular one.

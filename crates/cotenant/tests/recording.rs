@@ -183,6 +183,18 @@ fn replay_shows_what_another_policy_would_have_done() {
 }
 
 #[test]
+fn a_map_drawn_for_a_replay_pins_to_the_cpu() {
+    let folder = Folder::new("drawn");
+    let path = folder.file("a.rec");
+    record(&path, &header("gather", Mode::Enforce), 1 << 30);
+    let map = format!("X{}", ".".repeat(39));
+    let with = |rest: &[&str]| replayed(&path, &[&["--policy", "static", "--map", &map], rest].concat()).unwrap();
+    let (drawn, wide) = (with(&[]), with(&["--pin", "llc"]));
+    assert!(drawn.contains("CPU 10 → 0; map: "), "{drawn}");
+    assert!(wide.contains("CPU 10 → 0, may use 0-9,20-29; map: "), "{wide}");
+}
+
+#[test]
 fn replay_refuses_with_a_remedy() {
     let folder = Folder::new("refuse");
     let path = folder.file("a.rec");

@@ -5,6 +5,7 @@ mod testing;
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -360,4 +361,27 @@ fn a_closed_terminal_ends_attaching_and_gives_back() {
     assert!(fs::read_to_string(&stat).unwrap().contains("cat"), "the target goes on");
     drop(target.stdin.take());
     assert!(target.wait().unwrap().success());
+}
+
+#[test]
+fn who_waits_for_a_pipe_can_be_interrupted() {
+    let dir = TempDir::new("waits-for-a-pipe");
+    let pipe = dir.path().join("jobs");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut waits = Command::new(COTENANT).arg("schedule").arg(&pipe).spawn().unwrap();
+    // Opened only once it has opened the other end.
+    let writer = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+    let pid = waits.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let ended = loop {
+        match waits.try_wait().unwrap() {
+            None if Instant::now() < deadline => thread::sleep(Duration::from_millis(5)),
+            ended => break ended,
+        }
+    };
+    let _ = waits.kill();
+    let _ = waits.wait();
+    drop(writer);
+    assert_eq!(ended.and_then(|status| status.signal()), Some(2), "{ended:?}");
 }

@@ -311,7 +311,9 @@ fn low_line(row: &LowRow) -> String {
         0 if slept.is_empty() => slept,
         naps => format!(", {}{slept}", count(naps, "nap")),
     };
-    let by = if means.is_empty() { String::new() } else { format!(" by {means}") };
+    // What was never used is not named.
+    let used = !slept.is_empty() || row.slept.limits > 0;
+    let by = if used && !means.is_empty() { format!(" by {means}") } else { String::new() };
     let limit = limit.as_ref().map_or_else(String::new, |limit| format!(", limit in force: {limit}"));
     format!("low {}: {duty}{:.2} CPUs{slept}{by}{limit}", row.name, row.cpus)
 }
@@ -326,6 +328,18 @@ fn means(place: Option<&str>, climbed: Option<Climbed>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn means_that_were_not_used_are_not_named() {
+        let row = |pauses, limits| {
+            let slept = Slept { means: "the freezer".to_owned(), pauses, limits, ..Slept::default() };
+            let name = "xz".to_owned();
+            low_line(&LowRow { name, cpus: 0.96, duty: Some(1.0), naps_ordered: 0, naps_carried_out: 0, slept })
+        };
+        assert_eq!(row(0, 0), "low xz: ran 100.0 % of the time, 0.96 CPUs");
+        assert_eq!(row(2, 0), "low xz: ran 100.0 % of the time, 0.96 CPUs, 0 naps: 2 pauses by the freezer");
+        assert!(row(0, 1).ends_with("0.96 CPUs by the freezer"));
+    }
 
     #[test]
     fn a_missed_goal_has_an_exit_code_where_that_is_asked_for() {
