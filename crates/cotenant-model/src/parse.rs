@@ -55,7 +55,8 @@ impl Located {
 
 /// What is wrong with a text that is not the TOML that was expected, in one line.
 pub fn toml_message(text: &str, error: &toml::de::Error) -> String {
-    if text.trim_start().starts_with('{') {
+    let begin: String = text.chars().filter(|c| !c.is_whitespace() && *c != '\u{feff}').take(2).collect();
+    if begin.starts_with('{') || begin == "[{" {
         return "this is JSON, and TOML is expected here".to_owned();
     }
     error.message().replace('\n', " ")
@@ -269,6 +270,17 @@ mod tests {
         }
         for bad in ["", "K", "-1", "1.5M", "12XB", "99999999999T", "1KKB", "3 apples"] {
             assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn json_is_told_from_broken_toml() {
+        let said = |text: &str| toml_message(text, &toml::from_str::<toml::Table>(text).unwrap_err());
+        for json in ["{\"a\": 1}", "\u{feff}{\"a\": 1}", " [\n {}]"] {
+            assert_eq!(said(json), "this is JSON, and TOML is expected here", "{json}");
+        }
+        for toml in ["[a\nb = 1", "a = {"] {
+            assert!(!said(toml).contains("JSON"), "{toml}");
         }
     }
 

@@ -328,14 +328,14 @@ impl<'de> Visitor<'de> for SnapshotVisitor<'_> {
         let interval = Duration::from_secs_f64(interval.ok_or_else(|| M::Error::missing_field("interval_s"))?);
         let tasks = tasks.ok_or_else(|| M::Error::missing_field("tasks"))?;
         let start = Time::default() + Duration::from_secs_f64(at.unwrap_or(0.0)).saturating_sub(interval);
-        let apps = apps_of(&tasks, apps.unwrap_or_default())?;
+        let (apps, ids) = apps_of(&tasks, apps.unwrap_or_default())?;
         let cpus = cpus_of(self.0, cpus.unwrap_or_default(), interval)?;
         let origins: Vec<(TaskId, u32)> = tasks.iter().filter_map(|t| Some((t.sample.info.id, t.origin?))).collect();
         let state = match state {
             None if !origins.is_empty() => sam_from(&origins),
             state => state.unwrap_or_default(),
         };
-        let after: Vec<TaskSample> = tasks.into_iter().map(|t| with_app(t, &apps)).collect();
+        let after: Vec<TaskSample> = tasks.into_iter().map(|t| with_app(t, &ids)).collect();
         let zero = |t: &TaskSample| TaskSample {
             counters: t.counters.iter().map(|(signal, _)| (signal, Count::exact(0))).collect(),
             ..t.clone()
@@ -358,24 +358,26 @@ fn sam_from(origins: &[(TaskId, u32)]) -> State {
 }
 
 /// Applications in order of first appearance: those of the tasks, then those that only report.
-fn apps_of<E: Error>(tasks: &[TaskIn], reports: Vec<AppIn>) -> Result<Vec<AppSample>, E> {
+fn apps_of<E: Error>(tasks: &[TaskIn], reports: Vec<AppIn>) -> Result<(Vec<AppSample>, BTreeMap<String, AppId>), E> {
     let mut apps: Vec<AppSample> = Vec::new();
+    let mut ids = BTreeMap::new();
     for name in tasks.iter().map(|t| &t.app).chain(reports.iter().map(|r| &r.name)) {
-        if apps.iter().all(|a| a.name != *name) {
+        if !ids.contains_key(name) {
             let id = AppId(apps.len() as u32);
+            ids.insert(name.clone(), id);
             apps.push(AppSample { id, name: name.clone(), ..AppSample::default() });
         }
     }
-    for report in reports {
-        let app = apps.iter_mut().find(|a| a.name == report.name);
-        if let (Some(app), Some(progress)) = (app, report.progress) {
+    for AppIn { name, progress } in reports {
+        let app = ids.get(&name).and_then(|id| apps.get_mut(id.0 as usize));
+        if let (Some(app), Some(progress)) = (app, progress) {
             if app.progress.is_some() {
-                return Err(E::custom(format_args!("app '{}' is listed twice under apps", report.name)));
+                return Err(E::custom(format_args!("app '{name}' is listed twice under apps")));
             }
             app.progress = Some(count("progress", progress)?);
         }
     }
-    Ok(apps)
+    Ok((apps, ids))
 }
 
 fn cpus_of<E: Error>(topology: &Topology, busy: Vec<CpuIn>, interval: Duration) -> Result<Vec<CpuSample>, E> {
@@ -395,8 +397,8 @@ fn cpus_of<E: Error>(topology: &Topology, busy: Vec<CpuIn>, interval: Duration) 
     Ok(cpus.into_values().collect())
 }
 
-fn with_app(task: TaskIn, apps: &[AppSample]) -> TaskSample {
-    let app = apps.iter().find(|a| a.name == task.app).map_or(AppId(0), |a| a.id);
+fn with_app(task: TaskIn, ids: &BTreeMap<String, AppId>) -> TaskSample {
+    let app = ids.get(&task.app).copied().unwrap_or(AppId(0));
     let info = TaskInfo { app, ..TaskInfo::clone(&task.sample.info) };
     TaskSample { info: Arc::new(info), ..task.sample }
 }
