@@ -35,7 +35,8 @@ const SCOPES: [Scope; 4] = [
         what: &["--tests"],
         filters: &[],
     },
-    // Resolving orders, and what it asks: rules, and --pin. That several rules decide in turn is tested with recordings.
+    // Resolving orders, and what it asks: rules, and --pin. That several rules decide in turn is tested with
+    // recordings.
     Scope {
         package: "cotenant-model",
         files: &[

@@ -156,7 +156,8 @@ fn with_one_node_the_caches_are_the_domains() {
 #[test]
 fn who_has_no_choice_goes_where_the_load_is_lowest() {
     // Domains of one, three and four CPUs, and eight devils that may only use the first two, whose shares are one and
-    // three. Of the other four one goes to the first of equals, and three to where 3, 4 and 5 of 3 are less than 2 of 1.
+    // three. Of the other four one goes to the first of equals, and three to where 3, 4 and 5 of 3 are less than 2 of
+    // 1.
     let domains = ["0", "1-3", "4-7"].map(|list| CpuSet::parse_list(list).unwrap());
     let allowed = CpuSet::parse_list("0-3").unwrap();
     let thread = |i| Thread { task: TaskId(i), pid: i, class: 1, home: None, at: None, allowed: &allowed };
