@@ -228,7 +228,9 @@ mod tests {
         symlink("log", at("link")).unwrap();
         symlink("loop", at("loop")).unwrap();
         fs::hard_link(at("log"), at("hard")).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
         for (name, why) in [
+            ("pipe", "it is no regular file"),
             ("link", "it is a symbolic link; remove it"),
             ("hard", "it is a hard link; remove it"),
             // What cannot be made is not looked for: the kernel says why.

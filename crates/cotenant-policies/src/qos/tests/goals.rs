@@ -1,5 +1,7 @@
 //! Goals are kept, whatever tells the speed.
 
+use super::phase::{Figure, Held, Phase, Why};
+use super::settings::High;
 use super::*;
 
 #[test]
@@ -138,4 +140,17 @@ fn who_has_told_nothing_has_no_mean() {
     assert_eq!(state.mean(0), None, "no such program");
     state.total.pass(0.1, 1.0, 1);
     assert_eq!(state.mean(0), None, "nothing is known of it yet");
+}
+
+/// That of the figures which decided, else the only one; whatever its number is.
+#[test]
+fn a_reason_names_the_program_that_it_is_for() {
+    let named = |apps: &[u32], held: Option<usize>| {
+        let high = |id: &u32| High { app: AppId(*id), metric: "progress".to_owned().into() };
+        let config = with(config("steady", "progress", false), |qos| qos.high = apps.iter().map(high).collect());
+        let held = held.and_then(|high| Held::new(high, Figure::Kept, 0.8, 0.9));
+        policy(&config).0.unwrap().beneficiary(&Phase::new(1.0, MS(1), Why::Fine).by(held))
+    };
+    assert_eq!([named(&[7], None), named(&[7, 5], Some(1))], [Some(AppId(7)), Some(AppId(5))]);
+    assert_eq!([named(&[7, 5], None), named(&[7], Some(1))], [None, None]);
 }
