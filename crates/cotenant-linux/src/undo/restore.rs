@@ -140,6 +140,17 @@ mod tests {
         assert_eq!(restore(dir.path(), &[]), RestoreReport::default());
     }
 
+    /// Two lines whose checksum does not hold, and a record that nothing here undoes.
+    #[test]
+    fn torn_and_unknown_records_are_counted_together() {
+        let lines = vec!["no-such-effect 1".to_owned()];
+        let owner = thread::own().unwrap();
+        let contents = Contents { here: Here::read().unwrap(), owner, lines, torn: 2 };
+        let mut report = RestoreReport::default();
+        undo_journal(&contents, &[], &mut report);
+        assert_eq!(report.notes, ["3 torn record(s) of the journal were skipped"]);
+    }
+
     /// A home directory may be shared by machines, and a journal outlives its boot and its container.
     #[test]
     fn only_what_may_be_undone_here_is_taken() {

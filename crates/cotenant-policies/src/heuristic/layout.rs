@@ -181,3 +181,26 @@ pub(super) fn layout(
     });
     (seats, holds_llc(&cells, leaf))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two cores per cache; of each, its path and the threads of P that it gets.
+    #[test]
+    fn few_caches_of_each_path_are_used_where_they_are_shared() {
+        let cell = |(path, p): &(usize, u32)| Cell { path: *path, contexts: Vec::new(), cores: 2, p: *p, c: 0 };
+        let leaf = |llc| Leaf { path: Apart, llc };
+        for (cells, shared, apart) in [
+            (vec![(0, 2), (0, 1), (1, 0), (1, 0)], true, false),
+            // Two caches of one path are not full.
+            (vec![(0, 2), (0, 1), (0, 1), (1, 0)], false, false),
+            (vec![(0, 1), (0, 0), (1, 1), (1, 2)], true, false),
+            (vec![(0, 1), (0, 0), (1, 1), (1, 0)], false, true),
+            (vec![(0, 1), (0, 0), (1, 0), (1, 0)], true, true),
+        ] {
+            let all: Vec<Cell> = cells.iter().map(cell).collect();
+            assert_eq!((holds_llc(&all, leaf(Shared)), holds_llc(&all, leaf(Apart))), (shared, apart), "{cells:?}");
+        }
+    }
+}

@@ -142,5 +142,8 @@ mod tests {
         assert!((latency.quantile(0.99).unwrap() / 0.0921 - 1.0).abs() < 0.03, "{:?}", latency.quantile(0.99));
         assert!((erlang_c(2, 0.5) - 1.0 / 3.0).abs() < 1e-12);
         assert_eq!(Latency::default().quantile(0.5), None);
+        let mut none_came = Latency::default();
+        none_came.add(0.0, |_| 1.0);
+        assert_eq!(none_came.quantile(0.5), None);
     }
 }

@@ -176,6 +176,24 @@ mod tests {
         close(p99_ms(&[(1, 300)]), 1.99);
     }
 
+    /// Alone 100 answers come in a second. Of 500, 50 are beyond the goal, 5 may be: 45, each of which stands for a
+    /// fifth of the time.
+    #[test]
+    fn answers_that_are_asked_for_more_often_stand_for_less() {
+        let topology = cotenant_model::testing::machine(1, 1, 1, 1);
+        let view = ViewBuilder::new(&topology).interval(Duration::from_secs(1)).at(Time::from_millis(1_000)).view();
+        let (alone, goal) = (Some(1e3), Some(0.5));
+        let wanted = Wanted { from: Time(0), readings: 1, alone, goal, full: false, why: Why::Blame };
+        let answers = Histogram::new([(5e5, 5e5 + 1.0, 450).into(), (5e6, 5e6 + 1.0, 50).into()]);
+        let over = |pace| {
+            let mut gathered = Gathered { pace, ..Gathered::default() };
+            gathered.add(&view, Some(&answers), 0.99, &wanted).unwrap().excess.unwrap().over
+        };
+        assert!((over(None) - 45.0).abs() < 1e-9, "{}", over(None));
+        assert!((over(Some(100.0)) - 9.0).abs() < 1e-9, "{}", over(Some(100.0)));
+        assert!((over(Some(1e4)) - 45.0).abs() < 1e-9, "as often, or less");
+    }
+
     /// Every second, so many answers that take 10 ms. A reading is the mean over its seconds, from its beginning on.
     #[test]
     fn a_reading_takes_its_time_and_its_answers() {
