@@ -10,6 +10,7 @@ use crate::testing::{Player, TempDir, eventually, kills, pass};
 use crate::undo::Claims;
 use crate::undo::Here;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -364,6 +365,29 @@ fn the_group_of_somebody_else_stays_his() {
     assert_eq!((report.resumed, report.failed), (1, 0), "{report:?}");
     eventually("it runs", || !stands_still(&theirs));
     assert_eq!(group_of(sleeper, mechanism).as_ref(), Some(&theirs), "and stays where it was");
+}
+
+/// What is left after a compaction is written anew only where it has doubled.
+#[test]
+fn a_journal_that_has_not_grown_is_not_compacted_again() {
+    let Some(group) = Theirs::new("small") else { return };
+    let dir = TempDir::new("small");
+    let mut journal = journal(dir.path());
+    let mut job = Job::of_group(&mut journal, &group.path).unwrap();
+    job.pause(&mut journal, &[]).unwrap();
+    let inodes = || {
+        let mut inodes: Vec<u64> =
+            fs::read_dir(dir.path()).unwrap().map(|f| f.unwrap().metadata().unwrap().ino()).collect();
+        inodes.sort_unstable();
+        inodes
+    };
+    let before = inodes();
+    journal.tend();
+    let compacted = inodes();
+    assert_ne!(compacted, before, "the limit is one byte");
+    journal.tend();
+    assert_eq!(inodes(), compacted);
+    assert_eq!(journal.finish().resumed, 1);
 }
 
 #[test]
