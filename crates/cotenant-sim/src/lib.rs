@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod app;
+pub mod band;
 pub mod batch;
 pub mod bench;
 mod characterize;

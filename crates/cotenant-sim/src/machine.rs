@@ -40,7 +40,6 @@ struct Section {
     page_move_gbs: Option<Spanned<f64>>,
     /// Per key: where its figure comes from.
     #[serde(default)]
-    #[allow(dead_code, reason = "for people; that it is a table of texts is checked")]
     sources: BTreeMap<String, String>,
 }
 
@@ -114,6 +113,8 @@ pub struct SimMachine {
     pub page_move_bytes_per_s: f64,
     /// Figures that no source gives, as `key = value`.
     pub guesses: Vec<String>,
+    /// Keys of figures that the file gives and calls a guess.
+    pub assumed: Vec<String>,
 }
 
 impl SimMachine {
@@ -132,7 +133,9 @@ impl SimMachine {
         let mut guesses = Vec::new();
         let built = Self::build(machine, &section, &mut guesses)
             .and_then(|m| Ok(Self { private: private(&section, &m, &mut guesses)?, ..m }));
-        built.map(|m| Self { guesses, ..m }).map_err(|(offset, message)| AppError::at(text, offset, message))
+        let called = section.sources.iter().filter(|(_, source)| source.contains("guess"));
+        let assumed = called.map(|(key, _)| key.clone()).collect();
+        built.map(|m| Self { guesses, assumed, ..m }).map_err(|(offset, message)| AppError::at(text, offset, message))
     }
 
     fn build(machine: &Machine, s: &Section, guesses: &mut Vec<String>) -> Result<Self, Fault> {
@@ -232,6 +235,7 @@ impl SimMachine {
             migration_s,
             page_move_bytes_per_s: moves * 1e9,
             guesses: Vec::new(),
+            assumed: Vec::new(),
             stations,
             topology,
         })

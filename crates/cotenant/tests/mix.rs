@@ -38,6 +38,16 @@ fn a_mix_is_predicted_and_wrong_ones_are_refused() {
     assert!((slowdown(0) - slowdown(3)).abs() < 1e-6, "two copies fare alike: {report}");
     assert_eq!(sim("mcf06,lbm06,povray06,mcf06", &good).stdout, output.stdout, "the same bytes again");
 
+    // The band is that of what the file does not say.
+    let band = |report: &serde_json::Value, app: usize| {
+        let end = |i: usize| report["apps"][app]["slowdown_band"][i].as_f64().unwrap();
+        (end(0), end(1))
+    };
+    let (least, most) = band(&report, 0);
+    assert!(least < slowdown(0) && slowdown(0) < most && least > 1.0, "{report}");
+    assert!(report["guessed"].as_array().unwrap().iter().any(|key| key == "memory_queue_ns"), "{report}");
+    assert!(report["guessed"].as_array().unwrap().iter().all(|key| key != "memory_ns"), "{report}");
+
     let dry = machine("dry", &MACHINE.replace("memory_gbs = 60", "memory_gbs = 0"));
     let cases = [
         ("mcf", &good, "--mix: there is no program 'mcf'; known: mcf00, mcf06"),

@@ -192,6 +192,38 @@ fn json_has_the_keys_that_tools_rely_on() {
     assert_eq!(folder.sim(&["--policy", "none,sam,optimal", "--evaluations", "30", "--json"]).stdout, output.stdout);
 }
 
+/// With a figure that the file calls a guess, and with nothing to guess.
+#[test]
+fn a_result_says_how_sure_it_is() {
+    let rest =
+        "llc_ns = 20, memory_queue_ns = 9, coherence_ns = [30, 100, 140], lines_in_flight = 16, page_move_gbs = 1";
+    let sure = MACHINE.replace("link_gbs = 15 }", &format!("link_gbs = 15, {rest}, migration_us = 5 }}"));
+    let report = |machine: &str, args: &[&str]| -> Value {
+        let output = Folder::new("band", GOOD, machine).sim(&[&["--policy", "none,sam", "--json"], args].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let nothing = report(&sure, &[]);
+    assert_eq!(nothing["guessed"], serde_json::json!([]));
+    assert!(nothing["policies"][1]["over_linux_band"].is_null(), "{nothing}");
+    let sources = "migration_us = 5, sources = { memory_gbs = 'guess: as its neighbour' } }";
+    let guess = sure.replace("migration_us = 5 }", sources);
+    let unsure = report(&guess, &[]);
+    assert_eq!(unsure["guessed"], serde_json::json!(["memory_gbs"]));
+    for policy in unsure["policies"].as_array().unwrap() {
+        let band = &policy["over_linux_band"];
+        let count = |key: &str| band[key].as_u64().unwrap();
+        assert!(count("draws") == 10 && count("faster") + count("slower") <= 10, "{band}");
+        assert!(band["least"].as_f64() <= band["most"].as_f64(), "{band}");
+        for app in policy["apps"].as_array().unwrap() {
+            let (least, most) = (app["slowdown_band"][0].as_f64().unwrap(), app["slowdown_band"][1].as_f64().unwrap());
+            assert!(1.0 <= least + 1e-6 && least <= most, "{app}");
+        }
+    }
+    assert_eq!(unsure["policies"][0]["apps"][0]["slowdown"], nothing["policies"][0]["apps"][0]["slowdown"]);
+    assert!(report(&guess, &["--no-band"])["policies"][1]["over_linux_band"].is_null());
+}
+
 #[test]
 fn heuristic_measures_what_it_needs() {
     let marked = format!("{GOOD}latency_sensitive = true\n");

@@ -183,3 +183,17 @@ fn simulated_kernels_do_what_the_loops_do() {
     let held = 0.447 + (8.0 - 6.0) / (12.0 - 6.0) * (0.291 - 0.447);
     near(1.0 / rate("bst-50mb", 231.3), 9.97 * (held * 82.0 + (1.0 - held) * 14.4) + 0.58 * 231.3 / 3.2);
 }
+
+#[test]
+fn every_guess_of_a_machine_can_be_drawn() {
+    for (name, _, sim) in machines() {
+        let drawn = sim.drawn();
+        assert_eq!(drawn.is_empty(), sim.guessed().is_empty(), "{name}");
+        for machine in &drawn {
+            let sound = |s: &f64| s.is_finite() && *s > 0.0;
+            assert!(machine.memory_s.iter().flatten().all(sound), "{name}");
+            assert!(machine.stations.iter().all(|s| sound(&s.low) && sound(&s.high) && s.low <= s.high), "{name}");
+            assert!((0.1..=1.0).contains(&machine.smt) && sound(&machine.llc_s), "{name}");
+        }
+    }
+}

@@ -7,6 +7,7 @@ use cotenant_cli::progress::simulating;
 use cotenant_cli::table::Table;
 use cotenant_cli::usage;
 use cotenant_sim::app::{Phase, embedded};
+use cotenant_sim::band::{DRAWS, ends};
 use cotenant_sim::machine::SimMachine;
 use cotenant_sim::mix::{MixError, Share, Steady, steady};
 use cotenant_sim::scenario::unknown;
@@ -19,46 +20,84 @@ pub(super) fn run(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
     let machine = super::machine(name, Path::new("")).map_err(|e| usage(format!("--machine: {e}")))?;
     let sim = SimMachine::new(&machine).map_err(|e| usage(format!("--machine {name}: its [simulator]: {e}")))?;
     let programs: Vec<&Phase> = args.mix.iter().map(|name| find(name)).collect::<Result<_, _>>()?;
-    let solve = |programs: &[&Phase]| -> anyhow::Result<Steady> {
-        steady(&sim, programs).map_err(|e| match e {
+    let on = |sim: &SimMachine, programs: &[&Phase]| -> anyhow::Result<Steady> {
+        steady(sim, programs).map_err(|e| match e {
             MixError::TooMany { .. } | MixError::Several { .. } => usage(format!("--mix on {name}: {e}")),
             other => anyhow::Error::new(other),
         })
     };
-    let all = programs.len() + 1;
-    let (together, alone) = simulating(|progress| -> anyhow::Result<(Steady, Vec<Share>)> {
-        progress(0, all);
-        let together = solve(&programs)?;
-        let alone = (1..).zip(&programs).map(|(done, program)| {
+    // This machine, and what it may be where it is a guess.
+    let machines: Vec<SimMachine> = {
+        let drawn = if args.no_band { Vec::new() } else { sim.drawn() };
+        std::iter::once(sim.clone()).chain(drawn).collect()
+    };
+    let all = machines.len() * (programs.len() + 1);
+    let solved = simulating(|progress| -> anyhow::Result<Vec<(Steady, Vec<f64>)>> {
+        let mut done = 0;
+        let mut solve = |sim: &SimMachine, programs: &[&Phase]| {
             progress(done, all);
-            Ok(solve(&[program])?.shares[0])
-        });
-        Ok((together, alone.collect::<anyhow::Result<_>>()?))
+            done += 1;
+            on(sim, programs)
+        };
+        let mut one = |sim: &SimMachine| {
+            let together = solve(sim, &programs)?;
+            let slowdown = |(program, share): (&&Phase, &Share)| Ok(share.cpi / solve(sim, &[*program])?.shares[0].cpi);
+            let slowdowns = programs.iter().zip(&together.shares).map(slowdown).collect::<anyhow::Result<_>>()?;
+            Ok((together, slowdowns))
+        };
+        machines.iter().map(&mut one).collect()
     })?;
-    let apps = args.mix.iter().zip(&together.shares).zip(&alone);
-    let apps = apps.map(|((name, share), alone)| (name.as_str(), *share, share.cpi / alone.cpi));
-    let apps: Vec<(&str, Share, f64)> = apps.collect();
+    let (together, slowdowns) = &solved[0];
+    let band = |i: usize| ends(solved[1..].iter().map(|(_, slowdowns)| slowdowns[i]));
+    let apps = args.mix.iter().zip(&together.shares).zip(slowdowns).enumerate();
+    let apps =
+        apps.map(|(i, ((name, share), slowdown))| App { name, share: *share, slowdown: *slowdown, band: band(i) });
+    let apps: Vec<App<'_>> = apps.collect();
+    let guessed = sim.guessed();
     let gbs: f64 = together.shares.iter().map(|s| s.gbs).sum();
-    cotenant_cli::answer(args.json, &report(&machine.name, &apps, together.memory_ns, gbs), |out| {
-        let mut table = Table::new(["program", ">slowdown", ">IPC", ">LLC MiB", ">miss %", ">GB/s"]);
-        for (name, share, slowdown) in &apps {
+    cotenant_cli::answer(args.json, &report(&machine.name, &guessed, &apps, together.memory_ns, gbs), |out| {
+        let band = solved.len() > 1;
+        let columns = ["program", ">slowdown", ">band", ">IPC", ">LLC MiB", ">miss %", ">GB/s"];
+        let mut table = Table::new(columns.into_iter().filter(|column| band || *column != ">band"));
+        for App { name, share, slowdown, band } in &apps {
             let (ipc, mib, miss) = (1.0 / share.cpi, share.held / 1_048_576.0, share.miss_ratio * 100.0);
-            let figures = [format!("{slowdown:.3}"), format!("{ipc:.2}"), format!("{mib:.2}"), format!("{miss:.1}")];
-            table.row([&[(*name).to_owned()][..], &figures, &[format!("{:.2}", share.gbs)]].concat());
+            let slowdown = [format!("{slowdown:.3}")].into_iter();
+            let slowdown = slowdown.chain(band.map(|(least, most)| format!("{least:.2} to {most:.2}")));
+            let figures = [format!("{ipc:.2}"), format!("{mib:.2}"), format!("{miss:.1}")];
+            let cells = [(*name).to_owned()].into_iter().chain(slowdown).chain(figures);
+            table.row(cells.chain([format!("{:.2}", share.gbs)]));
         }
         out.table(&table)?;
         let (limit, idle) = (sim.stations[0].high / 1e9, sim.memory_s[0][0] * 1e9);
-        Ok(writeln!(out, "memory: {gbs:.1} of {limit:.0} GB/s, {:.0} ns ({idle:.0} ns idle)", together.memory_ns)?)
+        writeln!(out, "memory: {gbs:.1} of {limit:.0} GB/s, {:.0} ns ({idle:.0} ns idle)", together.memory_ns)?;
+        let keys = guessed.join(", ");
+        if guessed.is_empty() {
+            writeln!(out, "band: none, since no figure of the machine is a guess")?;
+        } else if args.no_band {
+            writeln!(out, "guessed for this machine: {keys}")?;
+        } else {
+            writeln!(out, "band: least and most on {DRAWS} machines with other guesses: {keys}")?;
+        }
+        Ok(())
     })
     .context("sim")
 }
 
+/// A program of the mix.
+struct App<'a> {
+    name: &'a str,
+    share: Share,
+    slowdown: f64,
+    /// Least and most slowdown where guesses of the machine are drawn anew.
+    band: Option<(f64, f64)>,
+}
+
 /// The keys of `sim --json`, as far as a steady state has them; and what it knows besides.
-fn report(machine: &str, apps: &[(&str, Share, f64)], memory_ns: f64, gbs: f64) -> serde_json::Value {
-    let progress = || apps.iter().map(|a| 1.0 / a.2);
-    let app = |(name, share, slowdown): &(&str, Share, f64)| {
+fn report(machine: &str, guessed: &[&str], apps: &[App<'_>], memory_ns: f64, gbs: f64) -> serde_json::Value {
+    let progress = || apps.iter().map(|a| 1.0 / a.slowdown);
+    let app = |App { name, share, slowdown, band }: &App<'_>| {
         json!({
-            "name": name, "slowdown": slowdown, "progress": 1.0 / slowdown, "ipc": 1.0 / share.cpi,
+            "name": name, "slowdown": slowdown, "slowdown_band": band.map(|(least, most)| [least, most]), "progress": 1.0 / slowdown, "ipc": 1.0 / share.cpi,
             "llc_bytes": share.held.round(), "llc_miss_ratio": share.miss_ratio, "gbs": share.gbs,
         })
     };
@@ -67,7 +106,7 @@ fn report(machine: &str, apps: &[(&str, Share, f64)], memory_ns: f64, gbs: f64) 
     let (min, max) = units::ends(progress());
     let fairness = json!({ "min": min, "max": max });
     json!({
-        "machine": machine,
+        "machine": machine, "guessed": guessed,
         "memory": { "latency_ns": memory_ns, "gbs": gbs },
         "weighted_speedup": weighted,
         "fairness": fairness,

@@ -56,6 +56,9 @@ pub struct Args {
     /// The machine of --mix: a TOML file of eight lines, see docs/reference/mix.md, or whatever names a machine
     #[arg(long, value_name = "MACHINE", requires = "mix")]
     pub machine: Option<String>,
+    /// Do not draw the machine's guesses anew to tell how sure the result is
+    #[arg(long)]
+    pub no_band: bool,
     /// Print JSON instead of a table
     #[arg(long, conflicts_with = "csv")]
     pub json: bool,

@@ -10,6 +10,7 @@ use cotenant_cli::usage;
 use cotenant_linux::bounded;
 use cotenant_model::number::scaled;
 use cotenant_policies::Static;
+use cotenant_sim::band::ends;
 use cotenant_sim::batch::{self, Batch, OPTIMAL, Plan, Series, map_text};
 use cotenant_sim::optimum::{Best, Label, Limits};
 use cotenant_sim::run::SimError;
@@ -68,6 +69,11 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
         batch::run(&scenario, &plan, registry(), progress)
     });
     let batch = batch.map_err(explain)?;
+    let drawn = if args.no_band || args.csv {
+        Vec::new()
+    } else {
+        simulating(|progress| batch::drawn(&scenario, &plan, registry(), progress))
+    };
     // Not among the results: the same scenario and seeds give the same bytes.
     for (best, seconds) in batch.series.iter().filter_map(|s| Some((s.best.as_ref()?, s.search_s))) {
         let (label, n) = (label(best), best.evaluations);
@@ -76,8 +82,8 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     if args.csv {
         return cotenant_cli::print(|out| Ok(csv(out, &plan, &batch).map(|()| ExitCode::SUCCESS)?)).context("sim");
     }
-    let text = |out: &mut Sheet<'_>| Ok(table(out, &scenario, &plan, &batch)?);
-    cotenant_cli::answer(args.json, &report(&scenario, &plan, &batch), text).context("sim")
+    let text = |out: &mut Sheet<'_>| Ok(table(out, &scenario, &plan, &batch, &drawn)?);
+    cotenant_cli::answer(args.json, &report(&scenario, &plan, &batch, &drawn), text).context("sim")
 }
 
 fn label(best: &Best) -> &'static str {
@@ -109,12 +115,50 @@ fn figures(batch: &Batch, series: &Series) -> Figures {
     }
 }
 
-fn report(scenario: &Scenario, plan: &Plan, batch: &Batch) -> Value {
-    let policies: Vec<Value> = batch.series.iter().map(|series| policy_report(plan, batch, series)).collect();
+/// What comes out where guesses of the machine are drawn anew, of one policy.
+struct Band {
+    /// Least and most of the mean speed-up over Linux.
+    over_linux: (f64, f64),
+    /// In how many of the draws the policy is faster than Linux by more than 0.1 %, and slower.
+    faster: usize,
+    slower: usize,
+    /// Per application, least and most.
+    slowdowns: Vec<(f64, f64)>,
+}
+
+impl Band {
+    fn of(drawn: &[Batch], name: &str) -> Option<Self> {
+        let find = |batch: &Batch| batch.series.iter().position(|series| series.name == name);
+        let of: Vec<(&Batch, &Series)> = drawn.iter().filter_map(|b| Some((b, &b.series[find(b)?]))).collect();
+        let gains: Vec<f64> = of.iter().map(|(batch, series)| batch.gain(series)).collect();
+        let slowdown = |a: usize| ends(of.iter().map(|(batch, series)| batch.times(series)[a] / batch.alone_s[a]));
+        Some(Self {
+            over_linux: ends(gains.iter().copied())?,
+            faster: gains.iter().filter(|gain| **gain > 0.001).count(),
+            slower: gains.iter().filter(|gain| **gain < -0.001).count(),
+            slowdowns: (0..drawn[0].alone_s.len()).filter_map(slowdown).collect(),
+        })
+    }
+}
+
+fn report(scenario: &Scenario, plan: &Plan, batch: &Batch, drawn: &[Batch]) -> Value {
+    let policy = |series: &Series| {
+        let mut report = policy_report(plan, batch, series);
+        if let Some(band) = Band::of(drawn, &series.name) {
+            let (least, most) = band.over_linux;
+            report["over_linux_band"] = json!({ "least": least, "most": most, "draws": drawn.len(),
+                "faster": band.faster, "slower": band.slower });
+            for (a, (least, most)) in band.slowdowns.iter().enumerate() {
+                report["apps"][a]["slowdown_band"] = json!([least, most]);
+            }
+        }
+        report
+    };
+    let policies: Vec<Value> = batch.series.iter().map(policy).collect();
     let alone = scenario.apps.iter().zip(&batch.alone_s);
     let alone = alone.map(|(app, time)| json!({ "name": app.name, "threads": app.threads, "time_s": time }));
     let alone: Vec<Value> = alone.collect();
-    let mut report = json!({ "machine": scenario.machine.name, "guesses": scenario.sim.guesses, "alone": alone, "policies": policies });
+    let mut report = json!({ "machine": scenario.machine.name, "guesses": scenario.sim.guesses, "guessed": scenario.sim.guessed(), "alone": alone, "policies": policies });
     if plan.policies.iter().any(|name| name == "heuristic") {
         report["characteristics"] = json!({ "high": scenario.machine.profile.heuristic, "apps": scenario.profiles });
     }
@@ -174,7 +218,7 @@ fn csv(out: &mut dyn Write, plan: &Plan, batch: &Batch) -> io::Result<()> {
     Ok(())
 }
 
-fn table(out: &mut Sheet<'_>, scenario: &Scenario, plan: &Plan, batch: &Batch) -> io::Result<()> {
+fn table(out: &mut Sheet<'_>, scenario: &Scenario, plan: &Plan, batch: &Batch, drawn: &[Batch]) -> io::Result<()> {
     let (machine, kernel, seeds) = (&scenario.machine.name, plan.kernel, plan.seeds);
     writeln!(out, "{machine}, kernel {kernel}, {seeds} seeds; seconds of a run, and how much slower than alone")?;
     let names: Vec<String> = batch.series.iter().map(|series| format!(">{}", series.name)).collect();
@@ -198,6 +242,18 @@ fn table(out: &mut Sheet<'_>, scenario: &Scenario, plan: &Plan, batch: &Batch) -
         gain.map_or("one seed".to_owned(), |e| format!("{:+.1} ± {:.1} %", e.value * 100.0, e.half_width * 100.0))
     });
     row("over its best", &|i| format!("{:+.1} %", batch.over_linux_best(&batch.series[i]) * 100.0));
+    let bands: Vec<Option<Band>> = batch.series.iter().map(|series| Band::of(drawn, &series.name)).collect();
+    if bands.iter().any(Option::is_some) {
+        row("with other guesses", &|i| {
+            bands[i].as_ref().map_or_else(String::new, |band| {
+                format!("{:+.1} to {:+.1} %", band.over_linux.0 * 100.0, band.over_linux.1 * 100.0)
+            })
+        });
+        row("faster, slower", &|i| {
+            let counts = |band: &Band| format!("{}, {} of {}", band.faster, band.slower, drawn.len());
+            bands[i].as_ref().map_or_else(String::new, counts)
+        });
+    }
     for (a, app) in scenario.apps.iter().enumerate().filter(|(_, app)| app.load.is_some()) {
         let cell = |i: usize| {
             let latency = Batch::latency(&batch.series[i], a);
@@ -212,8 +268,18 @@ fn table(out: &mut Sheet<'_>, scenario: &Scenario, plan: &Plan, batch: &Batch) -
         let (label, n, map) = (label(best), best.evaluations, map_text(&best.mapping));
         writeln!(out, "{label}: {map} ({n} mappings evaluated of {classes} classes)")?;
     }
-    if !scenario.sim.guesses.is_empty() {
-        writeln!(out, "guessed for this machine: {}", scenario.sim.guesses.join(", "))?;
+    let sim = &scenario.sim;
+    let assumed = sim.assumed.iter().map(|key| format!("{key}, as its file says"));
+    let guesses: Vec<String> = sim.guesses.iter().cloned().chain(assumed).collect();
+    if !guesses.is_empty() {
+        writeln!(out, "guessed for this machine: {}", guesses.join("; "))?;
+    }
+    if !drawn.is_empty() {
+        writeln!(
+            out,
+            "with other guesses: over Linux, least and most on {} machines with these drawn anew",
+            drawn.len()
+        )?;
     }
     Ok(())
 }
