@@ -165,6 +165,18 @@ fn a_bound_process_stays_for_five_minutes_unless_its_node_is_the_fullest() {
     assert_eq!((bench(0).as_str(), bench(1).as_str()), ("", "10→4-7 11→4-7"));
 }
 
+/// The figures of the example above, beside a node of which nothing is known but that it has no CPU.
+#[test]
+fn a_node_without_cpus_is_nobodys_better_place() {
+    let node = |cpus_total, cpus_free, memory| Node { cpus_total, cpus_free, memory };
+    let process = Process { bound: vec![0], ..Process::default() };
+    let request = Request { cpus_used: 200, cpus: 285, mbs: 588, on_node: vec![500, 0, 0], ..Request::default() };
+    for (free, better) in [(3_596, false), (3_595, true)] {
+        let nodes = [node(400, 0, Some((4_096, free))), node(400, 400, Some((4_096, 4_096))), node(0, 0, None)];
+        assert_eq!(would_do_better(&nodes, &process, &request), better, "{free}");
+    }
+}
+
 #[test]
 fn the_highest_of_the_last_eight_readings_counts() {
     let mut bench = bench(Some(4096));

@@ -73,3 +73,16 @@ fn the_search_finds_what_all_classes_hold() {
         assert!(found.value >= all.value * (1.0 - 1e-3), "{text:?}: {} of {}", found.value, all.value);
     }
 }
+
+/// What is known beforehand is looked at first.
+#[test]
+fn a_search_of_one_evaluation_knows_where_it_began() {
+    let s = crowd(CROWDS[0]);
+    let alone = alone(&s);
+    let limits = Limits { classes: 1, evaluations: 1 };
+    for places in [vec![0, 4, 1, 5, 2, 6], vec![7, 6, 5, 4, 3, 2]] {
+        let best = s.optimal(&alone, limits, std::slice::from_ref(&places), 1).unwrap().0;
+        let there = mean_progress(&alone, &s.pinned(&places, 1).unwrap());
+        assert!((best.value / there - 1.0).abs() < 1e-9, "{} instead of {there} at {places:?}", best.value);
+    }
+}
