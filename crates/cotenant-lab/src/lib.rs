@@ -2,11 +2,12 @@
 #![forbid(unsafe_code)]
 
 pub mod reproduce;
+pub mod validate;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
-/// The papers' experiments, on simulated machines and on this one.
+/// The papers' experiments, on simulated machines and on this one, and predictions against measurements.
 #[derive(Debug, Parser)]
 #[command(name = "cotenant-lab", version, propagate_version = true, max_term_width = 110)]
 pub struct Cli {
@@ -23,6 +24,10 @@ pub enum Command {
     /// Each row has the figure of the paper if its text or tables give one, ours, and a verdict that follows from the
     /// two. Nothing is tuned to meet them: if an effect does not appear, the row says so.
     Reproduce(reproduce::Args),
+    /// Slowdowns that you measured against those that `cotenant sim --mix` predicts
+    ///
+    /// Rank correlation, errors and the worst cases: how far the simulated machine can be trusted on yours.
+    Validate(validate::Args),
 }
 
 /// Runs the command line of this process.
@@ -31,8 +36,11 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli.command,
         Err(error) => return cotenant_cli::misused(&error, &Cli::command()),
     };
-    let Command::Reproduce(args) = command;
-    reproduce::run(&args).unwrap_or_else(|error| cotenant_cli::fail(&error, cotenant_cli::exit_code(&error)))
+    let result = match command {
+        Command::Reproduce(args) => reproduce::run(&args),
+        Command::Validate(args) => validate::run(&args),
+    };
+    result.unwrap_or_else(|error| cotenant_cli::fail(&error, cotenant_cli::exit_code(&error)))
 }
 
 #[cfg(test)]

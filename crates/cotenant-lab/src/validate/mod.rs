@@ -1,0 +1,301 @@
+//! `cotenant-lab validate`: slowdowns that were measured, against those that `sim --mix` predicts.
+
+mod truth;
+
+use cotenant_cli::progress::simulating;
+use cotenant_cli::table::Table;
+use cotenant_cli::{answer, machine_arg, usage};
+use cotenant_linux::bounded;
+use cotenant_model::machine::Machine;
+use cotenant_model::stats::rank_correlation;
+use cotenant_sim::app::{Phase, Program, known, parse_programs};
+use cotenant_sim::flat_machine;
+use cotenant_sim::machine::SimMachine;
+use cotenant_sim::mix::{MixError, steady};
+use cotenant_sim::scenario::unknown;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use truth::Run;
+
+const EXAMPLES: &str = "\
+Examples:
+  cotenant-lab validate measured.csv --machine my-machine.toml
+  cotenant-lab validate measured.csv --machine my-machine.toml --programs mine.toml --json
+
+measured.csv, with a row per program of a run; slowdown is time together over time alone:
+  run,program,slowdown
+  1,mcf06,1.42
+  1,milc06,1.31
+  2,mcf06,1.05
+  2,povray06,1.00";
+
+/// How many of the worst predictions are shown.
+const WORST: usize = 10;
+
+/// Arguments of `cotenant-lab validate`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// What was measured: comma-separated values with the columns run, program, slowdown
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The machine that it was measured on: a TOML file of eight lines, see docs/reference/mix.md, or whatever names a
+    /// machine
+    #[arg(long, value_name = "MACHINE")]
+    pub machine: String,
+    /// Programs besides those of workloads/: a TOML file with [program.NAME] tables, as in a scenario
+    #[arg(long, value_name = "FILE")]
+    pub programs: Option<PathBuf>,
+    /// Print JSON instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A program in a run, measured and predicted.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Prediction {
+    run: String,
+    program: String,
+    measured: f64,
+    predicted: f64,
+    /// Predicted over measured, less 1.
+    error: f64,
+}
+
+/// A run without a prediction.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct LeftOut {
+    run: String,
+    why: String,
+}
+
+/// Of absolute values of errors.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Errors {
+    median: f64,
+    mean: f64,
+    p90: f64,
+}
+
+/// Spearman's; `None` where there is nothing to rank.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Ranks {
+    /// The median over the runs in which something can be ranked.
+    inside_runs: Option<f64>,
+    /// How many these are.
+    runs: usize,
+    /// Over all programs of all runs.
+    overall: Option<f64>,
+}
+
+/// The answer; the keys of `--json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Verdict {
+    machine: String,
+    runs: usize,
+    /// Slowdowns that were measured and predicted.
+    programs: usize,
+    rank_correlation: Ranks,
+    error: Errors,
+    /// What saying "nobody is slowed down" of every program would have been worth.
+    error_of_no_slowdown: Errors,
+    left_out: Vec<LeftOut>,
+    predictions: Vec<Prediction>,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Where a file or the machine is wrong, and where nothing can be predicted.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let read = |path: &Path| bounded::given_text(path).map_err(|e| usage(format!("{}: {e}", path.display())));
+    let runs = truth::parse(&read(&args.file)?).map_err(|e| usage(format!("{}:{e}", args.file.display())))?;
+    let own = args.programs.as_ref().map_or_else(
+        || Ok(BTreeMap::new()),
+        |path| parse_programs(&read(path)?).map_err(|e| usage(format!("{}:{e}", path.display()))),
+    )?;
+    let machine = machine(&args.machine)?;
+    let sim =
+        SimMachine::new(&machine).map_err(|e| usage(format!("--machine {}: its [simulator]: {e}", args.machine)))?;
+    let (predictions, left_out) = simulating(|progress| predict(&sim, &own, &runs, progress))
+        .map_err(|e| usage(format!("--machine {}: {e}", args.machine)))?;
+    let Some(verdict) = judge(machine.name, predictions, left_out.clone()) else {
+        let why = left_out
+            .first()
+            .map_or_else(|| "no slowdown is given".to_owned(), |out| format!("run {}: {}", out.run, out.why));
+        return Err(usage(format!("{}: no run can be predicted; {why}", args.file.display())));
+    };
+    answer(args.json, &verdict, |out| {
+        let mut about = Table::new(["", ""]);
+        let ranks = verdict.rank_correlation;
+        let rho = |rho: Option<f64>| rho.map_or_else(|| "nothing to rank".to_owned(), |rho| format!("{rho:.2}"));
+        about.row(["machine", &verdict.machine]);
+        about.row(["runs predicted", &format!("{} of {}", verdict.runs, verdict.runs + verdict.left_out.len())]);
+        about.row(["slowdowns compared", &verdict.programs.to_string()]);
+        about.row(["rank correlation", &format!("{}, the median over {} runs", rho(ranks.inside_runs), ranks.runs)]);
+        about.row(["over all runs", &rho(ranks.overall)]);
+        out.table(&about)?;
+        writeln!(out)?;
+        let mut errors = Table::new(["error of the slowdown", ">median", ">mean", ">90 % within"]);
+        for (what, of) in [("predicted", verdict.error), ("if nobody were slowed", verdict.error_of_no_slowdown)] {
+            let cell = |v: f64| format!("{:.1} %", v * 100.0);
+            errors.row([what.to_owned(), cell(of.median), cell(of.mean), cell(of.p90)]);
+        }
+        out.table(&errors)?;
+        writeln!(out)?;
+        let mut worst: Vec<&Prediction> = verdict.predictions.iter().collect();
+        worst.sort_by(|a, b| b.error.abs().total_cmp(&a.error.abs()));
+        let mut table = Table::new(["worst: program", ">measured", ">predicted", ">error", "run"]);
+        for p in worst.into_iter().take(WORST) {
+            let figures =
+                [format!("{:.3}", p.measured), format!("{:.3}", p.predicted), format!("{:+.1} %", p.error * 100.0)];
+            table.row([&[p.program.clone()][..], &figures, &[p.run.clone()]].concat());
+        }
+        out.table(&table)?;
+        if !verdict.left_out.is_empty() {
+            writeln!(out)?;
+            let mut table = Table::new(["left out: run", "why"]);
+            for out in &verdict.left_out {
+                table.row([&out.run, &out.why]);
+            }
+            out.table(&table)?;
+        }
+        Ok(())
+    })
+}
+
+/// As `sim --mix --machine` takes it.
+fn machine(name: &str) -> anyhow::Result<Machine> {
+    let path = Path::new(name);
+    if path.exists() && !path.is_dir() {
+        let text = bounded::named_text(path).map_err(|e| usage(format!("--machine: {name}: {e}")))?;
+        if flat_machine::is_flat(&text) {
+            return flat_machine::parse(&text).map_err(|e| usage(format!("--machine: {name}:{e}")));
+        }
+    }
+    machine_arg::resolve(Some(name)).map(|found| found.machine).map_err(|e| usage(format!("--machine: {e}")))
+}
+
+/// Predicts each run; those that cannot be predicted are named with the reason.
+///
+/// # Errors
+/// Where the machine is one on which it matters where programs stand: then no run can be predicted.
+fn predict(
+    sim: &SimMachine,
+    own: &BTreeMap<String, Program>,
+    runs: &[Run],
+    progress: &dyn Fn(usize, usize),
+) -> Result<(Vec<Prediction>, Vec<LeftOut>), MixError> {
+    let (mut predictions, mut left_out) = (Vec::new(), Vec::new());
+    let mut alone: BTreeMap<String, f64> = BTreeMap::new();
+    for (done, run) in runs.iter().enumerate() {
+        progress(done, runs.len());
+        match predicted(sim, own, run, &mut alone) {
+            Ok(more) => predictions.extend(more),
+            Err(Why::Mix(e @ (MixError::Several { .. } | MixError::Near { .. }))) => return Err(e),
+            Err(Why::Mix(e)) => left_out.push(LeftOut { run: run.name.clone(), why: e.to_string() }),
+            Err(Why::Other(why)) => left_out.push(LeftOut { run: run.name.clone(), why }),
+        }
+    }
+    Ok((predictions, left_out))
+}
+
+enum Why {
+    Mix(MixError),
+    Other(String),
+}
+
+impl From<MixError> for Why {
+    fn from(e: MixError) -> Self {
+        Self::Mix(e)
+    }
+}
+
+fn predicted(
+    sim: &SimMachine,
+    own: &BTreeMap<String, Program>,
+    run: &Run,
+    alone: &mut BTreeMap<String, f64>,
+) -> Result<Vec<Prediction>, Why> {
+    let find = |name: &String| -> Result<&Phase, Why> {
+        let program = own.get(name).or_else(|| known(name));
+        program.map(|p| &p.phases[0]).ok_or_else(|| Why::Other(unknown(name, own.keys())))
+    };
+    let programs = run.members.iter().map(|m| find(&m.program)).collect::<Result<Vec<_>, _>>()?;
+    if run.members.iter().all(|m| m.slowdown.is_none()) {
+        return Err(Why::Other("no slowdown is given; give at least one".to_owned()));
+    }
+    // Alone its slowdown is 1 by definition; to predict that is nothing to be proud of.
+    if programs.len() < 2 {
+        return Err(Why::Other("one program only; add a row for each that ran beside it".to_owned()));
+    }
+    let together = steady(sim, &programs)?;
+    let mut found = Vec::new();
+    for ((member, program), share) in run.members.iter().zip(&programs).zip(&together.shares) {
+        let Some(measured) = member.slowdown else { continue };
+        let solo = match alone.get(&member.program) {
+            Some(solo) => *solo,
+            None => {
+                let solo = steady(sim, &[program])?.shares[0].cpi;
+                alone.insert(member.program.clone(), solo);
+                solo
+            }
+        };
+        let predicted = share.cpi / solo;
+        found.push(Prediction {
+            run: run.name.clone(),
+            program: member.program.clone(),
+            measured,
+            predicted,
+            error: predicted / measured - 1.0,
+        });
+    }
+    Ok(found)
+}
+
+/// `None` without a prediction.
+fn judge(machine: String, predictions: Vec<Prediction>, left_out: Vec<LeftOut>) -> Option<Verdict> {
+    let mut runs: BTreeMap<&str, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+    for p in &predictions {
+        let (measured, predicted) = runs.entry(&p.run).or_default();
+        measured.push(p.measured);
+        predicted.push(p.predicted);
+    }
+    let mut inside: Vec<f64> =
+        runs.values().filter_map(|(measured, predicted)| rank_correlation(measured, predicted)).collect();
+    inside.sort_by(f64::total_cmp);
+    let measured: Vec<f64> = predictions.iter().map(|p| p.measured).collect();
+    let predicted: Vec<f64> = predictions.iter().map(|p| p.predicted).collect();
+    let rank_correlation =
+        Ranks { inside_runs: median(&inside), runs: inside.len(), overall: rank_correlation(&measured, &predicted) };
+    Some(Verdict {
+        machine,
+        runs: runs.len(),
+        programs: predictions.len(),
+        rank_correlation,
+        error: errors(predictions.iter().map(|p| p.error))?,
+        error_of_no_slowdown: errors(measured.iter().map(|m| 1.0 / m - 1.0))?,
+        left_out,
+        predictions,
+    })
+}
+
+/// `None` of none. The 90th percentile is the least value within which nine tenths of them lie (nearest rank).
+fn errors(errors: impl Iterator<Item = f64>) -> Option<Errors> {
+    let mut sizes: Vec<f64> = errors.map(f64::abs).collect();
+    sizes.sort_by(f64::total_cmp);
+    let p90 = *sizes.get((sizes.len() * 9).div_ceil(10).checked_sub(1)?)?;
+    Some(Errors { median: median(&sizes)?, mean: sizes.iter().sum::<f64>() / sizes.len() as f64, p90 })
+}
+
+/// Of sorted values.
+fn median(sorted: &[f64]) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    Some(f64::midpoint(sorted[last / 2], sorted[sorted.len() / 2]))
+}
+
+#[cfg(test)]
+mod tests;
