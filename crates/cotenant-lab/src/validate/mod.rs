@@ -152,7 +152,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         for p in worst.into_iter().take(WORST) {
             let figures =
                 [format!("{:.3}", p.measured), format!("{:.3}", p.predicted), format!("{:+.1} %", p.error * 100.0)];
-            table.row([&[p.program.clone()][..], &figures, &[p.run.clone()]].concat());
+            let [measured, predicted, error] = &figures;
+            table.row([&p.program, measured, predicted, error, &p.run]);
         }
         out.table(&table)?;
         if !verdict.left_out.is_empty() {
@@ -236,13 +237,12 @@ fn predicted(
     let mut found = Vec::new();
     for ((member, program), share) in run.members.iter().zip(&programs).zip(&together.shares) {
         let Some(measured) = member.slowdown else { continue };
-        let solo = match alone.get(&member.program) {
-            Some(solo) => *solo,
-            None => {
-                let solo = steady(sim, &[program])?.shares[0].cpi;
-                alone.insert(member.program.clone(), solo);
-                solo
-            }
+        let solo = if let Some(solo) = alone.get(&member.program) {
+            *solo
+        } else {
+            let solo = steady(sim, &[program])?.shares[0].cpi;
+            alone.insert(member.program.clone(), solo);
+            solo
         };
         let predicted = share.cpi / solo;
         found.push(Prediction {
