@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 /// Most rows of a file: comparing ranks takes their number squared.
 const ROWS: usize = 20_000;
+/// Most bytes of a name: who is unknown is compared with all who are known.
+const NAME: usize = 256;
 
 /// A program in a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +60,9 @@ pub(super) fn parse(text: &str) -> Result<Vec<Run>, String> {
             let (run, program) = (cells[columns.run], cells[columns.program]);
             if run.is_empty() || program.is_empty() {
                 return Err("run or program is empty; name both".to_owned());
+            }
+            if run.len().max(program.len()) > NAME {
+                return Err(format!("a name is longer than {NAME} bytes; shorten it"));
             }
             Ok((run, Member { program: program.to_owned(), slowdown: columns.measured.slowdown(&cells)? }))
         };
@@ -170,6 +175,7 @@ mod tests {
         assert_eq!(after("a,b,x"), "3: slowdown is 'x'; it must be a number above 0, or empty if not measured");
         assert!(after("a,b").starts_with("3: 2 columns, but the first line names 3"));
         assert!(after("a,\"b\",1").starts_with("3: quotation marks"));
+        assert!(after(&format!("a,{},1", "b".repeat(NAME + 1))).starts_with("3: a name is longer than 256 bytes"));
         assert!(after("a,,1").starts_with("3: run or program is empty"));
         let tiny = wrong("run,program,alone_s,together_s\na,b,1e-300,1e300\n");
         assert!(tiny.starts_with("2: the slowdown is not between"), "{tiny}");
