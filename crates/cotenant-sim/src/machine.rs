@@ -96,6 +96,8 @@ pub struct SimMachine {
     pub from_cpu_s: Option<Vec<Vec<f64>>>,
     /// Everything that queues: nodes first, then links (from × nodes + to), buses and caches.
     pub stations: Vec<Station>,
+    /// The first station of the last-level caches' bandwidths, where these are limited.
+    pub llc_station: Option<usize>,
     /// Per CPU number: the station of its bus.
     pub bus_of: Vec<Option<usize>>,
     /// Latency of a line from another core: inside the LLC domain, inside the package, between packages.
@@ -216,6 +218,7 @@ impl SimMachine {
             stations.extend((0..caches.len()).map(|i| Station::new(format!("llc {i}"), gbs, gbs, 0.1 * llc_ns)));
         }
         Ok(Self {
+            llc_station: s.llc_gbs.is_some().then(|| stations.len() - caches.len()),
             clock_hz,
             caches,
             llc_ways,
@@ -321,8 +324,7 @@ impl SimMachine {
 
     /// The station of a cache's bandwidth, where that is limited.
     pub fn cache_station(&self, domain: usize) -> Option<usize> {
-        let first = self.stations.len().checked_sub(self.caches.len())?;
-        self.stations[first].name.starts_with("llc").then_some(first + domain)
+        self.llc_station.map(|first| first + domain)
     }
 }
 

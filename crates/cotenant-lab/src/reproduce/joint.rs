@@ -39,7 +39,7 @@ pub(super) fn search(lab: &Lab, cases: &[Case], rests: &[Vec<Vec<Run>>], limits:
     let mut jobs: Vec<(String, Scenario, Scenario, Vec<Vec<usize>>)> = Vec::new();
     let mut kinds = Vec::new();
     for (case, arms) in cases.iter().zip(rests) {
-        let (whole, short) = (Lab::of(&case.apps, lab.effort.work_s)?, Lab::of(&case.apps, SHORT_S)?);
+        let (whole, short) = (lab.of(&case.apps, lab.effort.work_s)?, lab.of(&case.apps, SHORT_S)?);
         let kind = kind(&whole);
         let mut starts: Vec<Vec<usize>> = arms.iter().flatten().map(|run| run.outcome.places.clone()).collect();
         kinds.push(kind.clone());

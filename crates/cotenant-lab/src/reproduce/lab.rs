@@ -1,5 +1,6 @@
 //! Runs of cases on the simulated machine of the paper, and what was seen of them.
 
+use super::assumptions::Assumption;
 use super::cases::{App, Case};
 use super::feliu;
 use super::joint::{self, Joint};
@@ -164,6 +165,8 @@ pub(super) struct Static {
 /// Where everything is run; what several experiments need is run once.
 pub(super) struct Lab {
     pub effort: Effort,
+    /// What is assumed otherwise than in `machines/` and `workloads/`.
+    pub assumed: &'static [Assumption],
     /// How far it is, and what is being done.
     far: Arc<Mutex<(f64, String)>>,
     best: BTreeMap<App, Static>,
@@ -175,7 +178,12 @@ pub(super) struct Lab {
 impl Lab {
     pub fn new(effort: Effort, far: Arc<Mutex<(f64, String)>>) -> Self {
         let (best, joint, runs) = Default::default();
-        Self { effort, far, best, joint, runs, feliu: None }
+        Self { effort, assumed: &[], far, best, joint, runs, feliu: None }
+    }
+
+    /// Another one, which has run nothing yet, where this is assumed.
+    pub fn assuming(&self, assumed: &'static [Assumption]) -> Self {
+        Self { assumed, ..Self::new(self.effort, Arc::clone(&self.far)) }
     }
 
     /// A scenario from its text, on the machine of the SAM paper.
@@ -192,20 +200,26 @@ impl Lab {
     }
 
     /// The coherence threshold of the simulated machine, events per cycle.
-    pub fn threshold() -> anyhow::Result<f64> {
-        let scenario = Self::scenario("[[app]]\nprogram = 'cpu'\n")?;
+    pub fn threshold(&self) -> anyhow::Result<f64> {
+        let scenario = self.assume(Self::scenario("[[app]]\nprogram = 'cpu'\n")?, 1.0);
         let thresholds = scenario.machine.profile.thresholds.context("the machine file has no thresholds")?;
         Ok(thresholds.coherence_per_cycle)
     }
 
     /// The scenario of some applications, each with so much work.
-    pub fn of(apps: &[App], work_s: f64) -> anyhow::Result<Scenario> {
+    pub fn of(&self, apps: &[App], work_s: f64) -> anyhow::Result<Scenario> {
         let mut text = "restart = true\n".to_owned();
         for app in apps {
             let (program, threads) = (app.program(), app.threads);
             let _ = write!(text, "[[app]]\nprogram = '{program}'\nthreads = {threads}\nwork_s = {work_s}\n");
         }
-        Self::scenario(&text)
+        Ok(self.assume(Self::scenario(&text)?, work_s))
+    }
+
+    /// A scenario on the machine of the SAM paper, of runs of so many seconds, as is assumed here.
+    pub fn assume(&self, mut scenario: Scenario, work_s: f64) -> Scenario {
+        self.assumed.iter().for_each(|assumption| assumption.hold(&mut scenario, work_s));
+        scenario
     }
 
     /// What is left of the cases under less effort.
@@ -251,7 +265,7 @@ impl Lab {
         let mut jobs = Vec::new();
         for case in cases {
             let missing = |arm: &&Arm| !self.runs.contains_key(&key(case, arm));
-            let scenario = Self::of(&case.apps, self.effort.work_s)?;
+            let scenario = self.of(&case.apps, self.effort.work_s)?;
             for arm in arms.iter().filter(missing) {
                 jobs.extend((1..=self.effort.seeds).map(|seed| (case, *arm, seed, scenario.clone())));
             }
@@ -270,7 +284,7 @@ impl Lab {
         let wanted: Vec<App> = all.into_iter().filter(|app| !self.best.contains_key(app)).cloned().collect();
         let limits = self.effort.limits;
         let work = |app: &App| -> anyhow::Result<Static> {
-            let scenario = Self::of(std::slice::from_ref(app), self.effort.work_s)?;
+            let scenario = self.of(std::slice::from_ref(app), self.effort.work_s)?;
             let (best, outcome) = scenario.optimal(&[1.0], limits, &[], 1)?;
             Ok(Static { time_s: outcome.apps[0].time_s, places: scenario.places(&best.mapping), label: best.label })
         };
@@ -294,7 +308,7 @@ impl Lab {
     /// A run of each case in which every thread stays where it is put.
     pub fn pinned(&self, cases: &[Case], places: &[Vec<usize>]) -> anyhow::Result<Vec<Run>> {
         let one = |(case, places): (&Case, &Vec<usize>)| {
-            let mut scenario = Self::of(&case.apps, self.effort.work_s)?;
+            let mut scenario = self.of(&case.apps, self.effort.work_s)?;
             pin(&mut scenario.apps, places);
             Self::once(scenario, Arm::Linux, 1)
         };

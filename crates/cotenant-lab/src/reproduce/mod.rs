@@ -1,5 +1,6 @@
 //! `cotenant-lab reproduce`: the papers' experiments on the simulated machine, paper and measured side by side.
 
+mod assumptions;
 mod cases;
 mod contentiousness;
 mod evaluation;
@@ -74,7 +75,7 @@ struct Outcome {
 type Experiment = fn(&mut Lab) -> anyhow::Result<Found>;
 
 /// Name, figure, what it is about, and the experiment.
-const EXPERIMENTS: [(&str, &str, &str, Experiment); 44] = [
+const EXPERIMENTS: [(&str, &str, &str, Experiment); 45] = [
     ("sam-fig1", "Figure 1, §2.1", "two threads that share data, together and apart", thresholds::coherence),
     ("sam-fig2", "Figure 2, §2.2", "memory bandwidth of a socket with more and more tasks", thresholds::bandwidth),
     ("sam-fig5", "Figure 5 and Table 1, §4.2", "applications alone: speed and moves", evaluation::fig5),
@@ -83,6 +84,7 @@ const EXPERIMENTS: [(&str, &str, &str, Experiment); 44] = [
     ("sam-fig8", "Figure 8, §4.3", "mixes of applications: IPC, coherence, LLC misses", evaluation::fig8),
     ("sam-sensitivity", "§4.5", "SAM with other thresholds", sensitivity::thresholds),
     ("sam-overhead", "§4.4", "what watching costs", sensitivity::overhead),
+    ("sam-assumptions", "Figures 1, 2, 5 and 7", "which assumption moves which figure", assumptions::all),
     ("feliu-characterization", "Figures 2–4, §4.1", "programs alone: IPC and rates of misses", feliu::characterization),
     ("feliu-memory", "Figures 5 and 7, §4.2", "programs beside memory traffic", feliu::memory),
     ("feliu-l2", "Figure 8, §4.3", "programs beside L2 traffic", feliu::l2),

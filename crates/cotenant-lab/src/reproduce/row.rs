@@ -123,6 +123,11 @@ impl Row {
         Self { paper: Some(paper), verdict: verdict.into(), met: Some(met), ..self }
     }
 
+    /// The same beside what other figures of the paper amount to, for its picture: no statement of its own.
+    pub fn beside(self, paper: f64) -> Self {
+        Self { paper: Some(paper), ..self }
+    }
+
     /// The same with its place in a picture.
     pub fn at(self, at: At) -> Self {
         Self { at: Some(at), ..self }

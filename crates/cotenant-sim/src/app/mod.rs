@@ -90,6 +90,8 @@ pub enum Pages {
     /// On the node of the thread that touches them first: where it starts.
     #[default]
     FirstTouch,
+    /// All on the node where its first thread starts: that one loads what all work on.
+    FirstThread,
     /// On all nodes alike.
     Interleave,
     /// These shares, in the order of the nodes; they sum to 1.
@@ -107,4 +109,7 @@ pub struct Program {
     pub barrier: bool,
     /// Where its pages lie.
     pub pages: Pages,
+    /// Cache lines, all used alike, on which its coherence events are, ≥ 1: a line that is under way to one thread
+    /// lets the others wait. `None`: so many that nobody waits.
+    pub contended_lines: Option<f64>,
 }

@@ -64,12 +64,13 @@ pub(crate) struct ProgramTable {
     #[serde(default)]
     barrier: bool,
     pages: Option<Spanned<PagesTable>>,
+    contended_lines: Option<Number>,
 }
 
 #[derive(Deserialize)]
 #[serde(
     untagged,
-    expecting = "expected \"first-touch\", \"interleave\", or one share per memory node such as [0.5, 0.5]"
+    expecting = "expected \"first-touch\", \"first-thread\", \"interleave\", or one share per memory node such as [0.5, 0.5]"
 )]
 enum PagesTable {
     Name(Policy),
@@ -80,6 +81,7 @@ enum PagesTable {
 #[serde(rename_all = "kebab-case")]
 enum Policy {
     FirstTouch,
+    FirstThread,
     Interleave,
 }
 
@@ -130,10 +132,12 @@ impl ProgramTable {
         let sound = |s: &[f64]| s.iter().all(|v| (0.0..=1.0).contains(v)) && (s.iter().sum::<f64>() - 1.0).abs() < 1e-6;
         let pages = match self.pages.as_ref().map(|pages| (pages.span().start, pages.get_ref())) {
             None | Some((_, PagesTable::Name(Policy::FirstTouch))) => Pages::FirstTouch,
+            Some((_, PagesTable::Name(Policy::FirstThread))) => Pages::FirstThread,
             Some((_, PagesTable::Name(Policy::Interleave))) => Pages::Interleave,
             Some((_, PagesTable::Shares(parts))) if sound(parts) => Pages::Fixed(parts.clone()),
             Some((at, _)) => return Err((at, format!("pages of {name} must be shares that sum to 1"))),
         };
+        let contended_lines = given(name, "contended_lines", self.contended_lines.as_ref(), AT_LEAST_1)?;
         let barrier = self.barrier;
         let phases = if self.phase.is_empty() {
             vec![self.phase_of(name, here)?]
@@ -149,7 +153,7 @@ impl ProgramTable {
         if phases.len() > 1 && phases.iter().any(|p| p.instructions.is_none()) {
             return Err((here, format!("{name} has several phases; each needs its instructions")));
         }
-        Ok(Program { phases, shared, barrier, pages })
+        Ok(Program { phases, shared, barrier, pages, contended_lines })
     }
 
     fn phase_of(&self, name: &str, here: usize) -> Result<Phase, Fault> {

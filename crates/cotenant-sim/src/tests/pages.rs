@@ -211,3 +211,19 @@ fn looking_at_pages_costs() {
     let (free, paid) = (time(8, none), time(8, scans));
     assert!(paid > 1.05 * free, "a task's CPU scans: {free} s without, {paid} s");
 }
+
+/// Three threads on two nodes: all pages are where the first one started.
+#[test]
+fn the_first_thread_touches_what_all_work_on() {
+    let text = FAR.replace("[0.0, 1.0]", "'first-thread'").replace("work_s = 20", "work_s = 20\nthreads = 3");
+    let scenario = scenario(&text);
+    let far = scenario.machine.topology.cpus().len() - 1;
+    for (places, node) in [([0, far, far], 0), ([far, 0, 0], 1)] {
+        let mut host = host(&pinned(&scenario, &[&places]), Observation::default());
+        let seen = until(&mut host, 100);
+        for task in &seen.tasks {
+            let pages = task.pages_by_node.as_ref().unwrap();
+            assert!(pages[node].1 > 0 && pages[1 - node].1 == 0, "{places:?}: {pages:?}");
+        }
+    }
+}

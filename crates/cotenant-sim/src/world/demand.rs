@@ -139,6 +139,12 @@ impl World {
             }
             let [l0, l1, l2] = m.coherence_s;
             let coherence_s = here.intra * l0 + here.near * l1 + here.inter * l2;
+            if let Some(station) = app.contended.filter(|_| coherence_s > 0.0) {
+                // Nobody waits for itself: with this share of the load, waits are those of approximate mean value
+                // analysis (Schweitzer 1979; Bard 1979), and exact for one thread and where all wait for one line.
+                let others = partners / f64::from(w.all);
+                uses.push(Use::new(station, coherence_s * others, coherence_s));
+            }
             let limit = app.limit.map(|cpus| (cpus / f64::from(w.all)).min(1.0));
             demands.push(Demand {
                 share: (1.0 / f64::from(on_cpu[cpu])).min(limit.unwrap_or(1.0)),

@@ -75,22 +75,29 @@ impl World {
         self.put(thread, cpu);
     }
 
+    fn node_of(&self, thread: usize) -> usize {
+        self.places.node.of[self.threads[thread].cpu.unwrap_or_default()]
+    }
+
     /// First touch: a thread's own pages on its node, what the threads have in common where each of them stands.
     fn touch_pages(&mut self, app: usize) {
         let program = self.apps[app].spec.program.clone();
         let nodes = self.machine.nodes();
         let threads = self.apps[app].threads.clone();
         let spread = self.spread(app);
+        let first = self.node_of(threads.start);
+        let part = |node: usize, of: usize| f64::from(u8::from(node == of));
         for thread in threads {
-            let cpu = self.threads[thread].cpu.unwrap_or_default();
-            let own = self.places.node.of[cpu];
-            self.threads[thread].pages = match &program.pages {
+            let own = self.node_of(thread);
+            let pages = match &program.pages {
+                Pages::FirstThread => (0..nodes).map(|n| part(n, first)).collect(),
                 Pages::Interleave => vec![1.0 / nodes as f64; nodes],
                 Pages::Fixed(shares) => shares.clone(),
-                Pages::FirstTouch => (0..nodes)
-                    .map(|n| program.shared * spread[n] + (1.0 - program.shared) * f64::from(u8::from(n == own)))
-                    .collect(),
+                Pages::FirstTouch => {
+                    (0..nodes).map(|n| program.shared * spread[n] + (1.0 - program.shared) * part(n, own)).collect()
+                }
             };
+            self.threads[thread].pages = pages;
         }
     }
 

@@ -25,6 +25,7 @@ use crate::kernel::Kernel;
 use crate::machine::SimMachine;
 use crate::places::Places;
 use crate::speed::Demand;
+use crate::station::Station;
 use cotenant_model::signal::Signal;
 use cotenant_model::{CpuSet, Time};
 use demand::PerInstruction;
@@ -102,6 +103,8 @@ pub(crate) enum Life {
 #[derive(Clone, Debug)]
 pub(crate) struct App {
     pub spec: AppSpec,
+    /// The station of the lines that its threads contend for.
+    pub contended: Option<usize>,
     pub life: Life,
     /// Its threads: indices into [`World::threads`].
     pub threads: std::ops::Range<usize>,
@@ -206,7 +209,7 @@ pub struct World {
 
 impl World {
     /// A machine on which nothing has started yet. The same arguments give the same future.
-    pub fn new(machine: Arc<SimMachine>, specs: Vec<AppSpec>, kernel: Kernel, seed: u64) -> Self {
+    pub fn new(mut machine: Arc<SimMachine>, specs: Vec<AppSpec>, kernel: Kernel, seed: u64) -> Self {
         let places = Places::new(&machine);
         let nodes = machine.nodes();
         let (mut apps, mut threads) = (Vec::new(), Vec::new());
@@ -224,7 +227,19 @@ impl World {
                 ..Thread::default()
             };
             threads.resize(first + spec.threads, thread);
+            // Seconds in which a line is under way per second, of so many lines; waits count in times under way.
+            let contended = spec.program.contended_lines.map(|lines| {
+                let stations = &mut Arc::make_mut(&mut machine).stations;
+                stations.push(Station {
+                    name: format!("lines of {}", spec.name),
+                    low: lines,
+                    high: lines,
+                    queue_s: 1.0,
+                });
+                stations.len() - 1
+            });
             apps.push(App {
+                contended,
                 spec,
                 life: Life::Before,
                 threads: first..threads.len(),

@@ -39,7 +39,7 @@ fn program(barrier: bool) -> Arc<Program> {
         row_locality: 0.75,
         coherence_pki: 12.0,
     };
-    Arc::new(Program { phases: vec![phase], shared: 0.5, barrier, pages: Pages::default() })
+    Arc::new(Program { phases: vec![phase], shared: 0.5, barrier, pages: Pages::default(), contended_lines: None })
 }
 
 /// Application 0 on a core, on the other L2 of its L3, on the other L3 of its package and on two cores of the next
@@ -322,4 +322,41 @@ fn requests_queue_by_hand() {
     world.serve(0.01);
     assert_eq!(world.apps[1].latency.backlog, 0.0);
     assert_eq!(world.apps[0].latency, Latency::default(), "it serves nobody");
+}
+
+/// Threads on cores of one cache that compute 2 ns for each line from another core, which takes 10 ns: beside exact
+/// mean value analysis of a closed queue, and where the lines are many nobody waits.
+#[test]
+fn threads_queue_for_the_lines_that_all_write() {
+    let speed = |threads: usize, lines: Option<f64>| {
+        let machine = SimMachine::new(&Machine::parse(MACHINE).unwrap()).unwrap();
+        let mut program = (*program(false)).clone();
+        program.contended_lines = lines;
+        (program.phases[0].llc_apki, program.phases[0].coherence_pki) = (0.0, 1000.0);
+        let specs = vec![AppSpec::new("a", Arc::new(program), threads, 1e9)];
+        let mut world = World::new(Arc::new(machine), specs, Kernel::new("eevdf".parse().unwrap()), 1);
+        for thread in 0..threads {
+            world.stand(thread, Some(2 * thread));
+            (world.threads[thread].exists, world.threads[thread].pages) = (true, vec![1.0, 0.0, 0.0]);
+        }
+        world.demand();
+        world.solve().unwrap();
+        world.speeds[0]
+    };
+    let exact = |threads: usize, lines: f64| {
+        let (mut queue, mut rate) = (0.0, 0.0);
+        for n in 1..=threads {
+            let time = 10e-9 * (1.0 + queue);
+            rate = n as f64 / (2e-9 + time);
+            queue = rate * time / lines;
+        }
+        rate / threads as f64
+    };
+    for (threads, lines) in [(2, 1.0), (4, 1.0), (4, 2.0), (4, 4.0), (3, 16.0)] {
+        let off = speed(threads, Some(lines)) / exact(threads, lines) - 1.0;
+        assert!(off.abs() < 0.05, "{threads} threads, {lines} lines: {off}");
+    }
+    assert!(speed(4, Some(1.0)) < 0.35 * speed(4, None) && near(speed(4, None), 1.0 / 12e-9));
+    assert!((speed(4, Some(1e6)) / speed(4, None) - 1.0).abs() < 1e-4);
+    assert_eq!(speed(1, Some(1.0)), speed(1, None), "nobody waits for itself");
 }

@@ -430,12 +430,18 @@ fn planes(e: &Experiment) -> Result<Vec<Block>> {
     let cells: Vec<Cell> = placed().filter_map(|(_, at, value)| Some((drawn(at.x)?, drawn(at.y?)?, value))).collect();
     let what = format!("{}: measured, by column and row, {unit}; the darker the more", e.name);
     let heatmap = figure::heatmap(&format!("{}-heatmap", e.name), &what, unit, &cells)?;
-    let points: Vec<(f64, f64)> =
-        placed().filter(|(_, at, _)| at.y.is_none()).map(|(_, at, value)| (at.x, value)).collect();
+    let points = || placed().filter(|(_, at, _)| at.y.is_none());
+    let measured: Vec<(f64, f64)> = points().map(|(_, at, value)| (at.x, value)).collect();
+    let paper: Vec<(f64, f64)> =
+        points().filter_map(|(row, at, _)| Some((at.x, row.paper.as_ref()?.as_f64()?))).collect();
     let what = format!("{}: measured over {}, {unit}", e.name, at.axis);
-    let points = figure::points(&format!("{}-points", e.name), &what, &at.axis, unit, &points)?;
-    let mut table = Table::new("Figures of the picture", &["Place", "#Measured", "Unit"]);
-    table.rows.extend(placed().map(|(row, _, value)| vec![row.label.clone(), short(value), unit.to_owned()]));
+    let points = figure::points(&format!("{}-points", e.name), &what, &at.axis, unit, [&measured, &paper])?;
+    let mut table = Table::new("Figures of the picture; – is not given", &["Place", "#Paper", "#Measured", "Unit"]);
+    table
+        .rows
+        .extend(placed().map(|(row, _, value)| {
+            vec![row.label.clone(), text_of(row.paper.as_ref()), short(value), unit.to_owned()]
+        }));
     table.folded = true;
     Ok([heatmap, points].into_iter().flatten().map(Block::Figure).chain([Block::Table(table)]).collect())
 }

@@ -72,8 +72,15 @@ pub fn heatmap(name: &str, title: &str, unit: &str, cells: &[Cell]) -> Result<Op
 ///
 /// # Errors
 /// Where drawing fails, which it does for no data known.
-pub fn points(name: &str, title: &str, x_unit: &str, unit: &str, points: &[(f64, f64)]) -> Result<Option<Figure>> {
-    let (Some(x), Some(y)) = (span(points.iter().map(|p| p.0)), span(points.iter().map(|p| p.1))) else {
+pub fn points(
+    name: &str,
+    title: &str,
+    x_unit: &str,
+    unit: &str,
+    [measured, paper]: [&[(f64, f64)]; 2],
+) -> Result<Option<Figure>> {
+    let all = || measured.iter().chain(paper);
+    let (Some(x), Some(y)) = (span(all().map(|p| p.0)), span(all().map(|p| p.1))) else {
         return Ok(None);
     };
     let padded = |range: &std::ops::Range<f64>| {
@@ -82,7 +89,9 @@ pub fn points(name: &str, title: &str, x_unit: &str, unit: &str, points: &[(f64,
     };
     let (x, y) = (padded(&x), padded(&y));
     let (unit_x, unit_y) = (unit_of(&x), unit_of(&y));
-    let svg = canvas(300, &[], |area| {
+    let key = ["paper", "measured"].map(str::to_owned);
+    let own = usize::from(!paper.is_empty());
+    let svg = canvas(300, key.iter().filter(|_| !paper.is_empty()), |area| {
         let mut chart = chart(area, (40, 64), scaled(&x, unit_x), scaled(&y, unit_y))?;
         level_lines(&mut chart)
             .y_labels(6)
@@ -91,12 +100,17 @@ pub fn points(name: &str, title: &str, x_unit: &str, unit: &str, points: &[(f64,
             .x_desc(x_unit)
             .y_desc(unit)
             .draw()?;
-        let seen = points.iter().filter(|p| drawable(p.0) && drawable(p.1));
-        chart.draw_series(seen.map(|&(x, y)| Circle::new((x / unit_x, y / unit_y), 4, colour(0).mix(0.6).filled())))?;
+        let seen = |points: &&(f64, f64)| drawable(points.0) && drawable(points.1);
+        let dot = |&(x, y): &(f64, f64)| Circle::new((x / unit_x, y / unit_y), 4, colour(own).mix(0.6).filled());
+        chart.draw_series(measured.iter().filter(seen).map(dot))?;
+        let cross = |&(x, y): &(f64, f64)| Cross::new((x / unit_x, y / unit_y), 6, colour(0).stroke_width(2));
+        chart.draw_series(paper.iter().filter(seen).map(cross))?;
         Ok(())
     })?;
     let ends = |range: &std::ops::Range<f64>| format!("{} to {}", short(range.start), short(range.end));
-    let description = format!("{} points: {unit} ({}) over {x_unit} ({}).", points.len(), ends(&y), ends(&x));
+    let of_paper = if paper.is_empty() { String::new() } else { format!(", {} of them the paper's", paper.len()) };
+    let n = measured.len() + paper.len();
+    let description = format!("{n} points{of_paper}: {unit} ({}) over {x_unit} ({}).", ends(&y), ends(&x));
     Ok(Some(Figure::new(name, title.to_owned(), description, svg)))
 }
 
@@ -113,15 +127,21 @@ mod tests {
         assert_eq!(heatmap("a", "t", "s", &[]).unwrap(), None);
         for value in [0.0, 1e308, f64::NAN, f64::INFINITY] {
             heatmap("a", "t", "s", &[(0, 0, value), (40, 3, 1.0)]).unwrap();
-            points("a", "t", "hops", "s", &[(value, 1.0), (2.0, value)]).unwrap();
+            points("a", "t", "hops", "s", [&[(value, 1.0), (2.0, value)], &[(1.0, value)]]).unwrap();
         }
     }
 
     #[test]
     fn points_are_drawn_and_told() {
-        let figure = points("a", "t", "hops", "s", &[(0.0, 100.0), (10.0, 200.0)]).unwrap().unwrap().file();
-        assert_eq!(figure.matches("<circle").count(), 2);
+        let of = |paper: &[(f64, f64)]| {
+            points("a", "t", "hops", "s", [&[(0.0, 100.0), (10.0, 200.0)], paper]).unwrap().unwrap().file()
+        };
+        let figure = of(&[]);
+        assert_eq!((figure.matches("<circle").count(), figure.contains(">\npaper")), (2, false));
         assert!(figure.contains("2 points: s (95 to 205) over hops (-0.5 to 10.5)"), "{figure}");
+        let beside = of(&[(5.0, 150.0)]);
+        assert_eq!((beside.matches("<circle").count(), beside.contains(">\npaper")), (2, true), "{beside}");
+        assert!(beside.contains("3 points, 1 of them the paper&#39;s"), "{beside}");
     }
 
     #[test]
