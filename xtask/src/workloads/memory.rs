@@ -2,7 +2,7 @@
 //! memories.
 
 use anyhow::{Context, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// `L(u) = idle + queue · u / (1 − u)`, `u` = bandwidth ÷ `limit`: the wait in a single queue with one server
@@ -70,9 +70,77 @@ fn line(points: &[(f64, f64)], sustained: f64, limit: f64) -> Option<(f64, Load)
     (queue_ns > 0.0).then_some((squares, load))
 }
 
+/// Measured curves by name: GB/s and ns.
+pub type Curves = BTreeMap<String, Vec<(f64, f64)>>;
+
+/// The fits of all curves that can be fitted.
+pub fn loads(curves: &Curves) -> BTreeMap<String, Load> {
+    curves.iter().filter_map(|(name, points)| fit(points).map(|load| (name.clone(), load))).collect()
+}
+
+/// The machine that a curve was measured on.
+fn machine(curve: &str) -> &str {
+    match curve {
+        _ if curve.starts_with("ddr3") => "Sandy Bridge, DDR3 at four speeds",
+        _ if curve.starts_with("ddr4") || curve.starts_with("mcdram") => "Knights Landing, DDR4 and MCDRAM",
+        _ if curve.starts_with("clx") => "Cascade Lake 5218, both nodes",
+        _ if curve.starts_with("mlc 2s_B") => "mlc 2s_B",
+        other => other,
+    }
+}
+
+/// How well a curve is predicted by those of all other machines: relative errors, most below first.
+pub struct Foretold {
+    /// The machine.
+    pub machine: String,
+    /// Its points below nine tenths of the greatest bandwidth that was measured on the curve.
+    pub points: usize,
+    /// Absolute relative errors of the latency, sorted: with what a queue takes at half load and what a memory reaches
+    /// of its limit by the others' medians.
+    pub errors: Vec<f64>,
+    /// The same where nobody waits.
+    pub idle: Vec<f64>,
+}
+
+/// Predicts each machine's curves from its idle latency and its greatest bandwidth alone, which a machine file gives;
+/// the queue is that of the other machines, each counted once.
+pub fn foretell(curves: &Curves) -> Vec<Foretold> {
+    let loads = loads(curves);
+    let machines: BTreeSet<&str> = loads.keys().map(|name| machine(name)).collect();
+    let of = |which: &str, figure: &dyn Fn(&Load) -> f64| {
+        median(loads.iter().filter(|(name, _)| machine(name) == which).map(|(_, load)| figure(load)).collect())
+    };
+    let one = |which: &str| {
+        let others = |figure: &dyn Fn(&Load) -> f64| {
+            median(machines.iter().filter(|other| **other != which).map(|other| of(other, figure)).collect())
+        };
+        let queue = others(&|load| load.queue_ns / load.idle_ns);
+        let reach = others(&|load| load.sustained_gbs / load.limit_gbs);
+        let (mut errors, mut idle) = (Vec::new(), Vec::new());
+        for (name, load) in loads.iter().filter(|(name, _)| machine(name) == which) {
+            let limit_gbs = load.sustained_gbs / reach;
+            let guess = Load { queue_ns: queue * load.idle_ns, limit_gbs, ..*load };
+            for (gbs, ns) in curves[name].iter().filter(|p| p.0 < 0.9 * load.sustained_gbs) {
+                errors.push((guess.latency(*gbs) / ns - 1.0).abs());
+                idle.push((load.idle_ns / ns - 1.0).abs());
+            }
+        }
+        errors.sort_by(f64::total_cmp);
+        idle.sort_by(f64::total_cmp);
+        Foretold { machine: which.to_owned(), points: errors.len(), errors, idle }
+    };
+    machines.iter().map(|which| one(which)).collect()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len().is_multiple_of(2) { f64::midpoint(values[middle - 1], values[middle]) } else { values[middle] }
+}
+
 /// All measured curves below `memory/`, by name.
-pub fn loads(memory: &Path) -> Result<BTreeMap<String, Load>> {
-    let mut curves: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+pub fn curves(memory: &Path) -> Result<Curves> {
+    let mut curves = Curves::new();
     for name in ["ddr3-800", "ddr3-1066", "ddr3-1333", "ddr3-1600", "ddr4", "mcdram"] {
         for reads in [100, 76, 50] {
             let path = memory.join(format!("profet/bwlats/{name}/bwlat_{reads}.txt"));
@@ -97,13 +165,10 @@ pub fn loads(memory: &Path) -> Result<BTreeMap<String, Load>> {
         let [machine, _, ns, mbs] = cells[..] else { anyhow::bail!("{}: '{line}' has not four cells", path.display()) };
         curves.entry(format!("mlc {machine}")).or_default().push((mbs.trim().parse::<f64>()? / 1000.0, ns.parse()?));
     }
-    Ok(curves
-        .into_iter()
-        .filter_map(|(name, points)| {
-            let points: Vec<(f64, f64)> = points.into_iter().filter(|p| p.0 > 0.0).collect();
-            fit(&points).map(|load| (name, load))
-        })
-        .collect())
+    for points in curves.values_mut() {
+        points.retain(|p| p.0 > 0.0);
+    }
+    Ok(curves)
 }
 
 /// `MB/s ns` per line. The first pair (1500 ns) closes the curve for lookups and was not measured.
@@ -196,6 +261,19 @@ mod tests {
             (load.idle_ns - 80.0).abs() < 1.0 && (load.limit_gbs - 100.0).abs() < 0.5 && load.worst < 0.02,
             "{load:?}"
         );
+    }
+
+    #[test]
+    fn machines_of_one_shape_foretell_each_other_and_one_of_another_does_not() {
+        let curve = |idle: f64, queue: f64, limit: f64| -> Vec<(f64, f64)> {
+            let at = |i: u32| limit * 0.95 * f64::from(i) / 20.0;
+            (1..=20).map(at).map(|b| (b, idle * (1.0 + queue * (b / limit) / (1.0 - b / limit)))).collect()
+        };
+        let of = [("mlc a", 80.0, 0.1), ("mlc b", 100.0, 0.1), ("mlc c", 90.0, 0.1), ("mlc d", 100.0, 0.4)];
+        let curves: Curves =
+            of.iter().map(|(name, idle, queue)| ((*name).to_owned(), curve(*idle, *queue, 100.0))).collect();
+        let worst: Vec<f64> = foretell(&curves).iter().map(|f| f.errors[f.errors.len() - 1]).collect();
+        assert!(worst[..3].iter().all(|worst| *worst < 0.02) && worst[3] > 0.3, "{worst:?}");
     }
 
     #[test]

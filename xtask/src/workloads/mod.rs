@@ -45,7 +45,8 @@ pub fn generate(data: &Path) -> Result<BTreeMap<&'static str, String>> {
     let rows = solo::read(&text)?;
     let programs: BTreeMap<&str, Program> =
         rows.iter().map(|(name, rows)| (name.as_str(), solo::derive(rows))).collect();
-    let loads = memory::loads(&data.join("memory"))?;
+    let curves = memory::curves(&data.join("memory"))?;
+    let loads = memory::loads(&curves);
     let runs = memory::runs(&data.join("memory"))?;
     let back = WriteBacks::of(&runs)?;
     Ok(BTreeMap::from([
@@ -54,7 +55,7 @@ pub fn generate(data: &Path) -> Result<BTreeMap<&'static str, String>> {
         ("workloads/distances.toml", distances::file(&data.join("core-to-core"))?),
         ("workloads/memory.toml", page::memory_file(&loads)),
         ("docs/reference/workloads-errors.md", page::errors(&rows, &programs, &runs)?),
-        ("docs/reference/workloads-errors-memory.md", page::memory_errors(&programs, &loads, &runs)?),
+        ("docs/reference/workloads-errors-memory.md", page::memory_errors(&programs, &curves, &runs)?),
     ]))
 }
 

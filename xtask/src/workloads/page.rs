@@ -46,14 +46,16 @@ pub fn errors(
 /// The page about memory.
 pub fn memory_errors(
     programs: &BTreeMap<&str, Program>,
-    loads: &BTreeMap<String, Load>,
+    measured: &memory::Curves,
     runs: &BTreeMap<String, BTreeMap<String, Run>>,
 ) -> Result<String> {
+    let loads = &memory::loads(measured);
     let mut out = String::from(
         "# How well the workloads fit: memory\n\nWritten by `cargo xtask workloads`. [Workloads](workloads.md) says how the \
          figures come about;\n[programs and caches](workloads-errors.md) have a page of their own.\n",
     );
     curves(&mut out, loads);
+    foretold(&mut out, measured);
     slowdowns(&mut out, programs, loads, runs)?;
     Ok(out)
 }
@@ -117,6 +119,24 @@ fn curves(out: &mut String, loads: &BTreeMap<String, Load>) {
             load.median * 100.0,
             load.worst * 100.0
         );
+    }
+}
+
+/// Each machine's curves by the others'.
+fn foretold(out: &mut String, measured: &memory::Curves) {
+    out.push_str(
+        "\n## One machine by the others\n\n\
+         The latency of each machine under load, predicted from what a machine file gives of it, its idle latency and its\n\
+         greatest bandwidth. What the queue takes at half load, over the idle latency, and how near to its limit a memory\n\
+         comes are the medians of the other machines, each counted once. Points below nine tenths of the greatest bandwidth.\n\n\
+         | machine | points | median % | 90th % | worst % | if nobody waited: median % | 90th % | worst % |\n|---|---|---|---|---|---|---|---|\n",
+    );
+    for one in memory::foretell(measured) {
+        let of = |errors: &[f64]| {
+            let at = |part: f64| errors.get((errors.len() as f64 * part) as usize).or(errors.last()).copied();
+            [0.5, 0.9, 1.0].map(|part| format!("{:.1}", at(part).unwrap_or_default() * 100.0)).join(" | ")
+        };
+        let _ = writeln!(out, "| {} | {} | {} | {} |", one.machine, one.points, of(&one.errors), of(&one.idle));
     }
 }
 
