@@ -4,6 +4,7 @@ use crate::app::AppError;
 use crate::occupancy::Replacement;
 use cotenant_model::machine::Machine;
 use serde::Deserialize;
+use std::fmt::Write as _;
 use toml::Spanned;
 
 /// Most cores of a small machine.
@@ -27,6 +28,7 @@ struct File {
     memory_gbs: Spanned<f64>,
     memory_queue_ns: Option<Spanned<f64>>,
     lines_in_flight: Option<Spanned<f64>>,
+    turbo: Option<Spanned<Vec<f64>>>,
     #[serde(default)]
     replacement: Replacement,
 }
@@ -73,6 +75,9 @@ pub fn parse(text: &str) -> Result<Machine, AppError> {
     );
     for (key, value) in &figures[1..] {
         full += &value.map_or_else(String::new, |value| format!("{key} = {:?}\n", value.get_ref()));
+    }
+    if let Some(turbo) = &f.turbo {
+        let _ = writeln!(full, "turbo = {}", toml::Value::from(turbo.get_ref().clone()));
     }
     Machine::parse(&full).map_err(|e| AppError::at(text, 0, e.to_string()))
 }

@@ -35,6 +35,7 @@ struct Section {
     link_gbs: Option<Spanned<f64>>,
     coherence_ns: Option<Spanned<[f64; 3]>>,
     smt: Option<Spanned<f64>>,
+    turbo: Option<Spanned<Vec<f64>>>,
     lines_in_flight: Option<Spanned<f64>>,
     migration_us: Option<Spanned<f64>>,
     page_move_gbs: Option<Spanned<f64>>,
@@ -105,7 +106,7 @@ pub struct SimMachine {
     /// Speed of a thread's private part when a sibling is busy, as a fraction of its speed alone.
     pub smt: f64,
     /// Clock of a package's cores over [`Self::clock_hz`], by how many of them work: first of one, last of as many as
-    /// there are more. Empty: always 1. No machine file says it; cycles are counted at `clock_hz` all the same.
+    /// there are more. Empty: always 1. Cycles are counted at `clock_hz` all the same.
     pub turbo: Vec<f64>,
     /// Lines that one core can have under way to memory.
     pub lines_in_flight: f64,
@@ -233,7 +234,7 @@ impl SimMachine {
             bus_of,
             coherence_s: coherence_ns.map(|ns| ns / 1e9),
             smt,
-            turbo: Vec::new(),
+            turbo: turbo(s)?,
             lines_in_flight,
             migration_s,
             page_move_bytes_per_s: moves * 1e9,
@@ -326,6 +327,17 @@ impl SimMachine {
     pub fn cache_station(&self, domain: usize) -> Option<usize> {
         self.llc_station.map(|first| first + domain)
     }
+}
+
+/// The clock by working cores, over the nominal one.
+fn turbo(section: &Section) -> Result<Vec<f64>, Fault> {
+    let Some(steps) = &section.turbo else { return Ok(Vec::new()) };
+    let sound = |step: &f64| (0.1..=10.0).contains(step);
+    if steps.get_ref().is_empty() || !steps.get_ref().iter().all(sound) {
+        let why = "turbo must be clocks over clock_hz by how many cores of a package work, such as [1.2, 1.1], each between 0.1 and 10";
+        return Err((steps.span().start, why.to_owned()));
+    }
+    Ok(steps.get_ref().clone())
 }
 
 /// The private caches, where the section says anything of them, or where they lie before shared ones that are not the

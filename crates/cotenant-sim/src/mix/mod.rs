@@ -111,12 +111,14 @@ pub fn steady(machine: &SimMachine, programs: &[&Phase]) -> Result<Steady, MixEr
     let programs: &[&Phase] = &carried.iter().collect::<Vec<_>>();
     let capacity = machine.room(machine.caches[0].bytes, programs.iter().map(|p| p.footprint_bytes).sum());
     let lasting = held::Lasting::new(machine.replacement, capacity, programs);
+    let clock_hz = machine.clock(programs.len() as u32);
     let mut held = vec![capacity / programs.len() as f64; programs.len()];
     let mut waits = vec![0.0; machine.stations.len()];
     let mut change = f64::INFINITY;
     let mut damping = 0.5;
     for round in 0..ROUNDS {
-        let demands: Vec<Demand> = programs.iter().zip(&held).map(|(p, held)| demand(machine, p, *held)).collect();
+        let demands: Vec<Demand> =
+            programs.iter().zip(&held).map(|(p, held)| demand(machine, clock_hz, p, *held)).collect();
         let speeds = solve(machine, &demands, &mut waits, 0.0)?;
         let rates: Vec<f64> =
             programs.iter().zip(&speeds).map(|(p, speed)| p.llc_apki / 1000.0 * speed * LINE).collect();
@@ -147,7 +149,7 @@ pub fn steady(machine: &SimMachine, programs: &[&Phase]) -> Result<Steady, MixEr
 /// `CPI = cpi + llc_apki/1000 · [(1 − m) · L_llc/llc_mlp + m · (L_0/mlp + (L_mem − L_0)/min(mlp, lines in flight))]`,
 /// `L_0` being the latency at which `mlp` was measured, and never less than the time that its misses take with all
 /// the lines under way that a core can have (Little's law): prefetching hides latency only so far.
-fn demand(machine: &SimMachine, p: &Phase, held: f64) -> Demand {
+fn demand(machine: &SimMachine, clock_hz: f64, p: &Phase, held: f64) -> Demand {
     let accesses = p.llc_apki / 1000.0;
     let misses = accesses * p.miss_ratio.at(held);
     let idle = machine.memory_s[0][0];
@@ -166,7 +168,7 @@ fn demand(machine: &SimMachine, p: &Phase, held: f64) -> Demand {
     Demand {
         share: 1.0,
         limit: None,
-        base_s: p.cpi / machine.clock_hz + hits * machine.llc_s + misses * machine.miss_s(idle, p.mlp),
+        base_s: p.cpi / clock_hz + hits * machine.llc_s + misses * machine.miss_s(idle, p.mlp),
         floor_s: misses * idle / machine.lines_in_flight,
         uses,
         cap: None,

@@ -207,3 +207,22 @@ proptest! {
         prop_assert!(slow.iter().zip(&back).all(|(a, b)| (a - b).abs() < 1e-3), "{slow:?} {back:?}");
     }
 }
+
+/// Alone a core is faster by a fifth, beside three others by nothing: who only computes is 1.2 times as slow, who waits
+/// for memory by less.
+#[test]
+fn alone_and_together_have_their_own_clock() {
+    let steps = parsed(&format!("{MACHINE}\nturbo = [1.2, 1.1, 1.0]"));
+    let still = parsed(MACHINE);
+    let cpu = program("cpu");
+    let of = |machine: &SimMachine, n: usize| slowdowns(machine, &vec![cpu; n])[0];
+    assert!((of(&steps, 4) - 1.2).abs() < 1e-9 && (of(&steps, 2) - 1.2 / 1.1).abs() < 1e-9);
+    assert_eq!(of(&still, 4), 1.0);
+    let waits = slowdowns(&steps, &[program("mcf06"), cpu, cpu, cpu])[0];
+    assert!(waits > 1.01 && waits < 1.19, "{waits}");
+    for wrong in ["[]", "[0.0]", "[1.0, 11.0]", "[nan]"] {
+        let machine = flat_machine::parse(&format!("{MACHINE}\nturbo = {wrong}")).unwrap();
+        let error = SimMachine::new(&machine).unwrap_err().to_string();
+        assert!(error.contains("turbo must be clocks over clock_hz"), "{error}");
+    }
+}
