@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-const ALL: [&str; 44] = [
+const ALL: &[&str] = &[
     "sam-fig1",
     "sam-fig2",
     "sam-fig5",
@@ -18,6 +18,7 @@ const ALL: [&str; 44] = [
     "sam-fig8",
     "sam-sensitivity",
     "sam-overhead",
+    "sam-assumptions",
     "feliu-characterization",
     "feliu-memory",
     "feliu-l2",

@@ -125,7 +125,7 @@ impl Row {
 
     /// The same beside what other figures of the paper amount to, for its picture: no statement of its own.
     pub fn beside(self, paper: f64) -> Self {
-        Self { paper: Some(paper), ..self }
+        Self { paper: Some(paper), verdict: "for the picture: follows from other figures".to_owned(), ..self }
     }
 
     /// The same with its place in a picture.
