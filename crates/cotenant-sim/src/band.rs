@@ -92,6 +92,7 @@ impl SimMachine {
             "coherence_ns" => self.coherence_s = self.coherence_s.map(|s| s * by),
             "llc_ns" => self.llc_s *= by,
             "llc_bytes" => self.caches.iter_mut().for_each(|cache| cache.bytes *= by),
+            "private_in_use" => self.private.iter_mut().for_each(|p| p.in_use = (p.in_use * by).min(1.0)),
             "l2_bytes" => self.private.iter_mut().for_each(|private| private.bytes *= by),
             "lines_in_flight" => self.lines_in_flight *= by,
             "smt" if self.smt < 1.0 => self.smt = (self.smt * by).clamp(0.1, 1.0),

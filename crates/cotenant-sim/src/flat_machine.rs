@@ -1,6 +1,7 @@
 //! A machine of some cores with one last-level cache and one memory, in eight lines of TOML.
 
-use crate::app::AppError;
+use crate::app::{AppError, given};
+use crate::machine::SIMULATOR;
 use crate::occupancy::Replacement;
 use cotenant_model::machine::Machine;
 use serde::Deserialize;
@@ -23,6 +24,7 @@ struct File {
     llc_bytes: Spanned<f64>,
     inclusive: Option<bool>,
     l2_bytes: Option<Spanned<f64>>,
+    private_in_use: Option<Spanned<f64>>,
     llc_ns: Option<Spanned<f64>>,
     memory_ns: Spanned<f64>,
     memory_gbs: Spanned<f64>,
@@ -53,6 +55,7 @@ pub fn parse(text: &str) -> Result<Machine, AppError> {
         ("clock_ghz", Some(&f.clock_ghz)),
         ("llc_bytes", Some(&f.llc_bytes)),
         ("l2_bytes", f.l2_bytes.as_ref()),
+        ("private_in_use", f.private_in_use.as_ref()),
         ("llc_ns", f.llc_ns.as_ref()),
         ("memory_ns", Some(&f.memory_ns)),
         ("memory_gbs", Some(&f.memory_gbs)),
@@ -60,7 +63,9 @@ pub fn parse(text: &str) -> Result<Machine, AppError> {
         ("lines_in_flight", f.lines_in_flight.as_ref()),
     ];
     for (key, value) in figures {
-        if let Some(v) = value.filter(|v| !(v.get_ref().is_finite() && *v.get_ref() > 0.0)) {
+        if key == "private_in_use" {
+            given(SIMULATOR, key, value, (0.0, 1.0)).map_err(|(at, why)| AppError::at(text, at, why))?;
+        } else if let Some(v) = value.filter(|v| !(v.get_ref().is_finite() && *v.get_ref() > 0.0)) {
             let why = format!("{key} is {}; it must be a number above 0", v.get_ref());
             return Err(AppError::at(text, v.span().start, why));
         }

@@ -20,6 +20,7 @@ struct Section {
     llc_bytes: Option<Spanned<f64>>,
     inclusive: Option<bool>,
     l2_bytes: Option<Spanned<f64>>,
+    private_in_use: Option<Spanned<f64>>,
     llc_ways: Option<Spanned<f64>>,
     llc_ns: Option<Spanned<f64>>,
     llc_gbs: Option<Spanned<f64>>,
@@ -340,6 +341,9 @@ fn turbo(section: &Section) -> Result<Vec<f64>, Fault> {
     Ok(steps.get_ref().clone())
 }
 
+/// Part of the lines of private caches that are in use, where the file does not say: a guess.
+const IN_USE: f64 = 0.5;
+
 /// The private caches, where the section says anything of them, or where they lie before shared ones that are not the
 /// last.
 fn private(s: &Section, m: &SimMachine, guesses: &mut Vec<String>) -> Result<Option<Private>, Fault> {
@@ -355,7 +359,12 @@ fn private(s: &Section, m: &SimMachine, guesses: &mut Vec<String>) -> Result<Opt
         guesses.push(format!("l2_bytes = {guess}"));
     }
     let bytes = number(SIMULATOR, "l2_bytes", s.l2_bytes.as_ref(), known.or(Some(guess)), POSITIVE, 0)?;
-    Ok(Some(Private { bytes, inclusive }))
+    let said = s.private_in_use.as_ref();
+    if inclusive && said.is_none() {
+        guesses.push(format!("private_in_use = {IN_USE}"));
+    }
+    let in_use = number(SIMULATOR, "private_in_use", said, Some(IN_USE), (0.0, 1.0), 0)?;
+    Ok(Some(Private { bytes, inclusive, in_use }))
 }
 
 /// Latencies of a line from another core: in the LLC domain, in the package, between packages.

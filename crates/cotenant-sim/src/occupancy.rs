@@ -35,6 +35,9 @@ pub struct Tenant<'a> {
     pub bound: f64,
     /// What nearer caches hold of it.
     pub nearer: Nearer,
+    /// Bytes of its own that come again as soon as they are evicted: an inclusive cache does not see them used in the
+    /// private ones.
+    pub kept: f64,
 }
 
 /// What the caches before one hold: a line that is there is not asked for here.
@@ -65,6 +68,11 @@ impl Tenant<'_> {
     /// Bytes of the cache that it can use: its own and, as far as they share, those of its group, which holds `group`.
     pub fn usable(&self, group: f64) -> f64 {
         self.held + self.shared * (group - self.held).max(0.0)
+    }
+
+    /// Bytes that may be evicted for good.
+    fn loose(&self) -> f64 {
+        (self.held - self.kept).max(0.0)
     }
 
     fn at(&self, held: f64) -> f64 {
@@ -99,6 +107,22 @@ pub fn room(capacity: f64, ways: u32, demand: f64) -> f64 {
     capacity * (1.0 - free / f64::from(ways))
 }
 
+/// The part of what tenants keep in a cache of `capacity` bytes that is counted: half of it at the most is kept. Real
+/// inclusive caches are several times as large as the private ones before them; what one does that is not, nobody knows.
+pub fn keepable(capacity: f64, kept: f64) -> f64 {
+    (capacity / 2.0 / kept.max(1.0)).min(1.0)
+}
+
+/// Seconds until a line that nobody uses is evicted, `capacity` bytes being full: what can be evicted over what comes
+/// (Little's law). `None` where there is room.
+pub fn lasts_s(capacity: f64, tenants: &[Tenant<'_>]) -> Option<f64> {
+    let mut groups = none(tenants);
+    sum(tenants, |t| t.held, &mut groups);
+    let comes: f64 = tenants.iter().map(|t| t.rate * t.miss_ratio(groups[t.group]) * LINE).sum();
+    let full = tenants.iter().map(|t| t.held).sum::<f64>() >= 0.999 * capacity;
+    (full && comes > 0.0).then(|| tenants.iter().map(Tenant::loose).sum::<f64>() / comes)
+}
+
 /// Part of the bytes accessed by which holdings still change when they count as settled.
 const SETTLED: f64 = 1e-6;
 
@@ -123,7 +147,7 @@ pub fn advance(replacement: Replacement, capacity: f64, tenants: &mut [Tenant<'_
 
 fn part(replacement: Replacement, capacity: f64, tenants: &mut [Tenant<'_>], groups: &[f64], dt: f64) {
     for t in &mut *tenants {
-        t.held = (t.held + t.rate * t.miss_ratio(groups[t.group]) * LINE * dt).min(t.bound);
+        t.held = (t.held.max(t.kept) + t.rate * t.miss_ratio(groups[t.group]) * LINE * dt).min(t.bound);
     }
     let excess = tenants.iter().map(|t| t.held).sum::<f64>() - capacity;
     if excess <= 0.0 {
@@ -137,16 +161,17 @@ fn part(replacement: Replacement, capacity: f64, tenants: &mut [Tenant<'_>], gro
             tenants.iter_mut().zip(&young).for_each(|(t, y)| t.held -= evicted * (t.held - y).max(0.0));
         }
     }
-    let sum: f64 = tenants.iter().map(|t| t.held).sum();
+    let (sum, loose) = tenants.iter().fold((0.0, 0.0), |(sum, loose), t| (sum + t.held, loose + t.loose()));
     if sum > capacity {
-        for t in tenants {
-            t.held *= capacity / sum;
+        let stays = (1.0 - (sum - capacity) / loose).max(0.0);
+        for t in &mut *tenants {
+            t.held = (t.held - t.loose()) + stays * t.loose();
         }
     }
 }
 
 /// What each tenant would hold if everything older than the common age T were gone: `d held/dt = inserts(held)` from
-/// empty up to T, and T such that it just fits. Filled in equal steps of time for a tentative age that doubles, then
+/// what it keeps up to T, and T such that it just fits. Filled in equal steps of time for a tentative age that doubles, then
 /// interpolated.
 fn young(capacity: f64, tenants: &[Tenant<'_>]) -> Vec<f64> {
     const STEPS: usize = 64;
@@ -161,7 +186,7 @@ fn young(capacity: f64, tenants: &[Tenant<'_>]) -> Vec<f64> {
             let step = capacity / STEPS as f64;
             let Some(after) = fill.get(next) else { return capacity.min(t.bound) };
             let before = if next == 0 { 0.0 } else { fill[next - 1] };
-            ((next as f64 + (age - before) / (after - before)) * step).min(t.bound)
+            ((next as f64 + (age - before) / (after - before)) * step).min(t.bound).max(t.kept)
         };
         tenants.iter().zip(&fills).map(one).collect()
     };
@@ -180,7 +205,8 @@ fn filling(capacity: f64, tenant: &Tenant<'_>, reach: f64, steps: usize) -> Vec<
     (0..steps)
         .map(|i| {
             let held = (i as f64 + 0.5) * step;
-            sum += step / (tenant.rate * tenant.at(held * reach)).max(1e-9);
+            let comes = ((i + 1) as f64 * step - tenant.kept).clamp(0.0, step);
+            sum += comes / (tenant.rate * tenant.at(held * reach)).max(1e-9);
             sum
         })
         .collect()

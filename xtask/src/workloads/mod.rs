@@ -91,7 +91,12 @@ fn suite(programs: &BTreeMap<&str, Program>, suffix: &str, back: &WriteBacks) ->
     for (name, program) in programs.iter().filter(|(name, _)| name.ends_with(suffix)) {
         let (ratio, measured) = back.get(name);
         let _ = write!(out, "\n[program.{name}]\n");
-        let _ = writeln!(out, "cpi = {:.4}", program.cpi);
+        let least = if program.scaled < 1.0 {
+            format!(" # the least of a core: hits and misses cost {:.3} of what was counted", program.scaled)
+        } else {
+            String::new()
+        };
+        let _ = writeln!(out, "cpi = {:.4}{least}", program.cpi);
         let _ = writeln!(out, "llc_apki = {:.4}", program.llc_apki);
         let _ = writeln!(out, "llc_mlp = {:.2}", program.llc_mlp);
         let from = if program.mlp_from_slope { "slope of CPI over misses" } else { "cycles stalled on L3 misses" };
@@ -113,7 +118,7 @@ const HEADER: &str = "\
 # Written by `cargo xtask workloads`; edit the derivation (xtask/src/workloads/solo.rs), not this file.
 # source: solo-curves/metrics.csv (pbbcache/cachesim): each program alone on a real machine with 1 to 11 ways of its last-level cache.
 #
-# cpi              cycles per instruction with an ideal last private cache
+# cpi              cycles per instruction with an ideal last private cache, 0.25 at the least
 # llc_apki         LLC accesses per 1,000 instructions (mean of the eleven points)
 # llc_mlp          LLC latency (25 ns at 2.0 GHz, assumed) over the cycles that a hit costs
 # mlp              memory latency (82 ns at 2.0 GHz, memory/mlc) over the cycles that a miss costs

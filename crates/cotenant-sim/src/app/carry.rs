@@ -10,12 +10,23 @@ pub struct Private {
     /// Whether the last-level cache holds what the private caches hold, too (Intel's servers before Skylake), or
     /// something else.
     pub inclusive: bool,
+    /// Part of the private caches' lines that are used again before they leave, 0–1. An inclusive last level takes
+    /// them away when it evicts them.
+    pub in_use: f64,
 }
 
 /// Points of the exponential below the smallest measured size that straight lines between them follow to a percent.
 const POINTS: u32 = 12;
 
 impl Private {
+    /// Bytes of a program that an inclusive last level holds only because they stand in a private cache and come
+    /// again at once when it evicts them: it does not see them used. None of a program of whose private caches
+    /// nothing is known.
+    pub fn kept(&self, phase: &Phase) -> f64 {
+        let known = self.inclusive && phase.private_bytes.is_some();
+        if known { self.in_use * self.bytes.min(phase.footprint_bytes) } else { 0.0 }
+    }
+
     /// A program as these cores run it.
     pub fn carry(&self, program: &Program) -> Program {
         Program { phases: program.phases.iter().map(|p| self.phase(p)).collect(), ..program.clone() }
@@ -71,8 +82,8 @@ mod tests {
     /// All the bytes of both caches decide, whatever the caches are.
     #[test]
     fn as_many_bytes_miss_as_often() {
-        let inclusive = Private { bytes: MIB / 4.0, inclusive: true };
-        let larger = Private { bytes: 2.0 * MIB, inclusive: false };
+        let inclusive = Private { bytes: MIB / 4.0, inclusive: true, in_use: 0.5 };
+        let larger = Private { bytes: 2.0 * MIB, inclusive: false, in_use: 0.5 };
         for (name, program) in embedded().iter().filter(|(_, p)| p.phases[0].private_bytes.is_some()) {
             let measured = &program.phases[0];
             for mib in [1.5, 3.0, 8.0, 20.0] {
@@ -96,14 +107,14 @@ mod tests {
             [(0.25, true, 4.0, 5.0), (2.0, false, 4.0, 3.0), (2.0, false, 0.5, 1.0 / MIB)]
         {
             let phase = Phase { footprint_bytes: footprint * MIB, ..measured.phases[0].clone() };
-            let carried = Private { bytes: bytes * MIB, inclusive }.phase(&phase);
+            let carried = Private { bytes: bytes * MIB, inclusive, in_use: 0.5 }.phase(&phase);
             assert_eq!(carried.footprint_bytes, here * MIB, "{footprint} MiB, private {bytes} MiB");
         }
     }
 
     #[test]
     fn the_measured_core_changes_nothing() {
-        let measured = Private { bytes: MIB, inclusive: false };
+        let measured = Private { bytes: MIB, inclusive: false, in_use: 0.5 };
         for program in embedded().values() {
             let (before, after) = (&program.phases[0], &measured.phase(&program.phases[0]));
             for mib in [0.1, 0.7, 2.0, 9.0, 30.0] {

@@ -17,41 +17,46 @@ pub struct Lasting {
 }
 
 impl Lasting {
-    /// Of programs in a cache of `capacity` bytes.
+    /// Of programs in a cache of `capacity` bytes; `kept` bytes of each come again as soon as they are evicted, and
+    /// so are always there.
     ///
     /// * `random`: every line lasts equally long on average, and by Little's law that is bytes held over bytes that
-    ///   come: `o / (rate · m(o))`.
+    ///   come: `(o − kept) / (rate · m(o))`.
     /// * `lru`: every line is evicted at the same age, and a program holds what it has filled by then, starting
-    ///   empty: `∫ do / (rate · m(o))` (Denning's working set of that age; Che's approximation for shared LRU).
-    pub fn new(replacement: Replacement, capacity: f64, programs: &[&Phase]) -> Self {
+    ///   with what is kept: `∫ do / (rate · m(o))` (Denning's working set of that age; Che's approximation for shared
+    ///   LRU).
+    pub fn new(replacement: Replacement, capacity: f64, programs: &[&Phase], kept: &[f64]) -> Self {
         let step = capacity / STEPS as f64;
         let misses = |p: &Phase, steps: f64| p.miss_ratio.at(steps * step).max(1e-9);
-        let one = |p: &&Phase| -> Vec<f64> {
+        let one = |(p, kept): (&&Phase, &f64)| -> Vec<f64> {
+            let above = |i: usize| (i as f64 * step - kept).max(0.0);
             let mut sum = 0.0;
             let filled = |i: usize| {
-                sum += step / misses(p, i as f64 - 0.5);
+                sum += (above(i) - above(i - 1)) / misses(p, i as f64 - 0.5);
                 sum
             };
             match replacement {
                 Replacement::Lru => (1..=STEPS).map(filled).collect(),
-                Replacement::Random => (1..=STEPS).map(|i| i as f64 * step / misses(p, i as f64)).collect(),
+                Replacement::Random => (1..=STEPS).map(|i| above(i) / misses(p, i as f64)).collect(),
             }
         };
-        Self { step, accessed: programs.iter().map(one).collect() }
+        Self { step, accessed: programs.iter().zip(kept).map(one).collect() }
     }
 
-    /// Bytes that each program holds, given the bytes that it accesses per second. They sum to the capacity.
-    pub fn held(&self, rates: &[f64]) -> Vec<f64> {
+    /// Bytes that each program holds, given the bytes that it accesses per second, and seconds until a line that
+    /// nobody uses is evicted. The bytes sum to the capacity.
+    pub fn held(&self, rates: &[f64]) -> (Vec<f64>, f64) {
         let (mut low, mut high) = (-69.0_f64, 69.0_f64);
         for _ in 0..60 {
             let middle = f64::midpoint(low, high);
-            if self.after(middle.exp(), rates).iter().sum::<f64>() > self.capacity() {
+            // The first time at which it is full: one program alone never has more.
+            if self.after(middle.exp(), rates).iter().sum::<f64>() >= self.capacity() * (1.0 - 1e-9) {
                 high = middle;
             } else {
                 low = middle;
             }
         }
-        self.after(low.exp(), rates)
+        (self.after(low.exp(), rates), low.exp())
     }
 
     fn capacity(&self) -> f64 {

@@ -8,6 +8,7 @@ mod held;
 
 use crate::app::{LINE, Phase};
 use crate::machine::SimMachine;
+use crate::occupancy::keepable;
 use crate::speed::{Demand, Unsettled, Use, solve};
 use cotenant_model::number;
 use thiserror::Error;
@@ -110,25 +111,37 @@ pub fn steady(machine: &SimMachine, programs: &[&Phase]) -> Result<Steady, MixEr
         programs.iter().map(|p| machine.private.map_or_else(|| (*p).clone(), |core| core.phase(p))).collect();
     let programs: &[&Phase] = &carried.iter().collect::<Vec<_>>();
     let capacity = machine.room(machine.caches[0].bytes, programs.iter().map(|p| p.footprint_bytes).sum());
-    let lasting = held::Lasting::new(machine.replacement, capacity, programs);
+    let mut kept: Vec<f64> = programs.iter().map(|p| machine.private.map_or(0.0, |core| core.kept(p))).collect();
+    let part = keepable(capacity, kept.iter().sum());
+    kept.iter_mut().for_each(|bytes| *bytes *= part);
+    let lasting = held::Lasting::new(machine.replacement, capacity, programs, &kept);
     let clock_hz = machine.clock(programs.len() as u32);
     let mut held = vec![capacity / programs.len() as f64; programs.len()];
+    let mut again = vec![0.0; programs.len()];
     let mut waits = vec![0.0; machine.stations.len()];
     let mut change = f64::INFINITY;
     let mut damping = 0.5;
     for round in 0..ROUNDS {
         let demands: Vec<Demand> =
-            programs.iter().zip(&held).map(|(p, held)| demand(machine, clock_hz, p, *held)).collect();
+            (0..programs.len()).map(|i| demand(machine, clock_hz, programs[i], held[i], again[i])).collect();
         let speeds = solve(machine, &demands, &mut waits, 0.0)?;
         let rates: Vec<f64> =
             programs.iter().zip(&speeds).map(|(p, speed)| p.llc_apki / 1000.0 * speed * LINE).collect();
-        let wanted = lasting.held(&rates);
+        let (wanted, lasts_s) = lasting.held(&rates);
         change = held.iter().zip(&wanted).map(|(h, w)| (h - w).abs()).fold(0.0, f64::max) / capacity;
+        for (again, (kept, speed)) in again.iter_mut().zip(kept.iter().zip(&speeds)) {
+            let now = kept / LINE / lasts_s / speed;
+            change = change.max((now - *again).abs() * speed * LINE * lasts_s / capacity);
+            *again += damping * (now - *again);
+        }
         if change < CLOSE {
             let share = |(i, p): (usize, &&Phase)| Share {
                 cpi: machine.clock_hz / speeds[i],
                 held: held[i],
-                miss_ratio: p.miss_ratio.at(held[i]),
+                miss_ratio: {
+                    let (accesses, again) = (p.llc_apki / 1000.0, again[i]);
+                    (accesses * p.miss_ratio.at(held[i]) + again) / (accesses + again)
+                },
                 gbs: demands[i].uses[0].bytes * speeds[i] / 1e9,
             };
             let shares = programs.iter().enumerate().map(share).collect();
@@ -144,15 +157,19 @@ pub fn steady(machine: &SimMachine, programs: &[&Phase]) -> Result<Steady, MixEr
     Err(MixError::Unsteady { rounds: ROUNDS, change, held })
 }
 
-/// One program with so many bytes of the cache.
+/// One program with so many bytes of the cache, `again` of whose lines per instruction are fetched once more since an
+/// inclusive cache evicted them from under a private one: misses and accesses beside those of its curve. Nothing
+/// fetches these ahead.
 ///
 /// `CPI = cpi + llc_apki/1000 · [(1 − m) · L_llc/llc_mlp + m · (L_0/mlp + (L_mem − L_0)/min(mlp, lines in flight))]`,
 /// `L_0` being the latency at which `mlp` was measured, and never less than the time that its misses take with all
 /// the lines under way that a core can have (Little's law): prefetching hides latency only so far.
-fn demand(machine: &SimMachine, clock_hz: f64, p: &Phase, held: f64) -> Demand {
-    let accesses = p.llc_apki / 1000.0;
-    let misses = accesses * p.miss_ratio.at(held);
+fn demand(machine: &SimMachine, clock_hz: f64, p: &Phase, held: f64, again: f64) -> Demand {
+    let accesses = p.llc_apki / 1000.0 + again;
+    let own = p.llc_apki / 1000.0 * p.miss_ratio.at(held);
+    let misses = own + again;
     let idle = machine.memory_s[0][0];
+    let missing_s = own * machine.miss_s(idle, p.mlp) + again * idle / machine.overlap(p.mlp);
     let memory = Use {
         station: 0,
         bytes: misses * (1.0 + p.writeback_ratio) * LINE,
@@ -168,7 +185,7 @@ fn demand(machine: &SimMachine, clock_hz: f64, p: &Phase, held: f64) -> Demand {
     Demand {
         share: 1.0,
         limit: None,
-        base_s: p.cpi / clock_hz + hits * machine.llc_s + misses * machine.miss_s(idle, p.mlp),
+        base_s: p.cpi / clock_hz + hits * machine.llc_s + missing_s,
         floor_s: misses * idle / machine.lines_in_flight,
         uses,
         cap: None,

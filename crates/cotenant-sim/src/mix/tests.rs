@@ -1,7 +1,12 @@
 use super::*;
-use crate::app::{Curve, Phase, embedded};
+use crate::app::{Curve, Phase, Private, embedded};
 use crate::flat_machine;
+use crate::kernel::Kernel;
 use crate::occupancy::Replacement;
+use crate::scenario::Scenario;
+use crate::world::World;
+use cotenant_model::Time;
+use cotenant_model::signal::Signal;
 use proptest::prelude::*;
 
 const MACHINE: &str = "\
@@ -100,6 +105,70 @@ fn both_replacements_agree_with_an_exact_cache() {
         for tenant in 0..2 {
             let (exact, ours) = (misses[tenant] / accesses[tenant], model.shares[tenant].miss_ratio);
             assert!((exact - ours).abs() < 0.05, "{replacement:?}, tenant {tenant}: exact {exact:.3}, model {ours:.3}");
+        }
+    }
+}
+
+/// 2,048 lines that a program uses all the time in its private cache, beside a stream through an inclusive cache of
+/// 16,384 lines that is really simulated: it does not see them used, so evicts them like any other, and they come
+/// again. As often, to 3 %, as the model says.
+#[test]
+fn an_inclusive_cache_takes_lines_from_private_ones() {
+    const LINES: usize = 16_384;
+    const USED: usize = 2_048;
+    for replacement in [Replacement::Random, Replacement::Lru] {
+        let mut random = fastrand::Rng::with_seed(3);
+        // Lines in the order in which they came; whether each is used.
+        let mut cache: std::collections::VecDeque<bool> = (0..LINES).map(|i| i % 8 == 0).collect();
+        let mut again = 0;
+        for _ in 0..40 * LINES {
+            let mut comes = false;
+            loop {
+                let oldest = replacement == Replacement::Lru;
+                let victim = if oldest { cache.pop_front() } else { cache.swap_remove_back(random.usize(..LINES)) };
+                cache.push_back(comes);
+                comes = victim.unwrap();
+                if !comes {
+                    break;
+                }
+                again += 1;
+            }
+        }
+        let exact = f64::from(again) / (40 * LINES) as f64;
+
+        let bytes = USED as f64 * LINE;
+        let mut machine = SimMachine { lines_in_flight: 1e9, ..with_gbs(machine(replacement), 1e9) };
+        machine.caches[0].bytes = LINES as f64 * LINE;
+        machine.private = Some(Private { bytes, inclusive: true, in_use: 1.0 });
+        let quiet = Phase { llc_apki: 1e-9, private_bytes: Some(bytes), footprint_bytes: 1.0, ..uniform(10.0, 1.0) };
+        let stream = Phase { miss_ratio: Curve::new(vec![(1e9, 1.0)]).unwrap(), ..uniform(1e6, 50.0) };
+        let shares = steady(&machine, &[&quiet, &stream]).unwrap().shares;
+        let ours = shares[0].gbs / shares[1].gbs;
+        assert!((ours / exact - 1.0).abs() < 0.03, "{replacement:?}: exact {exact:.4}, model {ours:.4}: {shares:?}");
+    }
+}
+
+/// A scenario comes to the steady state that a mix is, also where private caches lose lines to an inclusive one.
+#[test]
+fn a_scenario_comes_to_the_steady_state() {
+    let names = ["gobmk06", "povray06", "mcf06", "lbm06", "milc06", "soplex06", "sjeng06", "omnetpp06"];
+    let programs = names.map(program);
+    for more in ["inclusive = false", "inclusive = true\nprivate_in_use = 0", "inclusive = true\nprivate_in_use = 1"] {
+        let text = format!("{MACHINE}\n{more}");
+        let apps = names.map(|name| format!("[[app]]\nprogram = '{name}'\nwork_s = 100\n")).concat();
+        let read = |_: &str| flat_machine::parse(&text).map_err(|e| e.to_string());
+        let mut scenario = Scenario::parse(&format!("machine = 'm'\n{apps}"), read).unwrap();
+        scenario.apps.iter_mut().enumerate().for_each(|(i, app)| app.pinned = Some(vec![i]));
+        let mut world = World::new(scenario.sim, scenario.apps, Kernel::new("eevdf".parse().unwrap()), 1);
+        let mut counts = [[0.0; 8]; 2];
+        for (until, counts) in [1, 2].into_iter().zip(&mut counts) {
+            world.advance(Time(until * 1_000_000_000), false).unwrap();
+            *counts = std::array::from_fn(|i| world.threads[i].counts[Signal::Instructions as usize]);
+        }
+        let state = steady(&parsed(&text), &programs).unwrap();
+        for i in 0..8 {
+            let (cpi, expected) = (2e9 / (counts[1][i] - counts[0][i]), state.shares[i].cpi);
+            assert!((cpi / expected - 1.0).abs() < 0.02, "{more}, {}: {cpi}, a mix has {expected}", names[i]);
         }
     }
 }

@@ -183,6 +183,7 @@ fn mean_errors<const N: usize>(policy: Policy, models: [Replacement; N]) -> [f64
             shared: 0.0,
             bound: f64::INFINITY,
             nearer: Nearer::default(),
+            kept: 0.0,
         };
         for (error, model) in errors.iter_mut().zip(models) {
             let mut tenants: Vec<Tenant<'_>> = curves.iter().zip(pair).enumerate().map(tenant).collect();
@@ -272,6 +273,7 @@ fn model_levels(model: Replacement, streams: &[(Stream, usize); 4], curves: &[Cu
         shared: 0.0,
         bound: f64::INFINITY,
         nearer: Nearer { bytes, inclusive: None },
+        kept: 0.0,
     };
     let (mut near, mut last) = ([0.0; 4], [0.0; 4]);
     for _ in 0..400 {

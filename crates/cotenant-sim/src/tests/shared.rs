@@ -161,7 +161,7 @@ proptest! {
     fn caches_conserve(picks in prop::collection::vec((0..55_usize, 1e5..2e8_f64), 1..12), lru: bool, dt in 1e-5..0.1_f64) {
         let replacement = if lru { Replacement::Lru } else { Replacement::Random };
         let curves: Vec<&Curve> = picks.iter().map(|p| &embedded().values().nth(p.0).unwrap().phases[0].miss_ratio).collect();
-        let tenant = |(group, (p, curve)): (usize, (&(usize, f64), &&'static Curve))| Tenant { held: 0.0, rate: p.1, curve, group, shared: 0.0, bound: 15e6, nearer: Nearer::default() };
+        let tenant = |(group, (p, curve)): (usize, (&(usize, f64), &&'static Curve))| Tenant { held: 0.0, rate: p.1, curve, group, shared: 0.0, bound: 15e6, nearer: Nearer::default(), kept: 0.0 };
         let mut tenants: Vec<Tenant<'_>> = picks.iter().zip(&curves).enumerate().map(tenant).collect();
         tenants.push(Tenant { group: picks.len(), ..tenants[0].clone() });
         for _ in 0..20 {

@@ -208,6 +208,7 @@ impl World {
                 shared: program.shared,
                 bound: 0.0,
                 nearer: Nearer::default(),
+                kept: 0.0,
             };
             let mut arriving = per.requests;
             for (k, near) in m.near.iter().enumerate() {
@@ -231,7 +232,9 @@ impl World {
             per.accesses = arriving;
             tenant.held = t.held;
             tenant.nearer = m.nearer(tenant.nearer.bytes);
-            per.misses = per.requests * tenant.miss_ratio(group[t.app * caches + p.llc.of[cpu]]);
+            let own = per.requests * tenant.miss_ratio(group[t.app * caches + p.llc.of[cpu]]);
+            per.accesses += t.again;
+            per.misses = own + t.again;
             per.remote = 1.0 - t.pages[node];
             if m.last_level == Some(2) {
                 per.second = per.misses;
@@ -254,7 +257,8 @@ impl World {
                 }
                 let lines = per.misses * share;
                 let idle = m.memory(cpu, node, to);
-                d.base_s += lines * m.miss_s(idle, phase.mlp);
+                // Nothing fetches ahead what comes again.
+                d.base_s += share * (own * m.miss_s(idle, phase.mlp) + t.again * idle / m.overlap(phase.mlp));
                 d.floor_s += lines * idle / m.lines_in_flight;
                 let through = |station: usize| Use {
                     station,

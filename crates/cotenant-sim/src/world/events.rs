@@ -65,6 +65,7 @@ impl World {
         t.phase_left = first.unwrap_or(f64::INFINITY);
         t.left = instructions;
         t.held = 0.0;
+        t.again = 0.0;
         t.near.fill(0.0);
         t.touches.fill(0.0);
         t.debt_s = 0.0;

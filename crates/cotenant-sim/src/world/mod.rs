@@ -145,6 +145,8 @@ pub(crate) struct Thread {
     pub left: f64,
     /// Bytes that it holds of the last-level cache of its CPU.
     pub held: f64,
+    /// Lines per instruction that come again since an inclusive cache evicted them from under its private ones.
+    pub again: f64,
     /// The same of each shared level before that.
     pub near: Vec<f64>,
     /// Where its accesses to memory go: share per node.
@@ -364,7 +366,7 @@ impl World {
         }
         let t = &mut self.threads[thread];
         if self.places.llc.of[before] != self.places.llc.of[cpu] {
-            t.held = 0.0;
+            (t.held, t.again) = (0.0, 0.0);
         }
         for (held, near) in t.near.iter_mut().zip(&self.machine.near) {
             if near.of[before] != near.of[cpu] {

@@ -1,6 +1,7 @@
 //! Caches change hands.
 
 use super::World;
+use crate::app::LINE;
 use crate::occupancy::{self, Nearer, Tenant};
 
 /// A level of shared caches: one before the last, or the last.
@@ -68,12 +69,20 @@ impl World {
                 }
                 shared = m.room(capacity, wanted);
             }
+            let kept = occupancy::keepable(shared, tenants.iter().map(|t| t.kept).sum());
+            tenants.iter_mut().for_each(|t| t.kept *= kept);
             occupancy::advance(m.replacement, shared, &mut tenants, dt);
-            let held: Vec<f64> = tenants.iter().map(|t| t.held).collect();
+            let keeps = tenants.iter().any(|t| t.kept > 0.0);
+            let lasts_s = if keeps { occupancy::lasts_s(shared, &tenants) } else { None };
+            let held: Vec<(f64, f64)> = tenants.iter().map(|t| (t.held, t.kept)).collect();
             let mut change = 0.0;
-            for (&who, held) in on.iter().zip(held) {
+            for (&who, (held, kept)) in on.iter().zip(held) {
                 let thread = self.thread_of(who);
                 let t = &mut self.threads[thread];
+                if let (Who::Runs(i), true) = (who, keeps) {
+                    let speed = self.speeds[i];
+                    t.again = lasts_s.filter(|_| speed > 0.0).map_or(0.0, |lasts_s| kept / LINE / lasts_s / speed);
+                }
                 let own = match level {
                     Level::Near(k) => &mut t.near[k],
                     Level::Last => &mut t.held,
@@ -106,7 +115,16 @@ impl World {
                     Level::Last => t.held,
                 };
                 let nearer = Nearer::default();
-                return Tenant { held, rate: 0.0, curve: &phase.miss_ratio, group, shared, bound: held, nearer };
+                return Tenant {
+                    held,
+                    rate: 0.0,
+                    curve: &phase.miss_ratio,
+                    group,
+                    shared,
+                    bound: held,
+                    nearer,
+                    kept: 0.0,
+                };
             }
         };
         let per = &self.per[running];
@@ -123,6 +141,10 @@ impl World {
         let elsewhere = if nearer.inclusive.is_none() { t.near[..before].iter().sum() } else { 0.0 };
         let bound = (bound - elsewhere).max(0.0);
         let rate = self.speeds[running] * phase.llc_apki / 1000.0;
-        Tenant { held, rate, curve: &phase.miss_ratio, group, shared, bound, nearer }
+        let kept = match level {
+            Level::Near(_) => 0.0,
+            Level::Last => self.machine.private.map_or(0.0, |core| core.kept(phase)).min(bound),
+        };
+        Tenant { held, rate, curve: &phase.miss_ratio, group, shared, bound, nearer, kept }
     }
 }

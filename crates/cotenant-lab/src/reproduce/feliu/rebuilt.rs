@@ -34,7 +34,7 @@ pub(super) fn ahead(program: &str) -> f64 {
 pub(super) fn definition(program: &str) -> String {
     let Some(of) = embedded().get(&format!("{program}06")) else { return String::new() };
     let measured = &of.phases[0];
-    let here = Private { bytes: L1_BYTES, inclusive: true }.phase(measured);
+    let here = Private { bytes: L1_BYTES, inclusive: true, in_use: 0.0 }.phase(measured);
     let lines = |bytes: f64| here.llc_apki * here.miss_ratio.at(bytes);
     let [l1, _] = figures(program);
     // What comes from memory has missed the L1 as well: a figure below that is of other inputs than were measured.
