@@ -1,5 +1,6 @@
-//! How sure a prediction is: the same machine, drawn ten times with other figures where its own are guesses.
+//! How sure a prediction is: the same machine and programs, ten times with other figures where theirs are guesses.
 
+use crate::app::Program;
 use crate::machine::SimMachine;
 use fastrand::Rng;
 
@@ -13,7 +14,7 @@ const SEED: u64 = 1;
 const LATENCY: (f64, f64) = (0.65, 1.5);
 /// Sustained over nominal bandwidth is 0.7 to 0.91 in the curves of `workloads/memory.toml`, and 0.85 is the guess.
 const BANDWIDTH: (f64, f64) = (0.82, 1.07);
-/// A figure for any machine, from which this one may be as far as a generation.
+/// A figure for any machine, from which this one may be as far as a generation; and of a program, words made figures.
 const GENERATION: (f64, f64) = (0.5, 2.0);
 
 /// What each guess may be multiplied by. Assumptions, but for what their comments name.
@@ -32,6 +33,44 @@ fn range(key: &str, stands_for_any: bool) -> (f64, f64) {
     }
 }
 
+/// Ten factors between these, in any order: each tenth of the range (by ratio) has one (a Latin hypercube).
+fn factors(rng: &mut Rng, (low, high): (f64, f64)) -> [f64; DRAWS] {
+    let mut tenths: [usize; DRAWS] = std::array::from_fn(|i| i);
+    rng.shuffle(&mut tenths);
+    tenths.map(|tenth| low * (high / low).powf((tenth as f64 + rng.f64()) / DRAWS as f64))
+}
+
+/// The machine and the programs with other figures where theirs are guesses, always the same; none where nothing is a
+/// guess. Equal programs stay equal.
+pub fn draws(machine: &SimMachine, programs: &[&Program]) -> Vec<(SimMachine, Vec<Program>)> {
+    let keys = machine.guessed();
+    if keys.is_empty() && programs.iter().all(|program| program.assumed.is_empty()) {
+        return Vec::new();
+    }
+    let mut rng = Rng::with_seed(SEED);
+    let mut draws = vec![(machine.clone(), programs.iter().map(|p| (*p).clone()).collect::<Vec<_>>()); DRAWS];
+    for key in keys {
+        let range = range(key, !machine.assumed.iter().any(|assumed| assumed == key));
+        for ((drawn, _), by) in draws.iter_mut().zip(factors(&mut rng, range)) {
+            *drawn = std::mem::replace(drawn, machine.clone()).scaled(key, by);
+        }
+    }
+    for (i, program) in programs.iter().enumerate() {
+        if let Some(same) = programs[..i].iter().position(|other| other == program) {
+            for (_, drawn) in &mut draws {
+                drawn[i] = drawn[same].clone();
+            }
+            continue;
+        }
+        for key in &program.assumed {
+            for ((_, drawn), by) in draws.iter_mut().zip(factors(&mut rng, GENERATION)) {
+                drawn[i] = drawn[i].clone().scaled(key, by);
+            }
+        }
+    }
+    draws
+}
+
 impl SimMachine {
     /// Keys of the figures that are guesses, of its file's own (`source` begins with "guess") or for want of any.
     pub fn guessed(&self) -> Vec<&str> {
@@ -41,27 +80,6 @@ impl SimMachine {
         keys.retain(|key| self.clone().scaled(key, 1.1) != *self);
         keys.dedup();
         keys
-    }
-
-    /// Machines with other figures where this one's are guesses, always the same; none where nothing is a guess. Each
-    /// figure takes each tenth of its range (by ratio) once (a Latin hypercube).
-    pub fn drawn(&self) -> Vec<Self> {
-        let keys = self.guessed();
-        if keys.is_empty() {
-            return Vec::new();
-        }
-        let mut rng = Rng::with_seed(SEED);
-        let mut machines = vec![self.clone(); DRAWS];
-        for key in keys {
-            let (low, high) = range(key, !self.assumed.iter().any(|assumed| assumed == key));
-            let mut tenths: Vec<usize> = (0..DRAWS).collect();
-            rng.shuffle(&mut tenths);
-            for (machine, tenth) in machines.iter_mut().zip(tenths) {
-                let at = (tenth as f64 + rng.f64()) / DRAWS as f64;
-                *machine = std::mem::replace(machine, self.clone()).scaled(key, low * (high / low).powf(at));
-            }
-        }
-        machines
     }
 
     /// With one figure of its section multiplied; unchanged where the key is none that it has.
@@ -122,6 +140,7 @@ pub fn ends(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::app::known;
     use cotenant_model::machine::Machine;
 
     const HEAD: &str = "name = 'm'\ndescription = 'd'\nsource = 's'\nclock_hz = 1e9\n\
@@ -134,18 +153,48 @@ mod tests {
         SimMachine::new(&Machine::parse(&format!("{HEAD}{simulator}")).unwrap()).unwrap()
     }
 
+    fn machines(sim: &SimMachine) -> Vec<SimMachine> {
+        draws(sim, &[]).into_iter().map(|(machine, _)| machine).collect()
+    }
+
+    /// A program's own assumptions are drawn on a machine that is known, and on one that is not beside its guesses; the
+    /// same program twice is the same in each draw.
+    #[test]
+    fn what_is_assumed_of_programs_is_drawn() {
+        let [sgd, mcf] = ["sgd", "mcf06"].map(|name| known(name).unwrap());
+        let hand = Program { assumed: vec!["shared".to_owned(), "footprint_bytes".to_owned()], ..sgd.clone() };
+        let free = Program { assumed: Vec::new(), ..mcf.clone() };
+        let (all, unsure) = (sim(ALL), sim(&ALL.replace("smt = 0.6\n", "")));
+        assert!(draws(&all, &[&free]).is_empty(), "nothing is a guess");
+        for machine in [&all, &unsure] {
+            let drawn = draws(machine, &[&hand, &free, &hand]);
+            assert_eq!(drawn.len(), DRAWS);
+            for (other, programs) in &drawn {
+                assert_eq!((&programs[0], &programs[1]), (&programs[2], &free));
+                assert_eq!(other == machine, machine == &all);
+                let by = programs[0].phases[0].footprint_bytes / sgd.phases[0].footprint_bytes;
+                assert!((0.5..=2.0).contains(&by) && (0.25..=1.0).contains(&programs[0].shared), "{by}");
+                let (curve, own) = (&programs[0].phases[0].miss_ratio, &sgd.phases[0].miss_ratio);
+                assert!((curve.at(3e7 * by) - own.at(3e7)).abs() < 1e-9);
+                assert_eq!(programs[0].phases[0].cpi, sgd.phases[0].cpi, "the rest stays");
+            }
+        }
+        let machines: Vec<SimMachine> = draws(&unsure, &[&hand]).into_iter().map(|(machine, _)| machine).collect();
+        assert_eq!(machines, self::machines(&unsure), "whoever runs there");
+    }
+
     #[test]
     fn only_guesses_are_drawn() {
         let known = sim(ALL);
-        assert_eq!((known.guessed(), known.drawn()), (vec![], vec![]), "nothing is a guess");
+        assert_eq!((known.guessed(), draws(&known, &[])), (vec![], vec![]), "nothing is a guess");
         // One that the file calls a guess, and one that it leaves out.
         let text =
             ALL.replace("smt = 0.6\n", "") + "sources = { memory_gbs = 'guess: as its neighbour', llc_ns = 'p. 7' }\n";
         let some = sim(&text);
         assert_eq!(some.guessed(), ["memory_gbs", "smt"]);
-        let drawn = some.drawn();
+        let drawn = machines(&some);
         assert_eq!(drawn.len(), DRAWS);
-        assert_eq!(drawn, some.drawn(), "always the same");
+        assert_eq!(drawn, machines(&some), "always the same");
         for machine in &drawn {
             let mut put_back = machine.clone();
             put_back.smt = some.smt;

@@ -1,5 +1,7 @@
 //! A scenario under several policies with several seeds, on all cores of this machine; and what that says.
 
+use crate::app::Program;
+use crate::band::draws;
 use crate::kernel::KernelKind;
 use crate::machine::SimMachine;
 use crate::optimum::{Best, Limits};
@@ -108,11 +110,9 @@ pub fn run(
     Ok(batch)
 }
 
-/// The same on each machine that [`SimMachine::drawn`] gives, with two seeds at most and without [`OPTIMAL`], which
-/// keep it to a few times the work of ten seeds. Policies know what they know of the machine as it is. A machine on
+/// The same on each machine and of the programs that [`draws`] gives, with two seeds at most and without [`OPTIMAL`],
+/// which keep it to a few times the work of ten seeds. Policies know what they know of the machine as it is. A draw in
 /// which the scenario does not come to an end is left out.
-///
-/// [`SimMachine::drawn`]: crate::machine::SimMachine::drawn
 pub fn drawn(
     scenario: &Scenario,
     plan: &Plan,
@@ -121,13 +121,17 @@ pub fn drawn(
 ) -> Vec<Batch> {
     let policies = plan.policies.iter().filter(|name| *name != OPTIMAL).cloned().collect();
     let plan = Plan { policies, seeds: plan.seeds.min(2), ..plan.clone() };
-    let machines = scenario.sim.drawn();
-    let all = machines.len();
-    let one = |(i, sim): (usize, SimMachine)| {
-        let scenario = Scenario { sim: Arc::new(sim), ..scenario.clone() };
+    let programs: Vec<&Program> = scenario.apps.iter().map(|app| &*app.program).collect();
+    let draws = draws(&scenario.sim, &programs);
+    let all = draws.len();
+    let one = |(i, (sim, programs)): (usize, (SimMachine, Vec<Program>))| {
+        let mut scenario = Scenario { sim: Arc::new(sim), ..scenario.clone() };
+        for (app, program) in scenario.apps.iter_mut().zip(programs) {
+            app.program = Arc::new(program);
+        }
         run(&scenario, &plan, registry, |n, of| progress(i * of + n, all * of)).ok()
     };
-    machines.into_iter().enumerate().filter_map(one).collect()
+    draws.into_iter().enumerate().filter_map(one).collect()
 }
 
 /// Results in the order of the jobs, made by as many threads as there are CPUs.

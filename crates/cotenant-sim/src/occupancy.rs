@@ -108,7 +108,7 @@ pub fn room(capacity: f64, ways: u32, demand: f64) -> f64 {
 }
 
 /// The part of what tenants keep in a cache of `capacity` bytes that is counted: half of it at the most is kept. Real
-/// inclusive caches are several times as large as the private ones before them; what one does that is not, nobody knows.
+/// inclusive caches are several times as large as the private ones before them.
 pub fn keepable(capacity: f64, kept: f64) -> f64 {
     (capacity / 2.0 / kept.max(1.0)).min(1.0)
 }
@@ -171,8 +171,7 @@ fn part(replacement: Replacement, capacity: f64, tenants: &mut [Tenant<'_>], gro
 }
 
 /// What each tenant would hold if everything older than the common age T were gone: `d held/dt = inserts(held)` from
-/// what it keeps up to T, and T such that it just fits. Filled in equal steps of time for a tentative age that doubles, then
-/// interpolated.
+/// what it keeps up to T, and T such that it just fits.
 fn young(capacity: f64, tenants: &[Tenant<'_>]) -> Vec<f64> {
     const STEPS: usize = 64;
     let mut members = none(tenants);

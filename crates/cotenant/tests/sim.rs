@@ -192,14 +192,19 @@ fn json_has_the_keys_that_tools_rely_on() {
     assert_eq!(folder.sim(&["--policy", "none,sam,optimal", "--evaluations", "30", "--json"]).stdout, output.stdout);
 }
 
-/// With a figure that the file calls a guess, and with nothing to guess.
+/// With a figure that the machine's file calls a guess, with programs of which something is assumed, and with nothing
+/// to guess.
 #[test]
 fn a_result_says_how_sure_it_is() {
     let rest =
         "llc_ns = 20, memory_queue_ns = 9, coherence_ns = [30, 100, 140], lines_in_flight = 16, page_move_gbs = 1";
     let sure = MACHINE.replace("link_gbs = 15 }", &format!("link_gbs = 15, {rest}, migration_us = 5 }}"));
     let report = |machine: &str, args: &[&str]| -> Value {
-        let output = Folder::new("band", GOOD, machine).sim(&[&["--policy", "none,sam", "--json"], args].concat());
+        let measured = GOOD.replace("'membench'", "'sledge-small'").replace("'hubench'", "'bst-4mb'");
+        let scenario = if args.contains(&"assumed") { GOOD } else { &measured };
+        let args: Vec<&str> = args.iter().copied().filter(|arg| *arg != "assumed").collect();
+        let output =
+            Folder::new("band", scenario, machine).sim(&[&["--policy", "none,sam", "--json"], &args[..]].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
     };
@@ -221,6 +226,9 @@ fn a_result_says_how_sure_it_is() {
         }
     }
     assert_eq!(unsure["policies"][0]["apps"][0]["slowdown"], nothing["policies"][0]["apps"][0]["slowdown"]);
+    let assumed = report(&sure, &["assumed"]);
+    assert_eq!(assumed["assumed"], serde_json::json!({ "hubench": ["cpi"], "membench": ["cpi", "mlp"] }));
+    assert_eq!(assumed["policies"][1]["over_linux_band"]["draws"], 10, "{assumed}");
     assert!(report(&guess, &["--no-band"])["policies"][1]["over_linux_band"].is_null());
 }
 

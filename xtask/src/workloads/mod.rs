@@ -104,6 +104,9 @@ fn suite(programs: &BTreeMap<&str, Program>, suffix: &str, back: &WriteBacks) ->
         let _ = writeln!(out, "footprint_bytes = {:.0}", program.footprint);
         let origin = if measured { "measured (memory/profet)" } else { "assumption: median of the measured programs" };
         let _ = writeln!(out, "writeback_ratio = {ratio:.3} # {origin}");
+        if !measured {
+            out.push_str("assumed = ['writeback_ratio']\n");
+        }
         let _ = writeln!(out, "private_bytes = {:.0}", solo::PRIVATE_BYTES);
         let _ = writeln!(out, "miss_ratio = [");
         for (bytes, ratio) in &program.curve {
@@ -124,6 +127,7 @@ const HEADER: &str = "\
 # mlp              memory latency (82 ns at 2.0 GHz, memory/mlc) over the cycles that a miss costs
 # footprint_bytes  beyond this, more cache does not help (above 27.5 MiB: carried on, an assumption)
 # writeback_ratio  lines written back per line read
+# assumed          keys that are assumptions
 # private_bytes    last private cache of the measured core, whose contents the LLC did not hold, too (Intel's Skylake servers)
 # miss_ratio       [bytes held, LLC misses per LLC access]
 ";
@@ -173,6 +177,7 @@ mod tests {
             "miss_ratio",
             "coherence_pki",
             "row_locality",
+            "assumed",
             "shared",
             "barrier",
             "instructions",

@@ -35,7 +35,7 @@ const LOADED: [&str; 7] = ["sgd", "bsgd", "lsgd", "als", "pmf", "als-small", "ca
 use Assumption::{Contexts, Lines, Loading, OneChannel, Phases, Transfers};
 
 /// Each with its name.
-const COLUMNS: [(&str, &[Assumption]); 15] = [
+const COLUMNS: [(&str, &[Assumption]); 16] = [
     ("as it is", &[]),
     ("phases of 0.3 s", &[Phases(0.3)]),
     ("phases of 1 s", &[Phases(1.0)]),
@@ -50,6 +50,7 @@ const COLUMNS: [(&str, &[Assumption]); 15] = [
     ("contexts of 0.75", &[Contexts(0.75)]),
     ("phases, loading", &[Phases(1.0), Loading]),
     ("phases, loading, 4 lines", &[Phases(1.0), Loading, Lines(4.0)]),
+    ("phases, loading, 2 lines", &[Phases(1.0), Loading, Lines(2.0)]),
     ("phases, loading, 4 lines, one channel", &[Phases(1.0), Loading, Lines(4.0), OneChannel]),
 ];
 

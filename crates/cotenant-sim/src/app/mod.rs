@@ -112,4 +112,36 @@ pub struct Program {
     /// Cache lines, all used alike, on which its coherence events are, ≥ 1: a line that is under way to one thread
     /// lets the others wait. `None`: so many that nobody waits.
     pub contended_lines: Option<f64>,
+    /// Keys of its figures that are assumptions, all of [`ASSUMABLE`].
+    pub assumed: Vec<String>,
+}
+
+/// Keys of a program's figures that may be called assumptions.
+pub const ASSUMABLE: [&str; 8] =
+    ["cpi", "llc_apki", "llc_mlp", "mlp", "footprint_bytes", "writeback_ratio", "coherence_pki", "shared"];
+
+impl Program {
+    /// With one of these figures multiplied, in all phases; of the footprint the curve's bytes, too. What is a share
+    /// or counts overlaps stays one.
+    pub(crate) fn scaled(mut self, key: &str, by: f64) -> Self {
+        if key == "shared" {
+            self.shared = (self.shared * by).min(1.0);
+        }
+        for phase in &mut self.phases {
+            match key {
+                "cpi" => phase.cpi *= by,
+                "llc_apki" => phase.llc_apki *= by,
+                "llc_mlp" => phase.llc_mlp = (phase.llc_mlp * by).max(1.0),
+                "mlp" => phase.mlp = (phase.mlp * by).max(1.0),
+                "writeback_ratio" => phase.writeback_ratio *= by,
+                "coherence_pki" => phase.coherence_pki *= by,
+                "footprint_bytes" => {
+                    phase.footprint_bytes *= by;
+                    phase.miss_ratio.0.iter_mut().for_each(|point| point.0 *= by);
+                }
+                _ => {}
+            }
+        }
+        self
+    }
 }

@@ -1,6 +1,6 @@
 //! Programs as TOML, with errors that name the place.
 
-use super::{Curve, Pages, Phase, Program};
+use super::{ASSUMABLE, Curve, Pages, Phase, Program};
 use cotenant_model::parse::{position, toml_message};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -36,6 +36,9 @@ impl AppError {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    /// Of every program here.
+    #[serde(default)]
+    assumed: Vec<Spanned<String>>,
     #[serde(default)]
     program: BTreeMap<String, Spanned<ProgramTable>>,
 }
@@ -65,6 +68,8 @@ pub(crate) struct ProgramTable {
     barrier: bool,
     pages: Option<Spanned<PagesTable>>,
     contended_lines: Option<Number>,
+    #[serde(default)]
+    assumed: Vec<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -153,7 +158,8 @@ impl ProgramTable {
         if phases.len() > 1 && phases.iter().any(|p| p.instructions.is_none()) {
             return Err((here, format!("{name} has several phases; each needs its instructions")));
         }
-        Ok(Program { phases, shared, barrier, pages, contended_lines })
+        let assumed = self.assumed.into_iter().map(assumable).collect::<Result<_, _>>()?;
+        Ok(Program { phases, shared, barrier, pages, contended_lines, assumed })
     }
 
     fn phase_of(&self, name: &str, here: usize) -> Result<Phase, Fault> {
@@ -182,13 +188,28 @@ impl ProgramTable {
     }
 }
 
+fn assumable(key: Spanned<String>) -> Result<String, Fault> {
+    if ASSUMABLE.contains(&key.get_ref().as_str()) {
+        return Ok(key.into_inner());
+    }
+    Err((key.span().start, format!("assumed names a key that is none of {}", ASSUMABLE.join(", "))))
+}
+
 /// Reads programs: one table `[program.NAME]` each; `docs/reference/scenario.md` describes the keys.
 ///
 /// # Errors
 /// [`AppError`] names line and column of what is malformed, unknown, missing or out of range.
 pub fn parse_programs(text: &str) -> Result<BTreeMap<String, Program>, AppError> {
     let file: File = toml::from_str(text).map_err(|e| AppError::of_toml(text, &e))?;
-    programs(file.program).map_err(|(offset, message)| AppError::at(text, offset, message))
+    let of_all = file.assumed.into_iter().map(assumable).collect::<Result<Vec<_>, _>>();
+    let read = of_all.and_then(|of_all| {
+        let mut all = programs(file.program)?;
+        for program in all.values_mut() {
+            program.assumed.extend(of_all.iter().cloned());
+        }
+        Ok(all)
+    });
+    read.map_err(|(offset, message)| AppError::at(text, offset, message))
 }
 
 pub(crate) fn programs(tables: BTreeMap<String, Spanned<ProgramTable>>) -> Result<BTreeMap<String, Program>, Fault> {
@@ -268,6 +289,11 @@ mod tests {
             ("cpi = 1", "cpi = nan", "2:7: cpi of program a is NaN; it must be above 0"),
             ("= 10", "= inf", "3:12: llc_apki of program a is inf; it must be finite and not negative"),
             ("cpi = 1\n", "", "1:1: program a lacks cpi; give it"),
+            (
+                "cpi = 1",
+                "cpi = 1\nassumed = ['mlp', 'speed']",
+                "3:19: assumed names a key that is none of cpi, llc_apki, llc_mlp, mlp, footprint_bytes, writeback_ratio, coherence_pki, shared",
+            ),
             (
                 "0.5]",
                 "1.5]",

@@ -113,7 +113,9 @@ pub fn steady(machine: &SimMachine, programs: &[&Phase]) -> Result<Steady, MixEr
     let capacity = machine.room(machine.caches[0].bytes, programs.iter().map(|p| p.footprint_bytes).sum());
     let mut kept: Vec<f64> = programs.iter().map(|p| machine.private.map_or(0.0, |core| core.kept(p))).collect();
     let part = keepable(capacity, kept.iter().sum());
-    kept.iter_mut().for_each(|bytes| *bytes *= part);
+    for bytes in &mut kept {
+        *bytes *= part;
+    }
     let lasting = held::Lasting::new(machine.replacement, capacity, programs, &kept);
     let clock_hz = machine.clock(programs.len() as u32);
     let mut held = vec![capacity / programs.len() as f64; programs.len()];
@@ -139,8 +141,8 @@ pub fn steady(machine: &SimMachine, programs: &[&Phase]) -> Result<Steady, MixEr
                 cpi: machine.clock_hz / speeds[i],
                 held: held[i],
                 miss_ratio: {
-                    let (accesses, again) = (p.llc_apki / 1000.0, again[i]);
-                    (accesses * p.miss_ratio.at(held[i]) + again) / (accesses + again)
+                    let (accesses, own) = (p.llc_apki / 1000.0, p.miss_ratio.at(held[i]));
+                    own + (1.0 - own) * again[i] / (accesses + again[i]).max(f64::MIN_POSITIVE)
                 },
                 gbs: demands[i].uses[0].bytes * speeds[i] / 1e9,
             };

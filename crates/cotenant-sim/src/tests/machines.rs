@@ -1,6 +1,7 @@
 //! What must hold of the machines in `machines/`.
 
 use super::{pinned, world};
+use crate::band::draws;
 use crate::machine::SimMachine;
 use crate::scenario::Scenario;
 use cotenant_model::Time;
@@ -187,7 +188,7 @@ fn simulated_kernels_do_what_the_loops_do() {
 #[test]
 fn every_guess_of_a_machine_can_be_drawn() {
     for (name, _, sim) in machines() {
-        let drawn = sim.drawn();
+        let drawn: Vec<SimMachine> = draws(&sim, &[]).into_iter().map(|(machine, _)| machine).collect();
         assert_eq!(drawn.is_empty(), sim.guessed().is_empty(), "{name}");
         for machine in &drawn {
             let sound = |s: &f64| s.is_finite() && *s > 0.0;

@@ -204,7 +204,8 @@ proptest! {
 
     /// `tracking` converges: of each 8 s, which hold two pauses, the mean is within 0.03 of the goal; or above it,
     /// with naps to measure alone; or as near as the least duty comes to it. In the first 8 s it learns, and is not
-    /// below.
+    /// below. A sweep that fits the cache only once all of it is held becomes faster than alone was when that was
+    /// measured; then it naps the other less and less, and is above all goals meanwhile.
     #[test]
     fn tracking_converges_to_the_goal_and_stays(
         high in programs(),
@@ -214,7 +215,7 @@ proptest! {
         let own = format!("{}{}", program("a", high), program("b", low));
         for (i, s) in stretches("a", "b", &format!("tracking', goal = {goal:?}, pin = 'llc"), &own, 32).iter().enumerate() {
             let near = (s.quality - goal).abs() <= 0.03;
-            let free = s.quality > goal && (s.duty > 0.85 || i == 0);
+            let free = s.quality > goal && (s.duty > 0.85 || i == 0 || s.quality > 1.0);
             let least = s.duty < 0.1;
             prop_assert!(near || free || least, "stretch {i}: {s:?}, goal {goal}");
         }

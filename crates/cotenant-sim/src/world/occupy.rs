@@ -70,7 +70,9 @@ impl World {
                 shared = m.room(capacity, wanted);
             }
             let kept = occupancy::keepable(shared, tenants.iter().map(|t| t.kept).sum());
-            tenants.iter_mut().for_each(|t| t.kept *= kept);
+            for tenant in &mut tenants {
+                tenant.kept *= kept;
+            }
             occupancy::advance(m.replacement, shared, &mut tenants, dt);
             let keeps = tenants.iter().any(|t| t.kept > 0.0);
             let lasts_s = if keeps { occupancy::lasts_s(shared, &tenants) } else { None };

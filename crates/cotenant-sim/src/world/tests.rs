@@ -39,7 +39,14 @@ fn program(barrier: bool) -> Arc<Program> {
         row_locality: 0.75,
         coherence_pki: 12.0,
     };
-    Arc::new(Program { phases: vec![phase], shared: 0.5, barrier, pages: Pages::default(), contended_lines: None })
+    Arc::new(Program {
+        phases: vec![phase],
+        shared: 0.5,
+        barrier,
+        pages: Pages::default(),
+        contended_lines: None,
+        assumed: Vec::new(),
+    })
 }
 
 /// Application 0 on a core, on the other L2 of its L3, on the other L3 of its package and on two cores of the next

@@ -1,13 +1,13 @@
 //! `cotenant sim --mix`: the steady state of programs on one shared cache and one memory.
 
-use super::Args;
+use super::{Args, Assumed};
 use crate::units;
 use anyhow::Context as _;
 use cotenant_cli::progress::simulating;
 use cotenant_cli::table::Table;
 use cotenant_cli::usage;
-use cotenant_sim::app::{Phase, embedded};
-use cotenant_sim::band::{DRAWS, ends};
+use cotenant_sim::app::{Phase, Program, embedded};
+use cotenant_sim::band::{DRAWS, draws, ends};
 use cotenant_sim::machine::SimMachine;
 use cotenant_sim::mix::{MixError, Share, Steady, steady};
 use cotenant_sim::scenario::unknown;
@@ -19,19 +19,18 @@ use std::process::ExitCode;
 pub(super) fn run(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
     let machine = super::machine(name, Path::new("")).map_err(|e| usage(format!("--machine: {e}")))?;
     let sim = SimMachine::new(&machine).map_err(|e| usage(format!("--machine {name}: its [simulator]: {e}")))?;
-    let programs: Vec<&Phase> = args.mix.iter().map(|name| find(name)).collect::<Result<_, _>>()?;
+    let programs: Vec<&Program> = args.mix.iter().map(|name| find(name)).collect::<Result<_, _>>()?;
     let on = |sim: &SimMachine, programs: &[&Phase]| -> anyhow::Result<Steady> {
         steady(sim, programs).map_err(|e| match e {
             MixError::TooMany { .. } | MixError::Several { .. } => usage(format!("--mix on {name}: {e}")),
             other => anyhow::Error::new(other),
         })
     };
-    // This machine, and what it may be where it is a guess.
-    let machines: Vec<SimMachine> = {
-        let drawn = if args.no_band { Vec::new() } else { sim.drawn() };
-        std::iter::once(sim.clone()).chain(drawn).collect()
-    };
-    let all = machines.len() * (programs.len() + 1);
+    // This machine and these programs, and what they may be where they are guesses.
+    let itself = (sim.clone(), programs.iter().map(|p| (*p).clone()).collect());
+    let drawn = if args.no_band { Vec::new() } else { draws(&sim, &programs) };
+    let draws: Vec<(SimMachine, Vec<Program>)> = std::iter::once(itself).chain(drawn).collect();
+    let all = draws.len() * (programs.len() + 1);
     let solved = simulating(|progress| -> anyhow::Result<Vec<(Steady, Vec<f64>)>> {
         let mut done = 0;
         let mut solve = |sim: &SimMachine, programs: &[&Phase]| {
@@ -39,13 +38,14 @@ pub(super) fn run(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
             done += 1;
             on(sim, programs)
         };
-        let mut one = |sim: &SimMachine| {
+        let mut one = |(sim, programs): &(SimMachine, Vec<Program>)| {
+            let programs: Vec<&Phase> = programs.iter().map(|p| &p.phases[0]).collect();
             let together = solve(sim, &programs)?;
             let slowdown = |(program, share): (&&Phase, &Share)| Ok(share.cpi / solve(sim, &[*program])?.shares[0].cpi);
             let slowdowns = programs.iter().zip(&together.shares).map(slowdown).collect::<anyhow::Result<_>>()?;
             Ok((together, slowdowns))
         };
-        machines.iter().map(&mut one).collect()
+        draws.iter().map(&mut one).collect()
     })?;
     let (together, slowdowns) = &solved[0];
     let band = |i: usize| ends(solved[1..].iter().map(|(_, slowdowns)| slowdowns[i]));
@@ -53,9 +53,9 @@ pub(super) fn run(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
     let apps =
         apps.map(|(i, ((name, share), slowdown))| App { name, share: *share, slowdown: *slowdown, band: band(i) });
     let apps: Vec<App<'_>> = apps.collect();
-    let guessed = sim.guessed();
+    let (guessed, assumed) = (sim.guessed(), super::assumed(args.mix.iter().map(String::as_str).zip(programs)));
     let gbs: f64 = together.shares.iter().map(|s| s.gbs).sum();
-    cotenant_cli::answer(args.json, &report(&machine.name, &guessed, &apps, together.memory_ns, gbs), |out| {
+    cotenant_cli::answer(args.json, &report(&machine.name, &guessed, &assumed, &apps, together.memory_ns, gbs), |out| {
         let band = solved.len() > 1;
         let columns = ["program", ">slowdown", ">band", ">IPC", ">LLC MiB", ">miss %", ">GB/s"];
         let mut table = Table::new(columns.into_iter().filter(|column| band || *column != ">band"));
@@ -70,14 +70,16 @@ pub(super) fn run(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
         out.table(&table)?;
         let (limit, idle) = (sim.stations[0].high / 1e9, sim.memory_s[0][0] * 1e9);
         writeln!(out, "memory: {gbs:.1} of {limit:.0} GB/s, {:.0} ns ({idle:.0} ns idle)", together.memory_ns)?;
-        let keys = guessed.join(", ");
-        if guessed.is_empty() {
-            writeln!(out, "band: none, since no figure of the machine is a guess")?;
-        } else if args.no_band {
-            writeln!(out, "guessed for this machine: {keys}")?;
-        } else {
-            writeln!(out, "band: least and most on {DRAWS} machines with other guesses: {keys}")?;
+        if !band && !args.no_band {
+            return Ok(writeln!(out, "band: none, since no figure is a guess")?);
         }
+        if band {
+            writeln!(out, "band: least and most of {DRAWS} draws of what is a guess")?;
+        }
+        if !guessed.is_empty() {
+            writeln!(out, "guessed for this machine: {}", guessed.join(", "))?;
+        }
+        super::say_assumed(out, &assumed)?;
         Ok(())
     })
     .context("sim")
@@ -88,12 +90,19 @@ struct App<'a> {
     name: &'a str,
     share: Share,
     slowdown: f64,
-    /// Least and most slowdown where guesses of the machine are drawn anew.
+    /// Least and most slowdown where guesses are drawn anew.
     band: Option<(f64, f64)>,
 }
 
 /// The keys of `sim --json`, as far as a steady state has them; and what it knows besides.
-fn report(machine: &str, guessed: &[&str], apps: &[App<'_>], memory_ns: f64, gbs: f64) -> serde_json::Value {
+fn report(
+    machine: &str,
+    guessed: &[&str],
+    assumed: &Assumed<'_>,
+    apps: &[App<'_>],
+    memory_ns: f64,
+    gbs: f64,
+) -> serde_json::Value {
     let progress = || apps.iter().map(|a| 1.0 / a.slowdown);
     let app = |App { name, share, slowdown, band }: &App<'_>| {
         json!({
@@ -106,7 +115,7 @@ fn report(machine: &str, guessed: &[&str], apps: &[App<'_>], memory_ns: f64, gbs
     let (min, max) = units::ends(progress());
     let fairness = json!({ "min": min, "max": max });
     json!({
-        "machine": machine, "guessed": guessed,
+        "machine": machine, "guessed": guessed, "assumed": assumed,
         "memory": { "latency_ns": memory_ns, "gbs": gbs },
         "weighted_speedup": weighted,
         "fairness": fairness,
@@ -116,7 +125,6 @@ fn report(machine: &str, guessed: &[&str], apps: &[App<'_>], memory_ns: f64, gbs
     })
 }
 
-fn find(name: &str) -> anyhow::Result<&'static Phase> {
-    let program = embedded().get(name).ok_or_else(|| usage(format!("--mix: {}", unknown(name, std::iter::empty()))))?;
-    Ok(&program.phases[0])
+fn find(name: &str) -> anyhow::Result<&'static Program> {
+    embedded().get(name).ok_or_else(|| usage(format!("--mix: {}", unknown(name, std::iter::empty()))))
 }

@@ -6,8 +6,11 @@ mod scenario;
 use crate::args::SetArgs;
 use cotenant_linux::bounded;
 use cotenant_model::machine::Machine;
+use cotenant_sim::app::Program;
 use cotenant_sim::flat_machine;
 use cotenant_sim::kernel::KernelKind;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -56,7 +59,7 @@ pub struct Args {
     /// The machine of --mix: a TOML file of eight lines, see docs/reference/mix.md, or whatever names a machine
     #[arg(long, value_name = "MACHINE", requires = "mix")]
     pub machine: Option<String>,
-    /// Do not draw the machine's guesses anew to tell how sure the result is
+    /// Do not draw guesses of machine and programs anew to tell how sure the result is
     #[arg(long)]
     pub no_band: bool,
     /// Print JSON instead of a table
@@ -65,6 +68,23 @@ pub struct Args {
     /// Print comma-separated values instead of a table: one line per policy, seed and application
     #[arg(long, conflicts_with = "mix")]
     pub csv: bool,
+}
+
+/// Per program of which something is assumed: the keys of it.
+type Assumed<'a> = BTreeMap<&'a str, &'a [String]>;
+
+fn assumed<'a>(programs: impl Iterator<Item = (&'a str, &'a Program)>) -> Assumed<'a> {
+    programs.filter(|(_, p)| !p.assumed.is_empty()).map(|(name, p)| (name, p.assumed.as_slice())).collect()
+}
+
+/// A line for each set of keys.
+fn say_assumed(out: &mut impl Write, assumed: &Assumed<'_>) -> io::Result<()> {
+    let mut by_keys: BTreeMap<&[String], Vec<&str>> = BTreeMap::new();
+    assumed.iter().for_each(|(name, keys)| by_keys.entry(keys).or_default().push(name));
+    for (keys, names) in by_keys {
+        writeln!(out, "assumed of {}: {}", names.join(", "), keys.join(", "))?;
+    }
+    Ok(())
 }
 
 /// Runs the subcommand.

@@ -1,6 +1,6 @@
 //! `cotenant sim FILE`: a scenario under several policies.
 
-use super::Args;
+use super::{Args, Assumed, assumed, say_assumed};
 use crate::{registry::registry, settings, units};
 use anyhow::Context as _;
 use cotenant_cli::page::Sheet;
@@ -115,7 +115,7 @@ fn figures(batch: &Batch, series: &Series) -> Figures {
     }
 }
 
-/// What comes out where guesses of the machine are drawn anew, of one policy.
+/// What comes out where guesses are drawn anew, of one policy.
 struct Band {
     /// Least and most of the mean speed-up over Linux.
     over_linux: (f64, f64),
@@ -141,6 +141,12 @@ impl Band {
     }
 }
 
+/// Of its applications, copies as one.
+fn of_programs(scenario: &Scenario) -> Assumed<'_> {
+    let named = |name: &'_ str| name.find('#').unwrap_or(name.len());
+    assumed(scenario.apps.iter().map(|app| (&app.name[..named(&app.name)], &*app.program)))
+}
+
 fn report(scenario: &Scenario, plan: &Plan, batch: &Batch, drawn: &[Batch]) -> Value {
     let policy = |series: &Series| {
         let mut report = policy_report(plan, batch, series);
@@ -158,7 +164,7 @@ fn report(scenario: &Scenario, plan: &Plan, batch: &Batch, drawn: &[Batch]) -> V
     let alone = scenario.apps.iter().zip(&batch.alone_s);
     let alone = alone.map(|(app, time)| json!({ "name": app.name, "threads": app.threads, "time_s": time }));
     let alone: Vec<Value> = alone.collect();
-    let mut report = json!({ "machine": scenario.machine.name, "guesses": scenario.sim.guesses, "guessed": scenario.sim.guessed(), "alone": alone, "policies": policies });
+    let mut report = json!({ "machine": scenario.machine.name, "guesses": scenario.sim.guesses, "guessed": scenario.sim.guessed(), "assumed": of_programs(scenario), "alone": alone, "policies": policies });
     if plan.policies.iter().any(|name| name == "heuristic") {
         report["characteristics"] = json!({ "high": scenario.machine.profile.heuristic, "apps": scenario.profiles });
     }
@@ -269,17 +275,14 @@ fn table(out: &mut Sheet<'_>, scenario: &Scenario, plan: &Plan, batch: &Batch, d
         writeln!(out, "{label}: {map} ({n} mappings evaluated of {classes} classes)")?;
     }
     let sim = &scenario.sim;
-    let assumed = sim.assumed.iter().map(|key| format!("{key}, as its file says"));
-    let guesses: Vec<String> = sim.guesses.iter().cloned().chain(assumed).collect();
+    let own = sim.assumed.iter().map(|key| format!("{key}, as its file says"));
+    let guesses: Vec<String> = sim.guesses.iter().cloned().chain(own).collect();
     if !guesses.is_empty() {
         writeln!(out, "guessed for this machine: {}", guesses.join("; "))?;
     }
+    say_assumed(out, &of_programs(scenario))?;
     if !drawn.is_empty() {
-        writeln!(
-            out,
-            "with other guesses: over Linux, least and most on {} machines with these drawn anew",
-            drawn.len()
-        )?;
+        writeln!(out, "with other guesses: over Linux, least and most of {} draws of these figures", drawn.len())?;
     }
     Ok(())
 }
