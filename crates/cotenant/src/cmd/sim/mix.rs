@@ -29,8 +29,8 @@ pub(super) fn run(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
     // This machine and these programs, and what they may be where they are guesses.
     let itself = (sim.clone(), programs.iter().map(|p| (*p).clone()).collect());
     let drawn = if args.no_band { Vec::new() } else { draws(&sim, &programs) };
-    let draws: Vec<(SimMachine, Vec<Program>)> = std::iter::once(itself).chain(drawn).collect();
-    let all = draws.len() * (programs.len() + 1);
+    let states: Vec<(SimMachine, Vec<Program>)> = std::iter::once(itself).chain(drawn).collect();
+    let all = states.len() * (programs.len() + 1);
     let solved = simulating(|progress| -> anyhow::Result<Vec<(Steady, Vec<f64>)>> {
         let mut done = 0;
         let mut solve = |sim: &SimMachine, programs: &[&Phase]| {
@@ -45,7 +45,7 @@ pub(super) fn run(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
             let slowdowns = programs.iter().zip(&together.shares).map(slowdown).collect::<anyhow::Result<_>>()?;
             Ok((together, slowdowns))
         };
-        draws.iter().map(&mut one).collect()
+        states.iter().map(&mut one).collect()
     })?;
     let (together, slowdowns) = &solved[0];
     let band = |i: usize| ends(solved[1..].iter().map(|(_, slowdowns)| slowdowns[i]));

@@ -80,7 +80,9 @@ fn assumed<'a>(programs: impl Iterator<Item = (&'a str, &'a Program)>) -> Assume
 /// A line for each set of keys.
 fn say_assumed(out: &mut impl Write, assumed: &Assumed<'_>) -> io::Result<()> {
     let mut by_keys: BTreeMap<&[String], Vec<&str>> = BTreeMap::new();
-    assumed.iter().for_each(|(name, keys)| by_keys.entry(keys).or_default().push(name));
+    for (name, keys) in assumed {
+        by_keys.entry(keys).or_default().push(name);
+    }
     for (keys, names) in by_keys {
         writeln!(out, "assumed of {}: {}", names.join(", "), keys.join(", "))?;
     }
