@@ -57,10 +57,11 @@ pub fn one_line(rendered: &str, command: &str) -> String {
     format!("{text}; see {command} --help")
 }
 
-/// `1 task`, `2 tasks`.
+/// `1 task`, `2 tasks`, `2 processes`.
 pub fn count(n: impl Into<u64>, what: &str) -> String {
     let n = n.into();
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+    let plural = if what.ends_with('s') { "es" } else { "s" };
+    format!("{n} {what}{}", if n == 1 { "" } else { plural })
 }
 
 #[cfg(test)]

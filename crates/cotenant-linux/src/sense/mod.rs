@@ -12,5 +12,6 @@ pub mod perf;
 pub mod processes;
 pub mod progress;
 pub mod rivals;
+pub mod sharing;
 pub mod tier;
 pub mod topology;

@@ -21,6 +21,7 @@ pub mod report;
 pub mod restore;
 pub mod run;
 pub mod schedule;
+pub mod sharing;
 pub mod sim;
 pub mod topo;
 pub mod why;
@@ -116,6 +117,12 @@ pub enum Command {
     Restore(restore::Args),
     /// Which CPUs share what: caches, cores, memory nodes and distances of a machine
     Topo(topo::Args),
+    /// Which processes write to the same memory, and so belong near each other
+    ///
+    /// By the objects that they map shared and writable: files, memfds, POSIX and System V segments, and memory that
+    /// servers share with their children. What is mapped need not be used. Threads of one process share all of its
+    /// memory; that is not shown. Changes nothing.
+    Sharing(sharing::Args),
     /// Measure this machine once: thresholds, latencies, bandwidths
     ///
     /// Takes some seconds to minutes and keeps the machine busy meanwhile; best while nothing else runs. Writes a
@@ -227,6 +234,7 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Kernel(args) => reported(|| kernel::run(args)),
         Command::Profiles(args) => profiles::run(args),
         Command::Topo(args) => topo::run(args),
+        Command::Sharing(args) => sharing::run(args),
         Command::Schedule(args) => reported(|| schedule::run(args)),
         Command::Regions(args) => regions::run(args),
         Command::Qos(args) => reported(|| qos::run(args)),
