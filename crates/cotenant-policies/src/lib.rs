@@ -16,6 +16,7 @@ pub mod qos;
 mod quantum;
 mod resense;
 pub mod sam;
+mod shapes;
 
 pub use atom::{Atom, AtomConfig, AtomState};
 pub use auto::{Auto, AutoState};
@@ -29,6 +30,7 @@ pub use qos::{Away, Climbed, High, Ladder, Limits, Qos, QosConfig, QosState, Qos
 pub use quantum::{CoSchedule, Quantum, QuantumSettings, QuantumState, wanted};
 pub use resense::{Resense, ResenseSettings, ResenseState};
 pub use sam::{Sam, SamConfig, SamState};
+pub use shapes::{Objective, ObjectiveError, Shapes, ShapesSettings, ShapesState};
 
 use cotenant_model::policy::{Entry, Policy, Registry};
 
@@ -44,6 +46,7 @@ pub fn standard() -> Registry {
         Entry::new("resense", |settings| Resense { sum: false, settings }),
         Entry::new("resense-sum", |settings| Resense { sum: true, settings }),
         Entry::new("sam", Sam),
+        Entry::new("shapes", Shapes),
         Entry::new("numad", |_| Numad),
         Entry::new("dino", |_| Dino),
         quantum("fifo", Quantum::Fifo),

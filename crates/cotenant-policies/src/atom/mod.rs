@@ -11,7 +11,7 @@
 mod classes;
 mod config;
 mod contest;
-mod situation;
+pub(crate) mod situation;
 #[cfg(test)]
 mod tests;
 

@@ -15,14 +15,14 @@ const PAGE_STEPS: f64 = 4.0;
 
 /// Threads that may change places with each other: those of one application that may stand on the same CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Group {
+pub(crate) struct Group {
     pub app: AppId,
     pub on: CpuSet,
     pub threads: usize,
 }
 
 /// The best source of an application's speed that there is now; `None` where nothing tells it.
-pub(super) fn best(view: &View, app: &AppView) -> Option<Source> {
+pub(crate) fn best(view: &View, app: &AppView) -> Option<Source> {
     let told = speed::told(view, app).map(|(source, _)| source);
     // A program that reports seldom is not slow for that.
     let reports = || app.progress_per_s.map(|_| Source::Progress);
@@ -31,7 +31,7 @@ pub(super) fn best(view: &View, app: &AppView) -> Option<Source> {
 
 /// What is learned holds for one situation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Situation {
+pub(crate) struct Situation {
     /// In ascending order of application, then of CPUs.
     pub groups: Vec<Group>,
     /// Of the applications whose speed counts.
@@ -39,7 +39,7 @@ pub(super) struct Situation {
 }
 
 /// What is seen of a situation.
-pub(super) struct Participants {
+pub(crate) struct Participants {
     pub situation: Situation,
     /// The threads that take part, in ascending order, each with its group; one that has none stays where it is.
     pub members: Vec<(TaskId, usize)>,
@@ -49,7 +49,7 @@ pub(super) struct Participants {
 
 /// Which tasks and CPUs were busy over some rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Load {
+pub(crate) struct Load {
     /// Seconds that were looked at.
     pub seconds: f64,
     /// Per task: seconds in which it ran, of so many in which it ran or slept. The time in which it waits for a CPU
@@ -106,7 +106,7 @@ impl Load {
 ///
 /// # Errors
 /// Why there is nothing to learn.
-pub(super) fn look(ctx: &Ctx<'_>, view: &View, load: &Load) -> Result<Participants, &'static str> {
+pub(crate) fn look(ctx: &Ctx<'_>, view: &View, load: &Load) -> Result<Participants, &'static str> {
     let is_active = |t: &&TaskView| load.is_active(t.info.id).unwrap_or(t.ran() != Some(false));
     let active: Vec<&TaskView> = view.tasks.iter().filter(is_active).collect();
     if active.is_empty() {
@@ -156,7 +156,7 @@ pub(super) fn look(ctx: &Ctx<'_>, view: &View, load: &Load) -> Result<Participan
 
 /// Memory nodes told apart by the share of each application's pages that they hold: a mapping is another one nearer
 /// to its pages.
-pub(super) fn page_labels(ctx: &Ctx<'_>, view: &View, groups: &[Group]) -> Labels {
+pub(crate) fn page_labels(ctx: &Ctx<'_>, view: &View, groups: &[Group]) -> Labels {
     let mut labels = Labels::default();
     let mut apps: Vec<AppId> = groups.iter().map(|g| g.app).collect();
     apps.dedup();

@@ -1,0 +1,121 @@
+//! The machine as shapes see it: cache domains, what shares a core in them, and which of them are alike.
+
+use cotenant_model::topology::shared::levels;
+use cotenant_model::{CpuSet, Topology};
+
+/// A last-level-cache domain, as far as the threads may use it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Domain {
+    /// What may be used of it.
+    pub cpus: CpuSet,
+    /// What shares a core or, where cores share a cache before the last one, a module. Threads double up in these.
+    pub units: Vec<CpuSet>,
+    /// Index among the packages that are used.
+    pub package: usize,
+    /// Index among the memory nodes that are used.
+    pub node: usize,
+    /// Domains with the same number of CPUs and units are alike.
+    pub class: u32,
+}
+
+impl Domain {
+    /// Threads that stand here without any two on a unit.
+    pub fn room(&self) -> usize {
+        self.units.len()
+    }
+
+    /// CPUs.
+    pub fn seats(&self) -> usize {
+        self.cpus.len()
+    }
+}
+
+/// What may be used of a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Board {
+    pub domains: Vec<Domain>,
+    /// Per memory node: what distinguishes it from nodes that are built alike, such as whose pages it holds.
+    pub labels: Vec<u64>,
+}
+
+impl Board {
+    /// What may be used of these CPUs. `label` tells nodes apart, by their index in the topology.
+    pub fn new(topology: &Topology, cpus: &CpuSet, label: impl Fn(usize) -> u64) -> Self {
+        let cpus = cpus.and(topology.usable());
+        let shared = levels(topology, &cpus);
+        let (mut domains, mut packages, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
+        let index = |list: &mut Vec<usize>, of: usize| {
+            list.iter().position(|known| *known == of).unwrap_or_else(|| {
+                list.push(of);
+                list.len() - 1
+            })
+        };
+        for domain in topology.llc_domains() {
+            let own = domain.cpus.and(&cpus);
+            if own.is_empty() {
+                continue;
+            }
+            // The largest parts of it that share anything below its cache; else its cores.
+            let modules = shared.iter().find_map(|level| {
+                let parts = || level.instances.iter().filter(|part| part.intersects(&own));
+                let below = parts().all(|part| part.is_subset(&own)) && parts().count() > 1;
+                below.then(|| parts().cloned().collect::<Vec<_>>())
+            });
+            let cores = || topology.cores().iter().map(|core| core.and(&own)).filter(|core| !core.is_empty()).collect();
+            let units: Vec<CpuSet> = modules.filter(|all| covers(all, &own)).unwrap_or_else(cores);
+            let class = (own.len() * 65_536 + units.len()) as u32;
+            let package = index(&mut packages, domain.package);
+            let node = index(&mut nodes, domain.node.unwrap_or(usize::MAX));
+            domains.push(Domain { cpus: own, units, package, node, class });
+        }
+        let labels = nodes.iter().map(|node| if *node == usize::MAX { 0 } else { label(*node) }).collect();
+        Self { domains, labels }
+    }
+
+    /// Threads that fit without any two on a unit.
+    pub fn room(&self) -> usize {
+        self.domains.iter().map(Domain::room).sum()
+    }
+
+    /// CPUs.
+    pub fn seats(&self) -> usize {
+        self.domains.iter().map(Domain::seats).sum()
+    }
+
+    /// The domains of each package or memory node.
+    pub fn parts(&self, of: fn(&Domain) -> usize) -> Vec<Vec<usize>> {
+        let count = self.domains.iter().map(|d| of(d) + 1).max().unwrap_or(0);
+        (0..count).map(|part| (0..self.domains.len()).filter(|&d| of(&self.domains[d]) == part).collect()).collect()
+    }
+
+    /// Domains in the order in which they are dealt from one package to the next, and in it from node to node.
+    pub fn dealt(&self) -> Vec<usize> {
+        let rank = |d: usize, of: fn(&Domain) -> usize| {
+            (0..d).filter(|&before| of(&self.domains[before]) == of(&self.domains[d])).count()
+        };
+        let mut order: Vec<usize> = (0..self.domains.len()).collect();
+        order.sort_by_key(|&d| (rank(d, |x| x.node), rank(d, |x| x.package), d));
+        order
+    }
+}
+
+fn covers(parts: &[CpuSet], all: &CpuSet) -> bool {
+    parts.iter().map(CpuSet::len).sum::<usize>() == all.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cotenant_model::testing::machine;
+
+    #[test]
+    fn domains_units_and_the_order_in_which_they_are_dealt() {
+        let topology = machine(2, 2, 4, 2);
+        let board = Board::new(&topology, topology.usable(), |node| node as u64);
+        assert_eq!((board.domains.len(), board.room(), board.seats()), (4, 16, 32));
+        assert_eq!(board.parts(|d| d.package), [[0, 1], [2, 3]]);
+        assert_eq!(board.dealt(), [0, 2, 1, 3]);
+        let some = Board::new(&topology, &topology.llc_domains()[3].cpus, |_| 0);
+        assert_eq!((some.domains.len(), some.domains[0].package, some.room()), (1, 0, 4));
+    }
+}

@@ -1,0 +1,56 @@
+//! What trials may cost.
+
+use cotenant_model::Time;
+use serde::{Deserialize, Serialize};
+
+/// Seconds that may be lost before anything is known.
+const ADVANCE: f64 = 0.5;
+/// Trials over which cost and gain are held against each other.
+const LOOK_BACK: usize = 30;
+/// What a trial is taken to cost before one was made, seconds.
+const USUAL: f64 = 0.1;
+
+/// What was lost and gained, in seconds of the incumbent's speed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Ledger {
+    began: Time,
+    /// By all trials.
+    lost: f64,
+    /// The last trials: cost, gain per second since then, when.
+    last: Vec<(f64, f64, Time)>,
+}
+
+impl Ledger {
+    pub fn new(began: Time) -> Self {
+        Self { began, ..Self::default() }
+    }
+
+    /// A trial has cost so many seconds, and what it kept gains so much per second from now on.
+    pub fn spent(&mut self, cost: f64, gain: f64, now: Time) {
+        self.lost += cost;
+        self.last.push((cost, gain, now));
+        if self.last.len() > LOOK_BACK {
+            self.last.remove(0);
+        }
+    }
+
+    /// Seconds lost so far.
+    pub fn lost(&self) -> f64 {
+        self.lost
+    }
+
+    /// When the next trial may begin: what was lost, with what it may cost, is at most half a second and this part of
+    /// the time, or the last trials have gained more than they cost.
+    pub fn due(&self, regret: f64, now: Time) -> Time {
+        let mut costs: Vec<f64> = self.last.iter().map(|(cost, ..)| cost.max(0.0)).collect();
+        costs.sort_by(f64::total_cmp);
+        let next = costs.get(costs.len() / 2).copied().unwrap_or(USUAL);
+        let earned: f64 = self.last.iter().map(|(cost, gain, at)| gain * (now - *at).as_secs_f64() - cost).sum();
+        if earned > next {
+            return now;
+        }
+        let needed = (self.lost + next - ADVANCE) / regret.max(1e-9);
+        let at = self.began.0 as f64 + needed * 1e9;
+        if at <= now.0 as f64 { now } else { Time(at.min(u64::MAX as f64 / 2.0) as u64) }
+    }
+}

@@ -1,0 +1,358 @@
+//! Which shapes are tried: those to begin with, and those next to the one that stands.
+
+use super::board::Board;
+use super::shape::{Doubling, Shape};
+use fastrand::Rng;
+use serde::{Deserialize, Serialize};
+
+/// How a shape comes from another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Kind {
+    /// One of those to begin with.
+    Seed,
+    /// One that was best before, for the same programs.
+    Known,
+    /// A group over some domains.
+    Set,
+    /// The same inside each node or package.
+    Inside,
+    /// Two groups to different halves of the machine.
+    Part,
+    /// Some threads of a group to another domain.
+    Move,
+    /// Some threads of two groups change places.
+    Swap,
+    /// Two domains change places.
+    Exchange,
+    /// Who shares cores.
+    Share,
+    /// Any shape, where there are few.
+    Any,
+    /// What the kernel had chosen.
+    Kernel,
+}
+
+/// The kinds of neighbours, in the order in which they are drawn where nothing is known of them.
+pub(super) const KINDS: [Kind; 8] =
+    [Kind::Set, Kind::Move, Kind::Swap, Kind::Share, Kind::Part, Kind::Inside, Kind::Exchange, Kind::Any];
+
+/// Orders of doubling are all tried for so many groups; of more, each group first once.
+const ORDERED: usize = 3;
+/// Any shape may be drawn where the domains are so few.
+const FEW: usize = 4;
+
+/// Puts `n` threads of a group one after the other where it is emptiest, the first of equals in the order of
+/// `domains`.
+fn deal(shape: &mut Shape, board: &Board, group: usize, n: usize, domains: &[usize]) {
+    let mut loads: Vec<usize> = domains.iter().map(|&d| shape.load(d)).collect();
+    for _ in 0..n {
+        let fill = |i: usize| {
+            let domain = &board.domains[domains[i]];
+            let over = loads[i] >= domain.seats();
+            (over, (loads[i] + 1) as f64 / domain.room() as f64)
+        };
+        let least = (0..domains.len()).min_by(|&a, &b| {
+            let (a, b) = (fill(a), fill(b));
+            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+        });
+        let Some(i) = least else { return };
+        shape.counts[group][domains[i]] += 1;
+        loads[i] += 1;
+    }
+}
+
+/// Puts the threads of a group evenly over domains, whoever else is there.
+fn spread(shape: &mut Shape, group: usize, n: usize, domains: &[usize]) {
+    for i in 0..n {
+        shape.counts[group][domains[i % domains.len()]] += 1;
+    }
+}
+
+/// Whose threads double up first: all orders of few groups, else each group first once.
+fn orders(groups: usize) -> Vec<Vec<u8>> {
+    let all: Vec<u8> = (0..groups as u8).collect();
+    if groups > ORDERED {
+        return (0..groups)
+            .map(|first| {
+                let mut order = all.clone();
+                order[..=first].rotate_right(1);
+                order
+            })
+            .collect();
+    }
+    let mut found = vec![Vec::new()];
+    for _ in 0..groups {
+        let longer = |order: Vec<u8>| {
+            let rest: Vec<u8> = all.iter().copied().filter(|g| !order.contains(g)).collect();
+            rest.into_iter().map(move |g| [&order[..], &[g]].concat())
+        };
+        found = found.into_iter().flat_map(longer).collect();
+    }
+    found
+}
+
+/// Shapes to begin with, the likely ones first: even; own domains per group, neighbouring, dealt over nodes and
+/// packages; each two clusters of groups on halves of the machine; the fewest domains.
+pub(super) fn seeds(board: &Board, threads: &[usize]) -> Vec<Shape> {
+    let (groups, domains) = (threads.len(), board.domains.len());
+    let all: Vec<usize> = (0..domains).collect();
+    let dealt = board.dealt();
+    let total: usize = threads.iter().sum();
+    let usual = Doubling { order: (0..groups as u8).collect(), ..Doubling::default() };
+    let blank = || Shape { doubling: usual.clone(), ..Shape::empty(groups, domains) };
+    let mut found = Vec::new();
+    let own = |order: &[usize]| {
+        let mut shape = blank();
+        let mut from = 0;
+        let mut before = 0;
+        for (g, &n) in threads.iter().enumerate() {
+            before += n;
+            let to = if g + 1 == groups { domains } else { (before * domains).div_ceil(total.max(1)).max(from + 1) };
+            let part = &order[from.min(domains - 1)..to.min(domains).max(from.min(domains - 1) + 1)];
+            deal(&mut shape, board, g, n, part);
+            from = to.min(domains);
+        }
+        shape
+    };
+    if groups > 1 {
+        found.push(own(&all));
+        found.push(own(&dealt));
+    }
+    let halves = [board.parts(|d| d.package), board.parts(|d| d.node), all.iter().map(|&d| vec![d]).collect()];
+    if let Some(parts) = halves.iter().find(|parts| parts.len() > 1)
+        && groups > 1
+        && groups <= 5
+    {
+        let (one, other) = parts.split_at(parts.len() / 2);
+        let sides = [one.concat(), other.concat()];
+        for set in 1..1_u32 << (groups - 1) {
+            let mut shape = blank();
+            for (g, &n) in threads.iter().enumerate() {
+                deal(&mut shape, board, g, n, &sides[(set >> g & 1) as usize]);
+            }
+            found.push(shape);
+        }
+    }
+    // Each group packed where it can be: into as few domains as its threads have cores, CPUs.
+    for by_seats in [false, true] {
+        let mut shape = blank();
+        for (g, &n) in threads.iter().enumerate() {
+            let mut left = n;
+            for &d in &all {
+                let most = if by_seats { board.domains[d].seats() } else { board.domains[d].room() };
+                let put = most.saturating_sub(shape.load(d)).min(left);
+                shape.counts[g][d] += put as u16;
+                left -= put;
+            }
+            deal(&mut shape, board, g, left, &all);
+        }
+        found.push(shape);
+    }
+    let mut even = blank();
+    for (g, &n) in threads.iter().enumerate() {
+        deal(&mut even, board, g, n, &dealt);
+    }
+    if total * 10 > board.room() * 9 {
+        for order in orders(groups) {
+            found.push(Shape { doubling: Doubling { order, ..Doubling::default() }, ..even.clone() });
+        }
+    } else {
+        found.insert(0, even);
+    }
+    found
+}
+
+/// A neighbour of a shape. `None` where this draw came to none.
+pub(super) fn neighbour(board: &Board, shape: &Shape, kind: Kind, rng: &mut Rng) -> Option<Shape> {
+    let (groups, domains) = (shape.counts.len(), board.domains.len());
+    if groups == 0 || domains == 0 {
+        return None;
+    }
+    let mut next = shape.clone();
+    if next.doubling.order.is_empty() {
+        next.doubling.order = (0..groups as u8).collect();
+    }
+    let group = rng.usize(..groups);
+    let pick = |rng: &mut Rng, from: &[usize]| (!from.is_empty()).then(|| from[rng.usize(..from.len())]);
+    let with = |shape: &Shape, g: usize| -> Vec<usize> { (0..domains).filter(|&d| shape.counts[g][d] > 0).collect() };
+    match kind {
+        Kind::Seed | Kind::Known | Kind::Kernel => return None,
+        Kind::Set => set(board, &mut next, group, rng)?,
+        Kind::Inside => inside(board, &mut next, group, rng)?,
+        Kind::Part => {
+            let other = (group + rng.usize(1..groups.max(2))) % groups;
+            let parts = if rng.bool() { board.parts(|d| d.package) } else { board.parts(|d| d.node) };
+            let parts = if parts.len() > 1 { parts } else { (0..domains).map(|d| vec![d]).collect() };
+            if parts.len() < 2 || other == group {
+                return None;
+            }
+            let (mut one, mut two) = parts.split_at(parts.len() / 2);
+            if rng.bool() {
+                (one, two) = (two, one);
+            }
+            let rest: Vec<usize> = (0..groups).filter(|g| *g != group && *g != other).collect();
+            let refill = rng.bool();
+            let threads: Vec<usize> = (0..groups).map(|g| next.threads(g)).collect();
+            for &g in [group, other].iter().chain(rest.iter().filter(|_| refill)) {
+                next.counts[g].fill(0);
+            }
+            deal(&mut next, board, group, threads[group], &one.concat());
+            deal(&mut next, board, other, threads[other], &two.concat());
+            for &g in rest.iter().filter(|_| refill) {
+                deal(&mut next, board, g, threads[g], &(0..domains).collect::<Vec<_>>());
+            }
+        }
+        Kind::Move | Kind::Swap => {
+            let from = pick(rng, &with(shape, group))?;
+            let to = rng.usize(..domains);
+            let here = shape.counts[group][from];
+            let n = [1, 2, 4, here / 2, here][rng.usize(..5)].clamp(1, here);
+            if from == to {
+                return None;
+            }
+            let mut go = |g: usize, a: usize, b: usize, n: u16| {
+                let n = n.min(next.counts[g][a]);
+                next.counts[g][a] -= n;
+                next.counts[g][b] += n;
+            };
+            go(group, from, to, n);
+            if kind == Kind::Swap {
+                let others: Vec<usize> = (0..groups).filter(|&g| g != group && shape.counts[g][to] > 0).collect();
+                go(pick(rng, &others)?, to, from, n);
+            }
+        }
+        Kind::Exchange => {
+            let (a, b) = (rng.usize(..domains), rng.usize(..domains));
+            if board.domains[a].node == board.domains[b].node {
+                return None;
+            }
+            next.counts.iter_mut().for_each(|counts| counts.swap(a, b));
+        }
+        Kind::Share => share(board, &mut next, group, rng)?,
+        Kind::Any => {
+            if domains > FEW || groups > FEW {
+                return None;
+            }
+            let threads: Vec<usize> = (0..groups).map(|g| next.threads(g)).collect();
+            next.counts.iter_mut().for_each(|counts| counts.fill(0));
+            for (g, n) in threads.into_iter().enumerate() {
+                let mut left = n;
+                for d in 0..domains - 1 {
+                    let free = board.domains[d].seats().saturating_sub(next.load(d)).min(left);
+                    let put = rng.usize(..=free);
+                    next.counts[g][d] = put as u16;
+                    left -= put;
+                }
+                next.counts[g][domains - 1] = left as u16;
+            }
+        }
+    }
+    Some(next)
+}
+
+/// Who shares cores: another one first, two groups with each other, one that would not have to.
+fn share(board: &Board, next: &mut Shape, group: usize, rng: &mut Rng) -> Option<()> {
+    let groups = next.counts.len();
+    let crowds = next.crowds(board);
+    match rng.u8(..if crowds { 3 } else { 1 }) {
+        0 => next.doubling.packed = (next.doubling.packed != Some(group as u8)).then_some(group as u8),
+        1 => {
+            next.doubling.order.retain(|g| *g as usize != group);
+            next.doubling.order.insert(0, group as u8);
+            (next.doubling.pair, next.doubling.packed) = (None, None);
+        }
+        _ => {
+            let other = rng.usize(..groups);
+            let pair = (group.min(other) as u8, group.max(other) as u8);
+            next.doubling.pair = (group != other && next.doubling.pair != Some(pair)).then_some(pair);
+        }
+    }
+    Some(())
+}
+
+/// A group over some of the domains; the others stay, leave these, or are put anew.
+fn set(board: &Board, next: &mut Shape, group: usize, rng: &mut Rng) -> Option<()> {
+    let (groups, domains) = (next.counts.len(), board.domains.len());
+    if domains < 2 {
+        return None;
+    }
+    let threads: Vec<usize> = (0..groups).map(|g| next.threads(g)).collect();
+    let n = threads[group];
+    let mean = |of: usize| (of / domains).max(1);
+    let now = next.counts[group].iter().filter(|n| **n > 0).count();
+    let others = (0..domains).filter(|&d| next.load(d) == next.counts[group][d] as usize).count();
+    let first = |parts: Vec<Vec<usize>>| parts.first().map_or(1, Vec::len);
+    let sizes = [
+        n.div_ceil(mean(board.seats())),
+        n.div_ceil(mean(board.room())),
+        now + 1,
+        now.saturating_sub(1),
+        now * 2,
+        now / 2,
+        first(board.parts(|d| d.package)),
+        first(board.parts(|d| d.node)),
+        domains,
+        others,
+    ];
+    let k = sizes[rng.usize(..sizes.len())].clamp(1, domains);
+    let order = if rng.bool() { (0..domains).collect() } else { board.dealt() };
+    let from = rng.usize(..domains);
+    let own: Vec<usize> = (0..k).map(|i| order[(from + i) % domains]).collect();
+    let rest: Vec<usize> = (0..domains).filter(|d| !own.contains(d)).collect();
+    next.counts[group].fill(0);
+    match rng.u8(..3) {
+        0 => spread(next, group, n, &own),
+        // They leave.
+        1 if !rest.is_empty() => {
+            spread(next, group, n, &own);
+            for g in (0..groups).filter(|g| *g != group) {
+                let leaving: usize = own.iter().map(|&d| std::mem::take(&mut next.counts[g][d]) as usize).sum();
+                deal(next, board, g, leaving, &rest);
+            }
+        }
+        _ => {
+            (0..groups).for_each(|g| next.counts[g].fill(0));
+            spread(next, group, n, &own);
+            let all: Vec<usize> = (0..domains).collect();
+            (0..groups).filter(|g| *g != group).for_each(|g| deal(next, board, g, threads[g], &all));
+        }
+    }
+    Some(())
+}
+
+/// Inside each node, or package, at once: own domains per group, or even, or one group in as few domains as it needs.
+fn inside(board: &Board, next: &mut Shape, group: usize, rng: &mut Rng) -> Option<()> {
+    let parts = if rng.bool() { board.parts(|d| d.node) } else { board.parts(|d| d.package) };
+    if parts.iter().all(|part| part.len() < 2) {
+        return None;
+    }
+    let groups = next.counts.len();
+    let how = rng.u8(..3);
+    for part in &parts {
+        let threads: Vec<usize> = (0..groups)
+            .map(|g| part.iter().map(|&d| std::mem::take(&mut next.counts[g][d]) as usize).sum())
+            .collect();
+        let total: usize = threads.iter().sum();
+        match how {
+            0 => (0..groups).for_each(|g| deal(next, board, g, threads[g], part)),
+            1 => {
+                let (mut from, mut before) = (0, 0);
+                for (g, &n) in threads.iter().enumerate().filter(|(_, n)| **n > 0) {
+                    before += n;
+                    let to = (before * part.len()).div_ceil(total.max(1)).clamp(1, part.len());
+                    deal(next, board, g, n, &part[from.min(to - 1)..to]);
+                    from = to;
+                }
+            }
+            _ => {
+                let room = part.iter().map(|&d| board.domains[d].room()).max().unwrap_or(1);
+                let own = threads[group].div_ceil(room.max(1)).clamp(1, part.len());
+                deal(next, board, group, threads[group], &part[..own]);
+                let rest = if own < part.len() { &part[own..] } else { &part[..] };
+                (0..groups).filter(|g| *g != group).for_each(|g| deal(next, board, g, threads[g], rest));
+            }
+        }
+    }
+    Some(())
+}

@@ -1,0 +1,116 @@
+//! What can be set of `shapes`.
+
+use cotenant_model::policy::settings;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+use std::fmt;
+use std::str::FromStr;
+
+/// Settings of `shapes`; see `docs/policies/shapes.md`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ShapesSettings {
+    /// What is to be as high as possible.
+    pub objective: Objective,
+    /// No application may end slower than under the kernel's placement by more than this part, 0–0.9; `None`: any may.
+    #[serde(deserialize_with = "guard")]
+    pub guard: Option<f64>,
+    /// The part of the time, 0–0.5, that trials may cost.
+    #[serde(deserialize_with = "regret")]
+    pub regret: f64,
+    /// Seed of what is drawn.
+    pub seed: u64,
+}
+
+impl Default for ShapesSettings {
+    fn default() -> Self {
+        Self { objective: Objective::Mean, guard: Some(0.05), regret: 0.01, seed: 1 }
+    }
+}
+
+/// What is to be as high as possible.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Objective {
+    /// The geometric mean of the applications' speeds: `mean`.
+    #[default]
+    Mean,
+    /// The least speed over that under the kernel's placement: `fair`.
+    Fair,
+    /// One application's speed: `app=NAME`.
+    App(String),
+}
+
+/// A text that is no objective.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no objective; write mean, fair or app=NAME")]
+pub struct ObjectiveError(String);
+
+impl FromStr for Objective {
+    type Err = ObjectiveError;
+
+    fn from_str(text: &str) -> Result<Self, ObjectiveError> {
+        match text.split_once('=') {
+            None if text == "mean" => Ok(Self::Mean),
+            None if text == "fair" => Ok(Self::Fair),
+            Some(("app", name)) if !name.is_empty() => Ok(Self::App(name.to_owned())),
+            _ => Err(ObjectiveError(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Objective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mean => f.write_str("mean"),
+            Self::Fair => f.write_str("fair"),
+            Self::App(name) => write!(f, "app={name}"),
+        }
+    }
+}
+
+impl Serialize for Objective {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Objective {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+fn guard<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+    match Value::deserialize(from)? {
+        Value::Null => Ok(None),
+        Value::String(text) if text == "off" => Ok(None),
+        value => settings::within(settings::fraction(value).map_err(D::Error::custom)?, &(0.0..=0.9)).map(Some),
+    }
+}
+
+fn regret<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    settings::within(settings::fraction(from)?, &(0.0..=0.5))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn settings_are_read_and_bounded() {
+        let read = |json: Value| serde_json::from_value::<ShapesSettings>(json).map_err(|e| e.to_string());
+        let usual = ShapesSettings::default();
+        assert_eq!(read(json!({})), Ok(usual.clone()));
+        assert_eq!(read(json!({ "guard": "off" })), Ok(ShapesSettings { guard: None, ..usual.clone() }));
+        assert_eq!(read(json!({ "guard": "2%", "regret": 0.02 })).unwrap().guard, Some(0.02));
+        let app = Objective::App("redis".into());
+        assert_eq!(read(json!({ "objective": "app=redis" })).unwrap().objective, app);
+        for bad in [json!({ "guard": 1 }), json!({ "regret": "60%" }), json!({ "objective": "app=" }), json!({ "x": 1 })] {
+            assert!(read(bad.clone()).is_err(), "{bad}");
+        }
+        let set = ShapesSettings { objective: app, guard: None, ..usual };
+        assert_eq!(read(serde_json::to_value(&set).unwrap()), Ok(set));
+    }
+}

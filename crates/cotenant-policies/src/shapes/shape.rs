@@ -1,0 +1,239 @@
+//! Shapes: how many threads of each group stand in each cache domain, and whose threads double up on a core there.
+//! Threads of a group are alike, so are domains of the same build: everything else is symmetry.
+
+use super::board::{Board, Domain};
+use cotenant_model::{CpuSet, TaskId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Most groups that are placed; threads of further ones are left alone.
+pub(super) const GROUPS: usize = 8;
+
+/// A family of mappings that are alike.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Shape {
+    /// Threads per domain of each group.
+    pub counts: Vec<Vec<u16>>,
+    /// Who shares cores where a domain has more threads than cores.
+    pub doubling: Doubling,
+}
+
+/// Who shares cores.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Doubling {
+    /// Groups, the first one doubles up first. Empty: the kernel sees to that.
+    pub order: Vec<u8>,
+    /// Two groups share cores with each other before anybody shares with its own.
+    pub pair: Option<(u8, u8)>,
+    /// A group that doubles up although cores are free.
+    pub packed: Option<u8>,
+}
+
+impl Shape {
+    pub fn empty(groups: usize, domains: usize) -> Self {
+        Self { counts: vec![vec![0; domains]; groups], doubling: Doubling::default() }
+    }
+
+    /// Threads in a domain.
+    pub fn load(&self, domain: usize) -> usize {
+        self.counts.iter().map(|group| group[domain] as usize).sum()
+    }
+
+    /// Threads of a group.
+    pub fn threads(&self, group: usize) -> usize {
+        self.counts[group].iter().map(|n| *n as usize).sum()
+    }
+
+    /// Whether anybody has to share a core.
+    pub fn crowds(&self, board: &Board) -> bool {
+        board.domains.iter().enumerate().any(|(d, domain)| self.load(d) > domain.room())
+    }
+
+    /// Whether no domain has more threads than it may: its CPUs; where there are more threads than CPUs, its part of
+    /// them, rounded up; and nobody stands where it may not run.
+    pub fn fits(&self, board: &Board, allowed: &[CpuSet]) -> bool {
+        let (threads, seats) = ((0..self.counts.len()).map(|g| self.threads(g)).sum::<usize>(), board.seats());
+        let most = |domain: &Domain| match threads > seats {
+            true => (threads * domain.seats()).div_ceil(seats) + 1,
+            false => domain.seats(),
+        };
+        let may = |g: usize, d: usize| self.counts[g][d] == 0 || board.domains[d].cpus.intersects(&allowed[g]);
+        board.domains.iter().enumerate().all(|(d, domain)| {
+            self.load(d) <= most(domain) && (0..self.counts.len()).all(|g| may(g, d))
+        })
+    }
+
+    /// The same for all shapes that a symmetry of the machine maps onto each other. Where nobody shares a core, who
+    /// would do so first does not count.
+    pub fn key(&self, board: &Board) -> u64 {
+        let column = |d: usize| -> Vec<u64> {
+            let counts = self.counts.iter().map(|group| u64::from(group[d]));
+            std::iter::once(u64::from(board.domains[d].class)).chain(counts).collect()
+        };
+        let mut nodes: Vec<(usize, Vec<Vec<u64>>)> = Vec::new();
+        for (node, domains) in board.parts(|d| d.node).into_iter().enumerate() {
+            let Some(first) = domains.first() else { continue };
+            let mut columns: Vec<Vec<u64>> = domains.iter().map(|&d| column(d)).collect();
+            columns.sort_unstable();
+            columns.insert(0, vec![board.labels.get(node).copied().unwrap_or(0)]);
+            nodes.push((board.domains[*first].package, columns));
+        }
+        let mut packages: BTreeMap<usize, Vec<Vec<Vec<u64>>>> = BTreeMap::new();
+        nodes.into_iter().for_each(|(package, columns)| packages.entry(package).or_default().push(columns));
+        let mut packages: Vec<_> = packages.into_values().collect();
+        packages.iter_mut().for_each(|nodes| nodes.sort_unstable());
+        packages.sort_unstable();
+        let numbers = packages.iter().flatten().flatten().flatten().copied();
+        let Doubling { order, pair, packed } = &self.doubling;
+        let mut inside = vec![u64::from(order.is_empty()), packed.map_or(99, u64::from)];
+        if self.crowds(board) {
+            inside.extend(order.iter().map(|g| u64::from(*g)));
+            inside.extend(pair.map(|(g, h)| 1_000 + u64::from(g) * 64 + u64::from(h)));
+        }
+        digest(numbers.chain(inside))
+    }
+
+    /// Where each thread goes. `members` are the threads, ascending, each with its group; `now` is the domain of each
+    /// thread. Threads stay in their domain as far as the shape lets them.
+    pub fn seats(
+        &self,
+        board: &Board,
+        members: &[(TaskId, usize)],
+        allowed: &[CpuSet],
+        now: impl Fn(TaskId) -> Option<usize>,
+    ) -> BTreeMap<TaskId, CpuSet> {
+        let mut places = BTreeMap::new();
+        let mut standing: Vec<Vec<Vec<TaskId>>> =
+            vec![vec![Vec::new(); self.counts.len()]; board.domains.len()];
+        for (group, counts) in self.counts.iter().enumerate() {
+            let mut left: Vec<usize> = counts.iter().map(|n| *n as usize).collect();
+            let mut homeless = Vec::new();
+            for &(task, _) in members.iter().filter(|(_, of)| *of == group) {
+                match now(task).filter(|&d| left.get(d).is_some_and(|n| *n > 0)) {
+                    Some(domain) => {
+                        left[domain] -= 1;
+                        standing[domain][group].push(task);
+                    }
+                    None => homeless.push(task),
+                }
+            }
+            let mut free = (0..left.len()).flat_map(|d| std::iter::repeat_n(d, left[d]));
+            for task in homeless {
+                // Threads that have come since the shape was drawn stay with the kernel.
+                let Some(domain) = free.next() else { break };
+                standing[domain][group].push(task);
+            }
+        }
+        for (domain, groups) in board.domains.iter().zip(standing) {
+            self.inside(domain, &groups, allowed, &mut places);
+        }
+        places
+    }
+
+    /// Places inside a domain: the whole of it for everybody, but where somebody has to share a core.
+    fn inside(
+        &self,
+        domain: &Domain,
+        groups: &[Vec<TaskId>],
+        allowed: &[CpuSet],
+        places: &mut BTreeMap<TaskId, CpuSet>,
+    ) {
+        let threads: usize = groups.iter().map(Vec::len).sum();
+        let free_choice = |g: usize| groups[g].is_empty() || domain.cpus.is_subset(&allowed[g]);
+        let packs = self.doubling.packed.is_some_and(|g| groups.get(g as usize).is_some_and(|own| own.len() > 1));
+        let chosen = !self.doubling.order.is_empty()
+            && (threads > domain.room() || packs)
+            && threads <= 2 * domain.room()
+            && (0..groups.len()).all(free_choice);
+        if !chosen {
+            for (g, tasks) in groups.iter().enumerate() {
+                let own = domain.cpus.and(&allowed[g]);
+                places.extend(tasks.iter().map(|task| (*task, own.clone())));
+            }
+            return;
+        }
+        let mut left: Vec<&[TaskId]> = groups.iter().map(Vec::as_slice).collect();
+        let mut units = domain.units.iter();
+        let mut excess = threads.saturating_sub(domain.room());
+        for (g, h) in self.couples(groups, &mut excess) {
+            let Some(unit) = units.next() else { break };
+            let half = (unit.len() / 2).max(1);
+            let sides: [CpuSet; 2] = match unit.len() {
+                1 => [unit.clone(), unit.clone()],
+                _ => [unit.iter().take(half).collect(), unit.iter().skip(half).collect()],
+            };
+            for (group, side) in [g, h].into_iter().zip(sides) {
+                let Some((task, rest)) = left[group].split_first() else { continue };
+                left[group] = rest;
+                // Two of a kind may change sides.
+                places.insert(*task, if g == h { unit.clone() } else { side });
+            }
+        }
+        let single: CpuSet = units.fold(CpuSet::new(), |all, unit| all.or(unit));
+        let rest = if single.is_empty() { domain.cpus.clone() } else { single };
+        places.extend(left.into_iter().flatten().map(|task| (*task, rest.clone())));
+    }
+
+    /// Pairs of groups that share a unit: first who packs, then the pair, then by the order, then whoever is left.
+    fn couples(&self, groups: &[Vec<TaskId>], excess: &mut usize) -> Vec<(usize, usize)> {
+        let mut left: Vec<usize> = groups.iter().map(Vec::len).collect();
+        let mut couples = Vec::new();
+        let mut couple = |left: &mut Vec<usize>, g: usize, h: usize, most: usize| {
+            let n = if g == h { left[g] / 2 } else { left[g].min(left[h]) }.min(most);
+            left[g] -= n;
+            left[h] -= n;
+            couples.extend(std::iter::repeat_n((g, h), n));
+            n
+        };
+        let known = |g: u8| (g as usize) < groups.len();
+        if let Some(g) = self.doubling.packed.filter(|g| known(*g)) {
+            let n = couple(&mut left, g as usize, g as usize, usize::MAX);
+            *excess = excess.saturating_sub(n);
+        }
+        if let Some((g, h)) = self.doubling.pair.filter(|(g, h)| known(*g) && known(*h)) {
+            *excess -= couple(&mut left, g as usize, h as usize, *excess);
+        }
+        for &g in self.doubling.order.iter().filter(|g| known(**g)) {
+            *excess -= couple(&mut left, g as usize, g as usize, *excess);
+        }
+        for g in 0..groups.len() {
+            for h in g + 1..groups.len() {
+                *excess -= couple(&mut left, g, h, *excess);
+            }
+        }
+        couples
+    }
+
+    /// `sgd 8+2, membench 0+10; sgd doubles up`, with the names of the groups; of many domains how many have so many.
+    pub fn text(&self, names: &[String], board: &Board) -> String {
+        let group = |(g, counts): (usize, &Vec<u16>)| {
+            let name = names.get(g).map_or("?", String::as_str);
+            if counts.len() <= 8 {
+                let counts: Vec<String> = counts.iter().map(u16::to_string).collect();
+                return format!("{name} {}", counts.join("+"));
+            }
+            let mut times: BTreeMap<u16, usize> = BTreeMap::new();
+            counts.iter().for_each(|n| *times.entry(*n).or_default() += 1);
+            let times: Vec<String> = times.iter().rev().map(|(n, times)| format!("{times}×{n}")).collect();
+            format!("{name} {}", times.join(" "))
+        };
+        let mut text = self.counts.iter().enumerate().map(group).collect::<Vec<_>>().join(", ");
+        let name = |g: u8| names.get(g as usize).map_or("?", String::as_str);
+        let Doubling { order, pair, packed } = &self.doubling;
+        if let Some(g) = packed {
+            text += &format!("; {} shares cores", name(*g));
+        } else if self.crowds(board) && !order.is_empty() {
+            match pair {
+                Some((g, h)) => text += &format!("; {} and {} share cores", name(*g), name(*h)),
+                None => text += &format!("; {} shares cores first", name(order[0])),
+            }
+        }
+        text
+    }
+}
+
+/// FNV-1a of numbers.
+fn digest(numbers: impl Iterator<Item = u64>) -> u64 {
+    let bytes = numbers.flat_map(|n| n.to_le_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}

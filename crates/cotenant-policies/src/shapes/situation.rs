@@ -1,0 +1,177 @@
+//! What shapes are about: groups of threads that are alike, and what tells the speed of their applications.
+
+use super::board::Board;
+use super::shape::GROUPS;
+use super::trial::Point;
+use crate::atom::situation::{Load, look, page_labels};
+use cotenant_model::policy::Ctx;
+use cotenant_model::speed::{self, Source};
+use cotenant_model::{AppId, CpuSet, Reading, TaskId, Time, View};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Threads that may change places with each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Group {
+    pub app: AppId,
+    /// For people: the application's name, with that of the threads where it has several groups.
+    pub name: String,
+    /// Where they may run.
+    pub on: CpuSet,
+    pub threads: usize,
+}
+
+/// What is learned holds for one situation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Situation {
+    pub groups: Vec<Group>,
+    /// Of the applications whose speed counts.
+    pub measures: BTreeMap<AppId, Source>,
+    /// Per memory node of the topology: whose pages it held when it began.
+    labels: Vec<u64>,
+}
+
+/// What is seen of a situation.
+pub(super) struct Survey {
+    pub situation: Situation,
+    /// The threads that take part, ascending, each with its group.
+    pub members: Vec<(TaskId, usize)>,
+    /// Remarks for people.
+    pub notes: Vec<String>,
+}
+
+/// The situation as the last rounds show it.
+///
+/// # Errors
+/// Why there is nothing to learn.
+pub(super) fn survey(ctx: &Ctx<'_>, view: &View, load: &Load) -> Result<Survey, &'static str> {
+    let seen = look(ctx, view, load)?;
+    let labels = page_labels(ctx, view, &seen.situation.groups);
+    let name = |app: AppId| view.app(app).map_or_else(|| app.to_string(), |app| app.name.clone());
+    let mut found: BTreeMap<(usize, String), Vec<TaskId>> = BTreeMap::new();
+    for &(task, group) in seen.members.iter().filter(|(_, group)| *group < seen.situation.groups.len()) {
+        let comm = view.task(task).map_or("", |t| t.info.comm.as_str());
+        found.entry((group, stem(comm).to_owned())).or_default().push(task);
+    }
+    // Names part groups only while there is room for all of them.
+    if found.len() > GROUPS {
+        let whole = std::mem::take(&mut found);
+        for ((group, _), tasks) in whole {
+            found.entry((group, String::new())).or_default().extend(tasks);
+        }
+    }
+    let mut largest: Vec<_> = found.into_iter().collect();
+    largest.sort_by_key(|((group, comm), tasks)| (std::cmp::Reverse(tasks.len()), *group, comm.clone()));
+    let dropped = largest.len().saturating_sub(GROUPS);
+    largest.truncate(GROUPS);
+    largest.sort_by(|a, b| a.0.cmp(&b.0));
+    let (mut groups, mut members) = (Vec::new(), Vec::new());
+    for ((of, comm), tasks) in &largest {
+        let whole = &seen.situation.groups[*of];
+        let several = largest.iter().filter(|((other, _), _)| seen.situation.groups[*other].app == whole.app).count();
+        let app = name(whole.app);
+        let name = if several > 1 && !comm.is_empty() { format!("{app}/{comm}") } else { app };
+        members.extend(tasks.iter().map(|task| (*task, groups.len())));
+        groups.push(Group { app: whole.app, name, on: whole.on.clone(), threads: tasks.len() });
+    }
+    members.sort_unstable();
+    let mut notes = Vec::new();
+    if !seen.silent.is_empty() {
+        let silent = seen.silent.join(", ");
+        notes.push(format!("nothing tells how fast these are, so they do not count: {silent}"));
+    }
+    if dropped > 0 {
+        notes.push(format!("of the groups of threads, the {GROUPS} largest are placed; the others are left alone"));
+    }
+    let label = |node: &cotenant_model::topology::MemoryNode| labels.nodes.get(&node.id).copied().unwrap_or(0);
+    let labels = ctx.topology.nodes().iter().map(label).collect();
+    Ok(Survey { situation: Situation { groups, measures: seen.situation.measures, labels }, members, notes })
+}
+
+/// A thread's name without the number at its end: `worker-12` and `worker-3` are alike.
+fn stem(name: &str) -> &str {
+    name.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches(['-', '_', '/', ':', '#', ' '])
+}
+
+impl Situation {
+    /// The machine as far as the groups may use it.
+    pub fn board(&self, ctx: &Ctx<'_>) -> Board {
+        let cpus = self.groups.iter().fold(CpuSet::new(), |all, group| all.or(&group.on));
+        Board::new(ctx.topology, &cpus, |node| self.labels.get(node).copied().unwrap_or(0))
+    }
+
+    /// Where each group may run.
+    pub fn allowed(&self) -> Vec<CpuSet> {
+        self.groups.iter().map(|group| group.on.clone()).collect()
+    }
+
+    /// Threads of each group.
+    pub fn threads(&self) -> Vec<usize> {
+        self.groups.iter().map(|group| group.threads).collect()
+    }
+
+    /// Names of the groups.
+    pub fn names(&self) -> Vec<String> {
+        self.groups.iter().map(|group| group.name.clone()).collect()
+    }
+
+    /// Whether it is the same, but for where pages are.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.groups == other.groups && self.measures == other.measures
+    }
+}
+
+/// Gathers rounds until every application has told its speed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Meter {
+    /// Speed × weight, and weight, of each application.
+    terms: Vec<[f64; 2]>,
+    seconds: f64,
+}
+
+impl Meter {
+    /// Adds a round. A point, once every application has told something since the last one.
+    pub fn add(&mut self, view: &View, situation: &Situation) -> Option<Point> {
+        self.terms.resize(situation.measures.len(), [0.0; 2]);
+        self.seconds += view.interval.as_secs_f64();
+        for (term, (id, source)) in self.terms.iter_mut().zip(&situation.measures) {
+            let Some(app) = view.app(*id) else { continue };
+            let fresh = |reading: Reading| !matches!(source, Source::Metric(_)) || view.is_new(&reading);
+            if !source.reading(view, app).is_some_and(fresh) {
+                continue;
+            }
+            if let Some([sum, weight]) = source.term(view, app) {
+                term[0] += sum;
+                term[1] += weight;
+            }
+        }
+        let log = |[sum, weight]: &[f64; 2]| Some(sum / weight).filter(|speed| speed::usable(*speed)).map(f64::ln);
+        let logs: Vec<f64> = self.terms.iter().map(log).collect::<Option<_>>()?;
+        let seconds = self.seconds;
+        self.clear();
+        Some(Point { at: view.at, seconds, logs })
+    }
+
+    /// Forgets what was gathered: something was changed.
+    pub fn clear(&mut self) {
+        self.terms.clear();
+        self.seconds = 0.0;
+    }
+
+    /// Seconds since the last point.
+    pub fn waits(&self) -> f64 {
+        self.seconds
+    }
+}
+
+/// Where threads stand: the domain of each, by where they were placed, else by where they run.
+pub(super) fn domain_of(board: &Board, view: &View, home: &BTreeMap<TaskId, CpuSet>, task: TaskId) -> Option<usize> {
+    let cpu = home.get(&task).and_then(CpuSet::first).or_else(|| view.task(task)?.cpu)?;
+    board.domains.iter().position(|domain| domain.cpus.contains(cpu))
+}
+
+/// When something began to be true, for as long as it has been.
+pub(super) fn since(known: &mut Option<Time>, now: Time, is: bool) -> Option<Time> {
+    *known = is.then(|| known.unwrap_or(now));
+    *known
+}

@@ -1,0 +1,369 @@
+//! A trial: a candidate against the incumbent, in blocks of four windows, by a test that is valid at every look.
+//!
+//! ```text
+//!   A0 │settle│ B1 B2 │settle│ A1       or       B0 │settle│ A1 A2 │settle│ B1      (a coin says which)
+//! ```
+
+use cotenant_model::Time;
+use fastrand::Rng;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Time after a change that is not measured: caches are cold, and queues are evened out.
+pub(super) const SETTLE: Duration = Duration::from_millis(200);
+/// Windows, seconds.
+const WINDOWS: std::ops::RangeInclusive<f64> = 0.3..=2.6;
+/// Scale of the gains that are looked for, a parameter of the test: it is most powerful there.
+const TAU: f64 = 0.03;
+/// A window of the incumbent is used by the next trial, too, while it is younger than this.
+pub(super) const FRESH: Duration = Duration::from_secs(2);
+/// A loss that ends a trial at once, besides what is noise.
+const HOPELESS: f64 = 0.03;
+/// The least gain that is worth a change.
+pub(super) const LEAST: f64 = 0.005;
+/// A gain from which one block may be enough.
+const LARGE: f64 = 0.03;
+/// Blocks in a row that are thrown away before a trial is given up.
+const THROWN: u32 = 3;
+/// A difference between two windows under one placement beyond this many deviations is a change of the load.
+const JUMP: f64 = 4.0;
+/// Differences of adjacent windows that are remembered.
+const REMEMBERED: usize = 60;
+
+/// What a round tells: natural logarithms of the applications' speeds, in the order of the situation's measures.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Point {
+    pub at: Time,
+    /// Seconds that it summarises.
+    pub seconds: f64,
+    pub logs: Vec<f64>,
+}
+
+/// What is to be as high as possible.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Goal {
+    /// The geometric mean.
+    Mean,
+    /// One application's speed.
+    App(usize),
+    /// The least gain over the kernel's placement, with how far each application is above it now.
+    Fair(Vec<f64>),
+}
+
+impl Goal {
+    /// What a change of the logarithms is worth.
+    pub fn worth(&self, change: &[f64]) -> f64 {
+        match self {
+            Self::Mean => change.iter().sum::<f64>() / change.len().max(1) as f64,
+            Self::App(app) => change.get(*app).copied().unwrap_or_default(),
+            Self::Fair(standing) => {
+                let least = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);
+                let before = least(&mut standing.iter().copied());
+                let after = least(&mut standing.iter().zip(change).map(|(a, b)| a + b));
+                if before.is_finite() && after.is_finite() { after - before } else { 0.0 }
+            }
+        }
+    }
+}
+
+/// How long windows are, and how much they differ from each other where nothing is changed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Clock {
+    /// Seconds of a window.
+    pub window: f64,
+    /// A loss of one round beyond this is no noise.
+    pub quick: f64,
+    /// Squares of differences of adjacent windows.
+    squares: Vec<f64>,
+}
+
+impl Clock {
+    /// From a trace of the incumbent: the window that tells most per time. `None` where it is too short.
+    pub fn from_trace(values: &[(f64, f64)]) -> Option<Self> {
+        let step = values.iter().map(|(seconds, _)| seconds).sum::<f64>() / values.len().max(1) as f64;
+        let means = |per: usize| -> Vec<f64> {
+            values.chunks_exact(per).map(|c| c.iter().map(|(_, v)| v).sum::<f64>() / per as f64).collect()
+        };
+        let differences = |per: usize| -> Vec<f64> { means(per).windows(2).map(|w| w[1] - w[0]).collect() };
+        let mut best: Option<(f64, f64, Vec<f64>)> = None;
+        let least = (WINDOWS.start() / step).ceil().max(1.0) as usize;
+        for per in least..=(values.len() / 4).max(least) {
+            let seconds = per as f64 * step;
+            let found = differences(per);
+            if found.len() < 3 || (seconds > *WINDOWS.end() && best.is_some()) {
+                break;
+            }
+            let variance = mean_square(&found);
+            let far = JUMP * median(found.iter().map(|d| d.abs())) / 0.6745;
+            let outliers = found.iter().filter(|d| d.abs() > far).count() as f64 / found.len() as f64;
+            let cost = variance * (seconds + SETTLE.as_secs_f64()) / (1.0 - outliers).powi(4).max(1e-3);
+            if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
+                best = Some((cost, seconds, found));
+            }
+        }
+        let (_, window, found) = best?;
+        let mut rounds: Vec<f64> = differences(1).iter().map(|d| d.abs()).collect();
+        rounds.sort_by(f64::total_cmp);
+        let quick = 1.3 * rounds[(rounds.len() * 98 / 100).min(rounds.len() - 1)];
+        Some(Self { window, quick, squares: found.iter().map(|d| d * d).collect() })
+    }
+
+    /// Whether the trace jumps: a longer one tells more.
+    pub fn jumps(values: &[(f64, f64)]) -> bool {
+        let differences: Vec<f64> = values.windows(2).map(|w| w[1].1 - w[0].1).collect();
+        let usual = median(differences.iter().map(|d| d.abs())) / 0.6745;
+        differences.iter().any(|d| d.abs() > 6.0 * usual.max(1e-4))
+    }
+
+    /// Variance of the difference of two adjacent windows.
+    fn variance(&self) -> f64 {
+        mean(&self.squares)
+    }
+
+    /// Adds a difference between adjacent windows of one placement; a jump counts as the largest that is none.
+    fn add(&mut self, difference: f64) {
+        let square = difference.powi(2).min(JUMP.powi(2) * self.variance().max(1e-12));
+        self.squares.push(square);
+        if self.squares.len() > REMEMBERED {
+            self.squares.remove(0);
+        }
+    }
+}
+
+/// How certain a trial must become.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Stage {
+    /// A candidate that cannot be better by this is dropped.
+    pub delta: f64,
+    /// Blocks after which it is undecided.
+    pub blocks: usize,
+}
+
+/// From coarse to fine: telling nothing from half a percent costs most of all.
+pub(super) const STAGES: [Stage; 3] =
+    [Stage { delta: 0.02, blocks: 2 }, Stage { delta: 0.01, blocks: 6 }, Stage { delta: 0.005, blocks: 12 }];
+
+/// An estimate with the interval that is valid at every look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Estimate {
+    pub mean: f64,
+    pub radius: f64,
+    /// Pairs of windows.
+    pub pairs: usize,
+}
+
+/// Which of the two stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Side {
+    Incumbent,
+    Candidate,
+}
+
+/// What a trial wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    /// More of the same.
+    Stay,
+    /// The other one in place.
+    Switch(Side),
+    /// It is over.
+    Done(Verdict),
+}
+
+/// How a trial ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Verdict {
+    Better,
+    Worse,
+    /// So much worse that it was ended in the middle of a block.
+    Hopeless,
+    Undecided,
+    /// The load changes too often to tell.
+    Restless,
+}
+
+/// A window that is being measured: speed × seconds per application, and seconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Window {
+    sums: Vec<f64>,
+    seconds: f64,
+}
+
+impl Window {
+    fn add(&mut self, point: &Point) {
+        self.sums.resize(point.logs.len(), 0.0);
+        for (sum, log) in self.sums.iter_mut().zip(&point.logs) {
+            *sum += log.exp() * point.seconds;
+        }
+        self.seconds += point.seconds;
+    }
+
+    fn logs(&self) -> Vec<f64> {
+        self.sums.iter().map(|sum| (sum / self.seconds).ln()).collect()
+    }
+}
+
+/// A trial under way.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Trial {
+    /// Whether the block is B A A B.
+    reversed: bool,
+    /// Windows of the block that are over.
+    windows: Vec<Vec<f64>>,
+    window: Window,
+    /// Nothing is measured before this.
+    from: Time,
+    /// Candidate over incumbent, per pair of windows: logarithms per application.
+    pub pairs: Vec<Vec<f64>>,
+    /// Blocks in a row that were thrown away.
+    thrown: u32,
+    /// Seconds of the incumbent's speed that it has cost so far; below 0: gained.
+    pub cost: f64,
+    /// The incumbent's last window, and when it ended.
+    pub last: Option<(Time, Vec<f64>)>,
+}
+
+impl Trial {
+    /// A trial that begins now with the incumbent in place, or with the candidate where the incumbent was measured a
+    /// moment ago. What was measured of the candidate before counts.
+    pub fn new(now: Time, recent: Option<(Time, Vec<f64>)>, pairs: Vec<Vec<f64>>) -> (Self, Side) {
+        let fresh = recent.filter(|(at, _)| now - *at < FRESH);
+        let mut trial = Self { from: now, pairs, ..Self::default() };
+        if let Some((at, logs)) = fresh {
+            trial.last = Some((at, logs.clone()));
+            trial.windows.push(logs);
+        }
+        let side = trial.side();
+        (trial, side)
+    }
+
+    /// Who is to stand now.
+    pub fn side(&self) -> Side {
+        let outer = matches!(self.windows.len(), 0 | 3);
+        if outer == self.reversed { Side::Candidate } else { Side::Incumbent }
+    }
+
+    /// The other one has been put in place.
+    pub fn switched(&mut self, now: Time) {
+        self.from = now + SETTLE;
+        self.window = Window::default();
+    }
+
+    /// What is known of the candidate's gain.
+    pub fn estimate(&self, goal: &Goal, clock: &Clock, alpha: f64) -> Estimate {
+        let gains: Vec<f64> = self.pairs.iter().map(|pair| goal.worth(pair)).collect();
+        let n = gains.len() as f64;
+        if gains.len() < 2 {
+            return Estimate { mean: mean(&gains), radius: f64::INFINITY, pairs: gains.len() };
+        }
+        let m = mean(&gains);
+        let spread = gains.iter().map(|d| (d - m).powi(2)).sum::<f64>() / (n - 1.0);
+        let v = clock.variance().max(spread) * (1.2 + 6.0 / (clock.squares.len() as f64).max(6.0));
+        let v = v.max(1e-12);
+        let ratio = n * TAU.powi(2) / v;
+        let radius = (v / n * (1.0 + 1.0 / ratio) * ((1.0 + ratio) / alpha.powi(2)).ln()).sqrt();
+        Estimate { mean: m, radius, pairs: gains.len() }
+    }
+
+    /// The mean change of each application.
+    pub fn changes(&self) -> Vec<f64> {
+        let apps = self.pairs.first().map_or(0, Vec::len);
+        (0..apps).map(|app| mean(&self.pairs.iter().map(|pair| pair[app]).collect::<Vec<_>>())).collect()
+    }
+
+    /// Takes what a round tells.
+    pub fn add(&mut self, point: &Point, goal: &Goal, clock: &mut Clock, stage: Stage, alpha: f64, rng: &mut Rng) -> Ask {
+        let side = self.side();
+        if let Some((_, last)) = self.last.as_ref().filter(|(_, last)| last.len() == point.logs.len()) {
+            let lead: Vec<f64> = point.logs.iter().zip(last).map(|(now, before)| now - before).collect();
+            // What the way back loses is a cost, too; what noise adds here it takes away there.
+            if side == Side::Candidate || point.at - self.from < SETTLE {
+                self.cost -= goal.worth(&lead) * point.seconds;
+            }
+        }
+        let began = Time(point.at.0.saturating_sub((point.seconds * 1e9) as u64));
+        // A reading that began before the change was over tells of both.
+        if began.0 + 1_000_000 < self.from.0 {
+            return Ask::Stay;
+        }
+        self.window.add(point);
+        let logs = self.window.logs();
+        if side == Side::Candidate
+            && let Some((_, last)) = &self.last
+        {
+            let lead: Vec<f64> = logs.iter().zip(last).map(|(now, before)| now - before).collect();
+            if goal.worth(&lead) < -HOPELESS - clock.quick {
+                self.pairs.push(lead);
+                return Ask::Done(Verdict::Hopeless);
+            }
+        }
+        if self.window.seconds + 0.05 < clock.window {
+            return Ask::Stay;
+        }
+        self.window = Window::default();
+        if side == Side::Incumbent {
+            self.last = Some((point.at, logs.clone()));
+        }
+        self.windows.push(logs);
+        if self.windows.len() < 4 {
+            return if self.side() == side { Ask::Stay } else { Ask::Switch(self.side()) };
+        }
+        let block = std::mem::take(&mut self.windows);
+        let difference =
+            |a: &[f64], b: &[f64]| goal.worth(&b.iter().zip(a).map(|(b, a)| b - a).collect::<Vec<_>>());
+        let (inner, outer) = (difference(&block[1], &block[2]), difference(&block[0], &block[3]));
+        let limit = JUMP * clock.variance().sqrt().max(1e-6);
+        clock.add(inner);
+        if inner.abs() > limit || outer.abs() > limit * std::f64::consts::SQRT_2 {
+            self.thrown += 1;
+            if self.thrown >= THROWN {
+                return Ask::Done(Verdict::Restless);
+            }
+        } else {
+            self.thrown = 0;
+            for (one, two) in [(0, 1), (3, 2)] {
+                let (of, over) = if self.reversed { (one, two) } else { (two, one) };
+                self.pairs.push(block[of].iter().zip(&block[over]).map(|(b, a)| b - a).collect());
+            }
+        }
+        match self.judge(goal, clock, stage, alpha) {
+            Some(verdict) => Ask::Done(verdict),
+            None => {
+                let stands = side;
+                self.reversed = rng.bool();
+                if self.side() == stands { Ask::Stay } else { Ask::Switch(self.side()) }
+            }
+        }
+    }
+
+    fn judge(&self, goal: &Goal, clock: &Clock, stage: Stage, alpha: f64) -> Option<Verdict> {
+        let Estimate { mean: m, radius: r, pairs } = self.estimate(goal, clock, alpha);
+        if pairs < 2 {
+            return None;
+        }
+        if m - r > 0.0 && m >= LEAST && (pairs >= 4 || m > LARGE) {
+            return Some(Verdict::Better);
+        }
+        if m + r < stage.delta || (m < -HOPELESS && m + 0.6 * r < 0.0) {
+            return Some(Verdict::Worse);
+        }
+        (pairs >= 2 * stage.blocks).then_some(Verdict::Undecided)
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+fn mean_square(values: &[f64]) -> f64 {
+    values.iter().map(|v| v * v).sum::<f64>() / values.len().max(1) as f64
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
