@@ -1,6 +1,7 @@
 //! The simulated machine as a host of the loop.
 
 use crate::machine::SimMachine;
+use crate::reports::{Reporter, Reports, normal};
 use crate::world::{Halt, PAGE, World};
 use cotenant_model::action::{Action, Order, Outcome};
 use cotenant_model::host::{Host, HostError, Wake};
@@ -27,13 +28,15 @@ pub struct Observation {
     /// Seconds that it costs a task to touch a page for the first time since the last look: page faults, or accessed
     /// bits to be set.
     pub page_fault_s: f64,
+    /// How wrong what programs report of their progress is; `None` = they report nothing.
+    pub progress: Option<Reports>,
 }
 
 impl Default for Observation {
     /// Exact, without gaps; 42 µs per sample of 10 tasks that ran, as measured on Linux (0.42 % of a CPU for 100 of
-    /// them every 100 ms, `docs/reference/overhead.md`). Pages are not looked at.
+    /// them every 100 ms, `docs/reference/overhead.md`). Pages are not looked at, and programs report nothing.
     fn default() -> Self {
-        Self { noise: 0.0, gaps: 0.0, cost_s: 4.2e-6, page_scan_s: 0.0, page_fault_s: 0.0 }
+        Self { noise: 0.0, gaps: 0.0, cost_s: 4.2e-6, page_scan_s: 0.0, page_fault_s: 0.0, progress: None }
     }
 }
 
@@ -69,6 +72,8 @@ pub struct SimHost {
     observation: Observation,
     rng: Rng,
     told: BTreeMap<u32, Told>,
+    /// What each application reports; none where they report nothing.
+    reporters: Vec<Reporter>,
     /// When pages were last looked at, and how often each task had accessed memory by then.
     looked: (Time, BTreeMap<u32, f64>),
     /// The slot of each thread of the last sample.
@@ -80,10 +85,13 @@ pub struct SimHost {
 impl SimHost {
     /// A host of that world, which ends at `end` at the latest.
     pub fn new(world: World, observation: Observation, seed: u64, end: Time) -> Self {
+        let apps = 0..world.apps.len();
+        let reporters = observation.progress.map(|how| apps.map(|app| Reporter::new(how, seed, app)).collect());
         Self {
             topology: world.machine.topology.clone(),
             world,
             observation,
+            reporters: reporters.unwrap_or_default(),
             rng: Rng::with_seed(seed ^ OBSERVER),
             told: BTreeMap::new(),
             looked: (Time(0), BTreeMap::new()),
@@ -202,10 +210,14 @@ impl Host for SimHost {
         tasks.sort_by_key(|t| t.info.id);
         let cpus = world.places.cpus.iter();
         let cpus = cpus.map(|&c| CpuSample { id: CpuId(c as u32), busy_ns: world.busy_ns[c] as u64 }).collect();
-        let apps = (0_u32..).zip(&world.apps).filter(|(_, a)| a.threads.clone().any(|t| world.threads[t].exists));
-        let apps = apps
-            .map(|(id, a)| AppSample { id: AppId(id), name: a.spec.name.clone(), ..AppSample::default() })
-            .collect();
+        let mut apps = Vec::with_capacity(world.apps.len());
+        for (i, app) in world.apps.iter().enumerate() {
+            let progress = self.reporters.get_mut(i).map(|reporter| reporter.report(world.now(), app.instructions));
+            if app.threads.clone().any(|t| world.threads[t].exists) {
+                let (id, name) = (AppId(i as u32), app.spec.name.clone());
+                apps.push(AppSample { id, name, progress, ..AppSample::default() });
+            }
+        }
         Ok(Sample { at: world.now(), tasks, cpus, apps })
     }
 
@@ -302,11 +314,6 @@ impl World {
         }
         self.kernel.disturb(self.now);
     }
-}
-
-/// A number with the standard normal distribution (Box and Muller).
-fn normal(rng: &mut Rng) -> f64 {
-    (-2.0 * (1.0 - rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos()
 }
 
 #[cfg(test)]

@@ -279,7 +279,7 @@ impl Scenario {
         places(&self.mappings(), mapping)
     }
 
-    fn too_many(&self, enumeration: &Enumeration<'_>) -> SimError {
+    pub(crate) fn too_many(&self, enumeration: &Enumeration<'_>) -> SimError {
         let cpus = self.machine.topology.usable().len();
         let (mut threads, mut first) = (0, None);
         for (app, tenant) in enumeration.tenants().iter().enumerate() {
@@ -293,7 +293,7 @@ impl Scenario {
     }
 
     /// The mapping in which each thread stands on its CPU; `None` where several stand on one, or some on none.
-    fn mapping(&self, enumeration: &Enumeration<'_>, places: &[usize]) -> Option<Vec<Slot>> {
+    pub(crate) fn mapping(&self, enumeration: &Enumeration<'_>, places: &[usize]) -> Option<Vec<Slot>> {
         let slots: Vec<Slot> = (0..).zip(&self.apps).flat_map(|(slot, app)| vec![slot; app.threads]).collect();
         let cpus = enumeration.symmetry().cpus();
         let mut mapping = vec![FREE; cpus.len()];
@@ -331,7 +331,7 @@ pub fn pin(apps: &mut [AppSpec], mut places: &[usize]) {
 }
 
 /// The CPU of each thread in a mapping, application by application.
-fn places(enumeration: &Enumeration<'_>, mapping: &[Slot]) -> Vec<usize> {
+pub(crate) fn places(enumeration: &Enumeration<'_>, mapping: &[Slot]) -> Vec<usize> {
     let stand = mapping.iter().zip(enumeration.symmetry().cpus()).filter(|(slot, _)| **slot != FREE);
     let mut places: Vec<(Slot, usize)> = stand.map(|(slot, cpu)| (*slot, cpu.index())).collect();
     places.sort_by_key(|(slot, _)| *slot);

@@ -5,6 +5,7 @@ use crate::app::{self, AppError, Fault, Phase, Program, ProgramTable, given, num
 use crate::host::Observation;
 use crate::kernel::KernelKind;
 use crate::machine::SimMachine;
+use crate::reports::Reports;
 use crate::world::{AppSpec, Budget, Load};
 use cotenant_model::machine::Machine;
 use cotenant_model::pin::Pin;
@@ -137,6 +138,13 @@ struct Counting {
     cost_us: Option<Spanned<f64>>,
     page_scan_ns: Option<Spanned<f64>>,
     page_fault_ns: Option<Spanned<f64>>,
+    progress_noise: Option<Spanned<f64>>,
+    progress_lasting: Option<Spanned<f64>>,
+    progress_lasting_s: Option<Spanned<f64>>,
+    progress_outliers: Option<Spanned<f64>>,
+    progress_outlier_size: Option<Spanned<f64>>,
+    progress_jump: Option<Spanned<f64>>,
+    progress_jump_every_s: Option<Spanned<f64>>,
 }
 
 #[derive(Deserialize)]
@@ -167,6 +175,7 @@ struct Requests {
 
 const POSITIVE: (f64, f64) = (f64::MIN_POSITIVE, f64::MAX);
 const NOT_NEGATIVE: (f64, f64) = (0.0, f64::MAX);
+const SHARE: (f64, f64) = (0.0, 1.0);
 
 impl Scenario {
     /// Reads a scenario. `find` finds the machine that it names.
@@ -221,18 +230,7 @@ impl Scenario {
         if let Some(atom) = &file.policy.atom {
             config.settings.put(Atom::SECTION, &parsed::<AtomConfig>(atom)?);
         }
-        let o = &file.observation;
-        let default = Observation::default();
-        let seen = |key, given: &Option<Spanned<f64>>, default, range| {
-            number("the observation", key, given.as_ref(), Some(default), range, 0)
-        };
-        let observation = Observation {
-            noise: seen("noise", &o.noise, default.noise, (0.0, 1.0))?,
-            gaps: seen("gaps", &o.gaps, default.gaps, (0.0, 1.0))?,
-            cost_s: seen("cost_us", &o.cost_us, default.cost_s * 1e6, NOT_NEGATIVE)? / 1e6,
-            page_scan_s: seen("page_scan_ns", &o.page_scan_ns, default.page_scan_s * 1e9, NOT_NEGATIVE)? / 1e9,
-            page_fault_s: seen("page_fault_ns", &o.page_fault_ns, default.page_fault_s * 1e9, NOT_NEGATIVE)? / 1e9,
-        };
+        let observation = observation(&file.observation)?;
         let own: BTreeMap<String, Arc<Program>> =
             programs(file.program)?.into_iter().map(|(name, program)| (name, Arc::new(program))).collect();
         let mut apps: Vec<AppSpec> = Vec::new();
@@ -262,6 +260,46 @@ impl Scenario {
         let (restart, budget, spots) = (file.restart, Budget::default(), Spots::default());
         Ok(Self { machine, sim, apps, profiles, kernel, config, observation, end, restart, budget, spots })
     }
+}
+
+fn observation(o: &Counting) -> Result<Observation, Fault> {
+    let default = Observation::default();
+    let seen = |key, given: &Option<Spanned<f64>>, default, range| {
+        number("the observation", key, given.as_ref(), Some(default), range, 0)
+    };
+    Ok(Observation {
+        noise: seen("noise", &o.noise, default.noise, SHARE)?,
+        gaps: seen("gaps", &o.gaps, default.gaps, SHARE)?,
+        cost_s: seen("cost_us", &o.cost_us, default.cost_s * 1e6, NOT_NEGATIVE)? / 1e6,
+        page_scan_s: seen("page_scan_ns", &o.page_scan_ns, default.page_scan_s * 1e9, NOT_NEGATIVE)? / 1e9,
+        page_fault_s: seen("page_fault_ns", &o.page_fault_ns, default.page_fault_s * 1e9, NOT_NEGATIVE)? / 1e9,
+        progress: reports(o)?,
+    })
+}
+
+/// What programs report: nothing, unless it is said how exact that is.
+fn reports(o: &Counting) -> Result<Option<Reports>, Fault> {
+    let default = Reports::default();
+    let rest = [
+        ("progress_lasting", &o.progress_lasting, default.lasting, SHARE),
+        ("progress_lasting_s", &o.progress_lasting_s, default.lasting_s, POSITIVE),
+        ("progress_outliers", &o.progress_outliers, default.outliers, SHARE),
+        ("progress_outlier_size", &o.progress_outlier_size, default.outlier_size, SHARE),
+        ("progress_jump", &o.progress_jump, default.jump, SHARE),
+        ("progress_jump_every_s", &o.progress_jump_every_s, default.jump_every_s, POSITIVE),
+    ];
+    let Some(noise) = given("the observation", "progress_noise", o.progress_noise.as_ref(), SHARE)? else {
+        let lone = rest.iter().find_map(|(key, given, ..)| given.as_ref().map(|given| (key, given)));
+        return lone.map_or(Ok(None), |(key, given)| {
+            Err((given.span().start, format!("{key} says how programs report progress; give progress_noise, too")))
+        });
+    };
+    let mut values = [0.0; 6];
+    for (value, (key, given, default, range)) in values.iter_mut().zip(rest) {
+        *value = number("the observation", key, given.as_ref(), Some(default), range, 0)?;
+    }
+    let [lasting, lasting_s, outliers, outlier_size, jump, jump_every_s] = values;
+    Ok(Some(Reports { noise, lasting, lasting_s, outliers, outlier_size, jump, jump_every_s }))
 }
 
 fn parsed<T: FromStr<Err: fmt::Display>>(text: &Spanned<String>) -> Result<T, Fault> {

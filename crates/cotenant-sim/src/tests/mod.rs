@@ -14,6 +14,7 @@ mod motion;
 mod niceness;
 mod optimum;
 mod pages;
+mod reports;
 mod sam;
 mod shared;
 mod shared_caches;

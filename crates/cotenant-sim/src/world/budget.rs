@@ -61,6 +61,11 @@ impl Endless {
 }
 
 impl World {
+    /// Steps and samples so far.
+    pub(crate) fn steps(&self) -> u64 {
+        self.work
+    }
+
     /// Counts a step or a sample.
     pub(crate) fn work(&mut self) -> Result<(), Endless> {
         self.work += 1;

@@ -114,6 +114,8 @@ pub(crate) struct App {
     /// How often a phase or a run ended.
     pub ends: u64,
     pub latency: Latency,
+    /// What its threads have executed, in all runs together.
+    pub instructions: f64,
     /// Seconds, and the sum over them of what an instruction of its threads costs where none waits for another.
     pub cost: (f64, f64),
     /// Until when all of it sleeps; 0 = it does not.
@@ -249,6 +251,7 @@ impl World {
                 times: Vec::new(),
                 ends: 0,
                 latency: Latency::default(),
+                instructions: 0.0,
                 cost: (0.0, 0.0),
                 nap_until: 0,
                 limit: None,
@@ -453,6 +456,7 @@ impl World {
             let instructions = (speed * time).min(t.left);
             t.left -= instructions;
             t.phase_left -= instructions;
+            self.apps[t.app].instructions += instructions;
             let waits = demand.team.is_some() || demand.cap.is_some();
             let on = if waits { demand.share.min(speed * demand.cost_s(&self.waits)) } else { demand.share };
             let cpu_s = on * dt;

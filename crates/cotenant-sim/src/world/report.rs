@@ -65,6 +65,11 @@ pub struct AppReport {
 }
 
 impl World {
+    /// Instructions that each application has executed so far, all threads and runs together.
+    pub fn instructions(&self) -> Vec<f64> {
+        self.apps.iter().map(|app| app.instructions).collect()
+    }
+
     /// What became of each application so far.
     pub fn report(&self) -> Vec<AppReport> {
         let one = |a: &super::App| AppReport {

@@ -23,6 +23,11 @@ impl World {
         }
     }
 
+    /// Counts how long threads stand somewhere from now on.
+    pub(crate) fn forget_places(&mut self) {
+        self.stand = Stand { since: self.now, now: std::mem::take(&mut self.stand.now), ..Stand::default() };
+    }
+
     /// The CPU of each thread, application by application, where they all stood for longest at a stretch; empty where
     /// they never all ran at the same time.
     pub fn lasting_places(&self) -> Vec<usize> {

@@ -1,0 +1,208 @@
+//! A scenario for a time, whether or not anything ends: how fast each application is on the way, and where everything
+//! is at rest.
+
+use crate::host::SimHost;
+use crate::kernel::{Kernel, KernelKind};
+use crate::optimum::{self, Best, Limits, Worth};
+use crate::run::{SimError, pin, places};
+use crate::scenario::Scenario;
+use crate::world::World;
+use cotenant_model::action::{Action, Order, Outcome};
+use cotenant_model::host::{Host, HostError, Mode, Round, Wake, drive};
+use cotenant_model::policy::DynPolicy;
+use cotenant_model::topology::symmetry::Slot;
+use cotenant_model::{Sample, Time, Topology};
+use std::time::Duration;
+
+/// When a course is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Looks {
+    /// How often what was executed is noted.
+    pub every: Duration,
+    /// From when on the placement that holds longest is the one at rest.
+    pub rest_from: Time,
+}
+
+/// What a scenario came to by its end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Course {
+    /// Instructions that each application has executed by the end of each look, cumulative.
+    pub work: Vec<Vec<f64>>,
+    /// The CPU of each thread, application by application, in the placement at rest; empty where they never all ran.
+    pub places: Vec<usize>,
+    /// Where the accesses of each thread to memory go at the end: share per node.
+    pub pages: Vec<Vec<f64>>,
+    /// Threads that changed CPUs after their first.
+    pub migrations: u64,
+    /// Steps and samples that it took.
+    pub steps: u64,
+}
+
+/// What is known about a machine at rest.
+#[derive(Clone, Copy, Debug)]
+pub struct Rest<'a> {
+    /// Where the accesses of each thread go, share per node; `None` = to where it touched its memory first, at rest.
+    pub pages: Option<&'a [Vec<f64>]>,
+    /// When it counts as settled.
+    pub after: Time,
+    /// Until when its speeds are measured.
+    pub until: Time,
+}
+
+/// A simulated machine that is looked at on the way. Where the user does not allow it, pages do not move.
+struct Looked {
+    host: SimHost,
+    looks: Looks,
+    next: Time,
+    moves_pages: bool,
+    work: Vec<Vec<f64>>,
+}
+
+impl Looked {
+    /// The next time at which something is noted, whatever the loop waits for.
+    fn stop(&self, until: Time) -> Time {
+        let now = self.host.world.now();
+        let rest = Some(self.looks.rest_from).filter(|from| *from > now);
+        until.min(self.next).min(rest.unwrap_or(Time::NEVER))
+    }
+
+    fn note(&mut self) {
+        let world = &mut self.host.world;
+        if world.now() == self.looks.rest_from {
+            world.forget_places();
+        }
+        if world.now() >= self.next {
+            self.work.push(world.instructions());
+            self.next = self.next + self.looks.every;
+        }
+    }
+}
+
+impl Host for Looked {
+    fn topology(&self) -> &Topology {
+        self.host.topology()
+    }
+
+    fn sample(&mut self) -> Result<Sample, HostError> {
+        self.host.sample()
+    }
+
+    fn watch(&mut self, until: Time) {
+        self.host.watch(until);
+    }
+
+    fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
+        if self.moves_pages {
+            return self.host.apply(orders);
+        }
+        let denied = |order: &&Order| matches!(order.action, Action::Pages { .. });
+        let others: Vec<Order> = orders.iter().filter(|order| !denied(order)).cloned().collect();
+        let mut outcomes = self.host.apply(&others).into_iter();
+        let one = |order| if denied(&order) { Outcome::Denied } else { outcomes.next().unwrap_or(Outcome::Gone) };
+        orders.iter().map(one).collect()
+    }
+
+    fn wait(&mut self, until: Time) -> Wake {
+        loop {
+            let stop = self.stop(until);
+            let wake = self.host.wait(stop);
+            self.note();
+            if wake != Wake::Tick || self.host.world.now() >= until {
+                return wake;
+            }
+        }
+    }
+}
+
+impl Scenario {
+    /// Runs the scenario under a policy to its end, which nothing has to reach before. `watch` sees every round.
+    ///
+    /// # Errors
+    /// Where the policy refuses, or no speeds are found.
+    pub fn course(
+        &self,
+        policy: &dyn DynPolicy,
+        kernel: KernelKind,
+        seed: u64,
+        looks: Looks,
+        watch: impl FnMut(&Round<'_>),
+    ) -> Result<Course, SimError> {
+        self.check(policy)?;
+        let mut world = World::new(self.sim.clone(), self.apps.clone(), Kernel::new(kernel), seed);
+        (world.restart, world.budget) = (self.restart, self.budget);
+        let host = SimHost::new(world, self.observation, seed, self.end);
+        let next = Time(0) + looks.every;
+        let mut looked = Looked { host, looks, next, moves_pages: self.config.move_pages, work: Vec::new() };
+        // Linux alone is not observed.
+        if policy.name() == "none" {
+            while looked.wait(self.end) != Wake::Exit {}
+        } else {
+            drive(&mut looked, policy, &self.ctx(), Mode::Enforce, watch)?;
+        }
+        if let Some(failure) = looked.host.failure() {
+            return Err(self.halted(failure.clone()));
+        }
+        let world = looked.host.world;
+        let pages = world.threads.iter().map(|t| t.pages.clone()).collect();
+        let (places, migrations, steps) = (world.lasting_places(), world.migrations, world.steps());
+        Ok(Course { work: looked.work, places, pages, migrations, steps })
+    }
+
+    /// Instructions per second of each application where each thread, application by application, stands on a CPU that
+    /// it never leaves; and what an instruction of theirs costs where none waits for another, seconds.
+    ///
+    /// # Errors
+    /// Where no speeds are found.
+    ///
+    /// # Panics
+    /// Where `places` has not one CPU for each thread.
+    pub fn at_rest(&self, places: &[usize], rest: Rest<'_>) -> Result<(Vec<f64>, Vec<f64>), SimError> {
+        let mut specs = self.apps.clone();
+        pin(&mut specs, places);
+        let mut world = World::new(self.sim.clone(), specs, Kernel::new(KernelKind::default()), 1);
+        world.budget = self.budget;
+        let advance = |world: &mut World, until| world.advance(until, false).map_err(|why| self.halted(why));
+        if let Some(pages) = rest.pages {
+            advance(&mut world, Time(1))?;
+            world.threads.iter_mut().zip(pages).for_each(|(t, pages)| t.pages.clone_from(pages));
+            world.disturb();
+        }
+        advance(&mut world, rest.after)?;
+        let before = world.instructions();
+        advance(&mut world, rest.until)?;
+        let seconds = (rest.until - rest.after).as_secs_f64();
+        let speeds = world.instructions().iter().zip(before).map(|(now, before)| (now - before) / seconds).collect();
+        Ok((speeds, world.report().iter().map(|app| app.cost_s).collect()))
+    }
+
+    /// The static mapping with the highest geometric mean of speed over `unit`, instructions per second of each
+    /// application, at rest, and the CPU of each thread in it; else as [`Scenario::optimal`].
+    ///
+    /// # Errors
+    /// Those of [`Scenario::optimal`].
+    pub fn best_at_rest(
+        &self,
+        unit: &[f64],
+        rest: Rest<'_>,
+        limits: Limits,
+        starts: &[Vec<usize>],
+        seed: u64,
+    ) -> Result<(Best, Vec<usize>), SimError> {
+        let enumeration = self.mappings();
+        let mut evaluate = |mapping: &[Slot]| -> Result<Worth, SimError> {
+            let (speeds, costs) = self.at_rest(&places(&enumeration, mapping), rest)?;
+            Ok(Worth { value: mean_share(&speeds, unit), guide: -costs.iter().map(|cost| cost.ln()).sum::<f64>() })
+        };
+        let starts: Vec<Vec<Slot>> = starts.iter().filter_map(|places| self.mapping(&enumeration, places)).collect();
+        let best = optimum::best(&enumeration, limits, &starts, seed, &mut evaluate)?;
+        let best = best.ok_or_else(|| self.too_many(&enumeration))?;
+        let places = places(&enumeration, &best.mapping);
+        Ok((best, places))
+    }
+}
+
+/// The geometric mean of speeds over those that count as one.
+pub fn mean_share(speeds: &[f64], unit: &[f64]) -> f64 {
+    let logs: f64 = speeds.iter().zip(unit).map(|(speed, unit)| (speed / unit).ln()).sum();
+    (logs / unit.len().max(1) as f64).exp()
+}
