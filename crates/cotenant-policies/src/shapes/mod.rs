@@ -283,6 +283,9 @@ impl ShapesState {
         self.fruitless = 0;
         notes.extend(remarks);
         self.members = members;
+        // Who was placed before stays there; whoever has come is the kernel's.
+        let before = self.plan.wanted().clone();
+        self.put(view, &before, String::new());
         let known = self.learned.as_ref().is_some_and(|learned| learned.situation.is_like(&situation));
         if !known {
             self.learned = Some(Box::new(Learned {
