@@ -1,6 +1,7 @@
 //! The `cotenant-lab` command as a library, so that man pages and completions come from the same definitions.
 #![forbid(unsafe_code)]
 
+pub mod learning;
 pub mod reproduce;
 pub mod validate;
 
@@ -24,6 +25,11 @@ pub enum Command {
     /// Each row has the figure of the paper if its text or tables give one, ours, and a verdict that follows from the
     /// two. Nothing is tuned to meet them: if an effect does not appear, the row says so.
     Reproduce(reproduce::Args),
+    /// How near to the best mapping known policies come while programs run, learning included
+    ///
+    /// On simulated machines, where programs never end and report their progress: the speed at rest, and on average up
+    /// to 60, 120 and 600 s, as shares of the best mapping that a search or a policy found.
+    Learning(learning::Args),
     /// Slowdowns that you measured against those that `cotenant sim --mix` predicts
     ///
     /// Rank correlation, errors and the worst cases: how far the simulated machine can be trusted on yours.
@@ -38,6 +44,7 @@ pub fn main() -> ExitCode {
     };
     let result = match command {
         Command::Reproduce(args) => reproduce::run(&args),
+        Command::Learning(args) => learning::run(&args),
         Command::Validate(args) => validate::run(&args),
     };
     result.unwrap_or_else(|error| cotenant_cli::fail(&error, cotenant_cli::exit_code(&error)))

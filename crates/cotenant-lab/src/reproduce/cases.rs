@@ -2,7 +2,7 @@
 
 /// An application of a case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct App {
+pub(crate) struct App {
     /// The paper's name.
     pub name: String,
     /// Its threads.
@@ -11,7 +11,7 @@ pub(super) struct App {
 
 /// What runs at the same time.
 #[derive(Clone, Debug)]
-pub(super) struct Case {
+pub(crate) struct Case {
     /// For people: `SGD (10t)`, `mix 9`.
     pub label: String,
     /// Mix number in Table 2; 0 for an application alone.
@@ -51,7 +51,7 @@ fn number(cell: &str) -> usize {
 }
 
 /// The applications of Table 1, each alone.
-pub(super) fn standalone() -> Vec<Case> {
+pub(crate) fn standalone() -> Vec<Case> {
     let case = |cells: Vec<&str>| {
         let app = App { name: cells[0].to_owned(), threads: number(cells[1]) };
         let moves = [number(cells[2]) as f64, number(cells[3]) as f64];
@@ -61,7 +61,7 @@ pub(super) fn standalone() -> Vec<Case> {
 }
 
 /// The mixes of Table 2.
-pub(super) fn mixes() -> Vec<Case> {
+pub(crate) fn mixes() -> Vec<Case> {
     let mut all: Vec<Case> = Vec::new();
     for cells in lines(include_str!("mixes.csv")) {
         let mix = number(cells[0]);

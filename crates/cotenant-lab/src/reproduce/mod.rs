@@ -1,7 +1,7 @@
 //! `cotenant-lab reproduce`: the papers' experiments on the simulated machine, paper and measured side by side.
 
 mod assumptions;
-mod cases;
+pub(crate) mod cases;
 mod contentiousness;
 mod evaluation;
 mod feliu;

@@ -1,0 +1,102 @@
+//! The best mapping known of a mix: of all that a search tries and all that policies came to rest at.
+
+use super::mixes::Mix;
+use super::once::at_rest;
+use anyhow::Context as _;
+use cotenant_cli::usage;
+use cotenant_linux::bounded;
+use cotenant_model::Time;
+use cotenant_sim::course::{Rest, mean_share};
+use cotenant_sim::optimum::{Label, Limits};
+use cotenant_sim::scenario::Scenario;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// Milliseconds in which caches settle, and in which speeds are measured after that, to tell mappings apart. Those
+/// that may be the best are measured for longer.
+const SHORT_MS: [u64; 2] = [500, 1_000];
+
+/// The best mapping known of a mix. What a later run takes from the file of an earlier one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Best {
+    /// Instructions per second of each application at rest, its memory touched where it is.
+    pub speeds: Vec<f64>,
+    /// The CPU of each thread, application by application.
+    pub places: Vec<usize>,
+    /// Where it comes from: `search`, or the policy that came to rest at it.
+    pub from: String,
+    /// Mappings that the search evaluated; 0 = it was not searched for again.
+    pub evaluations: usize,
+    /// Whether these were all classes of mappings.
+    pub all: bool,
+}
+
+/// A placement at which a policy came to rest.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    pub from: String,
+    pub places: Vec<usize>,
+}
+
+/// The best of the candidates, of `known`, and, where that is `None`, of what a search finds that starts from them.
+/// `unit` is what counts as a speed of 1.
+pub(super) fn best(
+    scenario: &Scenario,
+    unit: &[f64],
+    mut candidates: Vec<Candidate>,
+    known: Option<Best>,
+    limits: Limits,
+) -> anyhow::Result<Best> {
+    candidates.retain(|candidate| !candidate.places.is_empty());
+    let (mut evaluations, mut all) = (0, known.as_ref().is_some_and(|known| known.all));
+    if let Some(Best { places, from, .. }) = known {
+        candidates.insert(0, Candidate { from, places });
+    } else {
+        let [after, until] = SHORT_MS.map(|ms| Time(ms * 1_000_000));
+        let starts: Vec<Vec<usize>> = candidates.iter().map(|candidate| candidate.places.clone()).collect();
+        let rest = Rest { pages: None, after, until };
+        let (found, places) = scenario.best_at_rest(unit, rest, limits, &starts, 1)?;
+        (evaluations, all) = (found.evaluations, found.label == Label::Optimal);
+        candidates.insert(0, Candidate { from: "search".to_owned(), places });
+    }
+    candidates.sort_by(|a, b| a.places.cmp(&b.places));
+    candidates.dedup_by(|a, b| a.places == b.places);
+    let mut best: Option<(f64, Best)> = None;
+    for Candidate { from, places } in candidates {
+        let speeds = at_rest(scenario, &places, None)?;
+        let value = mean_share(&speeds, unit);
+        if best.as_ref().is_none_or(|(highest, _)| value > *highest) {
+            best = Some((value, Best { speeds, places, from, evaluations, all }));
+        }
+    }
+    Ok(best.context("no mapping was found")?.1)
+}
+
+/// The mixes of a file that `--json` has written.
+#[derive(Deserialize)]
+struct Before {
+    mixes: Vec<Known>,
+}
+
+/// A mix with its best mapping.
+#[derive(Deserialize)]
+pub(super) struct Known {
+    machine: String,
+    apps: Vec<(String, usize)>,
+    best: Best,
+}
+
+/// The best mappings that an earlier run has written.
+pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Known>> {
+    let wrong = |why: &dyn std::fmt::Display| usage(format!("{}: {why}", path.display()));
+    let text = bounded::given_text(path).map_err(|why| wrong(&why))?;
+    let before: Before = serde_json::from_str(&text).map_err(|why| wrong(&why))?;
+    Ok(before.mixes)
+}
+
+/// That of a mix among them.
+pub(super) fn of(known: &[Known], machine: &str, mix: &Mix) -> Option<Best> {
+    let known = known.iter().find(|known| known.machine == machine && known.apps == mix.apps)?;
+    let threads: usize = mix.apps.iter().map(|app| app.1).sum();
+    Some(known.best.clone()).filter(|best| best.places.len() == threads && best.speeds.len() == mix.apps.len())
+}

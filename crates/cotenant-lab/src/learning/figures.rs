@@ -1,0 +1,244 @@
+//! What runs come to: per mix and policy, and per machine.
+
+use super::Arm;
+use super::best::Best;
+use super::mixes::Mix;
+use super::once::Ran;
+use cotenant_sim::course::mean_share;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A policy on a mix; Linux is one, too. Shares are of the speed under the best mapping known: geometric means over
+/// applications, then over seeds.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    pub policy: String,
+    /// Standard deviation of the progress that programs report of 100 ms; Linux reads none.
+    pub noise: Option<f64>,
+    /// At rest, memory being where it is by then.
+    pub rest: f64,
+    /// The mapping at rest if memory had been touched there first.
+    pub mapping: f64,
+    /// On average from the start to each mark, learning included.
+    pub after: Vec<f64>,
+    /// The same over Linux's best seed, of the worst seed.
+    pub over_linux_best: Vec<f64>,
+    /// Speed at rest over that under Linux with the same seed, of the worst application and seed.
+    pub worst_app: f64,
+    /// Share at rest of each application.
+    pub apps: Vec<f64>,
+    /// Seconds lost against Linux, and by how much half a second and 1 % of the time were exceeded at most.
+    pub lost_s: f64,
+    pub over_budget_s: f64,
+    /// Placements and page moves of a run.
+    pub moves: f64,
+    pub page_moves: f64,
+    /// Rounds of a run in which something was carried out, by stage.
+    pub rounds: BTreeMap<String, f64>,
+    /// Steps of a simulation, and how long it took, seconds.
+    pub steps: f64,
+    pub wall_s: f64,
+    /// What the policy remarked with the first seed.
+    pub notes: Vec<String>,
+    /// Seed by seed, for intervals.
+    pub seeds: Vec<Seed>,
+}
+
+/// What one seed came to.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Seed {
+    pub rest: f64,
+    pub after: Vec<f64>,
+    pub worst_app: f64,
+    pub lost_s: f64,
+}
+
+/// A mix and everything that placed it.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct MixRows {
+    pub machine: String,
+    #[serde(flatten)]
+    pub mix: Mix,
+    pub best: Best,
+    pub rows: Vec<Row>,
+}
+
+/// A policy on a machine, over its mixes.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Summary {
+    pub machine: String,
+    pub policy: String,
+    pub noise: Option<f64>,
+    pub mixes: usize,
+    /// Geometric means of the mixes, and the least one.
+    pub rest: f64,
+    pub rest_least: f64,
+    pub mapping: f64,
+    pub after: Vec<f64>,
+    pub after_least: Vec<f64>,
+    /// The least of the mixes.
+    pub over_linux_best: Vec<f64>,
+    pub worst_app: f64,
+    /// The mean of the mixes, and the most.
+    pub lost_s: f64,
+    pub over_budget_s: f64,
+    pub moves: f64,
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, n) = values.fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
+    sum / f64::max(n, 1.0)
+}
+
+fn geometric(values: impl Iterator<Item = f64>) -> f64 {
+    mean(values.map(f64::ln)).exp()
+}
+
+fn least(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(f64::INFINITY, f64::min)
+}
+
+/// Of each mark by itself.
+fn by_mark(marks: usize, of: impl Fn(usize) -> f64) -> Vec<f64> {
+    (0..marks).map(of).collect()
+}
+
+/// Rows of a mix: Linux, and each arm. `mapped` has, for each, the speeds of each seed's placement if memory had been
+/// touched there.
+pub(super) fn rows(arms: &[Arm], runs: &[(Ran, Vec<Ran>)], best: &Best, mapped: &[Vec<Vec<f64>>]) -> Vec<Row> {
+    let linux: Vec<&Ran> = runs.iter().map(|run| &run.0).collect();
+    let of_arm = |arm: usize| runs.iter().map(|run| &run.1[arm]).collect::<Vec<_>>();
+    let first = row("none", None, &linux, &linux, best, &mapped[0]);
+    let arms = arms.iter().enumerate();
+    let others = arms.map(|(i, a)| row(&a.policy, Some(a.noise), &of_arm(i), &linux, best, &mapped[i + 1]));
+    std::iter::once(first).chain(others).collect()
+}
+
+fn row(policy: &str, noise: Option<f64>, runs: &[&Ran], linux: &[&Ran], best: &Best, mapped: &[Vec<f64>]) -> Row {
+    let marks = runs[0].after.len();
+    let share = |speeds: &[f64]| mean_share(speeds, &best.speeds);
+    let seeds: Vec<Seed> = runs
+        .iter()
+        .zip(linux)
+        .map(|(run, linux)| Seed {
+            rest: share(&run.rest),
+            after: run.after.iter().map(|speeds| share(speeds)).collect(),
+            worst_app: least(run.rest.iter().zip(&linux.rest).map(|(own, linux)| own / linux)),
+            lost_s: run.lost_s,
+        })
+        .collect();
+    let linux_best = |mark: usize| linux.iter().map(|run| share(&run.after[mark])).fold(0.0, f64::max);
+    let mut rounds: BTreeMap<String, f64> = BTreeMap::new();
+    for (stage, n) in runs.iter().flat_map(|run| &run.rounds) {
+        *rounds.entry(stage.clone()).or_default() += *n as f64 / runs.len() as f64;
+    }
+    Row {
+        policy: policy.to_owned(),
+        noise,
+        rest: geometric(seeds.iter().map(|seed| seed.rest)),
+        mapping: geometric(mapped.iter().map(|speeds| share(speeds))),
+        after: by_mark(marks, |mark| geometric(seeds.iter().map(|seed| seed.after[mark]))),
+        over_linux_best: by_mark(marks, |m| least(seeds.iter().map(|seed| seed.after[m])) / linux_best(m)),
+        worst_app: least(seeds.iter().map(|seed| seed.worst_app)),
+        apps: (0..best.speeds.len()).map(|a| geometric(runs.iter().map(|run| run.rest[a] / best.speeds[a]))).collect(),
+        lost_s: mean(runs.iter().map(|run| run.lost_s)),
+        over_budget_s: runs.iter().map(|run| run.over_budget_s).fold(f64::NEG_INFINITY, f64::max),
+        moves: mean(runs.iter().map(|run| run.moves[0] as f64)),
+        page_moves: mean(runs.iter().map(|run| run.moves[1] as f64)),
+        rounds,
+        steps: mean(runs.iter().map(|run| run.steps as f64)),
+        wall_s: mean(runs.iter().map(|run| run.wall_s)),
+        notes: runs[0].notes.clone(),
+        seeds,
+    }
+}
+
+/// Per machine and policy, in the order of the mixes and of their rows.
+pub(super) fn summaries(mixes: &[MixRows]) -> Vec<Summary> {
+    let mut machines: Vec<&String> = mixes.iter().map(|mix| &mix.machine).collect();
+    machines.dedup();
+    let mut all = Vec::new();
+    for machine in machines {
+        let own: Vec<&MixRows> = mixes.iter().filter(|mix| mix.machine == *machine).collect();
+        for (i, first) in own[0].rows.iter().enumerate() {
+            let rows = || own.iter().map(|mix| &mix.rows[i]);
+            let marks = first.after.len();
+            all.push(Summary {
+                machine: machine.clone(),
+                policy: first.policy.clone(),
+                noise: first.noise,
+                mixes: own.len(),
+                rest: geometric(rows().map(|row| row.rest)),
+                rest_least: least(rows().map(|row| row.rest)),
+                mapping: geometric(rows().map(|row| row.mapping)),
+                after: by_mark(marks, |mark| geometric(rows().map(|row| row.after[mark]))),
+                after_least: by_mark(marks, |mark| least(rows().map(|row| row.after[mark]))),
+                over_linux_best: by_mark(marks, |mark| least(rows().map(|row| row.over_linux_best[mark]))),
+                worst_app: least(rows().map(|row| row.worst_app)),
+                lost_s: mean(rows().map(|row| row.lost_s)),
+                over_budget_s: rows().map(|row| row.over_budget_s).fold(f64::NEG_INFINITY, f64::max),
+                moves: mean(rows().map(|row| row.moves)),
+            });
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cotenant_model::pin::Pin;
+
+    fn ran(rest: [f64; 2], after: [f64; 2], lost_s: f64) -> Ran {
+        Ran {
+            after: vec![after.to_vec()],
+            rest: rest.to_vec(),
+            places: vec![0, 1],
+            lost_s,
+            over_budget_s: lost_s - 0.5,
+            moves: [4, 0],
+            rounds: BTreeMap::from([("trial".to_owned(), 3)]),
+            notes: Vec::new(),
+            steps: 1,
+            wall_s: 1.0,
+        }
+    }
+
+    /// Two applications, which do 10 and 100 under the best mapping; two seeds.
+    #[test]
+    fn shares_by_hand() {
+        let best =
+            Best { speeds: vec![10.0, 100.0], places: vec![0, 1], from: String::new(), evaluations: 0, all: true };
+        let arm = Arm { policy: "p".to_owned(), noise: 0.01, pin: Pin::Cpu };
+        let runs = [
+            (ran([5.0, 50.0], [5.0, 50.0], 0.0), vec![ran([10.0, 100.0], [4.9, 50.0], 1.0)]),
+            (ran([5.0, 100.0], [8.0, 80.0], 0.0), vec![ran([10.0, 25.0], [10.0, 100.0], 3.0)]),
+        ];
+        let mapped = vec![vec![vec![10.0, 100.0]; 2]; 2];
+        let rows = rows(&[arm], &runs, &best, &mapped);
+        let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a}, not {b}");
+        let [linux, own] = &rows[..] else { panic!("{rows:?}") };
+        near(linux.rest, (0.5_f64 * 0.5_f64.sqrt()).sqrt());
+        near(linux.after[0], 0.4_f64.sqrt());
+        near(linux.over_linux_best[0], 0.5 / 0.8);
+        near(linux.worst_app, 1.0);
+        near(own.rest, 0.5_f64.sqrt());
+        near(own.mapping, 1.0);
+        near(own.over_linux_best[0], 0.245_f64.sqrt() / 0.8);
+        near(own.worst_app, 0.25);
+        near(own.apps[1], 0.5);
+        assert_eq!((own.lost_s, own.over_budget_s, own.moves, own.rounds["trial"]), (2.0, 2.5, 4.0, 3.0));
+
+        let mix = |rows: Vec<Row>| MixRows {
+            machine: "m".to_owned(),
+            mix: Mix { label: String::new(), apps: Vec::new() },
+            best: best.clone(),
+            rows,
+        };
+        let better = Row { rest: 1.0, worst_app: 0.5, lost_s: 0.0, ..own.clone() };
+        let all = summaries(&[mix(rows.clone()), mix(vec![linux.clone(), better])]);
+        assert_eq!((all.len(), all[1].mixes, all[1].worst_app, all[1].lost_s), (2, 2, 0.25, 1.0));
+        near(all[1].rest, 0.5_f64.powf(0.25));
+        near(all[1].rest_least, 0.5_f64.sqrt());
+    }
+}

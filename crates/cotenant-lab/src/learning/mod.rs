@@ -1,0 +1,365 @@
+//! `cotenant-lab learning`: how near to the best mapping known policies come while programs run, learning included.
+
+mod best;
+mod figures;
+mod mixes;
+mod once;
+
+use anyhow::Context as _;
+use best::{Candidate, best};
+use cotenant_cli::page::Sheet;
+use cotenant_cli::progress::beside;
+use cotenant_cli::table::Table;
+use cotenant_cli::{answer, machine_arg, usage};
+use cotenant_model::pin::Pin;
+use cotenant_model::policy::{DynPolicy, Settings, settings};
+use cotenant_sim::batch::parallel;
+use cotenant_sim::optimum::Limits;
+use cotenant_sim::scenario::Scenario;
+use figures::{MixRows, Summary, rows, summaries};
+use mixes::Mix;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+const EXAMPLES: &str = "\
+Examples:
+  cotenant-lab learning --machines ivy-bridge-2s --mixes 5 --seeds 2 --horizon 120
+  cotenant-lab learning --policies sam,atom --noise 0.01,0.05 --json > learning.json
+  cotenant-lab learning --policies sam --best learning.json          without searching again
+  cotenant-lab learning --policies atom --set atom.turn=2s --observe progress_outliers=0.01";
+
+/// Simulated machines unless others are named: SAM's, and from 2 to 32 last-level caches.
+const MACHINES: &str =
+    "ivy-bridge-2s,xeon-4s-64,epyc-9454-2s,epyc-7742-2s-nps4,westmere-2s,opteron-6276-2s,clovertown-2s";
+/// Seconds after which what was reached so far is told.
+const MARKS: [f64; 3] = [60.0, 120.0, 600.0];
+/// Work of each thread over the time that is simulated: nothing ends.
+const PLENTY: f64 = 4.0;
+
+/// Arguments of `cotenant-lab learning`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Machines, as `cotenant sim` takes them
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = MACHINES)]
+    pub machines: Vec<String>,
+    /// Mixes per machine at most [default: SAM's 26 mixes and 23 programs on ivy-bridge-2s, 10 drawn ones elsewhere]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    pub mixes: Option<u64>,
+    /// Draw mixes by this seed, on ivy-bridge-2s, too [default: 1, and SAM's mixes on ivy-bridge-2s]
+    #[arg(long, value_name = "SEED")]
+    pub draw: Option<u64>,
+    /// Policies besides Linux alone
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "sam")]
+    pub policies: Vec<String>,
+    /// How many seeds: where Linux starts threads, and how wrong reports are
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    pub seeds: u64,
+    /// Standard deviations of the progress that programs report of 100 ms, each a run of its own
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0.01")]
+    pub noise: Vec<f64>,
+    /// Seconds to simulate
+    #[arg(long, value_name = "SECONDS", default_value_t = 600.0)]
+    pub horizon: f64,
+    /// Let policies move memory [default: it stays where it was touched first]
+    #[arg(long)]
+    pub move_pages: bool,
+    /// The kernel, as scenarios name it
+    #[arg(long, value_name = "NAME", default_value = "eevdf")]
+    pub kernel: String,
+    /// What no application may lose against Linux's placement, of policies that have such a setting: off or 5%
+    #[arg(long, value_name = "SHARE")]
+    pub guard: Option<String>,
+    /// What policies that can choose make as high as possible
+    #[arg(long, value_name = "NAME")]
+    pub objective: Option<String>,
+    /// A setting of a policy, as in sam.cooldown=false; may be repeated
+    #[arg(long, value_name = "POLICY.KEY=VALUE")]
+    pub set: Vec<String>,
+    /// A key of a scenario's [observation], as in progress_outliers=0.01; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub observe: Vec<String>,
+    /// How far decided CPUs are widened: cpu, llc or node [default: cpu for shapes and static, else llc]
+    #[arg(long, value_name = "TO")]
+    pub pin: Option<String>,
+    /// Mappings that the search for the best one of a mix evaluates
+    #[arg(long, value_name = "N", default_value_t = 300)]
+    pub evaluations: usize,
+    /// Take the best mappings from a file that --json has written, where it has a mix, instead of searching
+    #[arg(long, value_name = "FILE")]
+    pub best: Option<PathBuf>,
+    /// Print JSON instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A policy and what it is told.
+#[derive(Clone, Debug)]
+struct Arm {
+    policy: String,
+    noise: f64,
+    pin: Pin,
+}
+
+impl Arm {
+    /// The scenario as this policy has it, and the policy.
+    fn set(&self, scenario: &Scenario) -> anyhow::Result<(Scenario, Box<dyn DynPolicy>)> {
+        let mut scenario = scenario.clone();
+        scenario.config.pin = self.pin;
+        if let Some(progress) = &mut scenario.observation.progress {
+            progress.noise = self.noise;
+        }
+        let policy = cotenant_policies::standard().make(&self.policy, &scenario.config).map_err(usage)?;
+        Ok((scenario, policy))
+    }
+}
+
+/// A mix on a machine.
+struct Case {
+    machine: String,
+    mix: Mix,
+    scenario: Scenario,
+}
+
+/// The keys of `--json`.
+#[derive(Debug, Serialize)]
+struct Results {
+    horizon_s: f64,
+    seeds: u64,
+    kernel: String,
+    move_pages: bool,
+    settings: Settings,
+    observe: Vec<String>,
+    /// Seconds that `after` and `over_linux_best` are about.
+    marks: Vec<f64>,
+    summaries: Vec<Summary>,
+    mixes: Vec<MixRows>,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Where a name is unknown, a setting is not taken, or a simulation finds no state of the machine.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if !(1.0..=1e5).contains(&args.horizon) {
+        return Err(usage(format!("--horizon is {}; it must be from 1 to 100000 seconds", args.horizon)));
+    }
+    let settings = settings_of(args)?;
+    let arms = arms(args)?;
+    let mut marks: Vec<f64> = MARKS.into_iter().filter(|mark| *mark < args.horizon).collect();
+    marks.push(args.horizon);
+    let cases = cases(args, &settings)?;
+    for arm in &arms {
+        let (scenario, policy) = arm.set(&cases[0].scenario)?;
+        policy.check(&scenario.ctx()).map_err(|refusal| usage(refusal.to_string()))?;
+    }
+    let known = args.best.as_deref().map(best::read).transpose()?.unwrap_or_default();
+
+    let far = Mutex::new((0.0, String::new()));
+    let show = |what: &str, of: usize, n: usize| {
+        if let Ok(mut far) = far.lock() {
+            *far = (n as f64 / of as f64, format!("{what}: {n} of {of}"));
+        }
+    };
+    let how_far = || far.lock().map_or_else(|_| (0.0, String::new()), |far| far.clone());
+    let mixes = beside(how_far, || -> anyhow::Result<Vec<MixRows>> {
+        let jobs: Vec<(usize, u64)> = (0..cases.len()).flat_map(|c| (1..=args.seeds).map(move |s| (c, s))).collect();
+        let one = |&(case, seed): &(usize, u64)| {
+            let Case { machine, mix, scenario } = &cases[case];
+            let of = || format!("{machine}, {}, seed {seed}", mix.label);
+            once::run(scenario, &arms, &marks, seed).with_context(of)
+        };
+        let mut runs = parallel(&jobs, one, |n| show("mixes with a seed", jobs.len(), n))?.into_iter();
+        let runs: Vec<Vec<_>> = cases.iter().map(|_| runs.by_ref().take(args.seeds as usize).collect()).collect();
+        let each: Vec<usize> = (0..cases.len()).collect();
+        let one = |&i: &usize| {
+            let Case { machine, mix, scenario } = &cases[i];
+            let runs = &runs[i];
+            let limits = Limits { classes: args.evaluations, evaluations: args.evaluations };
+            let names = std::iter::once("none").chain(arms.iter().map(|arm| &*arm.policy));
+            let ran = |i: usize| runs.iter().map(move |run| if i == 0 { &run.0 } else { &run.1[i - 1] });
+            let rests: Vec<_> = names.enumerate().flat_map(|(i, name)| ran(i).map(move |run| (name, run))).collect();
+            let candidates =
+                rests.iter().map(|(from, run)| Candidate { from: (*from).to_owned(), places: run.places.clone() });
+            let unit = &runs[0].0.rest;
+            let best = best(scenario, unit, candidates.collect(), best::of(&known, machine, mix), limits)
+                .with_context(|| format!("{machine}, {}", mix.label))?;
+            let mapped = |run: &once::Ran| {
+                if run.places.is_empty() { Ok(run.rest.clone()) } else { once::at_rest(scenario, &run.places, None) }
+            };
+            let mapped = (0..=arms.len()).map(|i| ran(i).map(mapped).collect::<anyhow::Result<Vec<_>>>());
+            let mapped: Vec<_> = mapped.collect::<anyhow::Result<_>>()?;
+            let rows = rows(&arms, runs, &best, &mapped);
+            Ok::<_, anyhow::Error>(MixRows { machine: machine.clone(), mix: mix.clone(), best, rows })
+        };
+        parallel(&each, one, |n| show("best mappings", each.len(), n))
+    })?;
+    let results = Results {
+        horizon_s: args.horizon,
+        seeds: args.seeds,
+        kernel: args.kernel.clone(),
+        move_pages: args.move_pages,
+        settings,
+        observe: args.observe.clone(),
+        marks,
+        summaries: summaries(&mixes),
+        mixes,
+    };
+    answer(args.json, &results, |out| Ok(tables(out, &results)?))
+}
+
+/// Settings of policies: `--set`, and those that have an option of their own.
+fn settings_of(args: &Args) -> anyhow::Result<Settings> {
+    let registry = cotenant_policies::standard();
+    let mut settings = Settings::default();
+    let mut set = |option: &str, policy: &str, key: &str, value: &str| {
+        let section = registry.section(policy).map_err(|why| usage(format!("{option}: {why}")))?;
+        settings.set(section, key, settings::value(value));
+        registry.check(section, &settings).map_err(|why| usage(format!("{option}: {}", why.why)))
+    };
+    for text in &args.set {
+        let parts = text.split_once('=').and_then(|(name, value)| Some((name.split_once('.')?, value)));
+        let Some(((policy, key), value)) = parts else {
+            return Err(usage(format!("--set {text}: expected POLICY.KEY=VALUE, as in sam.cooldown=false")));
+        };
+        set(&format!("--set {text}"), policy, key, value)?;
+    }
+    for (key, value) in [("guard", &args.guard), ("objective", &args.objective)] {
+        if let Some(value) = value {
+            set(&format!("--{key}"), "shapes", key, value)?;
+        }
+    }
+    Ok(settings)
+}
+
+fn arms(args: &Args) -> anyhow::Result<Vec<Arm>> {
+    if let Some(noise) = args.noise.iter().find(|noise| !(0.0..=1.0).contains(*noise)) {
+        return Err(usage(format!("--noise is {noise}; it must be between 0 and 1")));
+    }
+    let given: Option<Pin> = args
+        .pin
+        .as_ref()
+        .map(|pin| {
+            serde_json::from_value(pin.as_str().into()).map_err(|_| usage(format!("--pin {pin}: cpu, llc or node")))
+        })
+        .transpose()?;
+    let policies = args.policies.iter().filter(|policy| *policy != "none");
+    let pairs = policies.flat_map(|policy| args.noise.iter().map(move |noise| (policy, *noise)));
+    let arm = |(policy, noise): (&String, f64)| {
+        let own = if ["shapes", "static"].contains(&policy.as_str()) { Pin::Cpu } else { Pin::Llc };
+        Arm { policy: policy.clone(), noise, pin: given.unwrap_or(own) }
+    };
+    Ok(pairs.map(arm).collect())
+}
+
+fn cases(args: &Args, settings: &Settings) -> anyhow::Result<Vec<Case>> {
+    let mut all = Vec::new();
+    for machine in &args.machines {
+        let most = args.mixes.map(|n| n as usize);
+        let sim = scenario(args, machine, &[("cpu".to_owned(), 1)])?.sim;
+        for mix in mixes::of(machine, &sim, most, args.draw)? {
+            let mut scenario = scenario(args, machine, &mix.apps)?;
+            scenario.config.settings = settings.clone();
+            scenario.config.move_pages = args.move_pages;
+            all.push(Case { machine: machine.clone(), mix, scenario });
+        }
+    }
+    Ok(all)
+}
+
+fn scenario(args: &Args, machine: &str, apps: &[(String, usize)]) -> anyhow::Result<Scenario> {
+    let (end_s, kernel, work_s) = (args.horizon, &args.kernel, PLENTY * args.horizon);
+    let mut text = format!("machine = '{machine}'\nkernel = '{kernel}'\nend_s = {end_s}\n");
+    text += "[observation]\nprogress_noise = 0\n";
+    for key in &args.observe {
+        let _ = writeln!(text, "{key}");
+    }
+    for (program, threads) in apps {
+        let _ = write!(text, "[[app]]\nprogram = '{program}'\nthreads = {threads}\nwork_s = {work_s}\n");
+    }
+    let find = |name: &str| machine_arg::resolve(Some(name)).map(|f| f.machine).map_err(|e| e.to_string());
+    Scenario::parse(&text, find).map_err(|why| usage(format!("the scenario of {machine}: {why}")))
+}
+
+fn tables(out: &mut Sheet<'_>, results: &Results) -> io::Result<()> {
+    let marks: Vec<String> = results.marks.iter().map(|mark| format!(">{mark} s")).collect();
+    let ends = [">worst app", ">lost s", ">moves"];
+    let heads = |first: &[&'static str]| -> Vec<String> {
+        let own = first.iter().chain(&[">noise", ">at rest"]).map(|head| (*head).to_owned());
+        own.chain(marks.iter().cloned()).chain(ends.map(str::to_owned)).collect()
+    };
+    let noise = |noise: Option<f64>| noise.map_or("–".to_owned(), |noise| format!("{} %", noise * 100.0));
+    let share = |value: &f64| format!("{value:.3}");
+    let mut table = Table::new(heads(&["mix", "best by", "policy"]).iter().map(String::as_str));
+    for MixRows { machine, mix, best, rows } in &results.mixes {
+        let apps: Vec<String> = mix.apps.iter().map(|(name, threads)| format!("{threads} {name}")).collect();
+        for (i, row) in rows.iter().enumerate() {
+            let name = if i == 0 { format!("{machine}, {}: {}", mix.label, apps.join(", ")) } else { String::new() };
+            let by = if i == 0 { best.from.clone() } else { String::new() };
+            let mut cells = vec![name, by, row.policy.clone(), noise(row.noise), share(&row.rest)];
+            cells.extend(row.after.iter().map(share));
+            cells.extend([share(&row.worst_app), format!("{:.1}", row.lost_s), format!("{:.0}", row.moves)]);
+            table.row(cells);
+        }
+    }
+    out.table(&table)?;
+    writeln!(out)?;
+    let mut heads = heads(&["machine", ">mixes", "policy"]);
+    heads.splice(5..5, [">least".to_owned(), ">mapping".to_owned()]);
+    heads.push(">over Linux's best".to_owned());
+    let mut table = Table::new(heads.iter().map(String::as_str));
+    for s in &results.summaries {
+        let mut cells = vec![s.machine.clone(), s.mixes.to_string(), s.policy.clone(), noise(s.noise)];
+        cells.extend([s.rest, s.rest_least, s.mapping].iter().chain(&s.after).map(share));
+        cells.extend([share(&s.worst_app), format!("{:.1}", s.lost_s), format!("{:.0}", s.moves)]);
+        cells.push(s.over_linux_best.iter().map(share).collect::<Vec<_>>().join(" "));
+        table.row(cells);
+    }
+    out.table(&table)?;
+    writeln!(
+        out,
+        "\nShares of the best mapping known, geometric means over applications, seeds and mixes: at rest, with memory where \
+         it is by then; on average up to each time, learning included; mapping: as if memory had been touched where threads \
+         came to rest. Worst app: speed at rest over that under Linux, the least. Lost: seconds lost against Linux. Over \
+         Linux's best: the worst seed of the worst mix over Linux's best seed, at each time."
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(text: &str) -> Args {
+        Cli::try_parse_from(std::iter::once("x").chain(text.split_whitespace())).unwrap().args
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for (text, says) in [
+            ("--horizon 0.5", "--horizon is 0.5"),
+            ("--noise 1,2", "--noise is 2"),
+            ("--policies nosuch", "there is no policy 'nosuch'"),
+            ("--machines nosuch", "nosuch"),
+            ("--set sam=1", "expected POLICY.KEY=VALUE"),
+            ("--set sam.nosuch=1", "nosuch"),
+            ("--pin tile", "--pin tile"),
+            ("--observe nosuch=1", "nosuch"),
+            ("--best /nosuch", "/nosuch"),
+        ] {
+            let text = format!("--machines westmere-2s --mixes 1 --seeds 1 --horizon 2 {text}");
+            let why = format!("{:#}", run(&args(&text)).unwrap_err());
+            assert!(why.contains(says), "{text}: {why}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! One mix with one seed: Linux alone, then each policy, with all that it takes to learn.
+
+use super::Arm;
+use cotenant_model::host::Round;
+use cotenant_model::{Action, Outcome, Time};
+use cotenant_policies::None as NoPolicy;
+use cotenant_sim::course::{Course, Looks, Rest, mean_share};
+use cotenant_sim::scenario::Scenario;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How often speeds are looked at: what a trial loses is told from what it gains.
+const LOOK: Duration = Duration::from_millis(100);
+/// The placement at rest is the one that holds longest in this part of the time, at its end.
+const LAST: f64 = 0.1;
+/// Seconds in which caches settle, and in which speeds at rest are measured after that.
+const REST_S: [u64; 2] = [5, 15];
+/// What may be lost: so much at once, and this part of the time (shapes.md, 8).
+const BUDGET: (f64, f64) = (0.5, 0.01);
+
+/// A run.
+#[derive(Clone, Debug)]
+pub(super) struct Ran {
+    /// Instructions per second of each application from the start to each mark.
+    pub after: Vec<Vec<f64>>,
+    /// The same at rest, with the pages where they were at the end.
+    pub rest: Vec<f64>,
+    /// The CPU of each thread at rest; empty where they never all ran.
+    pub places: Vec<usize>,
+    /// Seconds lost against Linux: of each tenth of a second that was slower, the part that was missing.
+    pub lost_s: f64,
+    /// By how much that exceeded half a second and 1 % of the time at most, seconds; negative = never.
+    pub over_budget_s: f64,
+    /// Placements carried out, and page moves.
+    pub moves: [u64; 2],
+    /// Rounds in which something was carried out, by the stage that its reason names.
+    pub rounds: BTreeMap<String, u64>,
+    /// Notes of the policy, each once.
+    pub notes: Vec<String>,
+    /// Steps that the simulation took, and seconds on the clock of the wall.
+    pub steps: u64,
+    pub wall_s: f64,
+}
+
+/// Speeds at rest of a placement, where memory was touched there first, or lies where it does.
+pub(super) fn at_rest(scenario: &Scenario, places: &[usize], pages: Option<&[Vec<f64>]>) -> anyhow::Result<Vec<f64>> {
+    let [after, until] = REST_S.map(|s| Time(s * 1_000_000_000));
+    Ok(scenario.at_rest(places, Rest { pages, after, until })?.0)
+}
+
+/// Linux alone, and the runs under each policy.
+pub(super) fn run(scenario: &Scenario, arms: &[Arm], marks: &[f64], seed: u64) -> anyhow::Result<(Ran, Vec<Ran>)> {
+    let end = scenario.end.as_secs_f64();
+    let looks = Looks { every: LOOK, rest_from: Time(((1.0 - LAST) * end * 1e9) as u64) };
+    let started = Instant::now();
+    let course = scenario.course(&NoPolicy, scenario.kernel, seed, looks, |_| ())?;
+    let linux = ran(scenario, &course, &course, marks, started)?;
+    let one = |arm: &Arm| -> anyhow::Result<Ran> {
+        let (scenario, policy) = arm.set(scenario)?;
+        let mut seen = Seen::default();
+        let started = Instant::now();
+        let own = scenario.course(&*policy, scenario.kernel, seed, looks, |round| seen.add(round))?;
+        let Seen { moves, rounds, notes } = seen;
+        Ok(Ran { moves, rounds, notes, ..ran(&scenario, &own, &course, marks, started)? })
+    };
+    Ok((linux, arms.iter().map(one).collect::<anyhow::Result<_>>()?))
+}
+
+fn ran(scenario: &Scenario, own: &Course, linux: &Course, marks: &[f64], started: Instant) -> anyhow::Result<Ran> {
+    let look = LOOK.as_secs_f64();
+    let by = |mark: f64| &own.work[((mark / look).round() as usize).clamp(1, own.work.len()) - 1];
+    let after = marks.iter().map(|&mark| by(mark).iter().map(|work| work / mark).collect()).collect();
+    let rest = if own.places.is_empty() {
+        let end = scenario.end.as_secs_f64();
+        let (from, to) = (by((1.0 - LAST) * end), by(end));
+        to.iter().zip(from).map(|(to, from)| (to - from) / (LAST * end)).collect()
+    } else {
+        at_rest(scenario, &own.places, Some(&own.pages))?
+    };
+    let (lost_s, over_budget_s) = lost(&own.work, &linux.work);
+    let wall_s = started.elapsed().as_secs_f64();
+    let (moves, rounds, notes) = Default::default();
+    let (places, steps) = (own.places.clone(), own.steps);
+    Ok(Ran { after, rest, places, lost_s, over_budget_s, moves, rounds, notes, steps, wall_s })
+}
+
+/// Seconds lost, and by how much they exceeded the budget at most.
+fn lost(own: &[Vec<f64>], linux: &[Vec<f64>]) -> (f64, f64) {
+    let (look, (at_once, part)) = (LOOK.as_secs_f64(), BUDGET);
+    let (mut lost, mut over, mut now) = (0.0, -at_once, 0.0);
+    for i in 1..own.len().min(linux.len()) {
+        let step = |of: &[Vec<f64>]| -> Vec<f64> { of[i].iter().zip(&of[i - 1]).map(|(b, a)| b - a).collect() };
+        let (own, linux) = (step(own), step(linux));
+        if own.iter().chain(&linux).all(|work| *work > 0.0) {
+            lost += (1.0 - mean_share(&own, &linux)).max(0.0) * look;
+        }
+        now += look;
+        over = f64::max(over, lost - at_once - part * now);
+    }
+    (lost, over)
+}
+
+#[derive(Default)]
+struct Seen {
+    moves: [u64; 2],
+    rounds: BTreeMap<String, u64>,
+    notes: Vec<String>,
+}
+
+impl Seen {
+    fn add(&mut self, round: &Round<'_>) {
+        let done = round.orders.iter().zip(round.outcomes).filter(|(_, outcome)| **outcome == Outcome::Applied);
+        let mut stages: Vec<&str> = Vec::new();
+        for (order, _) in done {
+            match order.action {
+                Action::Place { .. } | Action::Release { .. } => self.moves[0] += 1,
+                Action::Pages { .. } => self.moves[1] += 1,
+                _ => {}
+            }
+            let stage = &*order.reason.stage;
+            if !stages.contains(&stage) {
+                stages.push(stage);
+            }
+        }
+        for stage in stages {
+            *self.rounds.entry(stage.to_owned()).or_default() += 1;
+        }
+        for note in round.decision.iter().flat_map(|decision| &decision.notes) {
+            if self.notes.len() < 20 && !self.notes.contains(note) {
+                self.notes.push(note.clone());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two applications; Linux does 10 and 100 in each tenth of a second.
+    #[test]
+    fn what_was_lost_is_told_from_what_was_gained() {
+        let course = |steps: &[[f64; 2]]| {
+            let mut sum = vec![0.0; 2];
+            let mut work = vec![sum.clone()];
+            for step in steps {
+                sum.iter_mut().zip(step).for_each(|(sum, step)| *sum += step);
+                work.push(sum.clone());
+            }
+            work
+        };
+        let linux = course(&[[10.0, 100.0]; 20]);
+        // A quarter of the first one's speed is half of the mean: 50 ms lost of each 100 ms.
+        let mut own = [[20.0, 100.0]; 20];
+        own[..12].fill([2.5, 100.0]);
+        let (lost_s, over_s) = lost(&course(&own), &linux);
+        assert!((lost_s - 0.6).abs() < 1e-9 && (over_s - (0.1 - 0.012)).abs() < 1e-9, "{lost_s} {over_s}");
+        assert_eq!(lost(&linux, &linux), (0.0, -0.501));
+    }
+}
