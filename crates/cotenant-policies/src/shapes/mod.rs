@@ -13,6 +13,7 @@
 mod board;
 mod ledger;
 mod moves;
+mod pages;
 mod settings;
 mod shape;
 mod situation;
@@ -30,6 +31,7 @@ use cotenant_model::{ActionOutcome, CpuSet, Decision, Proposal, Reason, TaskId, 
 use fastrand::Rng;
 use ledger::Ledger;
 use moves::{KINDS, Kind, neighbour, seeds};
+use pages::{Next, PageTrial};
 use serde::{Deserialize, Serialize};
 use shape::Shape;
 use situation::{Meter, Situation, Survey, domain_of, survey};
@@ -49,6 +51,11 @@ const PATIENCE: f64 = 30.0;
 const DRAWS: u32 = 60;
 /// Trials in a row that found nothing before it rests.
 const FRUITLESS: u32 = 60;
+/// Trials in a row that found nothing before memory is tried to follow.
+const SETTLED: u32 = 6;
+/// With memory that follows, shapes are tried again that were worse by no more than this, and so many of them.
+const NEAR: f64 = 0.12;
+const NEAREST: usize = 4;
 /// Candidates that are remembered for a finer look.
 const PROMISING: usize = 16;
 /// Shapes that are known to be no better.
@@ -88,6 +95,9 @@ pub struct ShapesState {
     calm: u32,
     /// Why the plan is as it is.
     why: String,
+    /// Orders about memory of this round.
+    #[serde(skip)]
+    extra: Vec<Proposal>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -107,6 +117,11 @@ enum Phase {
     },
     /// A candidate competes.
     Trial(Box<Running>),
+    /// Memory follows the threads, for a trial: of the incumbent, or of a candidate that was no better without.
+    Pages {
+        trial: Box<PageTrial>,
+        candidate: Option<(Shape, BTreeMap<TaskId, CpuSet>)>,
+    },
     /// Nothing is left to try for now, or trials have cost enough.
     Rest {
         until: Time,
@@ -167,6 +182,10 @@ struct Learned {
     idle: u32,
     /// Whether the incumbent is to be held against the kernel's placement next.
     audit: bool,
+    /// Whether it has been tried, since the incumbent stands, to let memory follow.
+    followed: bool,
+    /// Shapes that were not much worse with the memory where it is, and by how much.
+    near: Vec<(Shape, f64)>,
     trials: u32,
     kept: u32,
 }
@@ -250,11 +269,23 @@ impl ShapesState {
         self.why = why;
     }
 
-    /// Puts the incumbent in place; what the kernel had chosen is the kernel's again, where nothing is being tried.
+    /// Puts the incumbent in place. What the kernel had chosen is put back, too, before it is the kernel's again:
+    /// the kernel leaves threads where they are, as long as the load is even.
     fn put_back(&mut self, view: &View, why: String) {
         let Some(learned) = &self.learned else { return };
-        let places = if learned.is_kernel { BTreeMap::new() } else { learned.places.clone() };
+        if learned.is_kernel && self.plan.wanted().is_empty() {
+            return;
+        }
+        let places = learned.places.clone();
         self.put(view, &places, why);
+    }
+
+    /// Gives back to the kernel what it had chosen, once everybody is there again.
+    fn let_go(&mut self, view: &View) {
+        let kernels = self.learned.as_ref().is_some_and(|learned| learned.is_kernel);
+        if kernels && self.plan.stands() && !self.plan.wanted().is_empty() {
+            self.put(view, &BTreeMap::new(), "nothing better than the kernel's placement is known".to_owned());
+        }
     }
 
     fn watch(&mut self, now: Time) {
@@ -325,6 +356,8 @@ impl ShapesState {
         let Some(learned) = &mut self.learned else { return false };
         if learned.kernel.counts.is_empty() || (learned.is_kernel && learned.kernel != shape) {
             let key = shape.key(&board);
+            (learned.seeds, learned.idle) = (0, 0);
+            learned.tried.clear();
             learned.note(key);
             (learned.kernel, learned.kernel_places) = (shape.clone(), places.clone());
             (learned.incumbent, learned.places, learned.is_kernel) = (shape, places, true);
@@ -338,6 +371,12 @@ impl ShapesState {
         let Some(mut learned) = self.learned.take() else { return self.watch(now) };
         let board = learned.situation.board(ctx);
         let due = learned.ledger.due(settings.regret, now);
+        let memory = ctx.config.move_pages && !learned.is_kernel && !learned.followed && board.labels.len() > 1;
+        if memory && (learned.idle >= SETTLED || due > now) {
+            learned.followed = true;
+            self.learned = Some(learned);
+            return self.follow(view, None);
+        }
         if due > now {
             self.learned = Some(learned);
             self.put_back(view, "trials have cost enough for now".to_owned());
@@ -347,13 +386,22 @@ impl ShapesState {
         let home = learned.places.clone();
         loop {
             let Some(candidate) = learned.next(&board, rng) else {
+                if memory {
+                    learned.followed = true;
+                    self.learned = Some(learned);
+                    return self.follow(view, None);
+                }
+                if ctx.config.move_pages && board.labels.len() > 1 && !learned.near.is_empty() {
+                    let (shape, _) = learned.near.remove(0);
+                    let places = shape.seats(&board, &self.members, &learned.situation.allowed(), |task| {
+                        domain_of(&board, view, &home, task)
+                    });
+                    self.learned = Some(learned);
+                    return self.follow(view, Some((shape, places)));
+                }
                 let until = now + learned.rest;
                 (learned.idle, learned.audit) = (0, learned.kept > 0);
                 learned.rest = (learned.rest * 2).min(LONGEST_REST);
-                learned.tried.clear();
-                learned.seeds = usize::MAX;
-                let key = learned.incumbent.key(&board);
-                learned.note(key);
                 self.learned = Some(learned);
                 self.put_back(view, "nothing better is known".to_owned());
                 self.phase = Phase::Rest { until, saving: false };
@@ -388,6 +436,13 @@ impl ShapesState {
         }
     }
 
+    /// Tries whether memory is to follow the threads.
+    fn follow(&mut self, view: &View, candidate: Option<(Shape, BTreeMap<TaskId, CpuSet>)>) {
+        self.put_back(view, "it stands".to_owned());
+        self.meter.clear();
+        self.phase = Phase::Pages { trial: Box::default(), candidate };
+    }
+
     /// A trial is over.
     fn judge(
         &mut self,
@@ -407,6 +462,7 @@ impl ShapesState {
         let changes = trial.changes();
         let names = learned.situation.names();
         let text = candidate.shape.text(&names, &board);
+        let (candidate_kind, candidate_shape) = (candidate.kind, candidate.shape.clone());
         let result = said(&estimate);
         if let Some(i) = KINDS.iter().position(|kind| *kind == candidate.kind) {
             learned.luck[i][0] += u32::from(candidate.stage == 0);
@@ -424,6 +480,7 @@ impl ShapesState {
             && settings.guard.is_some_and(|guard| changes.iter().any(|change| *change > -(1.0 - guard).ln()));
         let kept = (verdict == Verdict::Better && !guarded) || violated;
         learned.ledger.spent(trial.cost, if kept { estimate.mean } else { 0.0 }, now);
+        eprintln!("DBG {:.1} {:?} {text} {verdict:?} kept={kept} {result} changes {changes:.3?} cost {:.2} w {:.2} A {:.3?} var {:.4}", now.as_secs_f64(), candidate.kind, trial.cost, learned.clock.window, trial.last.as_ref().map(|l| l.1.clone()), learned.clock.variance().sqrt());
         if kept {
             if let Some(i) = KINDS.iter().position(|kind| *kind == candidate.kind) {
                 learned.luck[i][1] += 1;
@@ -434,7 +491,9 @@ impl ShapesState {
             }
             (learned.incumbent, learned.places) = (candidate.shape, places);
             learned.promising.clear();
+            learned.near.clear();
             (learned.idle, learned.recent) = (0, None);
+            learned.followed = learned.is_kernel;
             learned.kept += 1;
             learned.rest = REST;
             notes.push(format!("kept: {text}: {result}"));
@@ -451,6 +510,11 @@ impl ShapesState {
                 if learned.promising.len() > PROMISING {
                     learned.promising.remove(0);
                 }
+            }
+            if estimate.mean > -NEAR && !matches!(candidate_kind, Kind::Kernel | Kind::Share) {
+                learned.near.push((candidate_shape, estimate.mean));
+                learned.near.sort_by(|a, b| b.1.total_cmp(&a.1));
+                learned.near.truncate(NEAREST);
             }
             self.why = format!("not kept: {text}: {result}");
         }
@@ -569,6 +633,45 @@ impl ShapesState {
                     }
                 }
             }
+            Phase::Pages { mut trial, candidate } => {
+                let Some(learned) = &mut self.learned else {
+                    self.watch(now);
+                    return tick;
+                };
+                let goal = learned.goal(settings, view);
+                let point = self.meter.add(view, &learned.situation).filter(|_| self.plan.stands());
+                let places = candidate.as_ref().map_or(&learned.places, |(_, places)| places).clone();
+                match trial.add(ctx.topology, [&learned.places, &places], view, point, |change| goal.worth(change)) {
+                    Next::Wait => self.phase = Phase::Pages { trial, candidate },
+                    Next::Move { orders, back } => {
+                        self.extra = orders;
+                        let to = if back { learned.places.clone() } else { places };
+                        if back || candidate.is_some() {
+                            self.put(view, &to, "where its memory goes".to_owned());
+                        }
+                        self.phase = Phase::Pages { trial, candidate };
+                    }
+                    Next::Done(changes, stays) => {
+                        let gain = goal.worth(&changes);
+                        learned.ledger.spent(trial.cost, if stays { gain } else { 0.0 }, now);
+                        for (standing, change) in learned.standing.iter_mut().zip(&changes) {
+                            *standing += change;
+                        }
+                        learned.recent = None;
+                        if stays {
+                            notes.push(format!("memory follows the threads: {:+.1} %", gain.exp_m1() * 100.0));
+                            if let Some((shape, places)) = candidate {
+                                (learned.incumbent, learned.places, learned.is_kernel) = (shape, places, false);
+                                (learned.idle, learned.followed) = (0, true);
+                                learned.kept += 1;
+                                learned.near.clear();
+                                learned.promising.clear();
+                            }
+                        }
+                        self.choose(ctx, settings, view, now, rng);
+                    }
+                }
+            }
             Phase::Rest { until, saving } => {
                 if now >= until {
                     if saving {
@@ -579,6 +682,7 @@ impl ShapesState {
                     return tick;
                 }
                 self.phase = Phase::Rest { until, saving };
+                self.let_go(view);
                 self.calm = (self.calm + 1).min(CALMEST);
                 return until.min(now + ctx.config.interval * 2_u32.pow(self.calm));
             }
@@ -628,7 +732,8 @@ impl Policy for Shapes {
         s.seed = Some(rng.get_seed());
         let why = s.why.clone();
         let reason = |_: TaskId| Reason { what: why.clone().into(), ..Reason::new("shapes", "") };
-        let proposals: Vec<Proposal> = s.plan.proposals(now, reason);
+        let mut proposals: Vec<Proposal> = s.plan.proposals(now, reason);
+        proposals.append(&mut s.extra);
         Decision::new(proposals, s, wake_at, notes)
     }
 }

@@ -117,7 +117,7 @@ impl Clock {
     }
 
     /// Variance of the difference of two adjacent windows.
-    fn variance(&self) -> f64 {
+    pub fn variance(&self) -> f64 {
         mean(&self.squares)
     }
 
