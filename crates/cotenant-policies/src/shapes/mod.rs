@@ -480,7 +480,6 @@ impl ShapesState {
             && settings.guard.is_some_and(|guard| changes.iter().any(|change| *change > -(1.0 - guard).ln()));
         let kept = (verdict == Verdict::Better && !guarded) || violated;
         learned.ledger.spent(trial.cost, if kept { estimate.mean } else { 0.0 }, now);
-        eprintln!("DBG {:.1} {:?} {text} {verdict:?} kept={kept} {result} changes {changes:.3?} cost {:.2} w {:.2} A {:.3?} var {:.4}", now.as_secs_f64(), candidate.kind, trial.cost, learned.clock.window, trial.last.as_ref().map(|l| l.1.clone()), learned.clock.variance().sqrt());
         if kept {
             if let Some(i) = KINDS.iter().position(|kind| *kind == candidate.kind) {
                 learned.luck[i][1] += 1;

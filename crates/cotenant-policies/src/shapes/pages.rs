@@ -12,6 +12,8 @@ const MEASURED: f64 = 2.5;
 const QUIET: f64 = 0.5;
 /// Seconds that are waited for it at most.
 const LONGEST: f64 = 60.0;
+/// The least gain that is worth it: half of memory that was moved in vain cannot be told where it was.
+const LEAST: f64 = 0.01;
 /// Shares of memory and of threads that differ by less are alike.
 const ALIKE: f64 = 0.15;
 /// A node without this part of a program's memory is not where it came from.
@@ -134,7 +136,7 @@ impl PageTrial {
                 // Of readings half a second apart one tells as much as all between.
                 let independent = MEASURED / 0.5;
                 let error = ((spread(&self.before) + spread(&self.after)) / independent).sqrt();
-                if worth(&changes) > 2.0 * error {
+                if worth(&changes) > (3.0 * error).max(LEAST) {
                     return Next::Done(changes, true);
                 }
                 (self.back, self.step) = (true, Step::Ask);
