@@ -134,11 +134,11 @@ impl Scenario {
         let next = Time(0) + looks.every;
         let mut looked = Looked { host, looks, next, moves_pages: self.config.move_pages, work: Vec::new() };
         // Linux alone is not observed.
-        if policy.name() == "none" {
-            while looked.wait(self.end) != Wake::Exit {}
-        } else {
+        if policy.name() != "none" {
             drive(&mut looked, policy, &self.ctx(), Mode::Enforce, watch)?;
         }
+        // A policy may have nothing more to decide.
+        while looked.wait(self.end) != Wake::Exit {}
         if let Some(failure) = looked.host.failure() {
             return Err(self.halted(failure.clone()));
         }

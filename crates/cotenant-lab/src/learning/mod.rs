@@ -369,6 +369,7 @@ mod tests {
     use clap::Parser as _;
 
     #[derive(clap::Parser)]
+    #[command(args_override_self = true)]
     struct Cli {
         #[command(flatten)]
         args: Args,
