@@ -11,7 +11,7 @@ use cotenant_model::action::{Action, Order, Outcome};
 use cotenant_model::host::{Host, HostError, Mode, Round, Wake, drive};
 use cotenant_model::policy::DynPolicy;
 use cotenant_model::topology::symmetry::Slot;
-use cotenant_model::{Sample, Time, Topology};
+use cotenant_model::{CpuId, Sample, Time, Topology};
 use std::time::Duration;
 
 /// When a course is looked at.
@@ -41,7 +41,7 @@ pub struct Course {
 /// What is known about a machine at rest.
 #[derive(Clone, Copy, Debug)]
 pub struct Rest<'a> {
-    /// Where the accesses of each thread go, share per node; `None` = to where it touched its memory first, at rest.
+    /// Where the accesses of each thread go, share per node; `None` = to where it touches its memory first, at rest.
     pub pages: Option<&'a [Vec<f64>]>,
     /// When it counts as settled.
     pub after: Time,
@@ -134,11 +134,11 @@ impl Scenario {
         let next = Time(0) + looks.every;
         let mut looked = Looked { host, looks, next, moves_pages: self.config.move_pages, work: Vec::new() };
         // Linux alone is not observed.
-        if policy.name() == "none" {
-            while looked.wait(self.end) != Wake::Exit {}
-        } else {
+        if policy.name() != "none" {
             drive(&mut looked, policy, &self.ctx(), Mode::Enforce, watch)?;
         }
+        // A policy may have nothing more to decide.
+        while looked.wait(self.end) != Wake::Exit {}
         if let Some(failure) = looked.host.failure() {
             return Err(self.halted(failure.clone()));
         }
@@ -176,7 +176,8 @@ impl Scenario {
     }
 
     /// The static mapping with the highest geometric mean of speed over `unit`, instructions per second of each
-    /// application, at rest, and the CPU of each thread in it; else as [`Scenario::optimal`].
+    /// application, at rest, and the CPU of each thread in it; else as [`Scenario::optimal`]. Where memory lies
+    /// somewhere, threads of an application stand near theirs as far as the mapping allows.
     ///
     /// # Errors
     /// Those of [`Scenario::optimal`].
@@ -190,14 +191,39 @@ impl Scenario {
     ) -> Result<(Best, Vec<usize>), SimError> {
         let enumeration = self.mappings();
         let mut evaluate = |mapping: &[Slot]| -> Result<Worth, SimError> {
-            let (speeds, costs) = self.at_rest(&places(&enumeration, mapping), rest)?;
+            let (speeds, costs) = self.at_rest(&self.near(places(&enumeration, mapping), rest), rest)?;
             Ok(Worth { value: mean_share(&speeds, unit), guide: -costs.iter().map(|cost| cost.ln()).sum::<f64>() })
         };
         let starts: Vec<Vec<Slot>> = starts.iter().filter_map(|places| self.mapping(&enumeration, places)).collect();
         let best = optimum::best(&enumeration, limits, &starts, seed, &mut evaluate)?;
         let best = best.ok_or_else(|| self.too_many(&enumeration))?;
-        let places = places(&enumeration, &best.mapping);
+        let places = self.near(places(&enumeration, &best.mapping), rest);
         Ok((best, places))
+    }
+
+    /// The same CPUs for each application, exchanged among its threads so that those with most of their memory on a
+    /// node stand there first.
+    pub fn near(&self, mut places: Vec<usize>, rest: Rest<'_>) -> Vec<usize> {
+        let Some(pages) = rest.pages else { return places };
+        let node_of = |cpu: usize| self.sim.topology.node_of(CpuId(cpu as u32)).unwrap_or_default();
+        let mut first = 0;
+        for app in &self.apps {
+            let own = first..first + app.threads;
+            first = own.end;
+            let mut free: Vec<Vec<usize>> = vec![Vec::new(); self.sim.nodes()];
+            places[own.clone()].iter().rev().for_each(|&cpu| free[node_of(cpu)].push(cpu));
+            let mut wishes: Vec<(usize, usize)> =
+                own.clone().flat_map(|thread| (0..free.len()).map(move |node| (thread, node))).collect();
+            wishes.sort_by(|a, b| pages[b.0][b.1].total_cmp(&pages[a.0][a.1]).then(a.cmp(b)));
+            let mut stands = vec![false; app.threads];
+            for (thread, node) in wishes {
+                let stands = &mut stands[thread - own.start];
+                if !*stands && let Some(cpu) = free[node].pop() {
+                    (places[thread], *stands) = (cpu, true);
+                }
+            }
+        }
+        places
     }
 }
 

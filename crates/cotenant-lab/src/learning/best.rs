@@ -1,7 +1,7 @@
 //! The best mapping known of a mix: of all that a search tries and all that policies came to rest at.
 
 use super::mixes::Mix;
-use super::once::at_rest;
+use super::once::long;
 use anyhow::Context as _;
 use cotenant_cli::usage;
 use cotenant_linux::bounded;
@@ -19,7 +19,18 @@ const SHORT_MS: [u64; 2] = [500, 1_000];
 /// The best mapping known of a mix. What a later run takes from the file of an earlier one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Best {
-    /// Instructions per second of each application at rest, its memory touched where it is.
+    /// With its memory touched where it is.
+    #[serde(flatten)]
+    pub touched: Found,
+    /// Seed by seed, with its memory where Linux let it be touched; empty where memory does not stay there.
+    #[serde(default)]
+    pub lying: Vec<Found>,
+}
+
+/// The best of several mappings.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Found {
+    /// Instructions per second of each application at rest.
     pub speeds: Vec<f64>,
     /// The CPU of each thread, application by application.
     pub places: Vec<usize>,
@@ -39,34 +50,41 @@ pub(super) struct Candidate {
 }
 
 /// The best of the candidates, of `known`, and, where that is `None`, of what a search finds that starts from them.
-/// `unit` is what counts as a speed of 1.
+/// `unit` is what counts as a speed of 1; memory is at `pages`, or where it is touched first.
 pub(super) fn best(
     scenario: &Scenario,
     unit: &[f64],
+    pages: Option<&[Vec<f64>]>,
     mut candidates: Vec<Candidate>,
-    known: Option<Best>,
+    known: Option<&Found>,
     limits: Limits,
-) -> anyhow::Result<Best> {
+) -> anyhow::Result<Found> {
     candidates.retain(|candidate| !candidate.places.is_empty());
-    let (mut evaluations, mut all) = (0, known.as_ref().is_some_and(|known| known.all));
-    if let Some(Best { places, from, .. }) = known {
-        candidates.insert(0, Candidate { from, places });
+    let (mut evaluations, mut all) = (0, known.is_some_and(|known| known.all));
+    if let Some(Found { places, from, .. }) = known {
+        candidates.insert(0, Candidate { from: from.clone(), places: places.clone() });
     } else {
         let [after, until] = SHORT_MS.map(|ms| Time(ms * 1_000_000));
         let starts: Vec<Vec<usize>> = candidates.iter().map(|candidate| candidate.places.clone()).collect();
-        let rest = Rest { pages: None, after, until };
-        let (found, places) = scenario.best_at_rest(unit, rest, limits, &starts, 1)?;
+        let (found, places) = scenario.best_at_rest(unit, Rest { pages, after, until }, limits, &starts, 1)?;
         (evaluations, all) = (found.evaluations, found.label == Label::Optimal);
         candidates.insert(0, Candidate { from: "search".to_owned(), places });
     }
+    let rest = long(pages);
+    // What a policy came to rest at may be better with its threads nearer to their memory.
+    let nearer: Vec<Candidate> = candidates
+        .iter()
+        .map(|Candidate { from, places }| Candidate { from: from.clone(), places: scenario.near(places.clone(), rest) })
+        .collect();
+    candidates.extend(nearer);
     candidates.sort_by(|a, b| a.places.cmp(&b.places));
     candidates.dedup_by(|a, b| a.places == b.places);
-    let mut best: Option<(f64, Best)> = None;
+    let mut best: Option<(f64, Found)> = None;
     for Candidate { from, places } in candidates {
-        let speeds = at_rest(scenario, &places, None)?;
+        let (speeds, _) = scenario.at_rest(&places, rest)?;
         let value = mean_share(&speeds, unit);
         if best.as_ref().is_none_or(|(highest, _)| value > *highest) {
-            best = Some((value, Best { speeds, places, from, evaluations, all }));
+            best = Some((value, Found { speeds, places, from, evaluations, all }));
         }
     }
     Ok(best.context("no mapping was found")?.1)
@@ -95,8 +113,9 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Known>> {
 }
 
 /// That of a mix among them.
-pub(super) fn of(known: &[Known], machine: &str, mix: &Mix) -> Option<Best> {
+pub(super) fn of<'a>(known: &'a [Known], machine: &str, mix: &Mix) -> Option<&'a Best> {
     let known = known.iter().find(|known| known.machine == machine && known.apps == mix.apps)?;
     let threads: usize = mix.apps.iter().map(|app| app.1).sum();
-    Some(known.best.clone()).filter(|best| best.places.len() == threads && best.speeds.len() == mix.apps.len())
+    let mut all = std::iter::once(&known.best.touched).chain(&known.best.lying);
+    Some(&known.best).filter(|_| all.all(|best| best.places.len() == threads))
 }

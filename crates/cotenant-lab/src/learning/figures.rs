@@ -8,8 +8,8 @@ use cotenant_sim::course::mean_share;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A policy on a mix; Linux is one, too. Shares are of the speed under the best mapping known: geometric means over
-/// applications, then over seeds.
+/// A policy on a mix; Linux is one, too. Shares are of the speed under the best mapping known, for memory that stays
+/// where Linux let it be touched, the best with it there: geometric means over applications, then over seeds.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub policy: String,
@@ -17,7 +17,7 @@ pub(super) struct Row {
     pub noise: Option<f64>,
     /// At rest, memory being where it is by then.
     pub rest: f64,
-    /// The mapping at rest if memory had been touched there first.
+    /// The mapping at rest if memory had been touched there first, of the best such one.
     pub mapping: f64,
     /// On average from the start to each mark, learning included.
     pub after: Vec<f64>,
@@ -60,6 +60,8 @@ pub(super) struct MixRows {
     #[serde(flatten)]
     pub mix: Mix,
     pub best: Best,
+    /// The best mapping with memory where Linux let it be touched, over the best with memory touched where it is.
+    pub lying: f64,
     pub rows: Vec<Row>,
 }
 
@@ -74,6 +76,7 @@ pub(super) struct Summary {
     pub rest: f64,
     pub rest_least: f64,
     pub mapping: f64,
+    pub lying: f64,
     pub after: Vec<f64>,
     pub after_least: Vec<f64>,
     /// The least of the mixes.
@@ -114,20 +117,25 @@ pub(super) fn rows(arms: &[Arm], runs: &[(Ran, Vec<Ran>)], best: &Best, mapped: 
     std::iter::once(first).chain(others).collect()
 }
 
+/// The geometric mean of what the best mappings with memory where it lies are of the best one of all.
+pub(super) fn lying(best: &Best) -> f64 {
+    geometric(best.lying.iter().map(|lying| mean_share(&lying.speeds, &best.touched.speeds)))
+}
+
 fn row(policy: &str, noise: Option<f64>, runs: &[&Ran], linux: &[&Ran], best: &Best, mapped: &[Vec<f64>]) -> Row {
     let marks = runs[0].after.len();
-    let share = |speeds: &[f64]| mean_share(speeds, &best.speeds);
-    let seeds: Vec<Seed> = runs
-        .iter()
-        .zip(linux)
-        .map(|(run, linux)| Seed {
-            rest: share(&run.rest),
-            after: run.after.iter().map(|speeds| share(speeds)).collect(),
-            worst_app: least(run.rest.iter().zip(&linux.rest).map(|(own, linux)| own / linux)),
-            lost_s: run.lost_s,
-        })
-        .collect();
-    let linux_best = |mark: usize| linux.iter().map(|run| share(&run.after[mark])).fold(0.0, f64::max);
+    let best_of = |seed: usize| &best.lying.get(seed).unwrap_or(&best.touched).speeds;
+    let share = |seed: usize, speeds: &[f64]| mean_share(speeds, best_of(seed));
+    let one = |(i, (run, linux)): (usize, (&&Ran, &&Ran))| Seed {
+        rest: share(i, &run.rest),
+        after: run.after.iter().map(|speeds| share(i, speeds)).collect(),
+        worst_app: least(run.rest.iter().zip(&linux.rest).map(|(own, linux)| own / linux)),
+        lost_s: run.lost_s,
+    };
+    let seeds: Vec<Seed> = runs.iter().zip(linux).enumerate().map(one).collect();
+    let whole = |run: &Ran, mark: usize| mean_share(&run.after[mark], &best.touched.speeds);
+    let linux_best = |mark: usize| linux.iter().map(|run| whole(run, mark)).fold(0.0, f64::max);
+    let of_app = |app: usize| geometric(runs.iter().enumerate().map(|(i, run)| run.rest[app] / best_of(i)[app]));
     let mut rounds: BTreeMap<String, f64> = BTreeMap::new();
     for (stage, n) in runs.iter().flat_map(|run| &run.rounds) {
         *rounds.entry(stage.clone()).or_default() += *n as f64 / runs.len() as f64;
@@ -136,11 +144,11 @@ fn row(policy: &str, noise: Option<f64>, runs: &[&Ran], linux: &[&Ran], best: &B
         policy: policy.to_owned(),
         noise,
         rest: geometric(seeds.iter().map(|seed| seed.rest)),
-        mapping: geometric(mapped.iter().map(|speeds| share(speeds))),
+        mapping: geometric(mapped.iter().map(|speeds| mean_share(speeds, &best.touched.speeds))),
         after: by_mark(marks, |mark| geometric(seeds.iter().map(|seed| seed.after[mark]))),
-        over_linux_best: by_mark(marks, |m| least(seeds.iter().map(|seed| seed.after[m])) / linux_best(m)),
+        over_linux_best: by_mark(marks, |mark| least(runs.iter().map(|run| whole(run, mark))) / linux_best(mark)),
         worst_app: least(seeds.iter().map(|seed| seed.worst_app)),
-        apps: (0..best.speeds.len()).map(|a| geometric(runs.iter().map(|run| run.rest[a] / best.speeds[a]))).collect(),
+        apps: (0..best.touched.speeds.len()).map(of_app).collect(),
         lost_s: mean(runs.iter().map(|run| run.lost_s)),
         over_budget_s: runs.iter().map(|run| run.over_budget_s).fold(f64::NEG_INFINITY, f64::max),
         moves: mean(runs.iter().map(|run| run.moves[0] as f64)),
@@ -171,6 +179,7 @@ pub(super) fn summaries(mixes: &[MixRows]) -> Vec<Summary> {
                 rest: geometric(rows().map(|row| row.rest)),
                 rest_least: least(rows().map(|row| row.rest)),
                 mapping: geometric(rows().map(|row| row.mapping)),
+                lying: geometric(own.iter().map(|mix| mix.lying)),
                 after: by_mark(marks, |mark| geometric(rows().map(|row| row.after[mark]))),
                 after_least: by_mark(marks, |mark| least(rows().map(|row| row.after[mark]))),
                 over_linux_best: by_mark(marks, |mark| least(rows().map(|row| row.over_linux_best[mark]))),
@@ -186,6 +195,7 @@ pub(super) fn summaries(mixes: &[MixRows]) -> Vec<Summary> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::best::Found;
     use super::*;
     use cotenant_model::pin::Pin;
 
@@ -194,6 +204,7 @@ mod tests {
             after: vec![after.to_vec()],
             rest: rest.to_vec(),
             places: vec![0, 1],
+            pages: Vec::new(),
             lost_s,
             over_budget_s: lost_s - 0.5,
             moves: [4, 0],
@@ -207,15 +218,22 @@ mod tests {
     /// Two applications, which do 10 and 100 under the best mapping; two seeds.
     #[test]
     fn shares_by_hand() {
-        let best =
-            Best { speeds: vec![10.0, 100.0], places: vec![0, 1], from: String::new(), evaluations: 0, all: true };
+        let found = |speeds: [f64; 2]| Found {
+            speeds: speeds.to_vec(),
+            places: vec![0, 1],
+            from: String::new(),
+            evaluations: 0,
+            all: true,
+        };
+        let best = Best { touched: found([10.0, 100.0]), lying: Vec::new() };
         let arm = Arm { policy: "p".to_owned(), noise: 0.01, pin: Pin::Cpu };
         let runs = [
             (ran([5.0, 50.0], [5.0, 50.0], 0.0), vec![ran([10.0, 100.0], [4.9, 50.0], 1.0)]),
             (ran([5.0, 100.0], [8.0, 80.0], 0.0), vec![ran([10.0, 25.0], [10.0, 100.0], 3.0)]),
         ];
         let mapped = vec![vec![vec![10.0, 100.0]; 2]; 2];
-        let rows = rows(&[arm], &runs, &best, &mapped);
+        let rows_of = |best: &Best| rows(std::slice::from_ref(&arm), &runs, best, &mapped);
+        let rows = rows_of(&best);
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a}, not {b}");
         let [linux, own] = &rows[..] else { panic!("{rows:?}") };
         near(linux.rest, (0.5_f64 * 0.5_f64.sqrt()).sqrt());
@@ -229,10 +247,20 @@ mod tests {
         near(own.apps[1], 0.5);
         assert_eq!((own.lost_s, own.over_budget_s, own.moves, own.rounds["trial"]), (2.0, 2.5, 4.0, 3.0));
 
+        // Where memory lies the best is half as fast with the second seed.
+        let there = Best { lying: vec![found([10.0, 100.0]), found([5.0, 50.0])], ..best.clone() };
+        let [_, halved] = &rows_of(&there)[..] else { panic!() };
+        near(halved.rest, 1.0);
+        near(halved.mapping, 1.0);
+        near(halved.over_linux_best[0], own.over_linux_best[0]);
+        near(lying(&there), 0.5_f64.sqrt());
+        near(lying(&best), 1.0);
+
         let mix = |rows: Vec<Row>| MixRows {
             machine: "m".to_owned(),
             mix: Mix { label: String::new(), apps: Vec::new() },
             best: best.clone(),
+            lying: 1.0,
             rows,
         };
         let better = Row { rest: 1.0, worst_app: 0.5, lost_s: 0.0, ..own.clone() };

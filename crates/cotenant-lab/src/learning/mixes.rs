@@ -49,7 +49,7 @@ fn drawn(machine: &str, contexts: usize, mixes: usize, seed: u64) -> anyhow::Res
     let mut rng = Rng::with_seed(machine.bytes().fold(0xcbf2_9ce4_8422_2325, hash) ^ seed);
     let one = |n: usize| {
         let programs = rng.usize(2..=4);
-        let threads = ((0.4 + 0.6 * rng.f64()) * contexts as f64).round() as usize;
+        let threads = (((0.4 + 0.6 * rng.f64()) * contexts as f64).round() as usize).max(programs);
         let mut names: Vec<String> = Vec::new();
         while names.len() < programs {
             let pool = &pools[rng.usize(..pools.len())];

@@ -1,6 +1,7 @@
 //! What must hold, across modules.
 
 mod atom;
+mod course;
 mod endless;
 mod exact;
 mod golden;
