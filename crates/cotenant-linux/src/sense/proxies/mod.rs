@@ -6,8 +6,6 @@
 mod io;
 mod tcp;
 
-pub use tcp::capability as tcp_capability;
-
 use crate::FsRoot;
 use crate::notes::Notes;
 use crate::sense::capability::{Capability, Standing};
@@ -115,14 +113,46 @@ fn refused(pid: u32, what: &str, why: &std::io::Error, notes: &mut Notes) -> boo
     !gone
 }
 
-/// The line of `cotenant doctor` on bytes read and written.
-pub fn io_capability(fs: &FsRoot) -> Capability {
-    let there = fs.exists("/proc/self/io");
-    let (standing, found) = match (there, sys::euid() == 0) {
-        (true, true) => (Standing::Available, "of all programs: /proc/PID/io"),
-        (true, false) => (Standing::Available, "of this user's programs: /proc/PID/io"),
-        (false, _) => (Standing::Missing, "no /proc/PID/io"),
+/// The line of `cotenant doctor` on what tells the speed of programs that report none; `instructions`: whether they are
+/// counted.
+pub fn capability(instructions: bool) -> Capability {
+    let io = if FsRoot::live().exists("/proc/self/io") { Ok(()) } else { Err("no /proc/PID/io".to_owned()) };
+    describe(instructions, io, tcp::connections().map(|_| ()).map_err(|why| format!("sock_diag: {why}")))
+}
+
+fn describe(instructions: bool, io: Result<(), String>, tcp: Result<(), String>) -> Capability {
+    let found = [
+        ("instructions", if instructions { Ok(()) } else { Err("not counted".to_owned()) }),
+        ("bytes read and written", io),
+        ("bytes over TCP", tcp),
+    ];
+    let said = found.iter().map(|(name, found)| match found {
+        Ok(()) => format!("by {name}"),
+        Err(why) => format!("not by {name} ({why})"),
+    });
+    let standing = match found.iter().filter(|(_, found)| found.is_ok()).count() {
+        0 => Standing::Missing,
+        3 => Standing::Available,
+        _ => Standing::Limited,
     };
-    let cost = "programs that report no speed cannot be judged by what they read and write";
-    Capability::new("speed by bytes read and written", standing, found, cost, "a kernel with CONFIG_TASK_IO_ACCOUNTING")
+    let cost = "a program that reports no speed, and does nothing of that steadily, is judged by nothing";
+    let remedy = "--metric, or libcotenant in the program";
+    Capability::new("speed of programs that report none", standing, said.collect::<Vec<_>>().join(", "), cost, remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_doctor_names_each() {
+        let all = describe(true, Ok(()), Ok(()));
+        assert_eq!((all.standing, all.cost.as_str()), (Standing::Available, ""));
+        let some = describe(false, Ok(()), Err("sock_diag: no".to_owned()));
+        assert_eq!(some.standing, Standing::Limited);
+        let found =
+            "not by instructions (not counted), by bytes read and written, not by bytes over TCP (sock_diag: no)";
+        assert_eq!(some.found, found);
+        assert_eq!(describe(false, Err(String::new()), Err(String::new())).standing, Standing::Missing);
+    }
 }

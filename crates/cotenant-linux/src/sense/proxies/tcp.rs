@@ -7,7 +7,6 @@
 
 use super::{Processes, refused, within};
 use crate::notes::Notes;
-use crate::sense::capability::{Capability, Standing};
 use crate::sense::processes;
 use crate::sys;
 use cotenant_model::{AppId, Moved, Time};
@@ -233,15 +232,12 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// The line of `cotenant doctor` on bytes over TCP.
-pub fn capability() -> Capability {
-    let (standing, found) = match sockets(&mut vec![0; 64 << 10]) {
-        Ok(found) => (Standing::Available, format!("sock_diag, {} open here now", found.len())),
-        Err(why) => (Standing::Missing, format!("sock_diag: {why}")),
-    };
-    let cost = "servers that report no speed cannot be judged by what they send and receive";
-    let remedy = "a kernel with CONFIG_INET_DIAG (modprobe tcp_diag), and a seccomp filter that allows netlink sockets";
-    Capability::new("speed by bytes over TCP", standing, found, cost, remedy)
+/// How many TCP connections there are.
+///
+/// # Errors
+/// Where the kernel does not tell.
+pub fn connections() -> io::Result<usize> {
+    sockets(&mut vec![0; 64 << 10]).map(|sockets| sockets.len())
 }
 
 #[cfg(test)]
