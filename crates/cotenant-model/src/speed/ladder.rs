@@ -13,8 +13,8 @@ const WINDOW: Duration = Duration::from_millis(500);
 const CHANGE: f64 = 0.03;
 const WITHIN: usize = 121;
 
-/// Sources that are followed; users rarely name more than one metric.
-const RUNGS: usize = 16;
+/// Sources that are followed: the 32 metrics that may be given, and all others.
+const RUNGS: usize = 36;
 
 /// All that tells the speed of one application, with how steady it is.
 ///
