@@ -9,7 +9,7 @@
 //!   that of the real progress, `noise`: that of their ratio;
 //! * `slope`, `r`: of the logarithm of the proxy over that of the real progress, over the conditions; `worst`: how far
 //!   the ratio of two conditions is off at most (0.1: 10 %);
-//! * `verdict`: `absent`, `unsteady` (`spread` above 5 %, and not because the program itself is), `misleading` (`worst`
+//! * `verdict`: `absent`, `unsteady` (`spread` and `noise` above 5 %), `misleading` (`worst`
 //!   above 10 %, or no correlation), `usable`.
 //!
 //! Arguments are names of programs; none means all. `COTENANT_BENCH_WINDOWS` says how many windows there are per
@@ -30,7 +30,7 @@ use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
 use cotenant_linux::sense::processes::Target;
 use cotenant_linux::sense::topology;
 use cotenant_linux::sys;
-use cotenant_model::speed::Source;
+use cotenant_model::speed::{self, Source};
 use cotenant_model::{CpuSet, Sample, Signal, Time, View};
 use place::{Place, Running};
 use report::Report;
@@ -51,6 +51,8 @@ const PROXIES: [&str; 6] = ["instructions", "io", "tcp", "disk", "system calls",
 #[derive(Clone, Debug)]
 pub struct Window {
     real: f64,
+    /// The share of the time in which its busiest thread ran or waited for a CPU.
+    busy: Option<f64>,
     proxies: [Option<f64>; PROXIES.len()],
 }
 
@@ -117,6 +119,7 @@ fn measure(name: &str, place: &Place, running: &mut Running, windows: usize, row
         };
         let mut row = json!({"what": "rate", "program": name, "condition": condition, "load": load});
         row["real"] = json!(mean(&|window| Some(window.real)));
+        row["busy"] = json!(mean(&|window| window.busy));
         for (i, proxy) in PROXIES.iter().enumerate() {
             row[*proxy] = json!(mean(&|window| window.proxies[i]));
         }
@@ -174,6 +177,7 @@ impl Look {
         let switches: f64 = view.tasks.iter().filter_map(|task| task.per_s(Signal::ContextSwitches)).sum();
         let [done, weight] = [0, 1].map(|i| self.real[i] - before.real[i]);
         Window {
+            busy: speed::busiest(&view, app.id),
             real: if weight > 0.0 { done / weight } else { 0.0 },
             proxies: [
                 told(Source::Instructions),

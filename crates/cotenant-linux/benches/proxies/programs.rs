@@ -70,9 +70,9 @@ fn gcc(place: &Place) -> io::Result<Running> {
             "int f{n}(int *a, int n) {{ int s = {n}; for (int i = 0; i < n; i++) s += a[i] * (i ^ s); return s; }}\n"
         )
     };
-    let source: String = (0..40).map(function).collect();
-    place.file("a.c", format!("#include <stdio.h>\n#include <stdlib.h>\n{source}"))?;
-    again(place, "gcc -O2 -c a.c -o a.o")
+    let source: String = (0..4).map(function).collect();
+    place.file("a.c", format!("#include <stddef.h>\n{source}"))?;
+    again(place, "gcc -O1 -c a.c -o a.o")
 }
 
 fn ffmpeg(place: &Place) -> io::Result<Running> {
@@ -157,10 +157,10 @@ fn node(place: &Place) -> io::Result<Running> {
     served(place, &["node", "server.js"], HTTP, Pace::Closed(2))
 }
 
-fn files(place: &Place) -> io::Result<()> {
-    let all = text(16 << 20);
+fn files(place: &Place, number: usize) -> io::Result<()> {
+    let all = text(80_000 * number);
     std::fs::create_dir_all(place.dir.join("files"))?;
-    (0..200).try_for_each(|n| place.file(&format!("files/{n}.txt"), &all[n * 80_000..][..80_000]))
+    (0..number).try_for_each(|n| place.file(&format!("files/{n}.txt"), &all[n * 80_000..][..80_000]))
 }
 
 /// All of them.
@@ -177,15 +177,15 @@ pub fn all() -> Vec<Program> {
             feed(place, &["openssl", "enc", "-aes-256-ctr", "-pbkdf2", "-k", "key"])
         }),
         program("tar", 1, &["tar"], |place| {
-            files(place)?;
+            files(place, 200)?;
             drained(place, &["sh", "-c", "while tar -cf - files; do :; done"])
         }),
         program("grep", 1, &["grep"], |place| {
-            files(place)?;
+            files(place, 16)?;
             again(place, "grep -rEc 'ab+c[de]f' files > /dev/null || true")
         }),
         program("rsync", 1, &["rsync"], |place| {
-            files(place)?;
+            files(place, 16)?;
             again(place, "rsync -a --checksum files/ copy/")
         }),
         program("gcc", 1, &["gcc"], gcc),

@@ -37,7 +37,7 @@ pub fn of(found: &BTreeMap<&str, Vec<Window>>, proxy: usize) -> Value {
     let [most, least] = [f64::max, f64::min].map(|pick| ratios.iter().copied().reduce(pick).unwrap_or(0.0));
     let worst = (most - least).exp_m1();
     let relative = |spread: Option<Spread>| spread.map_or(f64::INFINITY, |spread| spread.relative);
-    let steady = relative(own) <= 0.05 || relative(own) <= 1.5 * relative(real);
+    let steady = relative(own).min(relative(noise)) <= 0.05;
     let verdict = match () {
         () if worst > WORST || r < 0.95 => "misleading",
         () if !steady => "unsteady",

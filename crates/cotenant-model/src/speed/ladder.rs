@@ -2,7 +2,7 @@
 
 use super::Source;
 use crate::stats::steady::{Spread, Steady};
-use crate::{AppView, Time, View};
+use crate::{AppId, AppView, Signal, TaskView, Time, View};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -16,12 +16,21 @@ const WITHIN: usize = 121;
 /// Sources that are followed: the 32 metrics that may be given, and all others.
 const RUNGS: usize = 36;
 
+/// A program of which no thread runs or waits for a CPU for this share of the time waits for something else.
+const BUSY: f64 = 0.9;
+
+/// The time over which that is known: twice as much, then half of it is forgotten.
+const BUSY_OVER_S: f64 = 30.0;
+
 /// All that tells the speed of one application, with how steady it is.
 ///
-/// What the user or the program tells goes before any proxy, however unsteady: only they know what its work is.
+/// What the user or the program tells goes before any proxy, however unsteady: only they know what its work is. A
+/// program that waits for its clients does what they ask for, however fast it is: of such a one no proxy counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ladder {
     rungs: Vec<Rung>,
+    /// [`busiest`] × seconds, and seconds.
+    busy: [f64; 2],
 }
 
 /// One source.
@@ -46,11 +55,26 @@ pub enum Standing {
     Unknown,
     /// A proxy that is not: it does not count.
     Unsteady,
+    /// A proxy of a program that waits for others, not for a CPU: it does not count, either.
+    Waiting,
+}
+
+/// The share of the interval in which the busiest thread of an application ran or waited for a CPU. `None` where that is
+/// not known.
+pub fn busiest(view: &View, app: AppId) -> Option<f64> {
+    let wait = |task: &TaskView| task.per_s(Signal::RunQueueWait).map_or(0.0, |ns_per_s| ns_per_s / 1e9);
+    let wanted = |task: &TaskView| Some((task.cpu_share()? + wait(task)).min(1.0));
+    view.tasks.iter().filter(|task| task.info.app == app).filter_map(wanted).reduce(f64::max)
 }
 
 impl Ladder {
     /// Takes in what an interval tells. Windows are at least half a second, so short intervals are summed up.
     pub fn add(&mut self, view: &View, app: &AppView) {
+        if let Some(busy) = busiest(view, app.id) {
+            let seconds = view.interval.as_secs_f64();
+            let kept = if self.busy[1] > 2.0 * BUSY_OVER_S { 0.5 } else { 1.0 };
+            self.busy = [self.busy[0] * kept + busy * seconds, self.busy[1] * kept + seconds];
+        }
         let metrics = app.metrics.iter().map(|(name, _)| Source::Metric(name.clone()));
         for source in metrics.chain([Source::Progress]).chain(Source::PROXIES) {
             let Some(term) = source.term(view, app) else { continue };
@@ -79,6 +103,17 @@ impl Ladder {
         self.all().into_iter().find(counts).map(|(source, _, spread)| (source, spread))
     }
 
+    fn standing(&self, source: &Source, spread: Option<Spread>) -> Standing {
+        let [busy, seconds] = self.busy;
+        match spread {
+            _ if !source.is_proxy() => Standing::Told,
+            None => Standing::Unknown,
+            Some(_) if busy < BUSY * seconds => Standing::Waiting,
+            Some(spread) if spread.tells(CHANGE, WITHIN) => Standing::Steady,
+            Some(_) => Standing::Unsteady,
+        }
+    }
+
     /// All sources, best first.
     pub fn all(&self) -> Vec<(&Source, Standing, Option<Spread>)> {
         let mut all: Vec<_> = self
@@ -86,7 +121,7 @@ impl Ladder {
             .iter()
             .map(|rung| {
                 let spread = rung.windows.spread();
-                (&rung.source, Standing::of(&rung.source, spread), spread)
+                (&rung.source, self.standing(&rung.source, spread), spread)
             })
             .collect();
         all.sort_by_key(|(source, ..)| rank(source));
@@ -99,17 +134,6 @@ fn rank(source: &Source) -> usize {
     match source {
         Source::Metric(_) => 0,
         _ => Source::PROXIES.iter().position(|proxy| proxy == source).map_or(1, |at| at + 2),
-    }
-}
-
-impl Standing {
-    fn of(source: &Source, spread: Option<Spread>) -> Self {
-        match spread {
-            _ if !source.is_proxy() => Self::Told,
-            None => Self::Unknown,
-            Some(spread) if spread.tells(CHANGE, WITHIN) => Self::Steady,
-            Some(_) => Self::Unsteady,
-        }
     }
 }
 
@@ -126,7 +150,7 @@ impl Rung {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AppSample, Direction, Moved, Reading, Sample};
+    use crate::{AppSample, Count, Direction, Moved, Reading, Sample, TaskSample};
 
     /// Intervals of 250 ms with so many bytes read, and sent, and units of work in each.
     fn follow(ladder: &mut Ladder, from: u64, io: &[u64], tcp: &[u64], units: Option<&[u64]>) {
@@ -201,5 +225,30 @@ mod tests {
         assert_eq!((source, spread.unwrap().relative, spread.unwrap().windows), (&Source::Io, 0.0, 16));
         let text = serde_json::to_string(&ladder).unwrap();
         assert_eq!(serde_json::from_str::<Ladder>(&text).unwrap(), ladder);
+    }
+
+    /// Of a thread that runs or waits for 90 % of the time a proxy counts; of a server that sleeps for longer none does.
+    #[test]
+    fn who_waits_for_clients_has_no_speed() {
+        let told = |ran_ms: u64, queued_ms: u64| {
+            let sample = |i: u64| {
+                let at = Time::from_millis(500 * i);
+                let app = AppSample { tcp: Some(Moved { bytes: 100 * i, at }), ..AppSample::default() };
+                let ns = |ms| Count::exact(1_000_000 * ms * i);
+                let counts = [(Signal::CpuTime, ns(ran_ms)), (Signal::RunQueueWait, ns(queued_ms))];
+                let busy = TaskSample { counters: counts.into_iter().collect(), ..TaskSample::default() };
+                Sample { at, tasks: vec![busy], apps: vec![app], ..Sample::default() }
+            };
+            let mut ladder = Ladder::default();
+            for i in 0..200 {
+                let view = View::new(&sample(i), &sample(i + 1));
+                ladder.add(&view, &view.apps[0]);
+            }
+            assert!(ladder.busy[1] < 70.0, "what was long ago is forgotten");
+            (best(&ladder), ladder.all()[0].1)
+        };
+        assert_eq!(told(500, 0), (Some("tcp_bytes/s".to_owned()), Standing::Steady));
+        assert_eq!(told(250, 210), (Some("tcp_bytes/s".to_owned()), Standing::Steady), "who waits for a CPU is busy");
+        assert_eq!(told(300, 100), (None, Standing::Waiting));
     }
 }

@@ -2,7 +2,7 @@
 
 mod ladder;
 
-pub use ladder::{Ladder, Standing};
+pub use ladder::{Ladder, Standing, busiest};
 
 use crate::{AppId, AppView, Direction, Reading, Signal, Time, View};
 use serde::{Deserialize, Serialize};

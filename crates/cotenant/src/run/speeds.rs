@@ -77,7 +77,8 @@ impl fmt::Display for SpeedSummary {
             None => {
                 f.write_str("not known")?;
                 for source in &self.sources {
-                    write!(f, "; {} {}", source.source, spread(source))?;
+                    let waits = if source.standing == Standing::Waiting { ", but it waits for others" } else { "" };
+                    write!(f, "; {} {}{waits}", source.source, spread(source))?;
                 }
                 f.write_str("; tell it with --metric")
             }

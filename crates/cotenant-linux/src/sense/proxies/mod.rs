@@ -145,6 +145,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_gone_is_no_refusal() {
+        let mut notes = Notes::default();
+        let mut of = |errno| refused(7, "bytes", &std::io::Error::from_raw_os_error(errno), &mut notes);
+        assert_eq!([libc::ENOENT, libc::ESRCH].map(&mut of), [false; 2]);
+        assert_eq!([libc::EACCES, libc::EPERM, libc::EMFILE].map(&mut of), [true; 3]);
+        let help = "process 7: bytes are not known: no permission; run as its user, or with CAP_SYS_PTRACE";
+        assert!(notes.iter().any(|note| note == help) && notes.iter().count() == 2, "{notes:?}");
+    }
+
+    #[test]
     fn the_doctor_names_each() {
         let all = describe(true, Ok(()), Ok(()));
         assert_eq!((all.standing, all.cost.as_str()), (Standing::Available, ""));
