@@ -40,7 +40,7 @@ pub use histogram::Histogram;
 pub use host::{Host, Mode, Round, Wake};
 pub use ids::{AppId, CpuId, NodeId, TaskId, Time};
 pub use rule::{Owns, Rule};
-pub use sample::{AppSample, CpuSample, Direction, Reading, Sample, TaskInfo, TaskSample};
+pub use sample::{AppSample, CpuSample, Direction, Moved, Reading, Sample, TaskInfo, TaskSample};
 pub use signal::{Count, Counters, Signal};
 pub use topology::Topology;
 pub use view::{AppView, TaskView, View};

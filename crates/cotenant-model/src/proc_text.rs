@@ -132,6 +132,17 @@ impl SchedStat {
     }
 }
 
+/// Bytes that a process read and wrote, whatever from and to: `rchar` and `wchar` of `/proc/PID/io`.
+///
+/// # Errors
+/// Where one of them is missing.
+pub fn bytes_moved(io: &[u8]) -> Result<u64, ProcTextError> {
+    let field = |name: &[u8]| io.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(name)).and_then(unsigned);
+    let both = field(b"rchar:").zip(field(b"wchar:"));
+    both.map(|(read, written)| read.saturating_add(written))
+        .ok_or_else(|| error("io", "the lines rchar: and wchar:", io))
+}
+
 /// The process or thread id that was handed out last, from `/proc/loadavg`: as long as it stays, nothing was born.
 ///
 /// # Errors
@@ -280,6 +291,15 @@ mod tests {
     }
 
     #[test]
+    fn bytes_that_are_read_and_written() {
+        assert_eq!(bytes_moved(b"rchar: 70\nwchar: 5\nsyscr: 10\nsyscw: 0\nread_bytes: 4096\n"), Ok(75));
+        assert_eq!(bytes_moved(b"rchar: 18446744073709551615\nwchar: 5\n"), Ok(u64::MAX));
+        for bad in ["", "rchar: 70\n", "rchar: 70\nwchar: -5\n", "rchar: 18446744073709551616\nwchar: 5\n"] {
+            assert!(bytes_moved(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn busy_time_leaves_out_idle_and_iowait() {
         let text =
             b"cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 1 2 3 1000 2000 4 5 6 7 8\ncpu2 10 0 0 5 5 0 0 0 0 0\nintr 5 cpu9\n";
@@ -317,7 +337,7 @@ mod tests {
         #[test]
         fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = (TaskStat::parse(&bytes), SchedStat::parse(&bytes), last_pid(&bytes), Status::parse(&bytes));
-            let _ = (busy_ticks(&bytes, &mut Vec::new()), ids(&bytes).count());
+            let _ = (busy_ticks(&bytes, &mut Vec::new()), ids(&bytes).count(), bytes_moved(&bytes));
         }
     }
 }

@@ -87,9 +87,25 @@ pub struct AppSample {
     /// it; cumulative.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<Histogram>,
+    /// Bytes that its processes read and wrote, where a policy asked for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io: Option<Moved>,
+    /// Bytes received, and sent and acknowledged, on its TCP connections, where a policy asked for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp: Option<Moved>,
     /// The latest reading of each metric from outside, by name; one that cannot be read now is absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<(String, Reading)>,
+}
+
+/// Bytes that the kernel saw an application move. They are counted at their own pace, and the same count stands in every
+/// sample until the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moved {
+    /// How many so far.
+    pub bytes: u64,
+    /// When they were counted.
+    pub at: Time,
 }
 
 /// Whether more of a metric is better.

@@ -1,8 +1,8 @@
 //! Rates derived from two samples. What is absent, starved or inconsistent is `None`.
 
 use crate::{
-    AppId, AppSample, Count, CpuId, Histogram, NodeId, Reading, Sample, Signal, TaskId, TaskInfo, TaskSample, Time,
-    Topology,
+    AppId, AppSample, Count, CpuId, Direction, Histogram, Moved, NodeId, Reading, Sample, Signal, TaskId, TaskInfo,
+    TaskSample, Time, Topology,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,6 +72,11 @@ pub struct AppView {
     pub progress_per_s: Option<f64>,
     /// Latencies of the interval in nanoseconds, as reported by the program.
     pub latency_ns: Option<Histogram>,
+    /// Bytes per second that it read and wrote, between two counts that may lie before the samples; `None` where nothing
+    /// new was counted.
+    pub io: Option<Reading>,
+    /// The same of its TCP connections.
+    pub tcp: Option<Reading>,
     /// The latest reading of each metric from outside, also where it is older than the interval; see [`View::is_new`].
     pub metrics: Vec<(String, Reading)>,
 }
@@ -136,6 +141,8 @@ impl AppView {
             name: now.name.clone(),
             progress_per_s: units.map(|units| units as f64 / seconds),
             latency_ns,
+            io: before.and_then(|before| bytes_per_s(before.io?, now.io?)),
+            tcp: before.and_then(|before| bytes_per_s(before.tcp?, now.tcp?)),
             metrics: now.metrics.clone(),
         }
     }
@@ -210,6 +217,14 @@ fn touches(prev: &TaskSample, next: &TaskSample, seconds: f64) -> Option<Vec<(No
         Some((*node, now.checked_sub(before)? as f64 / seconds))
     };
     next.touches_by_node.as_ref()?.iter().map(rate).collect()
+}
+
+/// Bytes per second between two counts; `None` where the second is no later one, or went backwards.
+fn bytes_per_s(before: Moved, now: Moved) -> Option<Reading> {
+    let bytes = now.bytes.checked_sub(before.bytes)?;
+    let window = now.at - before.at;
+    let value = bytes as f64 / window.as_secs_f64();
+    (!window.is_zero()).then_some(Reading { value, direction: Direction::HigherIsBetter, window, count: 1, at: now.at })
 }
 
 /// Events between two counts, scaled from the time really counted to the time enabled (SAM §2.3: groups in turn).
@@ -326,5 +341,22 @@ mod tests {
         assert_eq!(View::new(&a, &b).apps[0].progress_per_s, Some(100.0));
         b.apps = vec![app(None)];
         assert_eq!(View::new(&a, &b).apps[0].progress_per_s, None);
+    }
+
+    #[test]
+    fn bytes_have_a_pace_of_their_own() {
+        let moved = |bytes, ms| Some(Moved { bytes, at: Time::from_millis(ms) });
+        let seen = |at_ms, io| Sample { apps: vec![AppSample { io, ..AppSample::default() }], ..sample(at_ms, &[]) };
+        let io = |a: Option<Moved>, b| View::new(&seen(100, a), &seen(300, b)).apps[0].io;
+        // 600 bytes in the 150 ms between the counts, not in the 200 ms between the samples.
+        let reading = io(moved(1_000, 90), moved(1_600, 240)).unwrap();
+        assert_eq!(
+            (reading.value, reading.window, reading.at),
+            (4_000.0, Duration::from_millis(150), Time::from_millis(240))
+        );
+        assert_eq!(io(moved(1_000, 90), moved(1_000, 240)).unwrap().value, 0.0);
+        assert_eq!(io(moved(1_000, 90), moved(1_000, 90)), None, "not counted again");
+        assert_eq!(io(moved(1_000, 90), moved(999, 240)), None, "went backwards");
+        assert_eq!((io(None, moved(1, 240)), io(moved(1, 90), None)), (None, None));
     }
 }

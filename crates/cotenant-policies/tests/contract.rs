@@ -100,11 +100,11 @@ fn names_lead_to_sections() {
 #[test]
 fn what_policies_need() {
     let needs = |name: &str| {
-        let Needs { task_changes, pauses, profiles, pages, accesses } =
+        let Needs { task_changes, pauses, profiles, pages, accesses, proxies } =
             standard().make(name, &Config::default()).unwrap().needs();
-        let all = [task_changes, pauses, profiles, pages, accesses]
+        let all = [task_changes, pauses, profiles, pages, accesses, proxies]
             .into_iter()
-            .zip(["hurry", "pauses", "profiles", "pages", "accesses"]);
+            .zip(["hurry", "pauses", "profiles", "pages", "accesses", "proxies"]);
         all.filter(|(needed, _)| *needed).map(|(_, what)| what).collect::<Vec<_>>().join(" ")
     };
     for (names, expected) in [

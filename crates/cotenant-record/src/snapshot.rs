@@ -10,8 +10,8 @@ use cotenant_model::policy::{Ctx, DynPolicy, State};
 use cotenant_model::profile::Thresholds;
 use cotenant_model::text;
 use cotenant_model::{
-    ActionOutcome, AppId, AppSample, Count, Counters, CpuId, CpuSample, CpuSet, NodeId, Outcome, Rule, Sample, Signal,
-    TaskId, TaskInfo, TaskSample, Time, Topology, View,
+    ActionOutcome, AppId, AppSample, Count, Counters, CpuId, CpuSample, CpuSet, Moved, NodeId, Outcome, Rule, Sample,
+    Signal, TaskId, TaskInfo, TaskSample, Time, Topology, View,
 };
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
@@ -158,6 +158,8 @@ struct AppIn {
     #[serde(deserialize_with = "text::name_of")]
     name: String,
     progress: Option<f64>,
+    io_bytes: Option<f64>,
+    tcp_bytes: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -328,7 +330,7 @@ impl<'de> Visitor<'de> for SnapshotVisitor<'_> {
         let interval = Duration::from_secs_f64(interval.ok_or_else(|| M::Error::missing_field("interval_s"))?);
         let tasks = tasks.ok_or_else(|| M::Error::missing_field("tasks"))?;
         let start = Time::default() + Duration::from_secs_f64(at.unwrap_or(0.0)).saturating_sub(interval);
-        let (apps, ids) = apps_of(&tasks, apps.unwrap_or_default())?;
+        let (apps, ids) = apps_of(&tasks, apps.unwrap_or_default(), start + interval)?;
         let cpus = cpus_of(self.0, cpus.unwrap_or_default(), interval)?;
         let origins: Vec<(TaskId, u32)> = tasks.iter().filter_map(|t| Some((t.sample.info.id, t.origin?))).collect();
         let state = match state {
@@ -336,6 +338,13 @@ impl<'de> Visitor<'de> for SnapshotVisitor<'_> {
             state => state.unwrap_or_default(),
         };
         let after: Vec<TaskSample> = tasks.into_iter().map(|t| with_app(t, &ids)).collect();
+        let none = |moved: Option<Moved>| moved.map(|_| Moved { bytes: 0, at: start });
+        let nothing_yet = |a: &AppSample| AppSample {
+            progress: a.progress.map(|_| 0),
+            io: none(a.io),
+            tcp: none(a.tcp),
+            ..a.clone()
+        };
         let zero = |t: &TaskSample| TaskSample {
             counters: t.counters.iter().map(|(signal, _)| (signal, Count::exact(0))).collect(),
             ..t.clone()
@@ -344,7 +353,7 @@ impl<'de> Visitor<'de> for SnapshotVisitor<'_> {
             at: start,
             tasks: after.iter().map(zero).collect(),
             cpus: cpus.iter().map(|c| CpuSample { busy_ns: 0, ..*c }).collect(),
-            apps: apps.iter().map(|a| AppSample { progress: a.progress.map(|_| 0), ..a.clone() }).collect(),
+            apps: apps.iter().map(nothing_yet).collect(),
         };
         let sample = Sample { at: start + interval, tasks: after, cpus, apps };
         Ok(Snapshot { before, sample, state, outcomes: outcomes.unwrap_or_default(), thresholds })
@@ -358,7 +367,11 @@ fn sam_from(origins: &[(TaskId, u32)]) -> State {
 }
 
 /// Applications in order of first appearance: those of the tasks, then those that only report.
-fn apps_of<E: Error>(tasks: &[TaskIn], reports: Vec<AppIn>) -> Result<(Vec<AppSample>, BTreeMap<String, AppId>), E> {
+fn apps_of<E: Error>(
+    tasks: &[TaskIn],
+    reports: Vec<AppIn>,
+    at: Time,
+) -> Result<(Vec<AppSample>, BTreeMap<String, AppId>), E> {
     let mut apps: Vec<AppSample> = Vec::new();
     let mut ids = BTreeMap::new();
     for name in tasks.iter().map(|t| &t.app).chain(reports.iter().map(|r| &r.name)) {
@@ -368,14 +381,15 @@ fn apps_of<E: Error>(tasks: &[TaskIn], reports: Vec<AppIn>) -> Result<(Vec<AppSa
             apps.push(AppSample { id, name: name.clone(), ..AppSample::default() });
         }
     }
-    for AppIn { name, progress } in reports {
-        let app = ids.get(&name).and_then(|id| apps.get_mut(id.0 as usize));
-        if let (Some(app), Some(progress)) = (app, progress) {
-            if app.progress.is_some() {
-                return Err(E::custom(format_args!("app '{name}' is listed twice under apps")));
-            }
-            app.progress = Some(count("progress", progress)?);
+    for AppIn { name, progress, io_bytes, tcp_bytes } in reports {
+        let Some(app) = ids.get(&name).and_then(|id| apps.get_mut(id.0 as usize)) else { continue };
+        if app.progress.is_some() || app.io.is_some() || app.tcp.is_some() {
+            return Err(E::custom(format_args!("app '{name}' is listed twice under apps")));
         }
+        let counted = |key, value: Option<f64>| value.map(|value| count(key, value)).transpose();
+        let moved = |key, value| Ok(counted(key, value)?.map(|bytes| Moved { bytes, at }));
+        app.progress = counted("progress", progress)?;
+        (app.io, app.tcp) = (moved("io_bytes", io_bytes)?, moved("tcp_bytes", tcp_bytes)?);
     }
     Ok((apps, ids))
 }
@@ -432,6 +446,10 @@ mod tests {
         assert_eq!(view.apps[1].progress_per_s, Some(1_200.0));
         assert!((view.cpu(CpuId(3)).unwrap().foreign - 0.25).abs() < 1e-9);
         assert_eq!(snapshot.sample.at, Time::from_millis(100));
+        let bytes = r#"{"interval_s":0.5,"at_s":9,"tasks":[],"apps":[{"name":"a","io_bytes":1e6,"tcp_bytes":0}]}"#;
+        let view = Snapshot::parse(bytes, &machine(2, 1, 10, 2)).unwrap().view();
+        let per_s = [view.apps[0].io, view.apps[0].tcp].map(|reading| reading.map(|reading| reading.value));
+        assert_eq!(per_s, [Some(2e6), Some(0.0)]);
     }
 
     #[test]

@@ -6,8 +6,8 @@ use cotenant_model::host::{Mode, Round, drive};
 use cotenant_model::policy::{Config, Settings, State};
 use cotenant_model::testing::machine;
 use cotenant_model::{
-    AppId, AppSample, Count, CpuId, CpuSample, CpuSet, Direction, NodeId, Reading, Sample, Signal, TaskId, TaskInfo,
-    TaskSample, Time, View,
+    AppId, AppSample, Count, CpuId, CpuSample, CpuSet, Direction, Moved, NodeId, Reading, Sample, Signal, TaskId,
+    TaskInfo, TaskSample, Time, View,
 };
 use cotenant_policies::{Auto, Resense, Sam, SamConfig};
 use cotenant_record::testing::{Gather, Role, Scripted, header, record};
@@ -239,6 +239,7 @@ fn readings_that_are_no_numbers_are_left_out() {
         apps: vec![AppSample {
             id: AppId(0),
             name: "a".to_owned(),
+            tcp: Some(Moved { bytes: 7, at: Time::from_millis(at) }),
             metrics: values.iter().map(|v| ("p99_ms".to_owned(), reading(*v))).collect(),
             ..AppSample::default()
         }],
@@ -274,6 +275,7 @@ fn applications_of_older_recordings_are_read() {
     let row = format!(r#"{{"id":0,"name":"a","progress":7,"metrics":[["p99",{reading}]]}}"#);
     let app: AppSample = serde_json::from_str(&row).unwrap();
     assert_eq!((app.progress, app.latency_ns, app.metrics[0].1.at), (Some(7), None, Time(0)));
+    assert_eq!((app.io, app.tcp), (None, None));
     let state = r#"{"auto":{"phase":"watch","speed":{"0":{"progress":true,"logs":[0.5]}},"kept":{},"waiting":{},"tasks":[1],"calm":0,
                     "inner":"empty","unseen":[]}}"#;
     let state: State = serde_json::from_str(state).unwrap();

@@ -261,14 +261,18 @@ impl Setup {
         Ok(setup)
     }
 
+    /// Whether one of the policies has this need.
+    pub fn needs(&self, what: fn(Needs) -> bool) -> bool {
+        self.deciders.iter().any(|decider| what(decider.policy.needs()))
+    }
+
     /// What the host observes of the programs' memory. A recording is for other policies, too.
     pub fn memory(&self, recorded: bool) -> memory::Options {
         // The firmware tells no distance to a single node, but who runs the machine may know that cores differ.
         let differs = self.topology.nodes().len() > 1 || self.topology.parts().distances.is_some();
-        let needs = |what: fn(Needs) -> bool| self.deciders.iter().any(|decider| what(decider.policy.needs()));
         memory::Options {
-            placement: differs && (recorded || needs(|needs| needs.pages)),
-            accesses: differs && needs(|needs| needs.accesses),
+            placement: differs && (recorded || self.needs(|needs| needs.pages)),
+            accesses: differs && self.needs(|needs| needs.accesses),
             choice: self.collector.0,
             budget: self.collector.1,
         }

@@ -97,7 +97,12 @@ impl LinuxHost {
         if options.memory.accesses {
             notes.extend(interleaving::note(&FsRoot::live()));
         }
-        let mut observe = Options { memory: options.memory, other_users: options.other_users, ..Options::default() };
+        let mut observe = Options {
+            memory: options.memory,
+            proxies: options.proxies,
+            other_users: options.other_users,
+            ..Options::default()
+        };
         if let Some(signals) = &options.signals {
             observe.signals.clone_from(signals);
         }
@@ -258,7 +263,13 @@ impl LinuxHost {
             let share = spent.as_secs_f64() / self.start.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
             format!("accesses to memory were collected by {name}: {looks} looks, {:.2} % of a CPU", share * 100.0)
         });
-        let seen = self.observer.refused_reports().chain(memory.notes()).cloned().chain(found);
+        let seen = self
+            .observer
+            .refused_reports()
+            .chain(memory.notes())
+            .chain(self.observer.proxy_notes())
+            .cloned()
+            .chain(found);
         self.notes.iter().cloned().chain(self.act.iter().flat_map(Actuators::notes)).chain(seen).collect()
     }
 

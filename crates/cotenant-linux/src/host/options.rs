@@ -39,6 +39,8 @@ pub struct HostOptions {
     pub signals: Option<Vec<Signal>>,
     /// What is looked at of the memory of each process: dear.
     pub memory: memory::Options,
+    /// Whether what programs read, write, send and receive is counted, as a speed of those that report none.
+    pub proxies: bool,
     /// Whether the memory of programs may be moved, too.
     pub move_pages: bool,
     /// Applications by name, of which rates stand in for signals that cannot be counted.

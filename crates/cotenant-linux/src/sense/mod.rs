@@ -11,6 +11,7 @@ pub mod observer;
 pub mod perf;
 pub mod processes;
 pub mod progress;
+pub mod proxies;
 pub mod rivals;
 pub mod sharing;
 pub mod tier;

@@ -13,6 +13,7 @@ use crate::sys::thread;
 use cotenant_model::proc_text::{self, Status, TaskStat};
 use cotenant_model::{AppId, CpuSet, Time};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
 use std::ops::Bound;
@@ -68,6 +69,8 @@ pub struct Process {
     /// The leader has ended; other threads live on.
     leader_is_dead: bool,
     start_ticks: u64,
+    /// As it was when this process was found.
+    parent: u32,
     /// When it gets the next slow look.
     slow_at: Time,
     /// [`Follower::births`] when its threads were counted last, and when they were listed.
@@ -396,6 +399,7 @@ impl Follower {
             session,
             leader_is_dead: false,
             start_ticks: stat.start_ticks,
+            parent: stat.ppid,
             slow_at: self.next_slow,
             counted: self.births,
             listed: self.births,
@@ -485,6 +489,11 @@ impl Process {
         self.start_ticks
     }
 
+    /// The process that had started it when it was found, or that waits for it.
+    pub fn parent(&self) -> u32 {
+        self.parent
+    }
+
     /// The user as whom it acts.
     ///
     /// # Errors
@@ -505,11 +514,22 @@ impl Process {
     /// # Errors
     /// `ENOENT`, `ESRCH`, `EACCES`, `EMFILE`.
     pub fn open_file(&self, tid: u32, name: &str) -> io::Result<File> {
+        self.open(format!("{tid}/{name}").into_bytes())
+    }
+
+    /// Opens a file that tells of all its threads together, also of those that are gone, such as `io`; fails where the
+    /// process is gone, even if its id was taken over.
+    ///
+    /// # Errors
+    /// As [`Process::open_file`].
+    pub fn open_file_of_all(&self, name: &str) -> io::Result<File> {
+        self.open(format!("../{name}").into_bytes())
+    }
+
+    fn open(&self, path: Vec<u8>) -> io::Result<File> {
+        let path = CString::new(path)?;
         // SAFETY: the path is a C string that outlives the call, the descriptor is open.
-        let fd = unsafe {
-            let path = c_path(tid, name);
-            libc::openat(self.dir.as_raw_fd(), path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC)
-        };
+        let fd = unsafe { libc::openat(self.dir.as_raw_fd(), path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -518,14 +538,8 @@ impl Process {
     }
 }
 
-/// `TID` or `TID/NAME` with a NUL.
-fn c_path(tid: u32, name: &str) -> Vec<u8> {
-    let slash = if name.is_empty() { "" } else { "/" };
-    format!("{tid}{slash}{name}\0").into_bytes()
-}
-
 fn exists(dir: &File, tid: u32) -> bool {
-    let path = c_path(tid, "");
+    let path = format!("{tid}\0").into_bytes();
     // SAFETY: the path is a C string that outlives the call, the descriptor is open.
     unsafe { libc::faccessat(dir.as_raw_fd(), path.as_ptr().cast(), libc::F_OK, 0) == 0 }
 }

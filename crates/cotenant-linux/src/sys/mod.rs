@@ -9,6 +9,7 @@ pub mod launch;
 mod mapping;
 mod masks;
 pub mod mempolicy;
+mod netlink;
 mod processes;
 mod signals;
 mod sockets;
@@ -24,6 +25,7 @@ pub use files::{
 };
 pub use mapping::{Mapping, page_size};
 pub use masks::{getaffinity, setaffinity, setaffinity_all};
+pub use netlink::open_sock_diag;
 pub use processes::{
     Usage, become_subreaper, euid, kill, kill_group, pidfd_open, pidfd_signal, reap, reap_pidfd, set_name,
     set_parent_death_signal, setsid, signal_group,

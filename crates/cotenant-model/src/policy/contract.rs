@@ -39,6 +39,8 @@ pub struct Needs {
     pub pages: bool,
     /// Which node's memory tasks access, counted by what means the host has, at a budgeted cost.
     pub accesses: bool,
+    /// What the kernel sees programs do, as a speed of those that report none.
+    pub proxies: bool,
 }
 
 /// A policy. Implementations do no I/O, read no clock, and return the same decision for the same input. A policy is

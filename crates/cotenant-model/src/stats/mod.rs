@@ -5,6 +5,7 @@ pub mod median;
 pub mod paired;
 pub mod regression;
 pub mod repeated;
+pub mod steady;
 
 use serde::{Deserialize, Serialize};
 

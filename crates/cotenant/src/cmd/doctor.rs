@@ -8,9 +8,9 @@ use cotenant_linux::act::background;
 use cotenant_linux::host::probe_tier;
 use cotenant_linux::sense::capability::{Capability, Standing};
 use cotenant_linux::sense::doctor;
-use cotenant_linux::sense::progress;
 use cotenant_linux::sense::rivals::{self, Rival};
 use cotenant_linux::sense::tier::{Tier, TierReport};
+use cotenant_linux::sense::{progress, proxies};
 use cotenant_model::{Signal, Topology};
 use serde::Serialize;
 use std::path::Path;
@@ -54,7 +54,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let root = Path::new("/");
     let tier = probe_tier(&topology)?;
     let mut capabilities = doctor::detect(root);
-    capabilities.extend([background::capability(), progress::capability()]);
+    let counted = tier.present.iter().any(|p| p.signal == Signal::Instructions);
+    capabilities.extend([background::capability(), progress::capability(), proxies::capability(counted)]);
     let policies = advice(&tier, &topology);
     let report = Report {
         packages: topology.packages().len(),

@@ -7,6 +7,7 @@
 pub(crate) mod one;
 pub(crate) mod progress;
 pub mod recorder;
+mod speeds;
 pub(crate) mod summary;
 pub(crate) mod targets;
 
@@ -85,6 +86,7 @@ impl<'a> Run<'a> {
     pub fn go(self, observers: &mut [&mut dyn Observer]) -> Result<Summary> {
         let Self { setup, mut recorder, apps, queue, options, mut view, told } = self;
         let (start, cpu_before, stolen) = (Instant::now(), sys::own_cpu_time(), Stolen::watch());
+        let proxies = options.proxies;
         let mut live = LinuxHost::new(&setup.topology, apps, options)?;
         let remedy = if queue.is_some() { "jobs that still run go on" } else { "everything was given back" };
         if let Some((queue, grace)) = queue {
@@ -96,6 +98,7 @@ impl<'a> Run<'a> {
         let startup = start.elapsed().as_secs_f64();
         let sources = live.metrics();
         let mut tally = Tally::default();
+        tally.speeds = proxies.then(Default::default);
         let ended = drive_all(&mut live, &setup.rules(), setup.mode, |round| {
             tally.add(&setup.topology, round);
             for observer in observers.iter_mut() {
@@ -120,6 +123,7 @@ impl<'a> Run<'a> {
         }
         drop(view);
         let tier = live.tier().to_string();
+        let speeds = tally.speeds.take().map_or_else(Vec::new, |speeds| speeds.summary());
         let progress = live.reported().map(|reported| tally.progress.summary(&reported));
         let mut notes: Vec<String> = std::mem::take(&mut tally.notes).into_iter().chain(live.notes()).collect();
         drop(sources); // the host waits for their commands to end
@@ -146,6 +150,7 @@ impl<'a> Run<'a> {
             restored: restored.restored,
             progress,
             metrics,
+            speeds,
             recording,
             signal,
             notes,
@@ -162,6 +167,7 @@ impl Setup {
             act: self.mode == Mode::Enforce,
             profiles: self.apps.clone(),
             memory: self.memory(recorded),
+            proxies: self.needs(|needs| needs.proxies),
             move_pages: self.deciders.iter().any(|decider| decider.config.move_pages),
             ..HostOptions::default()
         }

@@ -2,6 +2,7 @@
 
 use super::progress::{self, ProgressSpan, ProgressSummary};
 use super::recorder::Recorder;
+use super::speeds::{SpeedSummary, Speeds};
 use crate::args::OutputArgs;
 use anyhow::{Context, Result};
 use cotenant_cli::messages::{self, count, tell};
@@ -68,6 +69,9 @@ pub(crate) struct Summary {
     /// The readings of `--metric`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<MetricSummary>,
+    /// What told the speed of each program, where a policy asked for proxies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub speeds: Vec<SpeedSummary>,
     /// Where it was recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recording: Option<Recorded>,
@@ -112,6 +116,8 @@ pub(crate) struct Tally {
     pub(super) notes: BTreeSet<String>,
     #[serde(skip)]
     pub(super) progress: ProgressSpan,
+    #[serde(skip)]
+    pub(super) speeds: Option<Speeds>,
 }
 
 impl Tally {
@@ -131,6 +137,7 @@ impl Tally {
             }
         }
         self.progress.add(round);
+        self.speeds.iter_mut().for_each(|speeds| speeds.add(round));
         self.notes.extend(round.decision.iter().flat_map(|d| d.notes.iter().cloned()));
     }
 }
@@ -178,6 +185,7 @@ pub(crate) fn report(summary: &Summary, args: &OutputArgs) -> Result<()> {
         tell(format_args!("progress: {progress}"));
     }
     summary.metrics.iter().for_each(|metric| tell(progress::line(metric)));
+    summary.speeds.iter().for_each(tell);
     for (outcome, orders) in &tally.not_applied {
         tell(format_args!("{} {outcome}", count(*orders, "order")));
     }

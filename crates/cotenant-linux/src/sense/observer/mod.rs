@@ -15,6 +15,7 @@ use crate::sense::memory::{self, Memory};
 use crate::sense::perf::{Counting, Live, Opened, Opener, Plan, Pmu, plan};
 use crate::sense::processes::{Follower, Process, Target};
 use crate::sense::progress::{Progress, Reported};
+use crate::sense::proxies::Proxies;
 use crate::sense::tier::{self, TierReport};
 use crate::sys::{self, thread::Identity};
 use cotenant_model::{AppId, AppSample, CpuId, CpuSet, NodeId, Sample, Signal, TaskId, TaskInfo, Time, Topology};
@@ -71,6 +72,8 @@ pub struct Options {
     pub signals: Vec<Signal>,
     /// What is looked at of the memory of each process: dear.
     pub memory: memory::Options,
+    /// Whether to count what programs read, write, send and receive.
+    pub proxies: bool,
     /// Whether to observe processes of other users.
     pub other_users: bool,
     /// Threads at most; further ones are left out and reported.
@@ -84,6 +87,7 @@ impl Default for Options {
             counting: Counting::Hardware,
             signals: plan::SAM_SIGNALS.to_vec(),
             memory: memory::Options::default(),
+            proxies: false,
             other_users: false,
             max_tasks: 16_384,
         }
@@ -142,6 +146,7 @@ pub struct Observer {
     nodes: Vec<NodeId>,
     node_of: BTreeMap<CpuId, NodeId>,
     progress: Progress,
+    proxies: Option<Proxies>,
     /// Descriptors that files of `/proc` may still take.
     proc_files_left: usize,
     /// Threads that were left out because there were too many.
@@ -196,6 +201,7 @@ impl Observer {
             node_of: topology.cpus().iter().filter_map(of_cpu).collect(),
             nodes,
             progress: Progress::default(),
+            proxies: options.proxies.then(Proxies::default),
             proc_files_left: descriptors / 4,
             left_out: 0,
             last: None,
@@ -226,6 +232,7 @@ impl Observer {
         self.remove(&threads);
         self.newcomers.remove(&threads);
         self.progress.forget(app);
+        self.proxies.iter_mut().for_each(|proxies| proxies.forget(app));
         self.found.remove(&app);
         self.apps.remove(&app);
     }
@@ -335,11 +342,12 @@ impl Observer {
         self.progress.follow(self.follower.processes(), at);
         self.read(at, interval);
         let cpus = self.busy.read()?;
-        // What looking at memory costs has a budget of its own.
-        let memory = self.look_at_memory(at);
+        // What looking at memory and proxies costs has a budget of its own.
+        let proxies = self.proxies.as_mut().map(|proxies| proxies.look(self.follower.processes(), at));
+        let others = self.look_at_memory(at) + proxies.unwrap_or_default();
         let sample =
             Sample { at, tasks: self.tasks.iter().map(|t| t.sample(&self.memory)).collect(), cpus, apps: self.apps() };
-        let cost = sys::thread_cpu_time().saturating_sub(begin + memory);
+        let cost = sys::thread_cpu_time().saturating_sub(begin + others);
         self.full_reads = next_full_reads(self.full_reads, cost, interval);
         Ok(sample)
     }
@@ -371,12 +379,17 @@ impl Observer {
     /// The applications at this moment, as far as they report themselves: costs no system call.
     pub fn apps(&mut self) -> Vec<AppSample> {
         let reported = self.progress.of_all();
-        let app = |(&id, name): (&AppId, &String)| AppSample {
-            id,
-            name: name.clone(),
-            progress: reported.get(&id).map(|reported| reported.units),
-            latency_ns: reported.get(&id).and_then(Reported::latency_ns),
-            metrics: Vec::new(),
+        let app = |(&id, name): (&AppId, &String)| {
+            let [io, tcp] = self.proxies.as_ref().map(|proxies| proxies.of(id)).unwrap_or_default();
+            AppSample {
+                id,
+                name: name.clone(),
+                progress: reported.get(&id).map(|reported| reported.units),
+                latency_ns: reported.get(&id).and_then(Reported::latency_ns),
+                io,
+                tcp,
+                metrics: Vec::new(),
+            }
         };
         self.apps.iter().map(app).collect()
     }
@@ -385,6 +398,11 @@ impl Observer {
     /// ever did, or none was found to.
     pub fn reported(&mut self, app: AppId) -> Option<Reported> {
         self.progress.of(app)
+    }
+
+    /// Remarks on what programs read, write, send and receive.
+    pub fn proxy_notes(&self) -> impl Iterator<Item = &String> {
+        self.proxies.iter().flat_map(Proxies::notes)
     }
 
     /// Reports that were not believed, and why.

@@ -416,6 +416,8 @@ mod tests {
                 name: "high".to_owned(),
                 progress_per_s: None,
                 latency_ns: Some(answers),
+                io: None,
+                tcp: None,
                 metrics: Vec::new(),
             };
             let (at, interval) = (Time::from_secs(second), Duration::from_secs(1));

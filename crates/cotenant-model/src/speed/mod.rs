@@ -1,5 +1,9 @@
 //! How fast an application is, by whichever source tells it.
 
+mod ladder;
+
+pub use ladder::{Ladder, Standing, busiest};
+
 use crate::{AppId, AppView, Direction, Reading, Signal, Time, View};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -17,6 +21,10 @@ pub enum Source {
     Progress,
     /// A percentile of the latencies that the program reports, seconds: `latency_p99_s`.
     Latency(Percentile),
+    /// Bytes per second that its processes read and write. The text, `io_bytes/s`, is for people only, as the next one.
+    Io,
+    /// Bytes per second that it receives, or sends and sees acknowledged, over TCP: `tcp_bytes/s`.
+    Tcp,
     /// The metric of this name, from outside the program.
     Metric(String),
 }
@@ -46,6 +54,8 @@ impl fmt::Display for Source {
             Self::Ipc => f.write_str("ipc"),
             Self::Progress => f.write_str("progress"),
             Self::Latency(percentile) => write!(f, "latency_p{}_s", percentile.percent()),
+            Self::Io => f.write_str("io_bytes/s"),
+            Self::Tcp => f.write_str("tcp_bytes/s"),
             Self::Metric(name) => f.write_str(name),
         }
     }
@@ -85,6 +95,14 @@ pub mod by_name {
 }
 
 impl Source {
+    /// What stands in for the speed of a program that tells none, best first.
+    pub const PROXIES: [Self; 3] = [Self::Instructions, Self::Io, Self::Tcp];
+
+    /// Whether it only stands in for the program's speed.
+    pub fn is_proxy(&self) -> bool {
+        Self::PROXIES.contains(self)
+    }
+
     /// The latest reading in a view, in the source's own unit; of a metric also where it is older than the interval.
     /// `None` where nothing is known.
     pub fn reading(&self, view: &View, app: &AppView) -> Option<Reading> {
@@ -103,6 +121,8 @@ impl Source {
                 let latency = app.latency_ns.as_ref()?;
                 (latency.quantile(percentile.quantile())? / 1e9, Direction::LowerIsBetter, latency.count())
             }
+            Self::Io => return app.io,
+            Self::Tcp => return app.tcp,
             Self::Metric(name) => {
                 return app.metrics.iter().find(|(other, _)| other == name).map(|(_, reading)| *reading);
             }
@@ -126,6 +146,10 @@ impl Source {
                 let sums = instructions_and_cycles_per_s(view, app.id);
                 (sums[1] > 0.0).then(|| sums.map(|per_s| per_s * seconds))
             }
+            Self::Io | Self::Tcp => self.reading(view, app).map(|read| {
+                let seconds = read.window.as_secs_f64();
+                [read.value * seconds, seconds]
+            }),
             Self::Latency(_) | Self::Metric(_) => {
                 let reading = self.reading(view, app).filter(|reading| view.is_new(reading))?;
                 reading.as_speed().map(|reading| [reading.value, 1.0])
@@ -139,6 +163,13 @@ impl Source {
 pub fn told(view: &View, app: &AppView) -> Option<(Source, Reading)> {
     let metrics = app.metrics.iter().map(|(name, _)| Source::Metric(name.clone()));
     metrics.chain([Source::Progress]).find_map(|source| source.speed(view, app))
+}
+
+/// The best source of all in this view, with its reading as a speed: as [`told`], else the first proxy that tells one.
+/// It may be another one in the next view: to compare intervals use a [`Ladder`], which knows what is steady enough.
+pub fn ladder(view: &View, app: &AppView) -> Option<(Source, Reading)> {
+    let proxy = || Source::PROXIES.into_iter().find_map(|source| source.speed(view, app));
+    told(view, app).or_else(proxy)
 }
 
 /// Whether a value can be a speed.
@@ -206,7 +237,9 @@ mod tests {
             [Some(0.5), Some(0.99), Some(0.025)]
         );
         assert_eq!(["latency_p101_s", "latency_px_s", "latency_p99", "p99"].map(quantile), [None; 4]);
-        assert_ne!(Source::from(Source::Instructions.to_string()), Source::Instructions);
+        for source in [Source::Instructions, Source::Io, Source::Tcp] {
+            assert_ne!(Source::from(source.to_string()), source, "for people only");
+        }
     }
 
     #[test]

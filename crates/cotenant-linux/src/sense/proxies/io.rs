@@ -1,0 +1,207 @@
+//! Bytes read and written: `/proc/PID/io`, whatever they came from or went to; what goes through memory maps,
+//! `send(2)` and `recv(2)`, or `io_uring` is not seen.
+//!
+//! When a process waits for a child that has ended, the kernel adds the child's bytes to its own (proc_pid_io(5) is
+//! silent on that). So of short children nothing is lost, and what was seen of a child is not counted again.
+
+use super::{Processes, refused, within};
+use crate::notes::Notes;
+use crate::sense::processes::Process;
+use cotenant_model::{AppId, Moved, Time, proc_text};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+/// A parent waits for its children within this time, or never.
+const WAITED_FOR: Duration = Duration::from_secs(2);
+
+/// Ancestors that may have ended between two looks.
+const GENERATIONS: usize = 64;
+
+/// The bytes of all applications.
+#[derive(Debug, Default)]
+pub struct Io {
+    known: BTreeMap<u32, Known>,
+    /// What was counted of children that have ended, by the process that will have it added: bytes, and since when.
+    inherited: HashMap<u32, (u64, Time)>,
+    sums: BTreeMap<AppId, Moved>,
+    /// Applications of which a process may not be read.
+    refused: BTreeSet<AppId>,
+}
+
+/// A process as it was seen last.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    start_ticks: u64,
+    parent: u32,
+    bytes: u64,
+}
+
+impl Io {
+    pub fn look(&mut self, processes: &Processes, at: Time, notes: &mut Notes) {
+        self.bury(processes, at);
+        self.refused.clear();
+        for (pid, process) in within(processes, notes) {
+            match read(process) {
+                Ok(bytes) => {
+                    let found = Known { start_ticks: process.start_ticks(), parent: process.parent(), bytes };
+                    let before = self.known.insert(pid, found).map_or(0, |known| known.bytes);
+                    let added = self.without_inherited(pid, bytes.saturating_sub(before));
+                    let sum = self.sums.entry(process.app).or_default();
+                    *sum = Moved { bytes: sum.bytes.saturating_add(added), at };
+                }
+                Err(why) if refused(pid, "the bytes that it reads and writes", &why, notes) => {
+                    self.refused.insert(process.app);
+                }
+                Err(_) => {}
+            }
+        }
+        self.inherited.retain(|_, (bytes, since)| *bytes > 0 && at - *since < WAITED_FOR);
+    }
+
+    /// Leaves what was counted of processes that have ended to those that wait for them.
+    fn bury(&mut self, processes: &Processes, at: Time) {
+        let lives = |pid: &u32, known: &Known| {
+            processes.get(pid).is_some_and(|process| process.start_ticks() == known.start_ticks)
+        };
+        let ended: BTreeMap<u32, Known> = self.known.extract_if(.., |pid, known| !lives(pid, known)).collect();
+        for (pid, known) in &ended {
+            let above = |pid: &u32| ended.get(pid).map(|known| known.parent);
+            let heir = std::iter::successors(Some(known.parent), above).take(GENERATIONS).last();
+            let unclaimed = self.inherited.remove(pid).map_or(0, |(bytes, _)| bytes);
+            if let Some(heir) = heir.filter(|heir| processes.contains_key(heir)) {
+                let (bytes, since) = self.inherited.entry(heir).or_default();
+                (*bytes, *since) = (bytes.saturating_add(known.bytes).saturating_add(unclaimed), at);
+            }
+        }
+    }
+
+    /// What a process has more than before, less what was counted when its children had it.
+    fn without_inherited(&mut self, pid: u32, added: u64) -> u64 {
+        let Some((bytes, _)) = self.inherited.get_mut(&pid) else { return added };
+        let again = added.min(*bytes);
+        *bytes -= again;
+        added - again
+    }
+
+    pub fn of(&self, app: AppId) -> Option<Moved> {
+        self.sums.get(&app).filter(|_| !self.refused.contains(&app)).copied()
+    }
+
+    pub fn forget(&mut self, app: AppId) {
+        self.sums.remove(&app);
+    }
+}
+
+fn read(process: &Process) -> io::Result<u64> {
+    let mut buffer = [0; 512];
+    let got = process.open_file_of_all("io")?.read_at(&mut buffer, 0)?;
+    let bytes = proc_text::bytes_moved(&buffer[..got]);
+    bytes.map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FsRoot;
+    use crate::sense::ends::Ends;
+    use crate::sense::processes::{Follower, Target};
+    use crate::testing::{eventually, spawn_fresh};
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+
+    const MIB: u64 = 1 << 20;
+
+    /// A shell that reads a line per step, the bytes that its children read, and its own.
+    struct Shell {
+        child: std::process::Child,
+        io: Io,
+        follower: Follower,
+        ends: Ends,
+        notes: Notes,
+        at: Time,
+    }
+
+    impl Shell {
+        fn start() -> Self {
+            let mut command = Command::new("sh");
+            let child = spawn_fresh(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+            let follower = Follower::new(&FsRoot::live(), vec![Target::Trees(vec![child.id()])], None);
+            let (ends, notes, at) = (Ends::new().unwrap(), Notes::default(), Time::default());
+            Self { child, io: Io::default(), follower, ends, notes, at }
+        }
+
+        fn say(&mut self, line: &str) {
+            writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+        }
+
+        /// Waits until the shell says `word`.
+        fn hear(&mut self, word: &str) {
+            let mut heard = String::new();
+            while heard.trim() != word {
+                heard.clear();
+                let got = BufReader::with_capacity(1, self.child.stdout.as_mut().unwrap()).read_line(&mut heard);
+                assert!(got.unwrap() > 0);
+            }
+        }
+
+        fn bytes(&mut self) -> u64 {
+            self.at = self.at + Duration::from_millis(100);
+            self.follower.list_soon();
+            let ended: Vec<u32> = self.ends.heard().into_iter().filter_map(|end| end.process()).collect();
+            self.follower.update(self.at, &ended, &[], &self.ends);
+            self.io.look(self.follower.processes(), self.at, &mut self.notes);
+            self.io.of(AppId(0)).map_or(0, |moved| moved.bytes)
+        }
+    }
+
+    impl Drop for Shell {
+        fn drop(&mut self) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+
+    /// 64 MiB by children that are gone before anybody looks, and 64 MiB by one that is seen at every stage: while it
+    /// runs, when it has ended, when it has been waited for.
+    #[test]
+    fn bytes_of_children_count_once() {
+        let mut shell = Shell::start();
+        let before = shell.bytes();
+        shell.say("for i in 1 2 3 4; do head -c 8M /dev/zero > /dev/null; done; echo done");
+        shell.hear("done");
+        let short = shell.bytes() - before;
+        assert!((64 * MIB..66 * MIB).contains(&short), "{short}: each byte is read once and written once");
+
+        shell.say("(head -c 32M /dev/zero > /dev/null; echo read; exec sleep 1000) & read x; kill $!; wait; echo done");
+        shell.hear("read");
+        let seen = shell.bytes() - before - short;
+        assert!((64 * MIB..66 * MIB).contains(&seen), "{seen}");
+        shell.say("");
+        shell.hear("done");
+        for _ in 0..3 {
+            let all = shell.bytes() - before - short;
+            assert!((seen..seen + MIB).contains(&all), "{all}, it was {seen}");
+        }
+        assert_eq!(shell.notes.iter().count(), 0);
+    }
+
+    /// A process that is not there any more is no refusal, and its bytes are not forgotten.
+    #[test]
+    fn a_process_that_ended_keeps_its_bytes() {
+        let mut shell = Shell::start();
+        shell.say("head -c 8M /dev/zero > /dev/null; echo done");
+        shell.hear("done");
+        let before = shell.bytes();
+        shell.child.kill().unwrap();
+        eventually("it is gone", || {
+            shell.bytes();
+            shell.follower.processes().is_empty()
+        });
+        assert_eq!((shell.bytes(), shell.notes.iter().count()), (before, 0));
+        let at = shell.io.of(AppId(0)).unwrap().at;
+        shell.bytes();
+        assert_eq!(shell.io.of(AppId(0)).unwrap().at, at, "nothing new was counted");
+    }
+}

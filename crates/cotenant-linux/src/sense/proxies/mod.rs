@@ -1,0 +1,168 @@
+//! What the kernel sees programs do, as a speed of those that report none: bytes read and written, bytes over TCP.
+//!
+//! Counts of system calls or of context switches are no such thing: a program that polls makes the more of them the
+//! less it has to do.
+
+mod io;
+mod tcp;
+
+use crate::FsRoot;
+use crate::notes::Notes;
+use crate::sense::capability::{Capability, Standing};
+use crate::sense::processes::Process;
+use crate::sys;
+use cotenant_model::{AppId, Moved, Time};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+/// Each count is made not more often than this, so that rounds of 100 ms each have a new one; and not for more than
+/// this share of the time of one CPU: 0.5 %.
+const FASTEST: Duration = Duration::from_millis(90);
+const SHARE: u32 = 200;
+
+/// Where cost makes counts rarer than this, a note says so.
+const RARE: Duration = Duration::from_secs(5);
+
+/// Processes of one application that are looked at; further ones are left out.
+const PROCESSES: usize = 1024;
+
+/// The processes that are followed.
+type Processes = BTreeMap<u32, Process>;
+
+/// What is counted of all applications.
+#[derive(Debug, Default)]
+pub struct Proxies {
+    io: io::Io,
+    tcp: tcp::Tcp,
+    io_due: Time,
+    tcp_due: Time,
+    notes: Notes,
+}
+
+impl Proxies {
+    /// Counts what is due; the CPU time that it took.
+    pub fn look(&mut self, processes: &Processes, at: Time) -> Duration {
+        let begin = sys::thread_cpu_time();
+        if self.io_due <= at {
+            self.io.look(processes, at, &mut self.notes);
+            self.io_due = at + pause("bytes read and written", begin, &mut self.notes);
+        }
+        let middle = sys::thread_cpu_time();
+        if self.tcp_due <= at {
+            self.tcp.look(processes, at, &mut self.notes);
+            self.tcp_due = at + pause("bytes over TCP", middle, &mut self.notes);
+        }
+        sys::thread_cpu_time().saturating_sub(begin)
+    }
+
+    /// Bytes that an application read and wrote, and bytes on its TCP connections. `None`: not known, or it never had
+    /// any connection.
+    pub fn of(&self, app: AppId) -> [Option<Moved>; 2] {
+        [self.io.of(app), self.tcp.of(app)]
+    }
+
+    /// An application is gone.
+    pub fn forget(&mut self, app: AppId) {
+        self.io.forget(app);
+        self.tcp.forget(app);
+    }
+
+    /// Remarks for people.
+    pub fn notes(&self) -> impl Iterator<Item = &String> {
+        self.notes.iter()
+    }
+}
+
+/// How long until the next count, after one that began then.
+fn pause(what: &str, begin: Duration, notes: &mut Notes) -> Duration {
+    let cost = sys::thread_cpu_time().saturating_sub(begin);
+    let pause = FASTEST.max(cost.saturating_mul(SHARE));
+    if pause > RARE {
+        notes.add(format!("{what} are counted every {:.0} s: more often would cost too much", pause.as_secs_f64()));
+    }
+    pause
+}
+
+/// The processes that are looked at, of each application the first ones.
+fn within<'a>(processes: &'a Processes, notes: &mut Notes) -> Vec<(u32, &'a Process)> {
+    let mut counts: BTreeMap<AppId, usize> = BTreeMap::new();
+    let taken = processes.iter().filter(|(_, process)| {
+        let count = counts.entry(process.app).or_default();
+        *count += 1;
+        *count <= PROCESSES
+    });
+    let taken = taken.map(|(pid, process)| (*pid, process)).collect();
+    if counts.values().any(|count| *count > PROCESSES) {
+        notes
+            .add(format!("of programs with more than {PROCESSES} processes, what the first ones read and send counts"));
+    }
+    taken
+}
+
+/// Notes why something of a process is not to be had, unless it is just gone.
+fn refused(pid: u32, what: &str, why: &std::io::Error, notes: &mut Notes) -> bool {
+    let gone = why.kind() == ErrorKind::NotFound || why.raw_os_error() == Some(libc::ESRCH);
+    if !gone {
+        let why = match why.kind() {
+            ErrorKind::PermissionDenied => "no permission; run as its user, or with CAP_SYS_PTRACE".to_owned(),
+            _ => why.to_string(),
+        };
+        notes.add(format!("process {pid}: {what} are not known: {why}"));
+    }
+    !gone
+}
+
+/// The line of `cotenant doctor` on what tells the speed of programs that report none; `instructions`: whether they are
+/// counted.
+pub fn capability(instructions: bool) -> Capability {
+    let io = if FsRoot::live().exists("/proc/self/io") { Ok(()) } else { Err("no /proc/PID/io".to_owned()) };
+    describe(instructions, io, tcp::connections().map(|_| ()).map_err(|why| format!("sock_diag: {why}")))
+}
+
+fn describe(instructions: bool, io: Result<(), String>, tcp: Result<(), String>) -> Capability {
+    let found = [
+        ("instructions", if instructions { Ok(()) } else { Err("not counted".to_owned()) }),
+        ("bytes read and written", io),
+        ("bytes over TCP", tcp),
+    ];
+    let said = found.iter().map(|(name, found)| match found {
+        Ok(()) => format!("by {name}"),
+        Err(why) => format!("not by {name} ({why})"),
+    });
+    let standing = match found.iter().filter(|(_, found)| found.is_ok()).count() {
+        0 => Standing::Missing,
+        3 => Standing::Available,
+        _ => Standing::Limited,
+    };
+    let cost = "a program that reports no speed, and does nothing of that steadily, is judged by nothing";
+    let remedy = "--metric, or libcotenant in the program";
+    Capability::new("speed of programs that report none", standing, said.collect::<Vec<_>>().join(", "), cost, remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_gone_is_no_refusal() {
+        let mut notes = Notes::default();
+        let mut of = |errno| refused(7, "bytes", &std::io::Error::from_raw_os_error(errno), &mut notes);
+        assert_eq!([libc::ENOENT, libc::ESRCH].map(&mut of), [false; 2]);
+        assert_eq!([libc::EACCES, libc::EPERM, libc::EMFILE].map(&mut of), [true; 3]);
+        let help = "process 7: bytes are not known: no permission; run as its user, or with CAP_SYS_PTRACE";
+        assert!(notes.iter().any(|note| note == help) && notes.iter().count() == 2, "{notes:?}");
+    }
+
+    #[test]
+    fn the_doctor_names_each() {
+        let all = describe(true, Ok(()), Ok(()));
+        assert_eq!((all.standing, all.cost.as_str()), (Standing::Available, ""));
+        let some = describe(false, Ok(()), Err("sock_diag: no".to_owned()));
+        assert_eq!(some.standing, Standing::Limited);
+        let found =
+            "not by instructions (not counted), by bytes read and written, not by bytes over TCP (sock_diag: no)";
+        assert_eq!(some.found, found);
+        assert_eq!(describe(false, Err(String::new()), Err(String::new())).standing, Standing::Missing);
+    }
+}

@@ -1,0 +1,338 @@
+//! Bytes over TCP: those that were sent and acknowledged, and those that were received, on the connections whose
+//! sockets a program has among its descriptors. A connection that begins and ends between two looks is not seen.
+//!
+//! The kernel tells of all TCP sockets of our network namespace at once (sock_diag(7)), with `struct tcp_info`, which
+//! grows from release to release. Which program has a socket stands in `/proc/PID/fd` alone; that is listed only where
+//! a socket is new.
+
+use super::{Processes, refused, within};
+use crate::notes::Notes;
+use crate::sense::processes;
+use crate::sys;
+use cotenant_model::{AppId, Moved, Time};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::{self, ErrorKind, Read, Write};
+use std::time::Duration;
+
+/// Sockets of this machine; with more none are counted.
+const SOCKETS: usize = 1 << 16;
+
+/// Descriptors of one process that are looked at, and of all processes in one listing.
+const DESCRIPTORS: usize = 4096;
+const ALL_DESCRIPTORS: usize = 1 << 16;
+
+/// Descriptors are listed at least so often, for sockets can be handed on.
+const LISTED_EVERY: Duration = Duration::from_secs(5);
+
+// linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h, net/tcp_states.h.
+const HEADER: usize = 16;
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const INET_DIAG_INFO: u16 = 2;
+/// All but those that listen, are being opened, or are only kept for late segments: 1 << `TCP_…`.
+const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
+/// Of `struct inet_diag_msg`: its length, where its cookie and its inode lie.
+const MESSAGE: usize = 72;
+const COOKIE: usize = 44;
+const INODE: usize = 68;
+/// Of `struct tcp_info`: where `tcpi_bytes_acked` and, behind it, `tcpi_bytes_received` lie (Linux 4.1).
+const ACKED: usize = 120;
+
+/// A TCP socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Socket {
+    inode: u32,
+    /// Never given twice, while inodes are.
+    cookie: u64,
+    bytes: u64,
+}
+
+/// The bytes of all applications.
+#[derive(Debug, Default)]
+pub struct Tcp {
+    /// Whose each socket is, by inode; `None`: nobody's that is observed.
+    owners: HashMap<u32, Option<AppId>>,
+    listed: Time,
+    /// All sockets as of the last look.
+    seen: HashMap<(u32, u64), u64>,
+    sums: BTreeMap<AppId, Moved>,
+    /// Applications of which descriptors may not be listed.
+    refused: BTreeSet<AppId>,
+    /// Processes whose network namespace is known to be ours, or noted.
+    met: BTreeSet<u32>,
+    buffer: Vec<u8>,
+}
+
+impl Tcp {
+    pub fn look(&mut self, processes: &Processes, at: Time, notes: &mut Notes) {
+        self.buffer.resize(64 << 10, 0);
+        let sockets = match sockets(&mut self.buffer) {
+            Ok(sockets) => sockets,
+            Err(why) => {
+                notes.add(format!("bytes over TCP are not known: {why}"));
+                self.sums.clear();
+                return;
+            }
+        };
+        if at - self.listed >= LISTED_EVERY || sockets.iter().any(|socket| !self.owners.contains_key(&socket.inode)) {
+            self.list(processes, &sockets, notes);
+            self.listed = at;
+        }
+        for socket in &sockets {
+            if let Some(Some(app)) = self.owners.get(&socket.inode) {
+                let before = self.seen.get(&(socket.inode, socket.cookie)).copied().unwrap_or(0);
+                let sum = self.sums.entry(*app).or_default();
+                sum.bytes = sum.bytes.saturating_add(socket.bytes.saturating_sub(before));
+            }
+        }
+        self.sums.values_mut().for_each(|sum| sum.at = at);
+        self.seen = sockets.iter().map(|socket| ((socket.inode, socket.cookie), socket.bytes)).collect();
+    }
+
+    /// Finds out anew whose each socket is.
+    fn list(&mut self, processes: &Processes, sockets: &[Socket], notes: &mut Notes) {
+        self.owners = sockets.iter().map(|socket| (socket.inode, None)).collect();
+        self.refused.clear();
+        self.met.retain(|pid| processes.contains_key(pid));
+        let mut left = ALL_DESCRIPTORS;
+        for (pid, process) in within(processes, notes) {
+            if self.met.insert(pid) {
+                notes.extend(elsewhere(pid));
+            }
+            let folder = match process.open_file(process.living_thread(pid), "fd") {
+                Ok(folder) => folder,
+                Err(why) => {
+                    if refused(pid, "its TCP connections", &why, notes) {
+                        self.refused.insert(process.app);
+                    }
+                    continue;
+                }
+            };
+            let mut listed = 0;
+            loop {
+                let numbers = processes::list_once(&folder, &mut self.buffer);
+                if numbers.is_empty() {
+                    break;
+                }
+                listed += numbers.len();
+                for number in numbers {
+                    let inode = sys::read_link_at(&folder, number, &mut [0; 32]).and_then(inode);
+                    if let Some(owner) = inode.and_then(|inode| self.owners.get_mut(&inode)) {
+                        owner.get_or_insert(process.app);
+                    }
+                }
+                if listed >= DESCRIPTORS.min(left) {
+                    notes.add(format!("of process {pid} only the first {listed} descriptors are looked at"));
+                    break;
+                }
+            }
+            left = left.saturating_sub(listed);
+        }
+    }
+
+    pub fn of(&self, app: AppId) -> Option<Moved> {
+        self.sums.get(&app).filter(|_| !self.refused.contains(&app)).copied()
+    }
+
+    pub fn forget(&mut self, app: AppId) {
+        self.sums.remove(&app);
+        self.owners.clear();
+    }
+}
+
+/// What to say of a process whose connections are not those that we see.
+fn elsewhere(pid: u32) -> Option<String> {
+    let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/net")).ok();
+    let (ours, its) = (namespace("self")?, namespace(&pid.to_string())?);
+    (ours != its).then(|| {
+        format!(
+            "process {pid} has a network namespace of its own: the bytes on its TCP connections are not seen from here"
+        )
+    })
+}
+
+/// The inode of `socket:[INODE]`.
+fn inode(link: &[u8]) -> Option<u32> {
+    let number = link.strip_prefix(b"socket:[")?.strip_suffix(b"]")?;
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
+
+/// All TCP connections of this network namespace.
+fn sockets(buffer: &mut [u8]) -> io::Result<Vec<Socket>> {
+    let mut all = Vec::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let mut diag = sys::open_sock_diag()?;
+        diag.write_all(&question(family as u8))?;
+        loop {
+            let got = diag.read(buffer)?;
+            if !answers(&buffer[..got], &mut all)? {
+                break;
+            }
+            if all.len() > SOCKETS {
+                return Err(io::Error::other(format!("there are more than {SOCKETS} connections on this machine")));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// A `nlmsghdr` with a `inet_diag_req_v2`.
+fn question(family: u8) -> [u8; HEADER + 56] {
+    let mut question = [0; HEADER + 56];
+    let length = question.len() as u32;
+    question[..4].copy_from_slice(&length.to_ne_bytes());
+    question[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    question[6..8].copy_from_slice(&((libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16).to_ne_bytes());
+    question[16..20].copy_from_slice(&[family, libc::IPPROTO_TCP as u8, 1 << (INET_DIAG_INFO - 1), 0]);
+    question[20..24].copy_from_slice(&STATES.to_ne_bytes());
+    question
+}
+
+/// Takes in what the kernel has answered; whether there is more to come.
+fn answers(mut bytes: &[u8], all: &mut Vec<Socket>) -> io::Result<bool> {
+    if bytes.is_empty() {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    while let Some(length) = number(bytes, 0) {
+        let Some(message) = bytes.get(..length as usize).filter(|message| message.len() >= HEADER) else { break };
+        match i32::from(u16::from_ne_bytes([message[4], message[5]])) {
+            libc::NLMSG_DONE => return Ok(false),
+            libc::NLMSG_ERROR => {
+                let errno = number(message, HEADER).unwrap_or_default().cast_signed();
+                return Err(io::Error::from_raw_os_error(errno.saturating_neg()));
+            }
+            kind if kind == i32::from(SOCK_DIAG_BY_FAMILY) => all.extend(socket(&message[HEADER..])),
+            _ => {}
+        }
+        bytes = bytes.get(length.next_multiple_of(4) as usize..).unwrap_or_default();
+    }
+    Ok(true)
+}
+
+/// One socket with what its `tcp_info` tells; `None` where that is too short, as before Linux 4.1.
+fn socket(message: &[u8]) -> Option<Socket> {
+    let (inode, cookie) = (number(message, INODE)?, long(message, COOKIE)?);
+    let mut attributes = message.get(MESSAGE..)?;
+    loop {
+        let [a, b, c, d] = *attributes.first_chunk()?;
+        let (length, kind) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
+        let attribute = attributes.get(4..usize::from(length))?;
+        if kind == INET_DIAG_INFO {
+            let bytes = long(attribute, ACKED)?.saturating_add(long(attribute, ACKED + 8)?);
+            return Some(Socket { inode, cookie, bytes });
+        }
+        attributes = attributes.get(usize::from(length).next_multiple_of(4)..)?;
+    }
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn long(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// How many TCP connections there are.
+///
+/// # Errors
+/// Where the kernel does not tell.
+pub fn connections() -> io::Result<usize> {
+    sockets(&mut vec![0; 64 << 10]).map(|sockets| sockets.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FsRoot;
+    use crate::sense::ends::Ends;
+    use crate::sense::processes::{Follower, Target};
+    use cotenant_model::testing::malformed;
+    use std::net::{Shutdown, TcpListener, TcpStream};
+
+    const MIB: usize = 1 << 20;
+
+    /// An answer with one socket, and a `tcp_info` of so many bytes.
+    fn answer(info: usize) -> Vec<u8> {
+        let attribute = |kind: u16, content: &[u8]| {
+            let mut bytes = [(content.len() as u16 + 4).to_ne_bytes(), kind.to_ne_bytes()].concat();
+            bytes.extend(content);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            bytes
+        };
+        let mut tcp_info = vec![0; 256];
+        tcp_info[120..128].copy_from_slice(&1_000_u64.to_ne_bytes());
+        tcp_info[128..136].copy_from_slice(&234_u64.to_ne_bytes());
+        let mut message = vec![0; HEADER + MESSAGE];
+        message[HEADER + COOKIE..][..8].copy_from_slice(&77_u64.to_ne_bytes());
+        message[HEADER + INODE..][..4].copy_from_slice(&4242_u32.to_ne_bytes());
+        message.extend(attribute(8, &[1])); // shutdown
+        message.extend(attribute(INET_DIAG_INFO, &tcp_info[..info]));
+        let length = message.len() as u32;
+        message[..4].copy_from_slice(&length.to_ne_bytes());
+        message[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+        message
+    }
+
+    fn parsed(bytes: &[u8]) -> (Vec<Socket>, io::Result<bool>) {
+        let mut all = Vec::new();
+        let more = answers(bytes, &mut all);
+        (all, more)
+    }
+
+    #[test]
+    fn answers_of_kernels_old_and_new() {
+        let socket = Socket { inode: 4242, cookie: 77, bytes: 1_234 };
+        for length in [136, 192, 256] {
+            let (sockets, more) = parsed(&answer(length).repeat(2));
+            assert_eq!((sockets, more.unwrap()), (vec![socket; 2], true), "{length}");
+        }
+        assert_eq!(parsed(&answer(104)).0, [], "before Linux 4.1");
+        let mut done = answer(192);
+        done.extend([20, 0, 0, 0, 3, 0, 2, 0].iter().chain(&[0; 12]));
+        assert_eq!((parsed(&done).0.len(), parsed(&done).1.unwrap()), (1, false));
+        let error =
+            [&36_u32.to_ne_bytes()[..], &2_u16.to_ne_bytes(), &[0; 10], &(-2_i32).to_ne_bytes(), &[0; 16]].concat();
+        assert_eq!(parsed(&error).1.unwrap_err().raw_os_error(), Some(2));
+        assert!(parsed(&[]).1.is_err(), "it would be asked for ever");
+        let good = [answer(192), done, error];
+        malformed::survives("answer of sock_diag", &good, 3_000, |bytes| drop(parsed(bytes)));
+        assert_eq!(inode(b"socket:[4242]"), Some(4242));
+        assert_eq!(
+            ["socket:[x]", "socket:[99999999999]", "pipe:[1]", "socket:[1"].map(|l| inode(l.as_bytes())),
+            [None; 4]
+        );
+    }
+
+    /// What this process sends itself is received by it, too; a connection that is another's does not count.
+    #[test]
+    fn bytes_of_connections_of_this_process() {
+        let (mut tcp, mut notes, mut at) = (Tcp::default(), Notes::default(), Time::default());
+        let ends = Ends::new().unwrap();
+        let mut follower = Follower::new(&FsRoot::live(), vec![Target::Pids(vec![std::process::id()])], None);
+        follower.update(at, &[], &[], &ends);
+        let mut bytes = || {
+            at = at + Duration::from_millis(100);
+            tcp.look(follower.processes(), at, &mut notes);
+            tcp.of(AppId(0)).map_or(0, |moved| moved.bytes) as usize
+        };
+        let listener = TcpListener::bind("[::1]:0").unwrap();
+        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut receiver, _) = listener.accept().unwrap();
+        let before = bytes();
+        for _ in 0..2 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| sender.write_all(&vec![1; MIB]).unwrap());
+                receiver.read_exact(&mut vec![0; MIB]).unwrap();
+            });
+        }
+        sender.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(receiver.read(&mut [0]).unwrap(), 0);
+        // Other tests of this process have connections, too.
+        let sent = bytes() - before;
+        assert!((4 * MIB..5 * MIB).contains(&sent), "{sent}");
+        drop((sender, receiver));
+        let after = bytes() - before;
+        assert!((sent..5 * MIB).contains(&after), "{after}: what is closed stays counted");
+        assert_eq!(notes.iter().count(), 0);
+    }
+}

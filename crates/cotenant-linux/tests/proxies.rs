@@ -1,0 +1,68 @@
+//! What programs do becomes a speed, where somebody asked for it.
+
+use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost, What};
+use cotenant_linux::sense::processes::Target;
+use cotenant_linux::sense::topology;
+use cotenant_model::speed::{Ladder, Source, Standing};
+use cotenant_model::{Host as _, Sample, View, Wake};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A program that reads all the time, in children that live for some milliseconds each.
+struct Reader(Child);
+
+impl Reader {
+    fn start() -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", "while :; do head -c 8M /dev/zero; done"]).stdout(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+
+    fn host(&self, proxies: bool) -> LinuxHost {
+        let topology = topology::live().unwrap().topology;
+        let options = HostOptions { proxies, ..HostOptions::default() };
+        let what = What::Running(Target::Trees(vec![self.0.id()]));
+        LinuxHost::new(&topology, vec![AppSpec::new("reader".to_owned(), what)], options).unwrap()
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+fn after(ms: u64, before: &Sample, host: &mut LinuxHost) -> Sample {
+    while host.wait(before.at + Duration::from_millis(ms)) != Wake::Tick {}
+    host.sample().unwrap()
+}
+
+#[test]
+fn a_program_that_reads_has_a_speed() {
+    let reader = Reader::start();
+    let mut host = reader.host(true);
+    let (mut prev, mut ladder) = (host.sample().unwrap(), Ladder::default());
+    for _ in 0..24 {
+        let next = after(250, &prev, &mut host);
+        let view = View::new(&prev, &next);
+        assert!(view.apps[0].io.is_some_and(|io| io.value > 0.0), "{:?}", view.apps[0]);
+        assert_eq!(view.apps[0].tcp, None, "it has no connection");
+        ladder.add(&view, &view.apps[0]);
+        prev = next;
+    }
+    let all = ladder.all();
+    let (_, standing, spread) = all.iter().find(|(source, ..)| **source == Source::Io).unwrap();
+    assert!(*standing != Standing::Unknown && spread.unwrap().windows >= 8, "{all:?}");
+    host.finish();
+}
+
+#[test]
+fn nothing_is_counted_unasked() {
+    let reader = Reader::start();
+    let mut host = reader.host(false);
+    let first = host.sample().unwrap();
+    let apps = after(100, &first, &mut host).apps;
+    assert_eq!((apps[0].io, apps[0].tcp), (None, None));
+    host.finish();
+}
