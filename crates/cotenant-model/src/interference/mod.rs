@@ -10,7 +10,7 @@ mod speeds;
 mod tests;
 
 use crate::speed::{Source, by_name};
-use crate::{Action, AppId, AppView, Effect, Order, Outcome, Time, Topology, View};
+use crate::{Action, AppId, AppView, Effect, Order, Outcome, Round, Time, Topology, View};
 use pair::Pair;
 use serde::{Deserialize, Serialize};
 use speeds::{Speeds, Window, log_ratio};
@@ -154,6 +154,17 @@ enum What {
 }
 
 impl Interference {
+    /// Takes in a round of the loop, whichever of its rules it is of.
+    pub fn watch(&mut self, topology: &Topology, round: &Round<'_>) {
+        let (orders, outcomes) = (round.orders, round.outcomes);
+        // A rule sees its own applications, since its own last decision.
+        if round.prev.at == round.last.at && round.view.apps.len() == round.sample.apps.len() {
+            self.round(topology, round.view, orders, outcomes);
+        } else {
+            self.round(topology, &View::new(round.last, round.sample), orders, outcomes);
+        }
+    }
+
     /// Takes in a round: the rates of all applications since the one before, and what was ordered at its end. A view
     /// that overlaps with one before is passed over.
     pub fn round(&mut self, topology: &Topology, view: &View, orders: &[Order], outcomes: &[Outcome]) {
