@@ -42,20 +42,22 @@ fn a_program_that_comes_and_goes_on_ones_cpu_is_found_out() {
     let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do\n\
                   sleep 1.2\ntimeout 1.2 sh -c 'while :; do :; done'\ndone\nsleep 1.2\n: >\"$1\"\n";
     fs::write(&hog, script).unwrap();
-    let this = std::env::current_exe().unwrap();
-    let high = format!("{UNTIL}='{until}' exec taskset -c {cpu} '{}' --exact program >/dev/null", this.display());
-    let low = format!("exec taskset -c {cpu} sh '{hog}' '{until}'");
-    let mut qos = Command::new(env!("CARGO_BIN_EXE_cotenant"));
-    qos.args(["qos", "--mode", "observe", "--interval", "50ms", "--json", "--record", &recording]);
-    qos.args(["--high", &high, "--low", &low]).stdin(Stdio::null());
-    qos.env("XDG_CONFIG_HOME", "/proc/nonexistent").env("XDG_STATE_HOME", path("state"));
-    let output = qos.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    let summary: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap_or_else(|e| panic!("{e}: {said}"));
-    let (victim, aggressor) = (&summary["high"][0]["name"], &summary["low"][0]["name"]);
-    let rows = summary["interference"].as_array().unwrap_or_else(|| panic!("nothing was found: {said}"));
+    let (this, queue) = (std::env::current_exe().unwrap(), path("queue.toml"));
+    let jobs = format!(
+        "[[job]]\nname = 'server'\nprofile = 'server'\nenv = {{ {UNTIL} = '{until}' }}\n\
+         command = ['taskset', '-c', '{cpu}', '{}', '--exact', 'program']\n\
+         [[job]]\nname = 'hog'\nprofile = 'hog'\ncommand = ['taskset', '-c', '{cpu}', 'sh', '{hog}', '{until}']\n",
+        this.display()
+    );
+    fs::write(&queue, jobs).unwrap();
+    let mut schedule = Command::new(env!("CARGO_BIN_EXE_cotenant"));
+    schedule.args(["schedule", "--policy", "linux", "--quantum", "50ms", "--json", "--record", &recording, &queue]);
+    schedule.env("XDG_CONFIG_HOME", "/proc/nonexistent").env("XDG_STATE_HOME", path("state")).stdin(Stdio::null());
+    let output = schedule.output().unwrap();
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    let rows = summary["interference"].as_array().unwrap_or_else(|| panic!("nothing was found: {output:?}"));
     assert_eq!(rows.len(), 1, "{rows:?}");
-    assert_eq!((&rows[0]["victim"], &rows[0]["aggressor"]), (victim, aggressor));
+    assert_eq!((&rows[0]["victim"], &rows[0]["aggressor"]), (&"server".into(), &"hog".into()));
     let number = |key: &str| rows[0][key].as_f64().unwrap();
     assert!(number("low") > 0.0 && number("low") <= number("loss") && number("loss") <= number("high"), "{rows:?}");
     assert!(number("events") >= 3.0);

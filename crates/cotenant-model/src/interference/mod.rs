@@ -10,7 +10,7 @@ mod speeds;
 mod tests;
 
 use crate::speed::{Source, by_name};
-use crate::{Action, AppId, AppView, Effect, Order, Outcome, Round, Time, Topology, View};
+use crate::{Action, AppId, AppView, Effect, Order, Outcome, Round, Signal, Time, Topology, View};
 use pair::Pair;
 use serde::{Deserialize, Serialize};
 use speeds::{Speeds, Window, log_ratio};
@@ -99,8 +99,10 @@ pub struct Interference {
 /// What happens at the moment.
 #[derive(Clone, Debug, Default)]
 struct Now {
-    /// The ends of the last two rounds.
-    ends: Option<[Time; 2]>,
+    /// The end of the last round.
+    at: Time,
+    /// When all tasks were looked at the last two times.
+    looks: Option<[Time; 2]>,
     apps: BTreeMap<AppId, App>,
     changes: VecDeque<Change>,
     /// Changes before this are forgotten.
@@ -169,24 +171,18 @@ impl Interference {
     /// that overlaps with one before is passed over.
     pub fn round(&mut self, topology: &Topology, view: &View, orders: &[Order], outcomes: &[Outcome]) {
         let begin = Time(view.at.0.saturating_sub(view.interval.as_nanos() as u64));
-        if self.now.ends.is_some_and(|[_, last]| view.at < last) {
+        if view.at < self.now.at {
             self.now = Now::default(); // another clock
         }
-        let [before, last] = self.now.ends.unwrap_or([begin; 2]);
-        if view.at > last && begin >= last {
-            let first = self.now.ends.is_none();
-            let flips = self.follow(topology, view, first);
-            self.now.ends = Some([last, view.at]);
-            for (app, _) in &flips {
-                self.change(Change { app: *app, from: before, to: view.at });
-            }
-            if let [(app, what)] = flips[..] {
-                self.begin(app, what, before, view.at);
+        if view.at > begin && begin >= self.now.at {
+            self.now.at = view.at;
+            view.apps.iter().for_each(|app| self.hear(view, app));
+            // Where looks at all tasks are rare, nothing has changed since the last one.
+            if view.tasks.iter().any(|task| task.ran() == Some(true)) {
+                self.follow(topology, view, begin);
             }
             self.look();
             self.measure_noise();
-            let there: BTreeSet<AppId> = view.apps.iter().map(|app| app.id).collect();
-            self.now.apps.retain(|id, _| there.contains(id));
         }
         self.orders(topology, view, orders, outcomes);
     }
@@ -209,29 +205,32 @@ impl Interference {
         self.events
     }
 
-    /// Brings each application up to date; those that have begun or ceased to run.
-    fn follow(&mut self, topology: &Topology, view: &View, first: bool) -> Vec<(AppId, What)> {
+    /// Finds out who runs by a look at all tasks, in a round that began then.
+    fn follow(&mut self, topology: &Topology, view: &View, begin: Time) {
         let domains = topology.llc_domains().len() > 1;
+        let first = self.now.looks.is_none();
+        let [before, last] = self.now.looks.unwrap_or([begin; 2]);
+        self.now.looks = Some([last, view.at]);
+        // What was counted since the last look, per second since then.
+        let share = view.interval.as_secs_f64() / (view.at - last.min(begin)).as_secs_f64();
         let mut use_of: BTreeMap<AppId, (f64, BTreeSet<usize>)> = BTreeMap::new();
         for task in &view.tasks {
             let (cpus, places) = use_of.entry(task.info.app).or_default();
-            *cpus += task.cpu_share().or_else(|| (task.ran() == Some(true)).then_some(1.0)).unwrap_or(0.0);
+            *cpus += match task.per_s(Signal::CpuTime) {
+                Some(ns_per_s) => ns_per_s / 1e9 * share,
+                None => f64::from(u8::from(task.ran() == Some(true))),
+            };
             places.extend(task.cpu.filter(|_| domains).and_then(|cpu| topology.llc_of(cpu)));
         }
         let mut flips = Vec::new();
         for seen in &view.apps {
-            if !self.now.apps.contains_key(&seen.id) && self.now.apps.len() >= APPS {
-                continue;
-            }
+            let Some(app) = self.now.apps.get_mut(&seen.id) else { continue };
             let (cpus, places) = use_of.remove(&seen.id).unwrap_or_default();
-            let app = self.now.apps.entry(seen.id).or_default();
-            app.name.clone_from(&seen.name);
             app.domains = places;
             let runs = if app.runs { cpus > RESTS_FROM } else { cpus >= RUNS_FROM };
             if std::mem::replace(&mut app.runs, runs) != runs && !first {
                 flips.push((seen.id, if runs { What::Runs } else { What::Rests }));
             }
-            self.hear(view, seen);
         }
         let there: BTreeSet<AppId> = view.apps.iter().map(|app| app.id).collect();
         let gone = self.now.apps.iter_mut().filter(|(id, app)| app.runs && !there.contains(id));
@@ -239,12 +238,24 @@ impl Interference {
             app.runs = false;
             (*id, What::Rests)
         }));
-        flips
+        for (app, _) in &flips {
+            self.change(Change { app: *app, from: before, to: view.at });
+        }
+        if let [(app, what)] = flips[..] {
+            self.begin(app, what, before, view.at);
+        }
+        self.now.apps.retain(|id, _| there.contains(id));
     }
 
     /// Adds what a round tells of an application's speed.
     fn hear(&mut self, view: &View, seen: &AppView) {
-        let Some(app) = self.now.apps.get_mut(&seen.id) else { return };
+        if self.now.apps.len() >= APPS && !self.now.apps.contains_key(&seen.id) {
+            return;
+        }
+        let app = self.now.apps.entry(seen.id).or_default();
+        if app.name != seen.name {
+            app.name.clone_from(&seen.name);
+        }
         if app.speeds.add(view, seen) {
             app.used = app.used.max(view.at);
             let source = app.speeds.source.clone();
@@ -310,7 +321,7 @@ impl Interference {
         let Some(Experiment { aggressor, app, change, to, victims }) = self.now.experiment.take() else { return };
         let mut waiting = Vec::new();
         for (victim, before, near) in victims {
-            let of = &self.now.apps[&victim];
+            let Some(of) = self.now.apps.get(&victim) else { continue };
             let Some(after) = of.speeds.after(to + SETTLE) else {
                 waiting.push((victim, before, near));
                 continue;

@@ -162,6 +162,24 @@ fn tables() -> u64 {
     std::env::var("COTENANT_TABLES").ok().and_then(|n| n.parse().ok()).unwrap_or(12)
 }
 
+/// A host that looks at tasks only in every fifth round tells the same, a little later.
+#[test]
+fn rare_looks_are_no_rests() {
+    let mut world = World::new();
+    for turn in 0..4 {
+        for round in 0..80 {
+            let runs = round >= 40;
+            let speed = if runs { 0.8e6 } else { 1e6 };
+            let looked = (turn * 80 + round) % 5 == 4;
+            let cpus = |used: f64| if looked { 5.0 * used } else { 0.0 };
+            world.round(&[did(cpus(1.0), speed), did(cpus(f64::from(u8::from(runs))), 0.0)]);
+        }
+    }
+    let rows = world.table.rows();
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert!((rows[0].loss - 0.2).abs() < 1e-6 && world.table.events() >= 4, "{rows:?}");
+}
+
 #[test]
 fn of_nothing_come_hardly_any_rows() {
     let n = tables();
@@ -194,7 +212,7 @@ fn a_tenth_is_found_after_few_experiments() {
     for (programs, turn) in [(2, 4.0), (5, 10.0)] {
         let (mut found, mut wrong) = (Vec::new(), 0);
         for seed in 0..n {
-            let (any, after, _) = table(Chance::new(seed, programs, 0.02, (1e9, 0.0), turn), 120, 0.1);
+            let (any, after, _) = table(Chance::new(seed, programs, 0.02, (1e9, 0.0), turn), 200, 0.1);
             wrong += usize::from(any);
             found.extend(after);
         }
