@@ -27,7 +27,7 @@ const SETTLE: Duration = Duration::from_millis(200);
 const STEADY: f64 = 6.0;
 /// Changes from half to half of a window that are held against nobody, as a logarithm.
 const DRIFT: f64 = 0.05;
-/// Most pairs that are remembered; those of whom nothing was heard for longest are forgotten.
+/// Most pairs that are remembered; the eighth of which nothing was heard for longest is forgotten.
 const PAIRS: usize = 4_096;
 /// Most applications that are followed at a time, the first ones.
 const APPS: usize = 1_024;
@@ -85,6 +85,7 @@ pub struct Row {
 /// The table, and what it needs to go on. What is stored is what was learnt, by the applications' names; what happens
 /// at the moment is not.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Interference {
     /// By victim, then by aggressor.
     pairs: BTreeMap<String, BTreeMap<String, Pair>>,
@@ -351,13 +352,12 @@ impl Interference {
         let pair = self.pairs.entry(victim).or_default().entry(aggressor).or_default();
         pair.add(effect, &mut self.tests);
         pair.last = self.events;
-        let count: usize = self.pairs.values().map(BTreeMap::len).sum();
-        if count > PAIRS {
-            let oldest = self.pairs.values().flat_map(BTreeMap::values).map(|pair| pair.last).min();
-            for of in self.pairs.values_mut() {
-                of.retain(|_, pair| Some(pair.last) != oldest);
-            }
-            self.pairs.retain(|_, of| !of.is_empty());
+        if self.pairs.values().map(BTreeMap::len).sum::<usize>() > PAIRS {
+            let mut last: Vec<u64> = self.pairs.values().flat_map(BTreeMap::values).map(|pair| pair.last).collect();
+            last.sort_unstable();
+            let (oldest, pairs) = (last[PAIRS / 8], &mut self.pairs);
+            pairs.values_mut().for_each(|of| of.retain(|_, pair| pair.last > oldest));
+            pairs.retain(|_, of| !of.is_empty());
         }
     }
 
