@@ -12,6 +12,7 @@ pub mod cpuset;
 pub mod histogram;
 pub mod host;
 pub mod ids;
+pub mod interference;
 pub mod machine;
 pub mod metric;
 pub mod number;

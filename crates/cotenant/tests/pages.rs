@@ -50,7 +50,9 @@ pages! {
     read_a_report: "docs/how-to/read-a-report.md",
     report_progress: "docs/how-to/report-progress.md",
     schedule: "docs/how-to/schedule.md",
+    sharing: "docs/reference/sharing.md",
     without_a_pmu: "docs/how-to/without-a-pmu.md",
+    who_hurts_whom: "docs/how-to/who-hurts-whom.md",
     write_a_policy: "docs/how-to/write-a-policy.md",
 }
 

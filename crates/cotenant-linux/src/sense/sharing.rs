@@ -1,4 +1,4 @@
-//! Which processes write to the same memory: by the objects that they map shared and writable.
+//! Which processes write to the same memory: by the objects that they map shared.
 //!
 //! `/proc/PID/maps` names each object by device and inode (proc_pid_maps(5)): a file, a memfd, a segment of POSIX or
 //! System V shared memory, or shared memory without a name that a process and its children have from `mmap`. What is
@@ -7,9 +7,13 @@
 use crate::FsRoot;
 use crate::bounded::{self, Limit};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::ops::Range;
+
+/// Most shared mappings that are looked at, of all processes together: some hundred bytes each. A program can have
+/// 65,530 by itself.
+const MAPPINGS: usize = 1 << 20;
 
 /// What an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -25,23 +29,23 @@ pub enum Kind {
     Anonymous,
 }
 
-/// Something that several processes can write to.
+/// Something that one process writes and others read or write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Object {
     /// What it is.
     pub kind: Kind,
-    /// As the kernel names it, without "(deleted)".
+    /// As the kernel names it, without "(deleted)"; where its processes see different names (containers), the first.
     pub name: String,
     /// Device and inode, as in `/proc/PID/maps`: `00:01 1024`.
     pub inode: String,
-    /// Bytes of it that at least two of the processes map.
+    /// Bytes of it that at least two of the processes map, of which one may write.
     pub bytes: u64,
     /// Who maps it, ascending.
     pub pids: Vec<u32>,
 }
 
 /// Processes that are connected by such objects.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     /// Ascending.
     pub pids: Vec<u32>,
@@ -60,65 +64,93 @@ pub struct Sharing {
     pub read: usize,
     /// Processes that this user may not look into.
     pub refused: usize,
+    /// Processes of which not all was looked at: they map too much.
+    pub cut: usize,
 }
 
+/// What tells objects apart: device and inode, the kind, and of System V's, whose inodes are their ids, the namespace
+/// in which these are given.
 type Key = (String, Kind, String);
-type Spans = Vec<Range<u64>>;
 
-/// A mapping that others can have, too: its object, and where in it.
-fn shared(line: &str) -> Option<(Key, Range<u64>)> {
+/// Where a process maps an object, and where it may write to it.
+#[derive(Clone, Debug, Default)]
+struct Spans {
+    all: Vec<Range<u64>>,
+    written: Vec<Range<u64>>,
+}
+
+/// A mapping that others can have, too.
+#[derive(Debug, PartialEq, Eq)]
+struct Mapping<'a> {
+    inode: String,
+    kind: Kind,
+    name: &'a str,
+    span: Range<u64>,
+    written: bool,
+}
+
+/// `None` for what no other process can have.
+fn shared(line: &str) -> Option<Mapping<'_>> {
     let mut words = line.splitn(6, ' ').map(str::trim);
     let (from, to) = words.next()?.split_once('-')?;
     let [from, to] = [from, to].map(|text| u64::from_str_radix(text, 16).ok());
     let rights = words.next()?;
-    if !(rights.contains('w') && rights.ends_with('s')) {
+    if !rights.ends_with('s') {
         return None;
     }
     let offset = u64::from_str_radix(words.next()?, 16).ok()?;
-    let (device, rest) = (words.next()?, words.next()?);
+    let (device, number) = (words.next()?, words.next()?);
     let name = words.next().unwrap_or_default();
     let name = name.strip_suffix(" (deleted)").unwrap_or(name);
     // Devices and what stands for no memory share one inode whatever is behind them.
     let memory = name.starts_with('/') && (!name.starts_with("/dev/") || name == "/dev/zero" || is_file(name));
-    if rest == "0" || !memory {
-        return None;
-    }
     let kind = match name {
         "/dev/zero" | "/anon_hugepage" => Kind::Anonymous,
         _ if name.starts_with("/memfd:") => Kind::Memfd,
         _ if name.starts_with("/SYSV") => Kind::Sysv,
         _ => Kind::File,
     };
-    let length = to?.checked_sub(from?)?;
-    Some(((format!("{device} {rest}"), kind, name.to_owned()), offset..offset.checked_add(length)?))
+    // The first segment of System V has the number 0.
+    if !memory || (number == "0" && kind != Kind::Sysv) {
+        return None;
+    }
+    let span = offset..offset.checked_add(to?.checked_sub(from?)?)?;
+    Some(Mapping { inode: format!("{device} {number}"), kind, name, span, written: rights.contains('w') })
 }
 
 fn is_file(name: &str) -> bool {
     ["/dev/shm/", "/dev/hugepages/", "/dev/mqueue/"].iter().any(|folder| name.starts_with(folder))
 }
 
-/// Bytes that at least two processes have; each has its own spans, which may lie over each other.
-fn in_common<'a>(all: impl Iterator<Item = &'a Spans>) -> u64 {
-    let mut ends: Vec<(u64, i32)> = Vec::new();
-    for spans in all {
-        let mut spans = spans.clone();
-        spans.sort_by_key(|span| span.start);
-        let mut until = 0;
-        for span in spans {
-            let start = span.start.max(until);
-            if span.end > start {
-                ends.extend([(start, 1), (span.end, -1)]);
-                until = span.end;
-            }
+/// The ends of spans, which may lie over each other, as if they were one: where something begins and ends.
+fn ends(spans: &[Range<u64>]) -> Vec<(u64, i32)> {
+    let mut spans = spans.to_vec();
+    spans.sort_by_key(|span| span.start);
+    let (mut ends, mut until) = (Vec::new(), 0);
+    for span in spans {
+        let start = span.start.max(until);
+        if span.end > start {
+            ends.extend([(start, 1), (span.end, -1)]);
+            until = span.end;
         }
     }
-    ends.sort_unstable();
-    let (mut depth, mut bytes, mut before) = (0, 0, 0);
-    for (at, change) in ends {
-        if depth > 1 {
+    ends
+}
+
+/// Bytes that at least two processes have, and at least one of them may write.
+fn in_common<'a>(all: impl Iterator<Item = &'a Spans>) -> u64 {
+    let mut changes: Vec<(u64, [i32; 2])> = Vec::new();
+    for spans in all {
+        changes.extend(ends(&spans.all).into_iter().map(|(at, change)| (at, [change, 0])));
+        changes.extend(ends(&spans.written).into_iter().map(|(at, change)| (at, [0, change])));
+    }
+    changes.sort_unstable();
+    let ([mut depth, mut writers], mut bytes, mut before) = ([0, 0], 0, 0);
+    for (at, change) in changes {
+        if depth > 1 && writers > 0 {
             bytes += at - before;
         }
-        (depth, before) = (depth + change, at);
+        ([depth, writers], before) = ([depth + change[0], writers + change[1]], at);
     }
     bytes
 }
@@ -128,23 +160,48 @@ fn in_common<'a>(all: impl Iterator<Item = &'a Spans>) -> u64 {
 /// # Errors
 /// Where `/proc` cannot be listed.
 pub fn scan(fs: &FsRoot, pids: Option<&[u32]>, least: u64) -> std::io::Result<Sharing> {
-    let pids = pids.map_or_else(|| fs.numbered("/proc", ""), |pids| Ok(pids.to_vec()))?;
+    scan_within(fs, pids, least, MAPPINGS)
+}
+
+/// With room for so many shared mappings.
+fn scan_within(fs: &FsRoot, pids: Option<&[u32]>, least: u64, mut room: usize) -> std::io::Result<Sharing> {
+    let pids: BTreeSet<u32> = match pids {
+        Some(pids) => pids.iter().copied().collect(),
+        None => fs.numbered("/proc", "")?.into_iter().collect(),
+    };
     let mut found = Sharing::default();
-    let mut objects: BTreeMap<Key, BTreeMap<u32, Spans>> = BTreeMap::new();
+    let mut objects: BTreeMap<Key, (String, BTreeMap<u32, Spans>)> = BTreeMap::new();
     for pid in pids {
-        match bounded::read(fs.path(&format!("/proc/{pid}/maps")), Limit::Machine) {
-            Ok(maps) => {
-                found.read += 1;
-                for (key, span) in String::from_utf8_lossy(&maps).lines().filter_map(shared) {
-                    objects.entry(key).or_default().entry(pid).or_default().push(span);
-                }
+        let maps = match bounded::read(fs.path(&format!("/proc/{pid}/maps")), Limit::Machine) {
+            Ok(maps) => maps,
+            Err(why) if why.kind() == ErrorKind::PermissionDenied => {
+                found.refused += 1;
+                continue;
             }
-            Err(why) if why.kind() == ErrorKind::PermissionDenied => found.refused += 1,
-            // It is gone, or what it maps is beyond all bounds.
-            Err(_) => {}
+            Err(why) => {
+                found.cut += usize::from(why.kind() == ErrorKind::FileTooLarge); // else it is gone
+                continue;
+            }
+        };
+        found.read += 1;
+        let mut namespace = None;
+        for Mapping { inode, kind, name, span, written } in String::from_utf8_lossy(&maps).lines().filter_map(shared) {
+            let Some(less) = room.checked_sub(1) else {
+                found.cut += 1;
+                break;
+            };
+            room = less;
+            let ids = match kind {
+                Kind::Sysv => namespace.get_or_insert_with(|| ipc_namespace(fs, pid)).clone(),
+                _ => String::new(),
+            };
+            let (_, of) = objects.entry((inode, kind, ids)).or_insert_with(|| (name.to_owned(), BTreeMap::new()));
+            let spans = of.entry(pid).or_default();
+            spans.written.extend(written.then(|| span.clone()));
+            spans.all.push(span);
         }
     }
-    let object = |((inode, kind, name), of): (Key, BTreeMap<u32, Spans>)| {
+    let object = |((inode, kind, _), (name, of)): (Key, (String, BTreeMap<u32, Spans>))| {
         let bytes = in_common(of.values());
         Object { kind, name, inode, bytes, pids: of.into_keys().collect() }
     };
@@ -154,24 +211,47 @@ pub fn scan(fs: &FsRoot, pids: Option<&[u32]>, least: u64) -> std::io::Result<Sh
     Ok(found)
 }
 
+/// As `/proc/PID/ns/ipc` names it; empty where that cannot be read.
+fn ipc_namespace(fs: &FsRoot, pid: u32) -> String {
+    let link = std::fs::read_link(fs.path(&format!("/proc/{pid}/ns/ipc")));
+    link.map(|link| link.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
 /// Processes that one or several objects connect.
 fn groups(objects: Vec<Object>) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
-    for object in objects {
-        let mut joined = Group { pids: object.pids.clone(), bytes: object.bytes, objects: vec![object] };
-        let (touched, apart): (Vec<Group>, Vec<Group>) =
-            groups.into_iter().partition(|group| group.pids.iter().any(|pid| joined.pids.contains(pid)));
-        for group in touched {
-            joined.pids.extend(group.pids);
-            joined.bytes += group.bytes;
-            joined.objects.extend(group.objects);
+    // Each process points to one of its group, and that way to the one that stands for it.
+    let mut next: HashMap<u32, u32> = HashMap::new();
+    fn first(next: &mut HashMap<u32, u32>, mut pid: u32) -> u32 {
+        loop {
+            let up = *next.entry(pid).or_insert(pid);
+            if up == pid {
+                return pid;
+            }
+            let over = next[&up];
+            next.insert(pid, over);
+            pid = over;
         }
-        joined.pids.sort_unstable();
-        joined.pids.dedup();
-        groups = apart;
-        groups.push(joined);
     }
+    for object in &objects {
+        for pair in object.pids.windows(2) {
+            let [one, other] = [pair[0], pair[1]].map(|pid| first(&mut next, pid));
+            next.insert(one.max(other), one.min(other));
+        }
+    }
+    let mut groups: BTreeMap<u32, Group> = BTreeMap::new();
+    let pids: Vec<u32> = next.keys().copied().collect();
+    for pid in pids {
+        groups.entry(first(&mut next, pid)).or_default().pids.push(pid);
+    }
+    for object in objects {
+        let Some(pid) = object.pids.first() else { continue };
+        let group = groups.entry(first(&mut next, *pid)).or_default();
+        group.bytes = group.bytes.saturating_add(object.bytes);
+        group.objects.push(object);
+    }
+    let mut groups: Vec<Group> = groups.into_values().collect();
     for group in &mut groups {
+        group.pids.sort_unstable();
         group.objects.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.inode.cmp(&b.inode)));
     }
     groups.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.pids.cmp(&b.pids)));
@@ -242,16 +322,77 @@ mod tests {
             ("/anon_hugepage (deleted)", Kind::Anonymous),
         ] {
             let line = format!("1000-2000 rw-s 00000000 00:01 77 {name}");
-            assert_eq!(shared(&line).unwrap().0.1, kind, "{name}");
+            assert_eq!(shared(&line).unwrap().kind, kind, "{name}");
         }
     }
 
-    /// A byte that one process maps twice is in common with nobody.
+    /// A byte that one process maps twice is in common with nobody, and one that nobody writes is no matter.
     #[test]
     fn what_one_maps_twice_is_its_own() {
-        let twice = vec![0..4096, 0..4096, 2048..8192];
+        let written = |all: &[Range<u64>]| Spans { all: all.to_vec(), written: all.to_vec() };
+        let twice = written(&[0..4096, 0..4096, 2048..8192]);
         assert_eq!(in_common([&twice].into_iter()), 0);
-        assert_eq!(in_common([&twice, &vec![6144..10_240]].into_iter()), 2048);
+        assert_eq!(in_common([&twice, &written(&[6144..10_240])].into_iter()), 2048);
+        let reader = Spans { all: vec![4096..10_240], written: Vec::new() };
+        assert_eq!(in_common([&twice, &reader].into_iter()), 4096);
+        assert_eq!(in_common([&reader, &reader].into_iter()), 0);
+    }
+
+    /// Who reads what another process writes belongs to it; names differ from container to container.
+    #[test]
+    fn a_reader_and_another_name_are_seen() {
+        let found = scan_of(
+            &[
+                (1, "7f0000000000-7f0000400000 rw-s 00000000 08:01 9 /srv/ring\n"),
+                (2, "7f0000000000-7f0000400000 r--s 00000000 08:01 9 /data/ring (deleted)\n"),
+            ],
+            MIB,
+        );
+        assert_eq!((&found.groups[0].pids[..], found.groups[0].bytes), (&[1, 2][..], 4 * MIB));
+        assert_eq!(found.groups[0].objects[0].name, "/srv/ring");
+    }
+
+    /// Segments of System V are numbered anew in each IPC namespace.
+    #[test]
+    fn segments_of_two_namespaces_are_two() {
+        let tree = TempDir::new("sharing-ipc");
+        for (pid, namespace) in [(1, 10), (2, 10), (3, 11), (4, 11)] {
+            let maps = "7f0000000000-7f0000400000 rw-s 00000000 00:01 0 /SYSV00000001 (deleted)\n";
+            tree.write(&format!("proc/{pid}/maps"), maps);
+            std::fs::create_dir_all(tree.path().join(format!("proc/{pid}/ns"))).unwrap();
+            let link = tree.path().join(format!("proc/{pid}/ns/ipc"));
+            std::os::unix::fs::symlink(format!("ipc:[{namespace}]"), link).unwrap();
+        }
+        let found = scan(&FsRoot::at(tree.path()), None, MIB).unwrap();
+        let pids: Vec<&[u32]> = found.groups.iter().map(|group| &group.pids[..]).collect();
+        assert_eq!(pids, [&[1, 2][..], &[3, 4]]);
+    }
+
+    /// One program may map as much as it likes: what is beyond the bound is said, not read.
+    #[test]
+    fn too_many_mappings_are_cut() {
+        let line = "1000-2000 rw-s 00000000 00:01 77 /memfd:a\n";
+        let tree = TempDir::new("sharing-many");
+        for (pid, lines) in [(1, 9), (2, 5), (3, 1)] {
+            tree.write(&format!("proc/{pid}/maps"), &line.repeat(lines));
+        }
+        let found = scan_within(&FsRoot::at(tree.path()), None, 0, 10).unwrap();
+        assert_eq!((found.read, found.cut), (3, 2));
+        assert_eq!(found.groups[0].pids, [1, 2]);
+    }
+
+    /// Ten thousand processes, and as many objects in a chain: one group, and no time that grows with the square.
+    #[test]
+    fn a_long_chain_is_one_group() {
+        let object = |i: u32| Object {
+            kind: Kind::File,
+            name: String::new(),
+            inode: i.to_string(),
+            bytes: 1,
+            pids: vec![i, i + 1],
+        };
+        let found = groups((0..200_000).map(object).collect());
+        assert_eq!((found.len(), found[0].pids.len(), found[0].bytes), (1, 200_001, 200_000));
     }
 
     proptest::proptest! {

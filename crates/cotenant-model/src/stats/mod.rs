@@ -1,6 +1,7 @@
 //! The little statistics that deciding needs: a mean with its interval, and the difference of two means. Modules
 //! below: what reports need.
 
+pub mod anytime;
 pub mod median;
 pub mod paired;
 pub mod regression;

@@ -6,6 +6,7 @@ mod endless;
 mod exact;
 mod golden;
 mod heuristic;
+mod interference;
 mod kernels;
 mod load;
 mod machines;

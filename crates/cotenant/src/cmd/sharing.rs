@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let named: Vec<BTreeMap<u32, String>> =
         found.groups.iter().map(|group| group.pids.iter().map(|pid| (*pid, name(*pid))).collect()).collect();
     let report = json!({
-        "least_bytes": args.least, "processes": found.read, "refused": found.refused,
+        "least_bytes": args.least, "processes": found.read, "refused": found.refused, "cut": found.cut,
         "groups": found.groups.iter().zip(&named).map(|(group, names)| of_group(group, names)).collect::<Vec<_>>(),
     });
     answer(args.json, &report, |out| {
@@ -69,6 +69,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if found.refused > 0 {
             let refused = count(found.refused as u64, "process");
             writeln!(out, "{refused} of other users not looked at: that takes root or CAP_SYS_PTRACE")?;
+        }
+        if found.cut > 0 {
+            let cut = count(found.cut as u64, "process");
+            writeln!(out, "{cut} not looked at to the end: together they map too much; name fewer with -p")?;
         }
         Ok(())
     })

@@ -3,9 +3,11 @@
 use super::figure::{self, Line, Span};
 use super::page::{Block, Section, Table};
 use crate::cmd::qos::goal::{Goals, Verdict};
+use crate::run::hurts;
 use cotenant_cli::messages::count;
 use cotenant_model::action::{Action, Effect, Outcome};
 use cotenant_model::host::Mode;
+use cotenant_model::interference::{Interference, Row};
 use cotenant_model::policy::Policy;
 use cotenant_model::topology::Topology;
 use cotenant_model::view::View;
@@ -29,6 +31,9 @@ const POINTS: usize = 800;
 const MOVES: usize = 500;
 /// Most applications with a line of their own.
 const LINES: usize = 7;
+
+/// Most aggressors that have a column each.
+const AGGRESSORS: usize = 8;
 
 /// What is known per application: name of the figure's file, head of the table's column, title of the figure, and unit.
 const RATES: &[(&str, &str, &str, &str)] = &[
@@ -93,6 +98,7 @@ struct Digest<'a> {
     /// The limit of CPU time in force, thousandths of a CPU, and how many were set.
     limits: BTreeMap<AppId, (Option<u32>, u64)>,
     goals: Option<Goals>,
+    interference: Interference,
     moves: Vec<(f64, Move, Option<Outcome>)>,
     /// Of these, about tasks, and about whole applications.
     listed: [usize; 2],
@@ -155,6 +161,7 @@ pub fn section<R: Read>(
         asleep: BTreeMap::new(),
         limits: BTreeMap::new(),
         goals: goals(header),
+        interference: Interference::default(),
         moves: Vec::new(),
         listed: [0; 2],
         by_reason: BTreeMap::new(),
@@ -200,6 +207,7 @@ impl Digest<'_> {
         if let Some(goals) = self.goals.as_mut().filter(|_| round.rule == 0) {
             goals.round(&view, round.decision.as_ref().and_then(|decision| decision.state.read::<Qos>()).as_deref());
         }
+        self.interference.round(&self.header.topology, &view, &round.orders, &round.outcomes);
         self.stretch(&view, round.prev.at);
         self.follow(&view, from, at);
         self.throttled(round);
@@ -328,6 +336,7 @@ impl Digest<'_> {
         }
         blocks.push(Block::Table(self.app_table()));
         self.goal(&mut blocks)?;
+        hurts(&self.interference.rows(), &mut blocks);
         blocks.push(Block::Heading("Where tasks ran".to_owned()));
         blocks.extend(self.where_they_ran()?.into_iter().map(Block::Figure));
         self.rates(&mut blocks)?;
@@ -564,6 +573,40 @@ impl Digest<'_> {
         }
         blocks.push(Block::Table(table));
     }
+}
+
+/// Who hurts whom: a row for each victim, a column for each aggressor; a list where these are too many.
+fn hurts(rows: &[Row], blocks: &mut Vec<Block>) {
+    if rows.is_empty() {
+        return;
+    }
+    let victims: BTreeSet<&str> = rows.iter().map(|row| row.victim.as_str()).collect();
+    let aggressors: BTreeSet<&str> = rows.iter().map(|row| row.aggressor.as_str()).collect();
+    let cell = |row: &Row| {
+        let [loss, interval] = hurts::shares(row);
+        format!("{loss} ({interval}), {}", count(u64::from(row.events), "event"))
+    };
+    let caption = "Share of its speed that a program loses while another one runs, with 95 % intervals";
+    let mut table = if aggressors.len() <= AGGRESSORS {
+        let heads: Vec<String> = aggressors.iter().map(|aggressor| format!("while {aggressor} runs")).collect();
+        let heads: Vec<&str> = ["Victim"].into_iter().chain(heads.iter().map(String::as_str)).collect();
+        Table::new(caption, &heads)
+    } else {
+        Table::new(caption, &["Victim", "Aggressor", "Loss"])
+    };
+    if aggressors.len() <= AGGRESSORS {
+        let of = |victim: &str, aggressor: &str| {
+            let row = rows.iter().find(|row| (row.victim.as_str(), row.aggressor.as_str()) == (victim, aggressor));
+            row.map_or_else(|| "–".to_owned(), cell)
+        };
+        table.rows.extend(victims.iter().map(|victim| {
+            let cells = aggressors.iter().map(|aggressor| of(victim, aggressor));
+            [(*victim).to_owned()].into_iter().chain(cells).collect()
+        }));
+    } else {
+        table.rows.extend(rows.iter().map(|row| vec![row.victim.clone(), row.aggressor.clone(), cell(row)]));
+    }
+    blocks.extend([Block::Heading("Who hurts whom".to_owned()), Block::Table(table)]);
 }
 
 fn outcome_text(outcome: Option<Outcome>) -> &'static str {

@@ -4,6 +4,7 @@
 //! that it manages, and observers of its own. Recording, metrics, live view, summary and exit code are the runner's:
 //! the same for all.
 
+pub(crate) mod hurts;
 pub(crate) mod one;
 pub(crate) mod progress;
 pub mod recorder;
@@ -22,6 +23,7 @@ use cotenant_linux::host::{AppSpec, Finish, HostOptions, LinuxHost, probe_tier};
 use cotenant_linux::sys;
 use cotenant_measure::live::foreign_load::Stolen;
 use cotenant_model::host::drive_all;
+use cotenant_model::interference::Interference;
 use cotenant_model::speed::Source;
 use cotenant_model::text::{LINE, within};
 use cotenant_model::{Mode, Round, Topology};
@@ -99,8 +101,10 @@ impl<'a> Run<'a> {
         let sources = live.metrics();
         let mut tally = Tally::default();
         tally.speeds = proxies.then(Default::default);
+        let mut interference = Interference::default();
         let ended = drive_all(&mut live, &setup.rules(), setup.mode, |round| {
             tally.add(&setup.topology, round);
+            interference.watch(&setup.topology, round);
             for observer in observers.iter_mut() {
                 observer.round(round);
             }
@@ -151,6 +155,7 @@ impl<'a> Run<'a> {
             progress,
             metrics,
             speeds,
+            interference: interference.rows(),
             recording,
             signal,
             notes,

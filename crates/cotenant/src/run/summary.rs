@@ -1,5 +1,6 @@
 //! The summary of a run, and how it is printed.
 
+use super::hurts;
 use super::progress::{self, ProgressSpan, ProgressSummary};
 use super::recorder::Recorder;
 use super::speeds::{SpeedSummary, Speeds};
@@ -8,6 +9,7 @@ use anyhow::{Context, Result};
 use cotenant_cli::messages::{self, count, tell};
 use cotenant_linux::sense::metrics::MetricSummary;
 use cotenant_model::host::HostError;
+use cotenant_model::interference::Row;
 use cotenant_model::number::scaled;
 use cotenant_model::text::clean;
 use cotenant_model::{Mode, Outcome, Round, TaskId, Topology, view};
@@ -72,6 +74,9 @@ pub(crate) struct Summary {
     /// What told the speed of each program, where a policy asked for proxies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub speeds: Vec<SpeedSummary>,
+    /// Which programs lose speed while which others run, beyond doubt.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub interference: Vec<Row>,
     /// Where it was recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recording: Option<Recorded>,
@@ -186,6 +191,7 @@ pub(crate) fn report(summary: &Summary, args: &OutputArgs) -> Result<()> {
     }
     summary.metrics.iter().for_each(|metric| tell(progress::line(metric)));
     summary.speeds.iter().for_each(tell);
+    hurts::lines(&summary.interference).iter().for_each(tell);
     for (outcome, orders) in &tally.not_applied {
         tell(format_args!("{} {outcome}", count(*orders, "order")));
     }

@@ -3,8 +3,8 @@
 use super::args::{Args, Output};
 use super::goal::{Goals, Standing, Verdict};
 use crate::args::MetricArg;
-use crate::run::Observer;
 use crate::run::summary::{self, NOT_JUDGED, Summary};
+use crate::run::{Observer, hurts};
 use anyhow::Result;
 use cotenant_cli::live_view::{LiveView, fit};
 use cotenant_cli::messages::{count, tell};
@@ -284,6 +284,7 @@ impl Report<'_> {
         if let Some(means) = means(self.place, self.climbed).strip_prefix("; ") {
             tell(format_args!("means besides naps: {means}"));
         }
+        hurts::lines(&self.run.interference).iter().for_each(tell);
         self.run.notes.iter().for_each(|note| tell(format_args!("note: {note}")));
         if let Some(path) = &self.recording {
             tell(format_args!("recorded to {}", path.display()));

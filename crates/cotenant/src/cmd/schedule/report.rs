@@ -2,6 +2,7 @@
 
 use super::queue::JobReport;
 use super::{Args, NAME};
+use crate::run::hurts;
 use crate::run::summary::Summary;
 use anyhow::Result;
 use cotenant_cli::live_view::cut_middle;
@@ -94,6 +95,9 @@ impl Report<'_> {
             writeln!(out, "counters: {}", self.run.tier)?;
             for (job, why) in self.jobs.iter().filter_map(|job| Some((job, job.why.as_ref()?))) {
                 writeln!(out, "{}: {why}", cut_middle(&job.title, NAME))?;
+            }
+            for line in hurts::lines(&self.run.interference) {
+                writeln!(out, "{line}")?;
             }
             for note in &self.run.notes {
                 writeln!(out, "note: {note}")?;

@@ -1,0 +1,411 @@
+//! Who hurts whom: which application loses how much of its speed when which other one is there.
+//!
+//! Whenever one application comes, goes, stops or runs on while all others do as before, the speeds of these just before
+//! and just after are an experiment that cost nothing. [`Interference`] finds such moments in the rounds of the loop,
+//! live or recorded, and adds up what they tell about each pair. Its size is bounded, and it can be stored.
+
+mod pair;
+mod speeds;
+#[cfg(test)]
+mod tests;
+
+use crate::speed::{Source, by_name};
+use crate::{Action, AppId, AppView, Effect, Order, Outcome, Round, Signal, Time, Topology, View};
+use pair::Pair;
+use serde::{Deserialize, Serialize};
+use speeds::{Speeds, Window, log_ratio};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// An application that used less than this many CPUs runs if it uses so many now.
+const RUNS_FROM: f64 = 0.2;
+/// One that ran does not if it uses no more than these.
+const RESTS_FROM: f64 = 0.05;
+/// After a change nothing is measured for this long: caches fill, queues empty.
+const SETTLE: Duration = Duration::from_millis(200);
+/// An application whose speed changes by more than this many standard deviations inside of a window was not steady.
+const STEADY: f64 = 6.0;
+/// Changes from half to half of a window that are held against nobody, as a logarithm.
+const DRIFT: f64 = 0.05;
+/// Most pairs that are remembered; the eighth of which nothing was heard for longest is forgotten.
+const PAIRS: usize = 4_096;
+/// Most applications that are followed at a time, the first ones.
+const APPS: usize = 1_024;
+/// Most changes that are remembered: where there are more, nothing is measured.
+const CHANGES: usize = 64;
+
+/// How much the speed of an application changes from one window to the next while nobody comes or goes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Noise {
+    #[serde(with = "by_name")]
+    source: Source,
+    n: u32,
+    squares: f64,
+}
+
+impl Noise {
+    /// What is older counts half of what is as much and newer.
+    const MEMORY: u32 = 128;
+
+    fn new(source: Source) -> Self {
+        Self { source, n: 0, squares: 0.0 }
+    }
+
+    fn add(&mut self, effect: f64) {
+        if self.n >= Self::MEMORY {
+            (self.n, self.squares) = (self.n / 2, self.squares / 2.0);
+        }
+        self.n += 1;
+        self.squares += effect * effect;
+    }
+
+    /// The variance, and from how many changes it is known.
+    fn variance(&self) -> Option<(f64, f64)> {
+        (self.n >= 6).then(|| (self.squares / f64::from(self.n), f64::from(self.n)))
+    }
+}
+
+/// A pair of which a loss is beyond doubt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Name of the application that loses.
+    pub victim: String,
+    /// Name of the one whose running costs it that.
+    pub aggressor: String,
+    /// Share of its speed that the victim loses while the aggressor runs, 0–1.
+    pub loss: f64,
+    /// Lower end of the interval: all intervals of a table hold together, at every look, with 95 %.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// From how many experiments.
+    pub events: u32,
+}
+
+/// The table, and what it needs to go on. What is stored is what was learnt, by the applications' names; what happens
+/// at the moment is not.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Interference {
+    /// By victim, then by aggressor.
+    pairs: BTreeMap<String, BTreeMap<String, Pair>>,
+    noise: BTreeMap<String, Noise>,
+    /// Tests that were begun, and experiments that were made.
+    tests: u64,
+    events: u64,
+    #[serde(skip)]
+    now: Now,
+}
+
+/// What happens at the moment.
+#[derive(Clone, Debug, Default)]
+struct Now {
+    /// The end of the last round.
+    at: Time,
+    /// When all tasks were looked at the last two times.
+    looks: Option<[Time; 2]>,
+    apps: BTreeMap<AppId, App>,
+    changes: VecDeque<Change>,
+    /// Changes before this are forgotten.
+    forgotten: Time,
+    experiment: Option<Experiment>,
+}
+
+/// An application that is followed.
+#[derive(Clone, Debug, Default)]
+struct App {
+    name: String,
+    runs: bool,
+    /// Indices of the last-level-cache domains in which its tasks are.
+    domains: BTreeSet<usize>,
+    speeds: Speeds,
+    /// Up to when its speeds have been used, by experiments and for its noise.
+    used: Time,
+    quiet: Time,
+    /// When it was last told by a policy that looks at speeds to run less, and to run more.
+    held: Time,
+    freed: Time,
+}
+
+/// Something about an application changed at some time between two moments.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    app: AppId,
+    from: Time,
+    to: Time,
+}
+
+/// A change that is being looked at.
+#[derive(Clone, Debug)]
+struct Experiment {
+    aggressor: String,
+    app: AppId,
+    change: What,
+    to: Time,
+    /// Victims with their windows before, and whether they had a cache in common with the aggressor then.
+    victims: Vec<(AppId, Window, bool)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// It runs now.
+    Runs,
+    /// It ran before.
+    Rests,
+    /// It runs elsewhere.
+    Moved,
+}
+
+impl Interference {
+    /// Takes in a round of the loop, whichever of its rules it is of.
+    pub fn watch(&mut self, topology: &Topology, round: &Round<'_>) {
+        let (orders, outcomes) = (round.orders, round.outcomes);
+        // A rule sees its own applications, since its own last decision.
+        if round.prev.at == round.last.at && round.view.apps.len() == round.sample.apps.len() {
+            self.round(topology, round.view, orders, outcomes);
+        } else {
+            self.round(topology, &View::new(round.last, round.sample), orders, outcomes);
+        }
+    }
+
+    /// Takes in a round: the rates of all applications since the one before, and what was ordered at its end. A view
+    /// that overlaps with one before is passed over.
+    pub fn round(&mut self, topology: &Topology, view: &View, orders: &[Order], outcomes: &[Outcome]) {
+        let begin = Time(view.at.0.saturating_sub(view.interval.as_nanos() as u64));
+        if view.at < self.now.at {
+            self.now = Now::default(); // another clock
+        }
+        if view.at > begin && begin >= self.now.at {
+            self.now.at = view.at;
+            view.apps.iter().for_each(|app| self.hear(view, app));
+            // Where looks at all tasks are rare, nothing has changed since the last one.
+            if view.tasks.iter().any(|task| task.ran() == Some(true)) {
+                self.follow(topology, view, begin);
+            }
+            self.look();
+            self.measure_noise();
+        }
+        self.orders(topology, view, orders, outcomes);
+    }
+
+    /// The pairs of which a loss is beyond doubt, the greatest first.
+    pub fn rows(&self) -> Vec<Row> {
+        let row = |(victim, aggressor, pair): (&String, &String, &Pair)| {
+            let loss = pair.loss(self.noise.get(victim)?).filter(pair::Loss::is_significant)?;
+            let pair::Loss { loss, low, high, events } = loss;
+            Some(Row { victim: victim.clone(), aggressor: aggressor.clone(), loss, low, high, events })
+        };
+        let pairs = self.pairs.iter().flat_map(|(victim, of)| of.iter().map(move |(by, pair)| (victim, by, pair)));
+        let mut rows: Vec<Row> = pairs.filter_map(row).collect();
+        rows.sort_by(|a, b| b.loss.total_cmp(&a.loss));
+        rows
+    }
+
+    /// How many experiments there were.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Finds out who runs by a look at all tasks, in a round that began then.
+    fn follow(&mut self, topology: &Topology, view: &View, begin: Time) {
+        let domains = topology.llc_domains().len() > 1;
+        let first = self.now.looks.is_none();
+        let [before, last] = self.now.looks.unwrap_or([begin; 2]);
+        self.now.looks = Some([last, view.at]);
+        // What was counted since the last look, per second since then.
+        let share = view.interval.as_secs_f64() / (view.at - last.min(begin)).as_secs_f64();
+        let mut use_of: BTreeMap<AppId, (f64, BTreeSet<usize>)> = BTreeMap::new();
+        for task in &view.tasks {
+            let (cpus, places) = use_of.entry(task.info.app).or_default();
+            *cpus += match task.per_s(Signal::CpuTime) {
+                Some(ns_per_s) => ns_per_s / 1e9 * share,
+                None => f64::from(u8::from(task.ran() == Some(true))),
+            };
+            places.extend(task.cpu.filter(|_| domains).and_then(|cpu| topology.llc_of(cpu)));
+        }
+        let mut flips = Vec::new();
+        for seen in &view.apps {
+            let Some(app) = self.now.apps.get_mut(&seen.id) else { continue };
+            let (cpus, places) = use_of.remove(&seen.id).unwrap_or_default();
+            app.domains = places;
+            let runs = if app.runs { cpus > RESTS_FROM } else { cpus >= RUNS_FROM };
+            if std::mem::replace(&mut app.runs, runs) != runs && !first {
+                flips.push((seen.id, if runs { What::Runs } else { What::Rests }));
+            }
+        }
+        let there: BTreeSet<AppId> = view.apps.iter().map(|app| app.id).collect();
+        let gone = self.now.apps.iter_mut().filter(|(id, app)| app.runs && !there.contains(id));
+        flips.extend(gone.map(|(id, app)| {
+            app.runs = false;
+            (*id, What::Rests)
+        }));
+        for (app, _) in &flips {
+            self.change(Change { app: *app, from: before, to: view.at });
+        }
+        if let [(app, what)] = flips[..] {
+            self.begin(app, what, before, view.at);
+        }
+        self.now.apps.retain(|id, _| there.contains(id));
+    }
+
+    /// Adds what a round tells of an application's speed.
+    fn hear(&mut self, view: &View, seen: &AppView) {
+        if self.now.apps.len() >= APPS && !self.now.apps.contains_key(&seen.id) {
+            return;
+        }
+        let app = self.now.apps.entry(seen.id).or_default();
+        if app.name != seen.name {
+            app.name.clone_from(&seen.name);
+        }
+        if app.speeds.add(view, seen) {
+            app.used = app.used.max(view.at);
+            let source = app.speeds.source.clone();
+            if self.noise.get(&seen.name).map(|noise| &noise.source) != source.as_ref()
+                && let Some(source) = source
+            {
+                self.noise.insert(seen.name.clone(), Noise::new(source));
+            }
+            if self.noise.len() > APPS {
+                let followed: BTreeSet<&String> = self.now.apps.values().map(|app| &app.name).collect();
+                self.noise.retain(|name, _| followed.contains(name) || self.pairs.contains_key(name));
+            }
+        }
+    }
+
+    /// Notes a change. Whatever was being looked at is nobody's doing any more.
+    fn change(&mut self, change: Change) {
+        self.now.experiment = None;
+        self.now.changes.push_back(change);
+        if self.now.changes.len() > CHANGES {
+            let oldest = self.now.changes.pop_front();
+            self.now.forgotten = oldest.map_or(Time::default(), |change| change.to).max(self.now.forgotten);
+        }
+    }
+
+    /// Begins an experiment: somebody has changed between two moments.
+    fn begin(&mut self, id: AppId, change: What, from: Time, to: Time) {
+        let Some(app) = self.now.apps.get(&id) else { return };
+        // A policy that throttles because of a speed chooses its moment: that speed would have risen by itself. When a
+        // nap ends, though, was fixed before.
+        let chosen = match change {
+            What::Rests => app.held >= from && app.held > Time::default(),
+            What::Runs => app.freed >= from && app.freed > Time::default(),
+            What::Moved => false,
+        };
+        let others = self.now.changes.iter().filter(|c| c.app != id || c.from < from);
+        let others = others.map(|change| change.to).max().unwrap_or(self.now.forgotten);
+        if chosen || others > from {
+            return;
+        }
+        let quiet = others + SETTLE;
+        let mut names = BTreeSet::new();
+        let mut victims = Vec::new();
+        for (victim, of) in self.now.apps.iter().filter(|(victim, _)| **victim != id) {
+            // Of several with one name, one stands for all: what befalls them together is one experiment.
+            let Some(window) = of.speeds.before(quiet.max(of.used), from) else { continue };
+            if self.steady(&of.name, &window) && names.insert(&of.name) {
+                victims.push((*victim, window, !of.domains.is_disjoint(&app.domains)));
+            }
+        }
+        let aggressor = app.name.clone();
+        self.now.experiment = (!victims.is_empty()).then_some(Experiment { aggressor, app: id, change, to, victims });
+    }
+
+    /// Whether a victim's speed was the same all through a window.
+    fn steady(&self, name: &str, window: &Window) -> bool {
+        let known = self.noise.get(name).and_then(Noise::variance);
+        known.is_none_or(|(variance, _)| window.drift.abs() <= (STEADY * variance.sqrt()).max(DRIFT))
+    }
+
+    /// Looks whether the windows after a change are complete.
+    fn look(&mut self) {
+        let Some(Experiment { aggressor, app, change, to, victims }) = self.now.experiment.take() else { return };
+        let mut waiting = Vec::new();
+        for (victim, before, near) in victims {
+            let Some(of) = self.now.apps.get(&victim) else { continue };
+            let Some(after) = of.speeds.after(to + SETTLE) else {
+                waiting.push((victim, before, near));
+                continue;
+            };
+            let is_near = self.now.apps.get(&app).is_some_and(|app| !of.domains.is_disjoint(&app.domains));
+            let sign = match change {
+                What::Runs => 1.0,
+                What::Rests => -1.0,
+                What::Moved => f64::from(i8::from(is_near) - i8::from(near)),
+            };
+            let name = of.name.clone();
+            if let Some(of) = self.now.apps.get_mut(&victim) {
+                of.used = after.to + (after.to - after.from);
+            }
+            let effect = log_ratio(after.mean, before.mean).map(|ratio| sign * ratio);
+            if let Some(effect) = effect.filter(|_| sign != 0.0 && self.steady(&name, &after)) {
+                self.add(name, aggressor.clone(), effect);
+            }
+        }
+        if !waiting.is_empty() {
+            self.now.experiment = Some(Experiment { aggressor, app, change, to, victims: waiting });
+        }
+    }
+
+    fn add(&mut self, victim: String, aggressor: String, effect: f64) {
+        self.events += 1;
+        let pair = self.pairs.entry(victim).or_default().entry(aggressor).or_default();
+        pair.add(effect, &mut self.tests);
+        pair.last = self.events;
+        if self.pairs.values().map(BTreeMap::len).sum::<usize>() > PAIRS {
+            let mut last: Vec<u64> = self.pairs.values().flat_map(BTreeMap::values).map(|pair| pair.last).collect();
+            last.sort_unstable();
+            let (oldest, pairs) = (last[PAIRS / 8], &mut self.pairs);
+            pairs.values_mut().for_each(|of| of.retain(|_, pair| pair.last > oldest));
+            pairs.retain(|_, of| !of.is_empty());
+        }
+    }
+
+    /// Where nothing has changed for two windows, how far they are apart is noise.
+    fn measure_noise(&mut self) {
+        let last = self.now.changes.iter().map(|change| change.to).max().unwrap_or(self.now.forgotten);
+        let mut found = Vec::new();
+        for app in self.now.apps.values_mut() {
+            let Some(one) = app.speeds.after(app.quiet.max(last + SETTLE)) else { continue };
+            // As far apart as those of an experiment.
+            let Some(other) = app.speeds.after(one.to + SETTLE + 2 * app.speeds.grain()) else { continue };
+            app.quiet = other.to;
+            found.extend(log_ratio(other.mean, one.mean).map(|effect| (app.name.clone(), effect, one, other)));
+        }
+        for (name, effect, one, other) in found {
+            if self.steady(&name, &one)
+                && self.steady(&name, &other)
+                && let Some(noise) = self.noise.get_mut(&name)
+            {
+                noise.add(effect);
+            }
+        }
+    }
+
+    /// Takes in what was ordered at the end of a round.
+    fn orders(&mut self, topology: &Topology, view: &View, orders: &[Order], outcomes: &[Outcome]) {
+        let at = view.at;
+        let mut touched: BTreeMap<AppId, bool> = BTreeMap::new();
+        let applied = orders.iter().zip(outcomes).filter(|(_, outcome)| **outcome == Outcome::Applied);
+        for (action, effect) in applied.map(|(order, _)| (&order.action, order.action.effect())) {
+            let app = action.app().or_else(|| Some(view.task(action.task()?)?.info.app));
+            let Some((id, app)) = app.and_then(|id| Some((id, self.now.apps.get_mut(&id)?))) else { continue };
+            match action {
+                Action::Nap { until, .. } if *until > at => app.held = at,
+                Action::Nap { .. } => app.freed = at,
+                _ if effect != Effect::Placement => (app.held, app.freed) = (at, at),
+                _ => {}
+            }
+            if effect != Effect::Nap {
+                *touched.entry(id).or_insert(true) &= effect == Effect::Placement;
+            }
+        }
+        for id in touched.keys() {
+            self.change(Change { app: *id, from: at, to: at });
+        }
+        let only = touched.first_key_value().filter(|_| touched.len() == 1 && topology.llc_domains().len() > 1);
+        if let Some((id, true)) = only.map(|(id, placed)| (*id, *placed)) {
+            self.begin(id, What::Moved, at, at);
+        }
+    }
+}

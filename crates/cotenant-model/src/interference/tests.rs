@@ -1,0 +1,378 @@
+use super::*;
+use crate::sample::{AppSample, Sample, TaskInfo, TaskSample};
+use crate::signal::{Count, Signal};
+use crate::testing::machine;
+use crate::{CpuId, CpuSet, Reason, TaskId};
+use std::sync::Arc;
+
+/// Programs that report progress, one task each, on a machine with two cache domains.
+struct World {
+    topology: Topology,
+    table: Interference,
+    prev: Sample,
+    round: Duration,
+}
+
+/// What a program did in a round: whether it is there, CPUs that it used, units that it reported, and where it ran.
+#[derive(Clone, Copy, Debug)]
+struct Did {
+    cpus: f64,
+    units: Option<f64>,
+    cpu: u32,
+}
+
+fn did(cpus: f64, units: f64) -> Option<Did> {
+    Some(Did { cpus, units: Some(units), cpu: 0 })
+}
+
+impl World {
+    fn new() -> Self {
+        let round = Duration::from_millis(100);
+        Self { topology: machine(1, 2, 2, 1), table: Interference::default(), prev: Sample::default(), round }
+    }
+
+    /// A round in which the programs `a`, `b`, `c` … did that.
+    fn round(&mut self, all: &[Option<Did>]) {
+        self.round_with(all, &[]);
+    }
+
+    fn round_with(&mut self, all: &[Option<Did>], orders: &[Order]) {
+        let seconds = self.round.as_secs_f64();
+        let before = |id: u32| {
+            let task = self.prev.task(TaskId(id)).and_then(|task| task.counters.get(Signal::CpuTime));
+            let app = self.prev.apps.iter().find(|app| app.id == AppId(id)).and_then(|app| app.progress);
+            (task.map_or(0, |count| count.value), app.unwrap_or(0))
+        };
+        let mut next = Sample { at: self.prev.at + self.round, ..Sample::default() };
+        for (id, did) in (0..).zip(all) {
+            let Some(Did { cpus, units, cpu }) = did else { continue };
+            let (used, done) = before(id);
+            let info = TaskInfo { id: TaskId(id), app: AppId(id), tid: 1 + id, ..TaskInfo::default() };
+            let count = Count::exact(used + (cpus * seconds * 1e9) as u64);
+            next.tasks.push(TaskSample {
+                info: Arc::new(info),
+                cpu: Some(CpuId(*cpu)),
+                counters: [(Signal::CpuTime, count)].into_iter().collect(),
+                ..TaskSample::default()
+            });
+            let name = char::from(b'a' + id as u8).to_string();
+            let progress = units.map(|units| done + (units * seconds) as u64);
+            next.apps.push(AppSample { id: AppId(id), name, progress, ..AppSample::default() });
+        }
+        let view = View::new(&self.prev, &next);
+        self.table.round(&self.topology, &view, orders, &vec![Outcome::Applied; orders.len()]);
+        self.prev = next;
+    }
+
+    fn rounds(&mut self, n: usize, all: &[Option<Did>]) {
+        (0..n).for_each(|_| self.round(all));
+    }
+}
+
+/// A program at a million units per second that loses a tenth while the other runs, which comes and goes.
+fn hurt(world: &mut World, turns: usize) {
+    for _ in 0..turns {
+        world.rounds(30, &[did(1.0, 1e6), did(0.0, 0.0)]);
+        world.rounds(30, &[did(1.0, 0.9e6), did(1.0, 1e6)]);
+    }
+}
+
+#[test]
+fn a_steady_loss_is_found_by_hand() {
+    let mut world = World::new();
+    hurt(&mut world, 1);
+    assert_eq!((world.table.events(), world.table.rows()), (1, vec![]), "one experiment tells nothing");
+    hurt(&mut world, 3);
+    let rows = world.table.rows();
+    let [row] = &rows[..] else { panic!("{rows:?}") };
+    assert_eq!((row.victim.as_str(), row.aggressor.as_str()), ("a", "b"));
+    assert!((row.loss - 0.1).abs() < 1e-6, "{row:?}");
+    assert!(row.low > 0.08 && row.high < 0.12, "{row:?}");
+    assert_eq!(u64::from(row.events), world.table.events());
+}
+
+/// Speeds at random: noise of which half stays from round to round, outliers, and phases in which a program is faster
+/// or slower. Programs come and go by themselves.
+struct Chance {
+    rng: fastrand::Rng,
+    noise: f64,
+    /// Mean seconds of a phase, and by how much speeds differ; of a stretch in which a program runs or rests.
+    phase: (f64, f64),
+    turn: f64,
+    slow: Vec<f64>,
+    level: Vec<f64>,
+    runs: Vec<bool>,
+}
+
+impl Chance {
+    fn new(seed: u64, programs: usize, noise: f64, phase: (f64, f64), turn: f64) -> Self {
+        let (slow, level, runs) = (vec![0.0; programs], vec![0.0; programs], vec![true; programs]);
+        Self { rng: fastrand::Rng::with_seed(seed), noise, phase, turn, slow, level, runs }
+    }
+
+    fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.rng.f64()).sum::<f64>() - 6.0
+    }
+
+    /// What all do in a round of 0.1 s; program 1 takes so much of program 0 while it runs. All but program 0 come and
+    /// go.
+    fn round(&mut self, loss: f64) -> Vec<Option<Did>> {
+        for i in 0..self.runs.len() {
+            self.slow[i] = 0.9 * self.slow[i] + (1.0 - 0.81_f64).sqrt() * self.normal();
+            if self.rng.f64() < 0.1 / self.phase.0 {
+                self.level[i] = self.phase.1 * self.rng.f64();
+            }
+            if i > 0 && self.rng.f64() < 0.1 / self.turn {
+                self.runs[i] = !self.runs[i];
+            }
+        }
+        let mut all = Vec::new();
+        for i in 0..self.runs.len() {
+            let outlier = if self.rng.f64() < 0.01 { -0.3 } else { 0.0 };
+            let noise = self.noise * (self.slow[i] + self.normal()) / 2.0_f64.sqrt();
+            let lost = if i == 0 && self.runs[1] { (1.0 - loss).ln() } else { 0.0 };
+            let speed = (self.level[i] + noise + outlier + lost).exp() * 1e6;
+            all.push(if self.runs[i] { did(1.0, speed) } else { did(0.0, 0.0) });
+        }
+        all
+    }
+}
+
+/// The table of so many seconds, looked at once a second: whether any row was ever there, and after how many
+/// experiments the row of 0 and 1 came.
+fn table(mut chance: Chance, seconds: usize, loss: f64) -> (bool, Option<u32>, World) {
+    let mut world = World::new();
+    let (mut wrong, mut found) = (false, None);
+    for _ in 0..seconds {
+        for _ in 0..10 {
+            world.round(&chance.round(loss));
+        }
+        for row in world.table.rows() {
+            match (row.victim.as_str(), row.aggressor.as_str()) {
+                ("a", "b") if loss > 0.0 => found = found.or(Some(row.events)),
+                _ => wrong = true,
+            }
+        }
+    }
+    (wrong, found, world)
+}
+
+/// How many tables; `COTENANT_TABLES` asks for more than a test has time for.
+fn tables() -> u64 {
+    std::env::var("COTENANT_TABLES").ok().and_then(|n| n.parse().ok()).unwrap_or(6)
+}
+
+fn rests(speed: f64) -> [Option<Did>; 2] {
+    [did(1.0, speed), did(0.0, 0.0)]
+}
+
+fn runs(speed: f64) -> [Option<Did>; 2] {
+    [did(1.0, speed), did(1.0, 1e6)]
+}
+
+fn order(action: Action) -> Order {
+    Order { action, affinity: CpuSet::new(), reason: Reason::new("test", "") }
+}
+
+/// Arrivals and exits count as much; what comes again is another application of the same name.
+#[test]
+fn who_arrives_and_exits_is_known_by_its_name() {
+    let mut world = World::new();
+    for _ in 0..4 {
+        world.rounds(30, &[did(1.0, 1e6), None]);
+        world.rounds(30, &runs(0.7e6));
+    }
+    let rows = world.table.rows();
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert!((rows[0].loss - 0.3).abs() < 1e-6, "{rows:?}");
+}
+
+#[test]
+fn what_two_begin_together_is_nobodys_doing() {
+    let mut world = World::new();
+    for _ in 0..6 {
+        world.rounds(30, &[did(1.0, 1e6), did(0.0, 0.0), did(0.0, 0.0)]);
+        world.rounds(30, &[did(1.0, 0.5e6), did(1.0, 1e6), did(1.0, 1e6)]);
+    }
+    assert_eq!(world.table.events(), 0);
+    // Nor if the other one follows before the speeds after the first are known.
+    for _ in 0..6 {
+        world.rounds(30, &[did(1.0, 1e6), did(0.0, 0.0), did(0.0, 0.0)]);
+        world.rounds(4, &[did(1.0, 0.5e6), did(1.0, 1e6), did(0.0, 0.0)]);
+        world.rounds(30, &[did(1.0, 0.5e6), did(1.0, 1e6), did(1.0, 1e6)]);
+    }
+    assert_eq!(world.table.events(), 0);
+}
+
+/// A victim that is in the middle of a phase change tells nothing.
+#[test]
+fn who_is_not_steady_tells_nothing() {
+    let mut world = World::new();
+    world.rounds(120, &rests(1e6));
+    assert!(world.table.noise["a"].variance().is_some());
+    for _ in 0..4 {
+        world.rounds(28, &rests(1e6));
+        world.rounds(2, &rests(0.7e6));
+        world.rounds(30, &runs(0.7e6));
+    }
+    assert_eq!(world.table.rows(), []);
+}
+
+/// A policy that lets others nap when somebody is slow chooses the moment; when a nap ends was fixed before.
+#[test]
+fn the_end_of_a_nap_counts_and_its_beginning_does_not() {
+    let nap = |world: &World, ms: u64| {
+        let until = world.prev.at + world.round + Duration::from_millis(ms);
+        order(Action::Nap { app: AppId(1), until })
+    };
+    let mut world = World::new();
+    world.rounds(30, &runs(0.9e6));
+    let begins = [nap(&world, 3_000)];
+    world.round_with(&runs(0.9e6), &begins);
+    world.rounds(30, &rests(1e6));
+    assert_eq!(world.table.events(), 0);
+    world.rounds(30, &runs(0.9e6));
+    assert_eq!(world.table.events(), 1);
+    // A nap that is ended early because somebody is fast enough does not count either, nor does a limit.
+    world.rounds(30, &rests(1e6));
+    let events = world.table.events();
+    let ends = [nap(&world, 0)];
+    world.round_with(&rests(1e6), &ends);
+    world.rounds(30, &runs(0.9e6));
+    let limit = [order(Action::Limit { app: AppId(1), cpu_permille: Some(1) })];
+    world.round_with(&runs(0.9e6), &limit);
+    world.rounds(30, &rests(1e6));
+    assert_eq!(world.table.events(), events);
+}
+
+/// Moves into and out of a cache domain are experiments, moves within one are none.
+#[test]
+fn a_move_into_the_same_cache_counts() {
+    let on = |cpu: u32, speed: f64| [did(1.0, speed), Some(Did { cpus: 1.0, units: Some(1e6), cpu })];
+    let mut world = World::new();
+    let step = |world: &mut World, from: (u32, f64), to: u32| {
+        world.rounds(20, &on(from.0, from.1));
+        let place = Action::Place { task: TaskId(1), contexts: CpuSet::single(CpuId(to)) };
+        world.round_with(&on(from.0, from.1), &[order(place)]);
+    };
+    for _ in 0..3 {
+        step(&mut world, (2, 1e6), 1);
+        step(&mut world, (1, 0.8e6), 2);
+    }
+    let rows = world.table.rows();
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert!((rows[0].loss - 0.2).abs() < 1e-6 && rows[0].aggressor == "b", "{rows:?}");
+    let events = world.table.events();
+    for _ in 0..3 {
+        step(&mut world, (2, 1e6), 3);
+        step(&mut world, (3, 1e6), 2);
+    }
+    assert!(world.table.events() <= events + 1, "{}", world.table.events());
+}
+
+#[test]
+fn what_was_learnt_is_stored_and_goes_on() {
+    let mut world = World::new();
+    hurt(&mut world, 4);
+    let rows = world.table.rows();
+    let text = serde_json::to_string(&world.table).unwrap();
+    let mut later = World::new();
+    later.table = serde_json::from_str(&text).unwrap();
+    assert_eq!(later.table.rows(), rows);
+    hurt(&mut later, 4);
+    assert!(later.table.rows()[0].events > rows[0].events, "a clock that begins anew is no hindrance");
+    assert_eq!(serde_json::from_str::<Interference>("{}").map(|table| table.rows()).ok(), Some(vec![]));
+}
+
+/// What is older is forgotten: a loss that has ended is not there any more in the end.
+#[test]
+fn a_loss_that_ends_is_forgotten() {
+    let mut world = World::new();
+    hurt(&mut world, 20);
+    assert_eq!(world.table.rows().len(), 1);
+    for _ in 0..70 {
+        world.rounds(30, &rests(1e6));
+        world.rounds(30, &runs(1e6));
+    }
+    assert_eq!(world.table.rows(), []);
+}
+
+/// Names that come and go for ever take no more room than some thousand.
+#[test]
+fn the_table_is_bounded() {
+    let mut table = Interference::default();
+    for i in 0..20_000 {
+        table.add(format!("victim {}", i % 5_000), format!("aggressor {}", i / 5_000), 0.0);
+    }
+    let pairs: usize = table.pairs.values().map(BTreeMap::len).sum();
+    assert!((PAIRS * 7 / 8..=PAIRS).contains(&pairs), "{pairs}");
+    assert!(table.pairs["victim 4999"].contains_key("aggressor 3"), "the newest is there");
+    let text = serde_json::to_string(&table).unwrap();
+    assert!(text.len() < 1 << 20, "{}", text.len());
+}
+
+/// A host that looks at tasks only in every fifth round tells the same, a little later.
+#[test]
+fn rare_looks_are_no_rests() {
+    let mut world = World::new();
+    for turn in 0..4 {
+        for round in 0..80 {
+            let runs = round >= 40;
+            let speed = if runs { 0.8e6 } else { 1e6 };
+            let looked = (turn * 80 + round) % 5 == 4;
+            let cpus = |used: f64| if looked { 5.0 * used } else { 0.0 };
+            world.round(&[did(cpus(1.0), speed), did(cpus(f64::from(u8::from(runs))), 0.0)]);
+        }
+    }
+    let rows = world.table.rows();
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert!((rows[0].loss - 0.2).abs() < 1e-6 && world.table.events() >= 4, "{rows:?}");
+}
+
+#[test]
+fn of_nothing_come_hardly_any_rows() {
+    let n = tables();
+    for (noise, phase, turn, programs, seconds) in [
+        (0.01, (5.0, 0.2), 4.0, 3, 200),
+        (0.02, (1.3, 0.1), 3.0, 5, 200),
+        (0.02, (30.0, 0.4), 10.0, 5, 200),
+        (0.05, (5.0, 0.2), 2.0, 3, 200),
+        (0.02, (5.0, 0.2), 20.0, 20, 60),
+    ] {
+        let (mut wrong, mut events) = (0, 0);
+        for seed in 0..n {
+            let (any, _, world) = table(Chance::new(seed, programs, noise, phase, turn), seconds, 0.0);
+            wrong += u64::from(any);
+            events += world.table.events();
+        }
+        eprintln!(
+            "noise {noise}, phases {phase:?}, turns {turn} s, {programs} programs: {wrong} of {n} tables have a false row, {} experiments each",
+            events / n
+        );
+        // Five in a hundred, and what chance adds to it where there are few.
+        let bound = 0.05 * n as f64 + 3.0 * (0.05 * 0.95 * n as f64).sqrt();
+        assert!((wrong as f64) <= bound, "{wrong} of {n}");
+    }
+}
+
+#[test]
+fn a_tenth_is_found_after_few_experiments() {
+    let n = tables().min(200);
+    for (programs, turn) in [(2, 4.0), (5, 10.0)] {
+        let (mut found, mut wrong) = (Vec::new(), 0);
+        for seed in 0..n {
+            let (any, after, _) = table(Chance::new(seed, programs, 0.02, (1e9, 0.0), turn), 200, 0.1);
+            wrong += usize::from(any);
+            found.extend(after);
+        }
+        found.sort_unstable();
+        eprintln!(
+            "{programs} programs: found in {} of {n}, after {:?} experiments in the median, {:?} in nine of ten; {wrong} false",
+            found.len(),
+            found.get(found.len() / 2),
+            found.get(found.len() * 9 / 10)
+        );
+        assert!(found.len() as u64 >= n * 9 / 10, "{} of {n}", found.len());
+        assert!(found[found.len() / 2] <= 8, "{found:?}");
+    }
+}
