@@ -159,7 +159,7 @@ impl Policy for Static {
     }
 
     fn needs(&self) -> Needs {
-        Needs { task_changes: true, ..Needs::default() }
+        Needs { task_changes: true, exact: true, ..Needs::default() }
     }
 
     fn decide(

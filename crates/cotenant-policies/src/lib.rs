@@ -4,7 +4,6 @@
 #![forbid(unsafe_code)]
 
 pub mod atom;
-mod auto;
 mod dino;
 mod fixed;
 mod heuristic;
@@ -19,7 +18,6 @@ pub mod sam;
 mod shapes;
 
 pub use atom::{Atom, AtomConfig, AtomState};
-pub use auto::{Auto, AutoState};
 pub use dino::{DEVIL, Dino, DinoState};
 pub use fixed::{Static, StaticSettings, StaticState, map_has_room};
 pub use heuristic::{Heuristic, HeuristicState, Leaf, Spread};
@@ -46,7 +44,7 @@ pub fn standard() -> Registry {
         Entry::new("resense", |settings| Resense { sum: false, settings }),
         Entry::new("resense-sum", |settings| Resense { sum: true, settings }),
         Entry::new("sam", Sam),
-        Entry::new("shapes", Shapes),
+        Entry::new("shapes", Shapes::new),
         Entry::new("numad", |_| Numad),
         Entry::new("dino", |_| Dino),
         quantum("fifo", Quantum::Fifo),
@@ -57,8 +55,8 @@ pub fn standard() -> Registry {
         mesh("brute-force", Mesh::BruteForce),
         mesh("assignment", Mesh::Assignment),
         mesh("overhead", Mesh::Overhead),
-        Entry::composed("auto", [Sam::SECTION, Atom::SECTION], |settings| {
-            Ok(Auto::over_sam(settings.of::<Sam>()?, settings.of::<Atom>()?))
+        Entry::composed("auto", [Shapes::SECTION, Sam::SECTION], |settings| {
+            Ok(Shapes::with_sam(settings.of::<Shapes>()?, settings.of::<Sam>()?))
         }),
         // It has to be told which program has which priority, as `cotenant qos` and its recordings do.
         Entry::new("qos", Qos).unlisted(),

@@ -92,7 +92,7 @@ fn names_lead_to_sections() {
     let registry = standard();
     assert_eq!((registry.section("cas"), registry.section("quantum")), (Ok("quantum"), Ok("quantum")));
     assert_eq!(registry.section("qos"), Ok("qos"));
-    assert!(registry.section("auto").unwrap_err().contains("those of sam and atom"));
+    assert!(registry.section("auto").unwrap_err().contains("those of shapes and sam"));
     assert!(registry.section("nope").unwrap_err().starts_with("there is no policy 'nope'; known: none, static"));
 }
 
@@ -100,20 +100,21 @@ fn names_lead_to_sections() {
 #[test]
 fn what_policies_need() {
     let needs = |name: &str| {
-        let Needs { task_changes, pauses, profiles, pages, accesses, proxies } =
+        let Needs { task_changes, pauses, profiles, pages, accesses, proxies, exact } =
             standard().make(name, &Config::default()).unwrap().needs();
-        let all = [task_changes, pauses, profiles, pages, accesses, proxies]
+        let all = [task_changes, pauses, profiles, pages, accesses, proxies, exact]
             .into_iter()
-            .zip(["hurry", "pauses", "profiles", "pages", "accesses", "proxies"]);
+            .zip(["hurry", "pauses", "profiles", "pages", "accesses", "proxies", "exact"]);
         all.filter(|(needed, _)| *needed).map(|(_, what)| what).collect::<Vec<_>>().join(" ")
     };
     for (names, expected) in [
         ("none dino", ""),
-        ("static", "hurry"),
+        ("static", "hurry exact"),
         ("heuristic resense resense-sum", "hurry profiles"),
         ("fifo mas cas das", "hurry pauses profiles"),
         ("atom", "hurry profiles pages"),
-        ("sam numad auto", "pages"),
+        ("sam numad", "pages"),
+        ("shapes auto", "pages proxies exact"),
         ("weighted brute-force assignment", "hurry pages accesses"),
         ("overhead", "pages accesses"),
     ] {

@@ -32,7 +32,6 @@ pub use writer::{RecordWriter, Status, WriteError};
 use cotenant_model::policy::{Config, Ctx};
 use cotenant_model::profile::{AppProfile, MachineProfile};
 use cotenant_model::{ActionOutcome, Decision, Mode, Order, Outcome, Owns, Sample, Topology};
-use cotenant_policies::{Sam, SamConfig};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -113,14 +112,9 @@ impl Header {
         let all = rules.chain([(self.policy.as_str(), &mut self.config.settings)]);
         for (policy, settings) in all {
             match policy {
-                "sam" | "auto" => settings.set_missing("sam", "whole-cores", false.into()),
+                "sam" => settings.set_missing("sam", "whole-cores", false.into()),
                 "resense" | "resense-sum" => settings.set_missing("resense", "widest", true.into()),
                 _ => {}
-            }
-            let usual = SamConfig { whole_cores: false, ..SamConfig::default() };
-            // What `auto` does of itself it does where nothing is set.
-            if policy == "auto" && settings.of::<Sam>() == Ok(usual) {
-                settings.put("sam", &SamConfig::default());
             }
         }
         self.defaults = DEFAULTS;

@@ -455,10 +455,6 @@ impl Chain {
         tasks.iter_mut().find(|t| t["id"] == id).unwrap()
     }
 
-    fn cpu(&mut self, id: u32) -> u64 {
-        self.task(id)["cpu"].as_u64().unwrap()
-    }
-
     /// One round; `fate` says what becomes of each task's move.
     fn step(&mut self, fate: impl Fn(u32) -> Outcome) -> Answer {
         self.round += 1;
@@ -538,43 +534,6 @@ fn coherence_of_a_move_is_not_taken_for_sharing() {
         assert_eq!(chain.moves(), ["1 11:4>1", "1 2:1>4"]);
         chain.task(2)["inter"] = 200_000.into();
         assert_eq!(chain.moves(), then, "{switches}");
-    }
-}
-
-/// Two sharers on two packages, whose speed by what `auto` does with them: together they run at `together` / 1000
-/// instructions per cycle, apart at 1.0, ± 1 % in turn.
-fn auto_tries(together: u64, rounds: u32) -> Vec<(u32, String)> {
-    let mut chain = Chain::new("inter-above", IVY, "auto");
-    let mut acts = Vec::new();
-    for _ in 0..rounds {
-        let colocated = (chain.cpu(1) % 20 < 10) == (chain.cpu(2) % 20 < 10);
-        let ipc = if colocated { together } else { 1000 } + u64::from(chain.round % 3) * 10 - 10;
-        for task in [1, 2] {
-            chain.task(task)["instructions"] = (220_000 * ipc).into();
-            let (inter, intra) = if colocated { (0, 60_000) } else { (60_000, 0) };
-            chain.task(task)["inter"] = inter.into();
-            chain.task(task)["intra"] = intra.into();
-        }
-        let answer = chain.step(|_| Outcome::Applied);
-        // A task that gets its own mask back is taken home by the kernel.
-        if answer.moves.iter().any(|m| m.to_cpus.is_empty()) {
-            chain.task_cpu(2, 10);
-        }
-        acts.extend(moves(&answer).into_iter().map(|m| (chain.round, m)));
-    }
-    acts
-}
-
-#[test]
-fn auto_keeps_what_helps_and_takes_back_the_rest() {
-    // 2 joins 1, and 1 is held where it is (hold-partners).
-    let tried = [(10, "1 2:10>1".to_owned()), (10, "1 1:0>0".to_owned())];
-    assert_eq!(auto_tries(1_200, 100), tried, "20 % faster: kept");
-    // Harmless is no reason to keep it, harmful none either. Round 11 spans the move, 12–21 are measured.
-    for together in [1_000, 900] {
-        let acts = auto_tries(together, 60);
-        let undone = [(21, "undo 2:1>".to_owned()), (21, "undo 1:0>".to_owned())];
-        assert_eq!(acts, [tried.clone(), undone].concat(), "{together}");
     }
 }
 

@@ -9,7 +9,7 @@ use cotenant_model::{
     AppId, AppSample, Count, CpuId, CpuSample, CpuSet, Direction, Moved, NodeId, Reading, Sample, Signal, TaskId,
     TaskInfo, TaskSample, Time, View,
 };
-use cotenant_policies::{Auto, Resense, Sam, SamConfig};
+use cotenant_policies::{Resense, Sam, SamConfig};
 use cotenant_record::testing::{Gather, Role, Scripted, header, record};
 use cotenant_record::{
     DEFAULTS, Header, RecordError, RecordWriter, RecordedRound, Recording, Status, Tail, WriteError,
@@ -276,10 +276,6 @@ fn applications_of_older_recordings_are_read() {
     let app: AppSample = serde_json::from_str(&row).unwrap();
     assert_eq!((app.progress, app.latency_ns, app.metrics[0].1.at), (Some(7), None, Time(0)));
     assert_eq!((app.io, app.tcp), (None, None));
-    let state = r#"{"auto":{"phase":"watch","speed":{"0":{"progress":true,"logs":[0.5]}},"kept":{},"waiting":{},"tasks":[1],"calm":0,
-                    "inner":"empty","unseen":[]}}"#;
-    let state: State = serde_json::from_str(state).unwrap();
-    assert!(state.read::<Auto>().is_some(), "what auto remembered before it knew of metrics");
 }
 
 fn count() -> impl Strategy<Value = Count> {
@@ -337,6 +333,8 @@ fn sample() -> impl Strategy<Value = Sample> {
                 id: AppId(id),
                 name: "x".to_owned(),
                 progress,
+                io: None,
+                tcp: None,
                 latency_ns: at.map(|count| Histogram::new([Bucket { low: value, high: value + 0.1, count }])),
                 metrics: vec![(
                     "m".to_owned(),
@@ -404,9 +402,6 @@ fn what_was_the_default_holds_in_recordings_of_before() {
         [before, SamConfig { whole_cores: false, ..cold }, cold, before]
     );
     assert_eq!([none, one, some, full].map(|t| sam("sam", DEFAULTS, t)), [usual, cold, cold, before]);
-    // `auto` decides as recommended where nothing is set, however that is written.
-    assert_eq!([none, full, one].map(|t| sam("auto", 0, t)), [usual, usual, SamConfig { whole_cores: false, ..cold }]);
-    assert_eq!(sam("auto", DEFAULTS, full), before, "it was asked for");
     let widest = |defaults, text: &str| settings("resense-sum", defaults, text).of::<Resense>().unwrap().widest;
     assert_eq!([widest(0, none), widest(DEFAULTS, none)], [true, false]);
     assert_eq!(settings("dino", 0, none), Settings::default());

@@ -12,7 +12,7 @@ use cotenant_model::metric::{Metric, MetricError, MetricSource, QUANTILE};
 use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Settings, settings};
 use cotenant_model::speed::Source;
-use cotenant_policies::{AtomConfig, SamConfig};
+use cotenant_policies::{AtomConfig, Objective, SamConfig};
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -68,7 +68,7 @@ impl SetArgs {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "What decides")]
 pub struct PolicyArgs {
-    /// The policy: auto, sam, atom, heuristic, resense, resense-sum, static or none; weighted, brute-force,
+    /// The policy: auto, shapes, sam, atom, heuristic, resense, resense-sum, static or none; weighted, brute-force,
     /// assignment or overhead to place tasks near their memory; numad or dino to compare with; for more jobs than
     /// CPUs (sim and decide; live: cotenant schedule) fifo, mas, cas or das [default: auto]
     #[arg(long, value_name = "NAME")]
@@ -86,13 +86,23 @@ pub struct PolicyArgs {
     /// [default: turn=1s,rounds=5,settle=20%,classes=32]
     #[arg(long, value_name = "SETTING", hide_short_help = true)]
     pub atom: Option<AtomConfig>,
+    /// What auto and shapes make as high as possible: mean (the geometric mean of the applications' speeds), fair (the
+    /// least gain over the kernel's placement) or app=NAME (the speed of one) [default: mean]
+    #[arg(long, value_name = "GOAL", hide_short_help = true)]
+    pub objective: Option<Objective>,
+    /// What auto and shapes let no application lose against the kernel's placement, or off [default: 5%]
+    #[arg(long, value_name = "SHARE", hide_short_help = true)]
+    pub guard: Option<String>,
+    /// What the trials of auto and shapes may cost, of the time [default: 1%]
+    #[arg(long, value_name = "SHARE", hide_short_help = true)]
+    pub regret: Option<String>,
     /// Settings of single policies
     #[command(flatten)]
     pub set: SetArgs,
     /// Time between decisions, 1ms to 60min, with unit us, ms, s, min or h [default: 100ms]
     #[arg(long, value_name = "TIME", value_parser = units::interval)]
     pub interval: Option<Duration>,
-    /// How far a decided CPU is widened when it is applied [default: llc; static: cpu]
+    /// How far a decided CPU is widened when it is applied [default: llc; auto, shapes and static: cpu]
     #[arg(long, value_name = "TO", value_parser = pin())]
     pub pin: Option<Pin>,
     /// Let policies that place near memory, numad and dino also move the memory of programs. What the program or its

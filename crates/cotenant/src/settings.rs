@@ -11,11 +11,11 @@ use cotenant_linux::sense::executable;
 use cotenant_linux::sense::memory::{self, Choice};
 use cotenant_model::parse;
 use cotenant_model::pin::Pin;
-use cotenant_model::policy::{Config, Ctx, DynPolicy, Needs, Policy, Settings};
+use cotenant_model::policy::{self, Config, Ctx, DynPolicy, Needs, Policy, Settings};
 use cotenant_model::profile::{self, AppProfile, Executable, MachineProfile};
 use cotenant_model::topology::notation;
 use cotenant_model::{CpuSet, Mode, Owns, Rule, Topology};
-use cotenant_policies::{Atom, AtomConfig, Sam, SamConfig, Static, StaticSettings};
+use cotenant_policies::{Atom, AtomConfig, Sam, SamConfig, Shapes, Static, StaticSettings};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -191,10 +191,10 @@ impl Setup {
         }
         config.interval = args.interval.unwrap_or(config.interval);
         let name = args.policy.as_ref().or(file.policy.as_ref()).map_or("auto", String::as_str).to_owned();
-        // Whoever draws a map means the CPUs that it marks.
-        let pin = if name == Static::SECTION { Pin::Cpu } else { config.pin };
-        config.pin = args.pin.or(file.pin).unwrap_or(pin);
         config.settings = settings_of(args, &name, &file, in_file)?;
+        let exact = registry().make(&name, &config).is_ok_and(|policy| policy.needs().exact);
+        let pin = if exact { Pin::Cpu } else { config.pin };
+        config.pin = args.pin.or(file.pin).unwrap_or(pin);
         config.move_pages = args.move_pages;
 
         let machine = match args.profile.as_ref().or(file.profile.as_ref()) {
@@ -216,11 +216,18 @@ impl Setup {
         if args.map.is_some() && policy.name() != "static" {
             return Err(usage(format!("--map is for the policy static, not for {name}; add --policy static")));
         }
-        for (given, option) in [(args.sam.is_some(), "sam"), (args.atom.is_some(), "atom")] {
-            if given && ![option, "auto"].contains(&policy.name()) {
-                let why = format!("--{option} is for the policies {option} and auto, not for {name}; leave it out");
-                return Err(usage(why));
-            }
+        let of_shapes = &["shapes", "auto"][..];
+        let options = [
+            (args.sam.is_some(), "sam", &["sam", "auto"][..]),
+            (args.atom.is_some(), "atom", &["atom"][..]),
+            (args.objective.is_some(), "objective", of_shapes),
+            (args.guard.is_some(), "guard", of_shapes),
+            (args.regret.is_some(), "regret", of_shapes),
+        ];
+        for (_, option, of) in options.iter().filter(|(given, _, of)| *given && !of.contains(&policy.name())) {
+            let noun = if of.len() > 1 { "policies" } else { "policy" };
+            let of = of.join(" and ");
+            return Err(usage(format!("--{option} is for the {noun} {of}, not for {name}; leave it out")));
         }
         if live.is_some() && policy.needs().pauses {
             return Err(usage(format!(
@@ -331,6 +338,13 @@ fn settings_of(args: &PolicyArgs, policy: &str, file: &File, in_file: impl Fn(&s
     }
     if let Some(atom) = &args.atom {
         settings.put(Atom::SECTION, atom);
+    }
+    let of_shapes = [("guard", &args.guard), ("regret", &args.regret)];
+    let objective = args.objective.as_ref().map(ToString::to_string);
+    for (key, value) in of_shapes.into_iter().chain([("objective", &objective)]) {
+        let Some(value) = value else { continue };
+        settings.set(Shapes::SECTION, key, policy::settings::value(value));
+        registry().check(Shapes::SECTION, &settings).map_err(|why| usage(format!("--{key}: {}", why.why)))?;
     }
     if let Some(map) = args.map.as_ref().or(file.map.as_ref()) {
         settings.put(Static::SECTION, &StaticSettings { map: Some(map.clone()) });

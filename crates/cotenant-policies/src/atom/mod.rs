@@ -112,7 +112,7 @@ impl AtomState {
 
     /// The set of tasks has settled: goes on where it was, or begins to learn.
     fn begin(&mut self, ctx: &Ctx<'_>, config: &AtomConfig, view: &View, now: Time, notes: &mut Vec<String>) {
-        let Participants { situation, members, silent } = match look(ctx, view, &self.load) {
+        let Participants { situation, members, silent } = match look(ctx, view, &self.load, |app| best(view, app)) {
             Ok(seen) => seen,
             Err(why) => {
                 self.fruitless += 1;
@@ -169,11 +169,6 @@ impl AtomState {
     fn has_newcomers(&self) -> bool {
         let of_old = |task: TaskId| self.members.binary_search_by_key(&task, |m| m.0).is_ok();
         self.tasks.iter().any(|&task| self.load.is_active(task) == Some(true) && !of_old(task))
-    }
-
-    /// Whether the winner runs, or there is nothing to choose.
-    pub(super) fn is_calm(&self) -> bool {
-        matches!(self.phase, Phase::Execute { .. }) && self.plan.stands()
     }
 
     /// One round. Returns when the next one is due.
@@ -263,19 +258,6 @@ impl AtomState {
         }
         let reason = self.reason();
         self.plan.proposals(now, |_| reason.clone())
-    }
-
-    /// Gives everything back; true when nothing is left to give back.
-    pub(super) fn stop(
-        &mut self,
-        ctx: &Ctx<'_>,
-        view: &View,
-        outcomes: &[ActionOutcome],
-        now: Time,
-    ) -> (Vec<Proposal>, bool) {
-        self.plan.learn(ctx, view, outcomes, now);
-        self.let_go(view);
-        (self.plan.proposals(now, |_| Reason::new("release", "another policy decides now")), self.plan.stands())
     }
 }
 

@@ -106,7 +106,12 @@ impl Load {
 ///
 /// # Errors
 /// Why there is nothing to learn.
-pub(crate) fn look(ctx: &Ctx<'_>, view: &View, load: &Load) -> Result<Participants, &'static str> {
+pub(crate) fn look(
+    ctx: &Ctx<'_>,
+    view: &View,
+    load: &Load,
+    told: impl Fn(&AppView) -> Option<Source>,
+) -> Result<Participants, &'static str> {
     let is_active = |t: &&TaskView| load.is_active(t.info.id).unwrap_or(t.ran() != Some(false));
     let active: Vec<&TaskView> = view.tasks.iter().filter(is_active).collect();
     if active.is_empty() {
@@ -132,7 +137,7 @@ pub(crate) fn look(ctx: &Ctx<'_>, view: &View, load: &Load) -> Result<Participan
     members.sort_unstable();
     let (mut measures, mut silent) = (BTreeMap::new(), Vec::new());
     for app in view.apps.iter().filter(|app| groups.iter().any(|g| g.app == app.id)) {
-        match best(view, app) {
+        match told(app) {
             Some(source) => drop(measures.insert(app.id, source)),
             None => silent.push(app.name.clone()),
         }

@@ -34,11 +34,6 @@ impl Ledger {
         }
     }
 
-    /// Seconds lost so far.
-    pub fn lost(&self) -> f64 {
-        self.lost
-    }
-
     /// When the next trial may begin: what was lost, with what it may cost, is at most half a second and this part of
     /// the time, or the last trials have gained more than they cost.
     pub fn due(&self, regret: f64, now: Time) -> Time {

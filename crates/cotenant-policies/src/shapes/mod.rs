@@ -24,10 +24,12 @@ mod trial;
 pub use settings::{Objective, ObjectiveError, ShapesSettings};
 
 use super::plan::Plan;
+use super::sam::{Sam, SamConfig, SamState};
 use crate::atom::situation::Load;
 use board::Board;
 use cotenant_model::policy::{Ctx, Needs, Policy};
-use cotenant_model::{ActionOutcome, CpuSet, Decision, Proposal, Reason, TaskId, Time, View};
+use cotenant_model::speed::Ladder;
+use cotenant_model::{Action, ActionOutcome, AppId, CpuSet, Decision, Proposal, Reason, TaskId, Time, View};
 use fastrand::Rng;
 use ledger::Ledger;
 use moves::{KINDS, Kind, neighbour, seeds};
@@ -47,10 +49,14 @@ const TRACE: [f64; 2] = [3.0, 8.0];
 const POINTS: usize = 12;
 /// An application that tells nothing for so many seconds ends what is being measured.
 const PATIENCE: f64 = 30.0;
+/// Fruitless looks after which it looks less often.
+const UNHEARD: u32 = 20;
 /// Draws of a neighbour before all of them count as tried.
 const DRAWS: u32 = 60;
 /// Trials in a row that found nothing before it rests.
 const FRUITLESS: u32 = 60;
+/// `sam` is asked before every so manieth trial.
+const ASKED: u32 = 5;
 /// Trials in a row that found nothing before memory is tried to follow.
 const SETTLED: u32 = 6;
 /// With memory that follows, shapes are tried again that were worse by no more than this, and so many of them.
@@ -72,7 +78,24 @@ const CALMEST: u32 = 3;
 
 /// The policy.
 #[derive(Clone, Debug, Default)]
-pub struct Shapes(pub ShapesSettings);
+pub struct Shapes {
+    settings: ShapesSettings,
+    /// Whose ideas are tried, too, where its signals are counted.
+    sam: Option<Sam>,
+}
+
+impl Shapes {
+    /// The policy with these settings.
+    pub fn new(settings: ShapesSettings) -> Self {
+        Self { settings, sam: None }
+    }
+
+    /// `auto`: where `sam` would move threads is tried like any shape. Where nothing is set it is the recommended one.
+    pub fn with_sam(settings: ShapesSettings, sam: SamConfig) -> Self {
+        let sam = if sam == SamConfig::default() { SamConfig::recommended() } else { sam };
+        Self { settings, sam: Some(Sam(sam)) }
+    }
+}
 
 /// What `shapes` remembers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -86,6 +109,8 @@ pub struct ShapesState {
     load: Load,
     /// Threads that take part, ascending, each with its group.
     members: Vec<(TaskId, usize)>,
+    /// What tells the speed of each application.
+    ladders: BTreeMap<AppId, Ladder>,
     meter: Meter,
     plan: Plan,
     learned: Option<Box<Learned>>,
@@ -184,6 +209,8 @@ struct Learned {
     audit: bool,
     /// Whether it has been tried, since the incumbent stands, to let memory follow.
     followed: bool,
+    /// Where `sam` would move threads to.
+    asked: Option<Shape>,
     /// Shapes that were not much worse with the memory where it is, and by how much.
     near: Vec<(Shape, f64)>,
     trials: u32,
@@ -196,7 +223,7 @@ impl Learned {
             Objective::Mean => Goal::Mean,
             Objective::Fair => Goal::Fair(self.standing.clone()),
             Objective::App(name) => {
-                let named = |id: &cotenant_model::AppId| view.app(*id).is_some_and(|app| app.name == *name);
+                let named = |id: &AppId| view.app(*id).is_some_and(|app| app.name == *name);
                 self.situation.measures.keys().position(named).map_or(Goal::Mean, Goal::App)
             }
         }
@@ -215,11 +242,43 @@ impl Learned {
         }
     }
 
+    /// Asks `sam` what it would move, if it can tell.
+    fn ask(&mut self, sam: &Sam, ctx: &Ctx<'_>, view: &View, board: &Board, members: &[(TaskId, usize)]) {
+        if self.incumbent.counts.is_empty() || Policy::check(sam, ctx).is_err() {
+            return;
+        }
+        let Decision { proposals, .. } = Policy::decide(sam, ctx, view, &[], SamState::default(), view.at);
+        let mut shape = self.incumbent.clone();
+        for proposal in &proposals {
+            let Action::Place { task, contexts } = &proposal.action else { continue };
+            let Ok(member) = members.binary_search_by_key(task, |member| member.0) else { continue };
+            let to = board.domains.iter().position(|domain| contexts.is_subset(&domain.cpus));
+            let from = domain_of(board, view, &self.places, *task);
+            if let (Some(from), Some(to)) = (from, to)
+                && shape.counts[members[member].1][from] > 0
+            {
+                shape.counts[members[member].1][from] -= 1;
+                shape.counts[members[member].1][to] += 1;
+            }
+        }
+        if shape.doubling.order.is_empty() {
+            shape.doubling.order = (0..shape.counts.len() as u8).collect();
+        }
+        let key = shape.key(board);
+        if shape.fits(board, &self.situation.allowed()) && !self.knows(key) {
+            self.note(key);
+            self.asked = Some(shape);
+        }
+    }
+
     /// The next candidate; `None` where nothing is left.
     fn next(&mut self, board: &Board, rng: &mut Rng) -> Option<Candidate> {
         let fresh = |shape, kind| Candidate { shape, kind, pairs: Vec::new(), stage: 0 };
         if std::mem::take(&mut self.audit) && !self.is_kernel {
             return Some(Candidate { stage: 1, ..fresh(self.kernel.clone(), Kind::Kernel) });
+        }
+        if let Some(shape) = self.asked.take() {
+            return Some(fresh(shape, Kind::Sam));
         }
         let allowed = self.situation.allowed();
         let seeds = seeds(board, &self.situation.threads());
@@ -288,6 +347,18 @@ impl ShapesState {
         }
     }
 
+    /// Hears what tells the speed of the applications, while nothing is changed.
+    fn listen(&mut self, view: &View) {
+        if matches!(self.phase, Phase::Trial(_) | Phase::Pages { .. }) {
+            self.ladders.values_mut().for_each(|ladder| ladder.cut(view.at));
+            return;
+        }
+        self.ladders.retain(|id, _| view.app(*id).is_some());
+        for app in &view.apps {
+            self.ladders.entry(app.id).or_default().add(view, app);
+        }
+    }
+
     fn watch(&mut self, now: Time) {
         self.phase = Phase::Watch { since: now };
         self.load = Load::default();
@@ -301,7 +372,7 @@ impl ShapesState {
 
     /// The set of tasks has settled.
     fn begin(&mut self, ctx: &Ctx<'_>, view: &View, now: Time, notes: &mut Vec<String>) {
-        let Survey { situation, members, notes: remarks } = match survey(ctx, view, &self.load) {
+        let Survey { situation, members, notes: remarks } = match survey(ctx, view, &self.load, &self.ladders) {
             Ok(seen) => seen,
             Err(why) => {
                 self.fruitless += 1;
@@ -367,10 +438,10 @@ impl ShapesState {
     }
 
     /// The next trial, or rest.
-    fn choose(&mut self, ctx: &Ctx<'_>, settings: &ShapesSettings, view: &View, now: Time, rng: &mut Rng) {
+    fn choose(&mut self, ctx: &Ctx<'_>, policy: &Shapes, view: &View, now: Time, rng: &mut Rng) {
         let Some(mut learned) = self.learned.take() else { return self.watch(now) };
         let board = learned.situation.board(ctx);
-        let due = learned.ledger.due(settings.regret, now);
+        let due = learned.ledger.due(policy.settings.regret, now);
         let memory = ctx.config.move_pages && !learned.is_kernel && !learned.followed && board.labels.len() > 1;
         if memory && (learned.idle >= SETTLED || due > now) {
             learned.followed = true;
@@ -384,6 +455,9 @@ impl ShapesState {
             return;
         }
         let home = learned.places.clone();
+        if let Some(sam) = policy.sam.as_ref().filter(|_| learned.trials.is_multiple_of(ASKED)) {
+            learned.ask(sam, ctx, view, &board, &self.members);
+        }
         loop {
             let Some(candidate) = learned.next(&board, rng) else {
                 if memory {
@@ -469,12 +543,9 @@ impl ShapesState {
         }
         learned.idle += 1;
         learned.recent = trial.last.clone().filter(|(at, _)| now - *at < FRESH);
-        let lowest = |standing: &[f64]| {
-            standing.iter().zip(&changes).map(|(a, b)| a + b).fold(f64::INFINITY, f64::min)
-        };
         let guarded = candidate.kind != Kind::Kernel
             && estimate.pairs >= 2
-            && settings.guard.is_some_and(|guard| lowest(&learned.standing) < (1.0 - guard).ln());
+            && guards(settings.guard, &learned.standing, &changes);
         let violated = candidate.kind == Kind::Kernel
             && estimate.pairs >= GUARDED
             && settings.guard.is_some_and(|guard| changes.iter().any(|change| *change > -(1.0 - guard).ln()));
@@ -528,13 +599,15 @@ impl ShapesState {
     fn step(
         &mut self,
         ctx: &Ctx<'_>,
-        settings: &ShapesSettings,
+        policy: &Shapes,
         view: &View,
         now: Time,
         rng: &mut Rng,
         notes: &mut Vec<String>,
     ) -> Time {
+        let settings = &policy.settings;
         let tick = now + ctx.config.interval;
+        self.listen(view);
         let tasks: Vec<TaskId> = view.tasks.iter().map(|t| t.info.id).collect();
         let watching = matches!(self.phase, Phase::Watch { .. });
         let left = !watching && !self.plan.fits(ctx, view.tasks.iter());
@@ -554,7 +627,9 @@ impl ShapesState {
                 }
                 self.phase = Phase::Watch { since };
                 if now - since < WATCH {
-                    return tick.min(since + WATCH);
+                    // Where nothing has told any speed for long there is no hurry to ask again.
+                    let calm = if self.fruitless > UNHEARD { 2_u32.pow(CALMEST) } else { 1 };
+                    return (now + ctx.config.interval * calm).min(since + WATCH * calm);
                 }
                 self.begin(ctx, view, now, notes);
             }
@@ -578,7 +653,7 @@ impl ShapesState {
                     long = true;
                 } else if enough && let Some(clock) = Clock::from_trace(&values) {
                     self.traced(ctx, view, clock);
-                    self.choose(ctx, settings, view, now, rng);
+                    self.choose(ctx, policy, view, now, rng);
                     return tick;
                 }
                 if self.meter.waits() > PATIENCE {
@@ -596,10 +671,13 @@ impl ShapesState {
                     if self.plan.stands() {
                         running.asked = None;
                     } else if now - asked > 3 * ctx.config.interval {
-                        // It cannot be had, or not now.
-                        self.judge(ctx, settings, view, now, *running, Verdict::Undecided, notes);
+                        // It cannot be had now, which says nothing about it.
+                        let key = running.candidate.shape.key(&learned.situation.board(ctx));
+                        learned.tried.retain(|tried| *tried != key);
+                        (learned.seeds, learned.recent) = (0, None);
                         self.put_back(view, "threads could not be placed".to_owned());
-                        return self.rest(now + REST, tick);
+                        self.phase = Phase::Rest { until: now + REST, saving: true };
+                        return tick;
                     }
                 }
                 let goal = learned.goal(settings, view);
@@ -627,7 +705,7 @@ impl ShapesState {
                     Ask::Done(verdict) => {
                         self.judge(ctx, settings, view, now, *running, verdict, notes);
                         if matches!(self.phase, Phase::Fresh) {
-                            self.choose(ctx, settings, view, now, rng);
+                            self.choose(ctx, policy, view, now, rng);
                         }
                     }
                 }
@@ -667,14 +745,14 @@ impl ShapesState {
                                 learned.promising.clear();
                             }
                         }
-                        self.choose(ctx, settings, view, now, rng);
+                        self.choose(ctx, policy, view, now, rng);
                     }
                 }
             }
             Phase::Rest { until, saving } => {
                 if now >= until {
                     if saving {
-                        self.choose(ctx, settings, view, now, rng);
+                        self.choose(ctx, policy, view, now, rng);
                     } else {
                         self.trace();
                     }
@@ -689,11 +767,12 @@ impl ShapesState {
         self.calm = 0;
         tick
     }
+}
 
-    fn rest(&mut self, until: Time, tick: Time) -> Time {
-        self.phase = Phase::Rest { until, saving: false };
-        tick
-    }
+/// Whether somebody would be further below the kernel's placement than may be.
+fn guards(guard: Option<f64>, standing: &[f64], changes: &[f64]) -> bool {
+    let least = guard.map_or(f64::NEG_INFINITY, |guard| (1.0 - guard).ln());
+    standing.iter().zip(changes).any(|(standing, change)| standing + change < least)
 }
 
 /// `+4.2 % (1.1 to 7.3 %) of 4 pairs`.
@@ -712,8 +791,12 @@ impl Policy for Shapes {
     type State = ShapesState;
     type Settings = ShapesSettings;
 
+    fn name(&self) -> &'static str {
+        if self.sam.is_some() { "auto" } else { Self::SECTION }
+    }
+
     fn needs(&self) -> Needs {
-        Needs { pages: true, ..Needs::default() }
+        Needs { pages: true, proxies: true, exact: true, ..Needs::default() }
     }
 
     fn decide(
@@ -725,9 +808,9 @@ impl Policy for Shapes {
         now: Time,
     ) -> Decision<ShapesState> {
         s.plan.learn(ctx, view, outcomes, now);
-        let mut rng = Rng::with_seed(s.seed.unwrap_or(self.0.seed));
+        let mut rng = Rng::with_seed(s.seed.unwrap_or(self.settings.seed));
         let mut notes = Vec::new();
-        let wake_at = s.step(ctx, &self.0, view, now, &mut rng, &mut notes);
+        let wake_at = s.step(ctx, self, view, now, &mut rng, &mut notes);
         s.seed = Some(rng.get_seed());
         let why = s.why.clone();
         let reason = |_: TaskId| Reason { what: why.clone().into(), ..Reason::new("shapes", "") };

@@ -13,6 +13,8 @@ pub(super) enum Kind {
     Seed,
     /// One that was best before, for the same programs.
     Known,
+    /// Where `sam` would move threads.
+    Sam,
     /// A group over some domains.
     Set,
     /// The same inside each node or package.
@@ -177,7 +179,7 @@ pub(super) fn neighbour(board: &Board, shape: &Shape, kind: Kind, rng: &mut Rng)
     let pick = |rng: &mut Rng, from: &[usize]| (!from.is_empty()).then(|| from[rng.usize(..from.len())]);
     let with = |shape: &Shape, g: usize| -> Vec<usize> { (0..domains).filter(|&d| shape.counts[g][d] > 0).collect() };
     match kind {
-        Kind::Seed | Kind::Known | Kind::Kernel => return None,
+        Kind::Seed | Kind::Known | Kind::Sam | Kind::Kernel => return None,
         Kind::Set => set(board, &mut next, group, rng)?,
         Kind::Inside => inside(board, &mut next, group, rng)?,
         Kind::Part => {

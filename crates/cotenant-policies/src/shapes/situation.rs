@@ -5,8 +5,8 @@ use super::shape::GROUPS;
 use super::trial::Point;
 use crate::atom::situation::{Load, look, page_labels};
 use cotenant_model::policy::Ctx;
-use cotenant_model::speed::{self, Source};
-use cotenant_model::{AppId, CpuSet, Reading, TaskId, Time, View};
+use cotenant_model::speed::{self, Ladder, Source};
+use cotenant_model::{AppId, AppView, CpuSet, Reading, TaskId, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -44,8 +44,14 @@ pub(super) struct Survey {
 ///
 /// # Errors
 /// Why there is nothing to learn.
-pub(super) fn survey(ctx: &Ctx<'_>, view: &View, load: &Load) -> Result<Survey, &'static str> {
-    let seen = look(ctx, view, load)?;
+pub(super) fn survey(
+    ctx: &Ctx<'_>,
+    view: &View,
+    load: &Load,
+    ladders: &BTreeMap<AppId, Ladder>,
+) -> Result<Survey, &'static str> {
+    let told = |app: &AppView| ladders.get(&app.id).and_then(|ladder| ladder.best()).map(|(source, _)| source.clone());
+    let seen = look(ctx, view, load, told)?;
     let labels = page_labels(ctx, view, &seen.situation.groups);
     let name = |app: AppId| view.app(app).map_or_else(|| app.to_string(), |app| app.name.clone());
     let mut found: BTreeMap<(usize, String), Vec<TaskId>> = BTreeMap::new();
@@ -168,10 +174,4 @@ impl Meter {
 pub(super) fn domain_of(board: &Board, view: &View, home: &BTreeMap<TaskId, CpuSet>, task: TaskId) -> Option<usize> {
     let cpu = home.get(&task).and_then(CpuSet::first).or_else(|| view.task(task)?.cpu)?;
     board.domains.iter().position(|domain| domain.cpus.contains(cpu))
-}
-
-/// When something began to be true, for as long as it has been.
-pub(super) fn since(known: &mut Option<Time>, now: Time, is: bool) -> Option<Time> {
-    *known = is.then(|| known.unwrap_or(now));
-    *known
 }

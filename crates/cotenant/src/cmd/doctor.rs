@@ -79,11 +79,11 @@ fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {
         Tier::Full => "can work; give it thresholds with --profile",
         _ => "decides nothing here: coherence and memory traffic cannot be counted",
     };
-    let auto = match tier.tier {
-        Tier::Full => sam,
-        _ => {
-            "tries mappings ('atom') where a program reports progress or --metric tells its speed; else it changes nothing"
-        }
+    let alone = caches < 2 && topology.cores().len() == cpus;
+    let auto = if alone && cpus < 3 {
+        "has nearly no choice here: one cache, no core with two CPUs"
+    } else {
+        "can work, by the speed that a program reports, --metric tells or counters and proxies show; else it changes nothing"
     };
     let placing = if cpus < 2 { "has no choice here: one CPU" } else { "can work" };
     let numad = if nodes < 2 { "has nothing to do here: one memory node" } else { "can work" };
