@@ -247,8 +247,7 @@ fn the_worlds_are_worth_it() {
     }
     assert!(forbidden > 40 && crowded > 20 && offline > 40, "{forbidden} {crowded} {offline}");
     assert_eq!(acted["none"], 0);
-    for name in ["static", "heuristic", "atom", "resense", "sam", "numad", "dino", "brute-force", "assignment"]
-    {
+    for name in ["static", "heuristic", "atom", "resense", "sam", "numad", "dino", "brute-force", "assignment"] {
         assert!(acted[name] > 30, "{name} acted in {} of 200", acted[name]);
     }
 }

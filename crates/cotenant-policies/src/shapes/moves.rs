@@ -172,9 +172,7 @@ pub(super) fn neighbour(board: &Board, shape: &Shape, kind: Kind, rng: &mut Rng)
         return None;
     }
     let mut next = shape.clone();
-    if next.doubling.order.is_empty() {
-        next.doubling.order = (0..groups as u8).collect();
-    }
+    next.choose_doubling();
     let group = rng.usize(..groups);
     let pick = |rng: &mut Rng, from: &[usize]| (!from.is_empty()).then(|| from[rng.usize(..from.len())]);
     let with = |shape: &Shape, g: usize| -> Vec<usize> { (0..domains).filter(|&d| shape.counts[g][d] > 0).collect() };
@@ -231,7 +229,7 @@ pub(super) fn neighbour(board: &Board, shape: &Shape, kind: Kind, rng: &mut Rng)
             }
             next.counts.iter_mut().for_each(|counts| counts.swap(a, b));
         }
-        Kind::Share => share(board, &mut next, group, rng)?,
+        Kind::Share => share(board, &mut next, group, rng),
         Kind::Any => {
             if domains > FEW || groups > FEW {
                 return None;
@@ -254,7 +252,7 @@ pub(super) fn neighbour(board: &Board, shape: &Shape, kind: Kind, rng: &mut Rng)
 }
 
 /// Who shares cores: another one first, two groups with each other, one that would not have to.
-fn share(board: &Board, next: &mut Shape, group: usize, rng: &mut Rng) -> Option<()> {
+fn share(board: &Board, next: &mut Shape, group: usize, rng: &mut Rng) {
     let groups = next.counts.len();
     let crowds = next.crowds(board);
     match rng.u8(..if crowds { 3 } else { 1 }) {
@@ -270,7 +268,6 @@ fn share(board: &Board, next: &mut Shape, group: usize, rng: &mut Rng) -> Option
             next.doubling.pair = (group != other && next.doubling.pair != Some(pair)).then_some(pair);
         }
     }
-    Some(())
 }
 
 /// A group over some of the domains; the others stay, leave these, or are put anew.
@@ -332,9 +329,8 @@ fn inside(board: &Board, next: &mut Shape, group: usize, rng: &mut Rng) -> Optio
     let groups = next.counts.len();
     let how = rng.u8(..3);
     for part in &parts {
-        let threads: Vec<usize> = (0..groups)
-            .map(|g| part.iter().map(|&d| std::mem::take(&mut next.counts[g][d]) as usize).sum())
-            .collect();
+        let threads: Vec<usize> =
+            (0..groups).map(|g| part.iter().map(|&d| std::mem::take(&mut next.counts[g][d]) as usize).sum()).collect();
         let total: usize = threads.iter().sum();
         match how {
             0 => (0..groups).for_each(|g| deal(next, board, g, threads[g], part)),

@@ -68,6 +68,7 @@ impl PageTrial {
         view: &View,
         point: Option<Point>,
         worth: impl Fn(&[f64]) -> f64,
+        refused: impl Fn(&[f64]) -> bool,
     ) -> Next {
         let now = view.at;
         match self.step {
@@ -136,7 +137,7 @@ impl PageTrial {
                 // Of readings half a second apart one tells as much as all between.
                 let independent = MEASURED / 0.5;
                 let error = ((spread(&self.before) + spread(&self.after)) / independent).sqrt();
-                if worth(&changes) > (3.0 * error).max(LEAST) {
+                if worth(&changes) > (3.0 * error).max(LEAST) && !refused(&changes) {
                     return Next::Done(changes, true);
                 }
                 (self.back, self.step) = (true, Step::Ask);

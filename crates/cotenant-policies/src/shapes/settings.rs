@@ -107,7 +107,9 @@ mod tests {
         assert_eq!(read(json!({ "guard": "2%", "regret": 0.02 })).unwrap().guard, Some(0.02));
         let app = Objective::App("redis".into());
         assert_eq!(read(json!({ "objective": "app=redis" })).unwrap().objective, app);
-        for bad in [json!({ "guard": 1 }), json!({ "regret": "60%" }), json!({ "objective": "app=" }), json!({ "x": 1 })] {
+        for bad in
+            [json!({ "guard": 1 }), json!({ "regret": "60%" }), json!({ "objective": "app=" }), json!({ "x": 1 })]
+        {
             assert!(read(bad.clone()).is_err(), "{bad}");
         }
         let set = ShapesSettings { objective: app, guard: None, ..usual };

@@ -34,6 +34,13 @@ impl Shape {
         Self { counts: vec![vec![0; domains]; groups], doubling: Doubling::default() }
     }
 
+    /// Takes the choice of who shares cores from the kernel.
+    pub fn choose_doubling(&mut self) {
+        if self.doubling.order.is_empty() {
+            self.doubling.order = (0..self.counts.len() as u8).collect();
+        }
+    }
+
     /// Threads in a domain.
     pub fn load(&self, domain: usize) -> usize {
         self.counts.iter().map(|group| group[domain] as usize).sum()
@@ -53,14 +60,14 @@ impl Shape {
     /// them, rounded up; and nobody stands where it may not run.
     pub fn fits(&self, board: &Board, allowed: &[CpuSet]) -> bool {
         let (threads, seats) = ((0..self.counts.len()).map(|g| self.threads(g)).sum::<usize>(), board.seats());
-        let most = |domain: &Domain| match threads > seats {
-            true => (threads * domain.seats()).div_ceil(seats) + 1,
-            false => domain.seats(),
-        };
+        let share = |domain: &Domain| (threads * domain.seats()).div_ceil(seats) + 1;
+        let most = |domain: &Domain| if threads > seats { share(domain) } else { domain.seats() };
         let may = |g: usize, d: usize| self.counts[g][d] == 0 || board.domains[d].cpus.intersects(&allowed[g]);
-        board.domains.iter().enumerate().all(|(d, domain)| {
-            self.load(d) <= most(domain) && (0..self.counts.len()).all(|g| may(g, d))
-        })
+        board
+            .domains
+            .iter()
+            .enumerate()
+            .all(|(d, domain)| self.load(d) <= most(domain) && (0..self.counts.len()).all(|g| may(g, d)))
     }
 
     /// The same for all shapes that a symmetry of the machine maps onto each other. Where nobody shares a core, who
@@ -79,9 +86,13 @@ impl Shape {
             nodes.push((board.domains[*first].package, columns));
         }
         let mut packages: BTreeMap<usize, Vec<Vec<Vec<u64>>>> = BTreeMap::new();
-        nodes.into_iter().for_each(|(package, columns)| packages.entry(package).or_default().push(columns));
+        for (package, columns) in nodes {
+            packages.entry(package).or_default().push(columns);
+        }
         let mut packages: Vec<_> = packages.into_values().collect();
-        packages.iter_mut().for_each(|nodes| nodes.sort_unstable());
+        for nodes in &mut packages {
+            nodes.sort_unstable();
+        }
         packages.sort_unstable();
         let numbers = packages.iter().flatten().flatten().flatten().copied();
         let Doubling { order, pair, packed } = &self.doubling;
@@ -103,8 +114,7 @@ impl Shape {
         now: impl Fn(TaskId) -> Option<usize>,
     ) -> BTreeMap<TaskId, CpuSet> {
         let mut places = BTreeMap::new();
-        let mut standing: Vec<Vec<Vec<TaskId>>> =
-            vec![vec![Vec::new(); self.counts.len()]; board.domains.len()];
+        let mut standing: Vec<Vec<Vec<TaskId>>> = vec![vec![Vec::new(); self.counts.len()]; board.domains.len()];
         for (group, counts) in self.counts.iter().enumerate() {
             let mut left: Vec<usize> = counts.iter().map(|n| *n as usize).collect();
             let mut homeless = Vec::new();
@@ -213,27 +223,26 @@ impl Shape {
                 return format!("{name} {}", counts.join("+"));
             }
             let mut times: BTreeMap<u16, usize> = BTreeMap::new();
-            counts.iter().for_each(|n| *times.entry(*n).or_default() += 1);
+            for n in counts {
+                *times.entry(*n).or_default() += 1;
+            }
             let times: Vec<String> = times.iter().rev().map(|(n, times)| format!("{times}×{n}")).collect();
             format!("{name} {}", times.join(" "))
         };
-        let mut text = self.counts.iter().enumerate().map(group).collect::<Vec<_>>().join(", ");
+        let counts = self.counts.iter().enumerate().map(group).collect::<Vec<_>>().join(", ");
         let name = |g: u8| names.get(g as usize).map_or("?", String::as_str);
         let Doubling { order, pair, packed } = &self.doubling;
-        if let Some(g) = packed {
-            text += &format!("; {} shares cores", name(*g));
-        } else if self.crowds(board) && !order.is_empty() {
-            match pair {
-                Some((g, h)) => text += &format!("; {} and {} share cores", name(*g), name(*h)),
-                None => text += &format!("; {} shares cores first", name(order[0])),
-            }
+        match (packed, pair, order.first().filter(|_| self.crowds(board))) {
+            (Some(g), ..) => format!("{counts}; {} shares cores", name(*g)),
+            (None, Some((g, h)), Some(_)) => format!("{counts}; {} and {} share cores", name(*g), name(*h)),
+            (None, None, Some(first)) => format!("{counts}; {} shares cores first", name(*first)),
+            _ => counts,
         }
-        text
     }
 }
 
 /// FNV-1a of numbers.
 fn digest(numbers: impl Iterator<Item = u64>) -> u64 {
-    let bytes = numbers.flat_map(|n| n.to_le_bytes());
+    let bytes = numbers.flat_map(u64::to_le_bytes);
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -116,6 +116,11 @@ impl Situation {
         self.groups.iter().map(|group| group.threads).collect()
     }
 
+    /// Names and threads of the groups: what the same programs will have again.
+    pub fn described(&self) -> Vec<(String, usize)> {
+        self.groups.iter().map(|group| (group.name.clone(), group.threads)).collect()
+    }
+
     /// Names of the groups.
     pub fn names(&self) -> Vec<String> {
         self.groups.iter().map(|group| group.name.clone()).collect()

@@ -11,8 +11,8 @@ use cotenant_model::policy::{Config, Ctx, Policy};
 use cotenant_model::profile::MachineProfile;
 use cotenant_model::testing::machine;
 use cotenant_model::{
-    Action, ActionOutcome, AppId, AppSample, Count, CpuSet, Outcome, Sample, Signal, TaskId, TaskInfo, TaskSample, Time,
-    Topology, View,
+    Action, ActionOutcome, AppId, AppSample, Count, CpuSet, Outcome, Sample, Signal, TaskId, TaskInfo, TaskSample,
+    Time, Topology, View,
 };
 use fastrand::Rng;
 use proptest::prelude::*;
@@ -277,7 +277,7 @@ impl Pretend {
         let topology = machine(2, 1, 4, 1);
         // The kernel has put two of each program into each domain.
         let places = (0..8).map(|task| (task, topology.llc_domains()[(task % 2) as usize].cpus.clone())).collect();
-        Self { topology, at: Time(0), places, work: [0.0; 2], prev: None, rng: Rng::with_seed(7), together, }
+        Self { topology, at: Time(0), places, work: [0.0; 2], prev: None, rng: Rng::with_seed(7), together }
     }
 
     fn domain(&self, task: u32) -> usize {

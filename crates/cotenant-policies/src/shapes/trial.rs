@@ -117,7 +117,7 @@ impl Clock {
     }
 
     /// Variance of the difference of two adjacent windows.
-    pub fn variance(&self) -> f64 {
+    fn variance(&self) -> f64 {
         mean(&self.squares)
     }
 
@@ -275,7 +275,15 @@ impl Trial {
     }
 
     /// Takes what a round tells.
-    pub fn add(&mut self, point: &Point, goal: &Goal, clock: &mut Clock, stage: Stage, alpha: f64, rng: &mut Rng) -> Ask {
+    pub fn add(
+        &mut self,
+        point: &Point,
+        goal: &Goal,
+        clock: &mut Clock,
+        stage: Stage,
+        alpha: f64,
+        rng: &mut Rng,
+    ) -> Ask {
         let side = self.side();
         if let Some((_, last)) = self.last.as_ref().filter(|(_, last)| last.len() == point.logs.len()) {
             let lead: Vec<f64> = point.logs.iter().zip(last).map(|(now, before)| now - before).collect();
@@ -312,8 +320,7 @@ impl Trial {
             return if self.side() == side { Ask::Stay } else { Ask::Switch(self.side()) };
         }
         let block = std::mem::take(&mut self.windows);
-        let difference =
-            |a: &[f64], b: &[f64]| goal.worth(&b.iter().zip(a).map(|(b, a)| b - a).collect::<Vec<_>>());
+        let difference = |a: &[f64], b: &[f64]| goal.worth(&b.iter().zip(a).map(|(b, a)| b - a).collect::<Vec<_>>());
         let (inner, outer) = (difference(&block[1], &block[2]), difference(&block[0], &block[3]));
         let limit = JUMP * clock.variance().sqrt().max(1e-6);
         clock.add(inner);
@@ -329,14 +336,11 @@ impl Trial {
                 self.pairs.push(block[of].iter().zip(&block[over]).map(|(b, a)| b - a).collect());
             }
         }
-        match self.judge(goal, clock, stage, alpha) {
-            Some(verdict) => Ask::Done(verdict),
-            None => {
-                let stands = side;
-                self.reversed = rng.bool();
-                if self.side() == stands { Ask::Stay } else { Ask::Switch(self.side()) }
-            }
+        if let Some(verdict) = self.judge(goal, clock, stage, alpha) {
+            return Ask::Done(verdict);
         }
+        self.reversed = rng.bool();
+        if self.side() == side { Ask::Stay } else { Ask::Switch(self.side()) }
     }
 
     fn judge(&self, goal: &Goal, clock: &Clock, stage: Stage, alpha: f64) -> Option<Verdict> {

@@ -1,0 +1,300 @@
+//! What is known about a situation, and what is tried next in it.
+
+use super::board::Board;
+use super::ledger::Ledger;
+use super::moves::{KINDS, Kind, neighbour, seeds};
+use super::settings::Objective;
+use super::shape::Shape;
+use super::situation::{Situation, domain_of};
+use super::trial::{Clock, Goal, STAGES};
+use super::{Turn, guards};
+use crate::sam::{Sam, SamState};
+use cotenant_model::policy::Policy;
+use cotenant_model::{Action, AppId, CpuSet, Decision, TaskId, Time, View};
+use fastrand::Rng;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Draws of a neighbour before all of them count as tried.
+const DRAWS: u32 = 60;
+/// Trials in a row that found nothing before it rests.
+const FRUITLESS: u32 = 60;
+/// Trials in a row that found nothing before memory is tried to follow.
+const SETTLED: u32 = 6;
+/// With memory that follows, shapes are tried again that were worse by no more than this, and so many of them.
+const NEAR: f64 = 0.12;
+const NEAREST: usize = 4;
+/// Candidates that are remembered for a finer look.
+const PROMISING: usize = 16;
+/// Shapes that are known to be no better.
+const TRIED: usize = 1_024;
+/// `sam` is asked before each trial whose number this divides.
+const ASKED: u32 = 5;
+/// The first rest; it doubles each time.
+pub(super) const REST: Duration = Duration::from_secs(20);
+const LONGEST_REST: Duration = Duration::from_secs(3_600);
+
+/// Where threads go.
+pub(super) type Places = BTreeMap<TaskId, CpuSet>;
+
+/// A shape that may be better.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Candidate {
+    pub shape: Shape,
+    pub kind: Kind,
+    /// What was measured so far: candidate over incumbent, per application.
+    pub pairs: Vec<Vec<f64>>,
+    /// Which of [`STAGES`] is next.
+    pub stage: usize,
+}
+
+impl Candidate {
+    pub fn new(shape: Shape, kind: Kind) -> Self {
+        Self { shape, kind, pairs: Vec::new(), stage: 0 }
+    }
+
+    fn worth(&self) -> f64 {
+        let means = self.pairs.iter().map(|pair| Goal::Mean.worth(pair));
+        means.sum::<f64>() / self.pairs.len().max(1) as f64
+    }
+}
+
+/// What is known about a situation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Learned {
+    pub situation: Situation,
+    pub clock: Clock,
+    /// What the kernel had chosen, and where each thread stood then.
+    pub kernel: Shape,
+    pub kernel_places: Places,
+    /// The best so far.
+    pub incumbent: Shape,
+    pub places: Places,
+    /// Whether that is what the kernel had chosen.
+    pub is_kernel: bool,
+    /// How far each application is above its speed under the kernel's placement, as logarithms.
+    pub standing: Vec<f64>,
+    /// Seeds that have been drawn.
+    seeds: usize,
+    /// Keys of shapes that were tried.
+    tried: Vec<u64>,
+    promising: Vec<Candidate>,
+    /// Trials and successes of each of [`KINDS`].
+    luck: [[u32; 2]; KINDS.len()],
+    /// The incumbent's last window.
+    pub recent: Option<(Time, Vec<f64>)>,
+    pub ledger: Ledger,
+    rest: Duration,
+    /// Trials since something was kept.
+    idle: u32,
+    /// Whether the incumbent is to be held against the kernel's placement next.
+    audit: bool,
+    /// Whether it has been tried, since the incumbent stands, to let memory follow.
+    followed: bool,
+    /// What is tried before anything else: what was best before, where `sam` would move threads.
+    pub first: Option<Candidate>,
+    /// Shapes that were not much worse with the memory where it is, and by how much.
+    near: Vec<(Shape, f64)>,
+    pub trials: u32,
+    pub kept: u32,
+}
+
+impl Learned {
+    pub fn new(situation: Situation, now: Time) -> Self {
+        Self { situation, rest: REST, is_kernel: true, ledger: Ledger::new(now), ..Self::default() }
+    }
+
+    pub fn goal(&self, objective: &Objective, view: &View) -> Goal {
+        match objective {
+            Objective::Mean => Goal::Mean,
+            Objective::Fair => Goal::Fair(self.standing.clone()),
+            Objective::App(name) => {
+                let named = |id: &AppId| view.app(*id).is_some_and(|app| app.name == *name);
+                self.situation.measures.keys().position(named).map_or(Goal::Mean, Goal::App)
+            }
+        }
+    }
+
+    fn knows(&self, key: u64) -> bool {
+        self.tried.contains(&key)
+    }
+
+    fn note(&mut self, key: u64) {
+        if !self.knows(key) {
+            self.tried.push(key);
+            if self.tried.len() > TRIED {
+                self.tried.remove(0);
+            }
+        }
+    }
+
+    /// What stands is what the kernel has chosen: everything is held against it from now on.
+    pub fn begin_with(&mut self, board: &Board, shape: Shape, places: Places) {
+        (self.seeds, self.idle) = (0, 0);
+        self.tried.clear();
+        self.note(shape.key(board));
+        (self.kernel, self.kernel_places) = (shape.clone(), places.clone());
+        (self.incumbent, self.places, self.is_kernel) = (shape, places, true);
+        self.standing = vec![0.0; self.situation.measures.len()];
+    }
+
+    /// Threads that have come take the places of like ones that have gone.
+    pub fn replace(&mut self, before: &[(TaskId, usize)], after: &[(TaskId, usize)]) {
+        for places in [&mut self.places, &mut self.kernel_places] {
+            for group in 0..self.situation.groups.len() {
+                let of = |members: &[(TaskId, usize)], other: &[(TaskId, usize)]| -> Vec<TaskId> {
+                    let own = members.iter().filter(|member| member.1 == group && !other.contains(member));
+                    own.map(|member| member.0).collect()
+                };
+                for (gone, new) in of(before, after).into_iter().zip(of(after, before)) {
+                    if let Some(place) = places.remove(&gone) {
+                        places.insert(new, place);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks `sam` now and then what it would move.
+    pub fn ask(&mut self, sam: &Sam, turn: &Turn<'_>, board: &Board, members: &[(TaskId, usize)]) {
+        let idle = self.first.is_none() && self.trials.is_multiple_of(ASKED);
+        if !idle || self.incumbent.counts.is_empty() || Policy::check(sam, turn.ctx).is_err() {
+            return;
+        }
+        let Decision { proposals, .. } =
+            Policy::decide(sam, turn.ctx, turn.view, &[], SamState::default(), turn.view.at);
+        let mut shape = self.incumbent.clone();
+        for proposal in &proposals {
+            let Action::Place { task, contexts } = &proposal.action else { continue };
+            let Ok(member) = members.binary_search_by_key(task, |member| member.0) else { continue };
+            let counts = &mut shape.counts[members[member].1];
+            let to = board.domains.iter().position(|domain| contexts.is_subset(&domain.cpus));
+            let from = domain_of(board, turn.view, &self.places, *task).filter(|&from| counts[from] > 0);
+            if let (Some(from), Some(to)) = (from, to) {
+                counts[from] -= 1;
+                counts[to] += 1;
+            }
+        }
+        shape.choose_doubling();
+        let key = shape.key(board);
+        if shape.fits(board, &self.situation.allowed()) && !self.knows(key) {
+            self.note(key);
+            self.first = Some(Candidate::new(shape, Kind::Sam));
+        }
+    }
+
+    /// The next candidate; `None` where nothing is left.
+    pub fn next(&mut self, board: &Board, rng: &mut Rng) -> Option<Candidate> {
+        if std::mem::take(&mut self.audit) && !self.is_kernel {
+            return Some(Candidate { stage: 1, ..Candidate::new(self.kernel.clone(), Kind::Kernel) });
+        }
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        let allowed = self.situation.allowed();
+        while let Some(shape) = seeds(board, &self.situation.threads()).get(self.seeds) {
+            self.seeds += 1;
+            let key = shape.key(board);
+            if shape.fits(board, &allowed) && !self.knows(key) {
+                self.note(key);
+                return Some(Candidate::new(shape.clone(), Kind::Seed));
+            }
+        }
+        for _ in 0..if self.idle < FRUITLESS { DRAWS } else { 0 } {
+            let kind = self.draw(rng);
+            let Some(shape) = neighbour(board, &self.incumbent, kind, rng) else { continue };
+            let key = shape.key(board);
+            if shape.fits(board, &allowed) && !self.knows(key) {
+                self.note(key);
+                return Some(Candidate::new(shape, kind));
+            }
+        }
+        // Nothing new: those that looked good, the best first, are looked at more closely.
+        let best = (0..self.promising.len())
+            .max_by(|&a, &b| self.promising[a].worth().total_cmp(&self.promising[b].worth()))?;
+        Some(self.promising.swap_remove(best))
+    }
+
+    /// A kind of neighbour, by its success so far.
+    fn draw(&self, rng: &mut Rng) -> Kind {
+        let weight = |[trials, kept]: [u32; 2]| f64::from(kept + 1) / f64::from(trials + 2);
+        let mut at = rng.f64() * self.luck.iter().map(|luck| weight(*luck)).sum::<f64>();
+        let drawn = self.luck.iter().position(|luck| {
+            at -= weight(*luck);
+            at < 0.0
+        });
+        KINDS[drawn.unwrap_or(0)]
+    }
+
+    /// Whether memory is to be tried to follow the incumbent now.
+    pub fn may_follow(&mut self, ready: bool) -> bool {
+        let now = !self.is_kernel && !self.followed && (ready || self.idle >= SETTLED);
+        self.followed |= now;
+        now
+    }
+
+    /// A shape that was not much worse with the memory where it is.
+    pub fn near(&mut self) -> Option<Shape> {
+        (!self.near.is_empty()).then(|| self.near.remove(0).0)
+    }
+
+    /// How long it rests; longer the next time. Then the incumbent is held against the kernel's placement.
+    pub fn rest(&mut self) -> Duration {
+        (self.idle, self.audit) = (0, self.kept > 0);
+        let rest = self.rest;
+        self.rest = (rest * 2).min(LONGEST_REST);
+        rest
+    }
+
+    /// A candidate could not be put in place, which says nothing about it.
+    pub fn forget(&mut self, candidate: &Candidate, board: &Board) {
+        let key = candidate.shape.key(board);
+        self.tried.retain(|tried| *tried != key);
+        (self.seeds, self.recent) = (0, None);
+    }
+
+    /// A trial was made of this kind.
+    pub fn count(&mut self, candidate: &Candidate, kept: bool) {
+        if let Some(i) = KINDS.iter().position(|kind| *kind == candidate.kind) {
+            self.luck[i][0] += u32::from(candidate.stage == 0);
+            self.luck[i][1] += u32::from(kept);
+        }
+        self.idle += 1;
+    }
+
+    /// The candidate is the incumbent from now on; each application has changed by so much.
+    pub fn keep(&mut self, shape: Shape, places: Places, changes: &[f64], is_kernel: bool, with_memory: bool) {
+        for (standing, change) in self.standing.iter_mut().zip(changes) {
+            *standing = if is_kernel { 0.0 } else { *standing + change };
+        }
+        (self.incumbent, self.places, self.is_kernel) = (shape, places, is_kernel);
+        self.promising.clear();
+        self.near.clear();
+        (self.idle, self.recent, self.rest) = (0, None, REST);
+        self.followed = is_kernel || with_memory;
+        self.kept += 1;
+    }
+
+    /// The candidate is not kept. `open`: more trials might show that it is better.
+    pub fn dismiss(&mut self, mut candidate: Candidate, pairs: Vec<Vec<f64>>, worth: f64, open: bool) {
+        if worth > -NEAR && !matches!(candidate.kind, Kind::Kernel | Kind::Share) {
+            self.near.push((candidate.shape.clone(), worth));
+            self.near.sort_by(|a, b| b.1.total_cmp(&a.1));
+            self.near.truncate(NEAREST);
+        }
+        if open && candidate.stage + 1 < STAGES.len() && candidate.kind != Kind::Kernel {
+            candidate.stage += 1;
+            candidate.pairs = pairs;
+            self.promising.push(candidate);
+            if self.promising.len() > PROMISING {
+                self.promising.remove(0);
+            }
+        }
+    }
+
+    /// Whether the guard refuses these changes.
+    pub fn guarded(&self, guard: Option<f64>, changes: &[f64]) -> bool {
+        guards(guard, &self.standing, changes)
+    }
+}
