@@ -19,6 +19,7 @@ pub struct Cli {
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant)] // there is one
 pub enum Command {
     /// The papers' experiments on the simulated machine, paper and measured side by side
     ///

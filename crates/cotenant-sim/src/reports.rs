@@ -99,7 +99,7 @@ impl Reporter {
         let Reports { noise, lasting, lasting_s, outliers, outlier_size, jump, jump_every_s } = self.how;
         let rng = &mut self.rng;
         let (slow, fast) = (normal(rng), normal(rng));
-        let [outlies, jumps] = [outliers, SLOT as f64 / 1e9 / jump_every_s].map(|odds| rng.f64() < odds);
+        let [is_off, jumps] = [outliers, SLOT as f64 / 1e9 / jump_every_s].map(|odds| rng.f64() < odds);
         let [outlier, shift] = [outlier_size, jump].map(|size| if rng.bool() { size } else { -size });
         let left = if self.slot.is_none() { 0.0 } else { (-(SLOT as f64) / 1e9 / lasting_s).exp() };
         self.lasting = left * self.lasting + (1.0 - left * left).sqrt() * slow;
@@ -107,7 +107,7 @@ impl Reporter {
             self.level = if self.level == 1.0 { 1.0 + shift } else { 1.0 };
         }
         let wrong = noise * (lasting.sqrt() * self.lasting + (1.0 - lasting).sqrt() * fast);
-        self.factor = (self.level * (1.0 + wrong) * if outlies { 1.0 + outlier } else { 1.0 }).max(0.0);
+        self.factor = (self.level * (1.0 + wrong) * if is_off { 1.0 + outlier } else { 1.0 }).max(0.0);
         self.slot = Some(self.slot.map_or(0, |slot| slot + 1));
     }
 }

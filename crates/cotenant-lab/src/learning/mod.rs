@@ -84,7 +84,7 @@ pub struct Args {
     /// A setting of a policy, as in sam.cooldown=false; may be repeated
     #[arg(long, value_name = "POLICY.KEY=VALUE")]
     pub set: Vec<String>,
-    /// A key of a scenario's [observation], as in progress_outliers=0.01; may be repeated
+    /// A key of a scenario's observation, as in gaps=0.1; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub observe: Vec<String>,
     /// How far decided CPUs are widened: cpu, llc or node [default: cpu for shapes and static, else llc]

@@ -59,10 +59,10 @@ pub(super) fn run(scenario: &Scenario, arms: &[Arm], marks: &[f64], seed: u64) -
     let linux = ran(scenario, &course, &course, marks, started)?;
     let one = |arm: &Arm| -> anyhow::Result<Ran> {
         let (scenario, policy) = arm.set(scenario)?;
-        let mut seen = Seen::default();
+        let mut noted = Seen::default();
         let started = Instant::now();
-        let own = scenario.course(&*policy, scenario.kernel, seed, looks, |round| seen.add(round))?;
-        let Seen { moves, rounds, notes } = seen;
+        let own = scenario.course(&*policy, scenario.kernel, seed, looks, |round| noted.add(round))?;
+        let Seen { moves, rounds, notes } = noted;
         Ok(Ran { moves, rounds, notes, ..ran(&scenario, &own, &course, marks, started)? })
     };
     Ok((linux, arms.iter().map(one).collect::<anyhow::Result<_>>()?))

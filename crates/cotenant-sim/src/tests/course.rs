@@ -99,7 +99,7 @@ fn the_best_mapping_at_rest_is_at_least_as_good_as_its_starts() {
     let (unit, _) = s.at_rest(&ran.places, rest(None)).unwrap();
     let limits = Limits { classes: 1, evaluations: 10 };
     for pages in [None, Some(&ran.pages[..])] {
-        let (best, places) = s.best_at_rest(&unit, rest(pages), limits, &[ran.places.clone()], 1).unwrap();
+        let (best, places) = s.best_at_rest(&unit, rest(pages), limits, std::slice::from_ref(&ran.places), 1).unwrap();
         let value = |places: &[usize]| mean_share(&s.at_rest(places, rest(pages)).unwrap().0, &unit);
         assert!((value(&places) - best.value).abs() < 1e-9, "{best:?}");
         assert!((2..=10).contains(&best.evaluations), "{best:?}");
