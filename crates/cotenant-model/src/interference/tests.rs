@@ -355,6 +355,35 @@ fn of_nothing_come_hardly_any_rows() {
     }
 }
 
+/// A policy lets one program nap for 1.5 s whenever the other one is slow, which it then is by chance: that it is faster
+/// afterwards is nobody's doing.
+#[test]
+fn of_a_policy_that_chooses_its_moments_comes_nothing() {
+    let mut wrong = 0;
+    for seed in 0..tables() {
+        let mut chance = Chance::new(seed, 2, 0.03, (3.0, 0.2), 1e9);
+        let (mut world, mut until, mut any) = (World::new(), Time::default(), false);
+        let (mut mean, mut recent) = (1.1e6, 1.1e6);
+        for _ in 0..2_000 {
+            chance.runs[1] = world.prev.at >= until;
+            let all = chance.round(0.0);
+            let speed = all[0].and_then(|did| did.units).unwrap_or_default();
+            (mean, recent) = (0.99 * mean + 0.01 * speed, 0.7 * recent + 0.3 * speed);
+            let now = world.prev.at + world.round;
+            let naps = recent < 0.97 * mean && now >= until + Duration::from_secs(1);
+            if naps {
+                until = now + Duration::from_millis(1_500);
+            }
+            let nap = naps.then(|| order(Action::Nap { app: AppId(1), until }));
+            world.round_with(&all, nap.as_slice());
+            any |= !world.table.rows().is_empty();
+        }
+        assert!(world.table.events() > 10, "{}", world.table.events());
+        wrong += u64::from(any);
+    }
+    assert!(wrong * 10 <= tables(), "{wrong} of {}", tables());
+}
+
 #[test]
 fn a_tenth_is_found_after_few_experiments() {
     let n = tables().min(200);
