@@ -1,8 +1,8 @@
 //! Who hurts whom: which application loses how much of its speed when which other one is there.
 //!
-//! Whenever one application comes, goes, stops or runs on while all others do as before, the speeds of these just before
-//! and just after are an experiment that cost nothing. [`Interference`] finds such moments in the rounds of the loop,
-//! live or recorded, and adds up what they tell about each pair. Its size is bounded, and it can be stored.
+//! Whenever one application comes, goes, stops or runs on while all others do as before, the speeds of these just
+//! before and just after are an experiment that cost nothing. [`Interference`] finds such moments in the rounds of the
+//! loop, live or recorded, and adds up what they tell about each pair. Its size is bounded, and it can be stored.
 
 mod pair;
 mod speeds;
