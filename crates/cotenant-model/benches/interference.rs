@@ -21,7 +21,8 @@ fn main() {
         let infos: Vec<Arc<TaskInfo>> = (0..apps * 4)
             .map(|id| Arc::new(TaskInfo { id: TaskId(id), app: AppId(id / 4), ..TaskInfo::default() }))
             .collect();
-        let runs = |app: u32, round: u64| app % 4 != 0 || (round / (20 + u64::from(app) % 50)) % 2 == 0;
+        let runs =
+            |app: u32, round: u64| !app.is_multiple_of(4) || (round / (20 + u64::from(app) % 50)).is_multiple_of(2);
         let (mut busy, mut done) = (vec![0_u64; apps as usize], vec![0_u64; apps as usize]);
         let mut table = Interference::default();
         let (mut prev, mut total, mut worst) = (Sample::default(), Duration::ZERO, Duration::ZERO);

@@ -1,6 +1,6 @@
 //! Which processes write to the same memory: by the objects that they map shared.
 //!
-//! `/proc/PID/maps` names each object by device and inode (proc_pid_maps(5)): a file, a memfd, a segment of POSIX or
+//! `/proc/PID/maps` names each object by device and inode (`proc_pid_maps(5)`): a file, a memfd, a segment of POSIX or
 //! System V shared memory, or shared memory without a name that a process and its children have from `mmap`. What is
 //! mapped may be used or not; which CPU caches it comes into is not seen.
 
@@ -217,21 +217,23 @@ fn ipc_namespace(fs: &FsRoot, pid: u32) -> String {
     link.map(|link| link.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
+/// The process that stands for the group of another one; the ways there become shorter.
+fn first(next: &mut HashMap<u32, u32>, mut pid: u32) -> u32 {
+    loop {
+        let up = *next.entry(pid).or_insert(pid);
+        if up == pid {
+            return pid;
+        }
+        let over = next[&up];
+        next.insert(pid, over);
+        pid = over;
+    }
+}
+
 /// Processes that one or several objects connect.
 fn groups(objects: Vec<Object>) -> Vec<Group> {
     // Each process points to one of its group, and that way to the one that stands for it.
     let mut next: HashMap<u32, u32> = HashMap::new();
-    fn first(next: &mut HashMap<u32, u32>, mut pid: u32) -> u32 {
-        loop {
-            let up = *next.entry(pid).or_insert(pid);
-            if up == pid {
-                return pid;
-            }
-            let over = next[&up];
-            next.insert(pid, over);
-            pid = over;
-        }
-    }
     for object in &objects {
         for pair in object.pids.windows(2) {
             let [one, other] = [pair[0], pair[1]].map(|pid| first(&mut next, pid));

@@ -1,8 +1,8 @@
 //! Who hurts whom: which application loses how much of its speed when which other one is there.
 //!
-//! Whenever one application comes, goes, stops or runs on while all others do as before, the speeds of these just before
-//! and just after are an experiment that cost nothing. [`Interference`] finds such moments in the rounds of the loop,
-//! live or recorded, and adds up what they tell about each pair. Its size is bounded, and it can be stored.
+//! Whenever one application comes, goes, stops or runs on while all others do as before, the speeds of these just
+//! before and just after are an experiment that cost nothing. [`Interference`] finds such moments in the rounds of the
+//! loop, live or recorded, and adds up what they tell about each pair. Its size is bounded, and it can be stored.
 
 mod pair;
 mod speeds;
@@ -192,8 +192,9 @@ impl Interference {
     pub fn rows(&self) -> Vec<Row> {
         let row = |(victim, aggressor, pair): (&String, &String, &Pair)| {
             let loss = pair.loss(self.noise.get(victim)?).filter(pair::Loss::is_significant)?;
-            let pair::Loss { loss, low, high, events } = loss;
-            Some(Row { victim: victim.clone(), aggressor: aggressor.clone(), loss, low, high, events })
+            let pair::Loss { share, low, high, events } = loss;
+            let (victim, aggressor) = (victim.clone(), aggressor.clone());
+            Some(Row { victim, aggressor, loss: share, low, high, events })
         };
         let pairs = self.pairs.iter().flat_map(|(victim, of)| of.iter().map(move |(by, pair)| (victim, by, pair)));
         let mut rows: Vec<Row> = pairs.filter_map(row).collect();
@@ -356,7 +357,9 @@ impl Interference {
             let mut last: Vec<u64> = self.pairs.values().flat_map(BTreeMap::values).map(|pair| pair.last).collect();
             last.sort_unstable();
             let (oldest, pairs) = (last[PAIRS / 8], &mut self.pairs);
-            pairs.values_mut().for_each(|of| of.retain(|_, pair| pair.last > oldest));
+            for of in pairs.values_mut() {
+                of.retain(|_, pair| pair.last > oldest);
+            }
             pairs.retain(|_, of| !of.is_empty());
         }
     }

@@ -41,7 +41,7 @@ pub(super) struct Pair {
 /// A share that is lost, 0–1, and between which shares it lies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Loss {
-    pub loss: f64,
+    pub share: f64,
     pub low: f64,
     pub high: f64,
     pub events: u32,
@@ -85,7 +85,7 @@ impl Pair {
         let test = test.max(1) as f64;
         let half = anytime::half_width(variance, n, SCALE, ALPHA / (test * (test + 1.0)));
         let lost = |effect: f64| -effect.exp_m1();
-        Some(Loss { loss: lost(mean), low: lost(mean + half), high: lost(mean - half), events })
+        Some(Loss { share: lost(mean), low: lost(mean + half), high: lost(mean - half), events })
     }
 }
 

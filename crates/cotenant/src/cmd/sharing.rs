@@ -90,7 +90,9 @@ fn mib(bytes: u64) -> String {
 /// `9 postgres (812, 813 …)`.
 fn who(names: &BTreeMap<u32, String>) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    names.values().for_each(|name| *counts.entry(name).or_default() += 1);
+    for name in names.values() {
+        *counts.entry(name).or_default() += 1;
+    }
     let counts: Vec<String> = counts.iter().map(|(name, n)| format!("{n} {name}")).collect();
     let pids: Vec<String> = names.keys().take(NUMBERED).map(u32::to_string).collect();
     let more = if names.len() > NUMBERED { " …" } else { "" };

@@ -36,7 +36,7 @@ mod tests {
     fn a_pair_is_a_sentence() {
         let row =
             Row { victim: "web".into(), aggressor: "backup".into(), loss: 0.123, low: 0.0905, high: 0.154, events: 14 };
-        let told = lines(&[row.clone()]);
+        let told = lines(std::slice::from_ref(&row));
         assert_eq!(told, ["web loses 12.3 % (9.1 to 15.4 %) of its speed while backup runs (14 events)"]);
         let told = lines(&vec![row; 12]);
         assert_eq!((told.len(), told[10].as_str()), (11, "2 pairs more; --json has all"));
