@@ -1,6 +1,6 @@
 //! Which processes write to the same memory: by the objects that they map shared and writable.
 //!
-//! `/proc/PID/maps` names each object by device and inode (proc_pid_maps(5)): a file, a memfd, a segment of POSIX or
+//! `/proc/PID/maps` names each object by device and inode (`proc_pid_maps(5)`): a file, a memfd, a segment of POSIX or
 //! System V shared memory, or shared memory without a name that a process and its children have from `mmap`. What is
 //! mapped may be used or not; which CPU caches it comes into is not seen.
 
