@@ -97,7 +97,7 @@ fn measure(name: &str, place: &Place, running: &mut Running, windows: usize, row
         }
         let busy = place.busy(loops);
         std::thread::sleep(SETTLE);
-        let rest = if condition == "alone" { windows.max(24) } else { windows };
+        let rest = if condition == "alone" { windows.max(16) } else { windows };
         let all = (0..=rest).map(|_| {
             std::thread::sleep(WINDOW);
             Look::at(&mut observer, begin, running)

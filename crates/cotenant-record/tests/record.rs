@@ -336,6 +336,8 @@ fn sample() -> impl Strategy<Value = Sample> {
                 io: None,
                 tcp: None,
                 latency_ns: at.map(|count| Histogram::new([Bucket { low: value, high: value + 0.1, count }])),
+                io: progress.map(|bytes| Moved { bytes, at: Time(at.unwrap_or(0)) }),
+                tcp: at.map(|bytes| Moved { bytes, at: Time::default() }),
                 metrics: vec![(
                     "m".to_owned(),
                     Reading {

@@ -127,9 +127,10 @@ fn open_mp(place: &Place) -> io::Result<Running> {
 fn mpi(place: &Place, local: bool) -> io::Result<Running> {
     place.file("mpi.c", include_str!("programs/mpi.c"))?;
     place.finish(&["mpicc", "-O2", "mpi.c", "-o", "mpi"])?;
-    let transport = if local { "MPIR_CVAR_NOLOCAL=0" } else { "MPIR_CVAR_NOLOCAL=1" };
-    let device = if local { "MPIR_CVAR_OFI_SKIP_IPV6=1" } else { "FI_PROVIDER=tcp" };
-    mapped(place, &["env", transport, device, "mpirun.mpich", "-n", "2", "./mpi"])
+    let (by_ofi, by_ucx) =
+        if local { ("FI_PROVIDER=shm", "UCX_TLS=all") } else { ("FI_PROVIDER=tcp", "UCX_TLS=tcp,self") };
+    let apart = if local { "MPIR_CVAR_NOLOCAL=0" } else { "MPIR_CVAR_NOLOCAL=1" };
+    mapped(place, &["env", apart, by_ofi, by_ucx, "mpirun.mpich", "-n", "2", "./mpi"])
 }
 
 fn go(place: &Place) -> io::Result<Running> {

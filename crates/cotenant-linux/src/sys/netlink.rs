@@ -1,4 +1,4 @@
-//! Questions to the kernel about sockets (sock_diag(7)).
+//! Questions to the kernel about sockets (`sock_diag(7)`).
 
 use super::{check, owned};
 use std::fs::File;

@@ -181,17 +181,17 @@ mod tests {
     fn the_first_steady_proxy_counts() {
         let mut ladder = Ladder::default();
         let (even, uneven) = ([100, 300].repeat(16), [100, 100, 300, 300].repeat(8));
-        follow(&mut ladder, 0, &uneven[..12], &even[..12], None);
+        follow(&mut ladder, 0, &even[..12], &uneven[..12], None);
         assert_eq!(best(&ladder), None, "six windows are too few");
-        follow(&mut ladder, 3_000, &uneven, &even, None);
+        follow(&mut ladder, 3_000, &even, &uneven, None);
         let told: Vec<_> =
             ladder.all().into_iter().map(|(source, standing, _)| (source.to_string(), standing)).collect();
-        let expected = [("io_bytes/s", Standing::Unsteady), ("tcp_bytes/s", Standing::Steady)];
+        let expected = [("tcp_bytes/s", Standing::Unsteady), ("io_bytes/s", Standing::Steady)];
         assert_eq!(told, expected.map(|(name, standing)| (name.to_owned(), standing)));
         assert_eq!(ladder.best().map(|(_, spread)| spread.unwrap().relative), Some(0.0));
         let mut ladder = Ladder::default();
         follow(&mut ladder, 0, &even, &even, None);
-        assert_eq!(best(&ladder).as_deref(), Some("io_bytes/s"));
+        assert_eq!(best(&ladder).as_deref(), Some("tcp_bytes/s"));
     }
 
     #[test]

@@ -95,8 +95,9 @@ pub mod by_name {
 }
 
 impl Source {
-    /// What stands in for the speed of a program that tells none, best first.
-    pub const PROXIES: [Self; 3] = [Self::Instructions, Self::Io, Self::Tcp];
+    /// What stands in for the speed of a program that tells none, best first. Bytes over TCP go before bytes that are
+    /// read and written, among which are those that a server reads and logs for itself.
+    pub const PROXIES: [Self; 3] = [Self::Instructions, Self::Tcp, Self::Io];
 
     /// Whether it only stands in for the program's speed.
     pub fn is_proxy(&self) -> bool {

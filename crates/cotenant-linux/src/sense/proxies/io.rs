@@ -1,8 +1,8 @@
 //! Bytes read and written: `/proc/PID/io`, whatever they came from or went to; what goes through memory maps,
 //! `send(2)` and `recv(2)`, or `io_uring` is not seen.
 //!
-//! When a process waits for a child that has ended, the kernel adds the child's bytes to its own (proc_pid_io(5) is
-//! silent on that). So of short children nothing is lost, and what was seen of a child is not counted again.
+//! When a process waits for a child that has ended, the kernel adds the child's bytes to its own (`proc_pid_io(5)`
+//! is silent on that). So of short children nothing is lost, and what was seen of a child is not counted again.
 
 use super::{Processes, refused, within};
 use crate::notes::Notes;
@@ -62,10 +62,12 @@ impl Io {
 
     /// Leaves what was counted of processes that have ended to those that wait for them.
     fn bury(&mut self, processes: &Processes, at: Time) {
-        let lives = |pid: &u32, known: &Known| {
+        let lives = |(pid, known): &(u32, Known)| {
             processes.get(pid).is_some_and(|process| process.start_ticks() == known.start_ticks)
         };
-        let ended: BTreeMap<u32, Known> = self.known.extract_if(.., |pid, known| !lives(pid, known)).collect();
+        let (alive, ended): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut self.known).into_iter().partition(lives);
+        self.known = alive;
         for (pid, known) in &ended {
             let above = |pid: &u32| ended.get(pid).map(|known| known.parent);
             let heir = std::iter::successors(Some(known.parent), above).take(GENERATIONS).last();

@@ -1,7 +1,7 @@
 //! Bytes over TCP: those that were sent and acknowledged, and those that were received, on the connections whose
 //! sockets a program has among its descriptors. A connection that begins and ends between two looks is not seen.
 //!
-//! The kernel tells of all TCP sockets of our network namespace at once (sock_diag(7)), with `struct tcp_info`, which
+//! The kernel tells of all TCP sockets of our network namespace at once (`sock_diag(7)`), with `struct tcp_info`, which
 //! grows from release to release. Which program has a socket stands in `/proc/PID/fd` alone; that is listed only where
 //! a socket is new.
 
