@@ -24,7 +24,7 @@ mod situation;
 mod tests;
 mod trial;
 
-pub use settings::{Objective, ObjectiveError, ShapesSettings};
+pub use settings::{KnownShape, Objective, ObjectiveError, ShapesSettings};
 
 use super::plan::Plan;
 use super::sam::{Sam, SamConfig};
@@ -102,7 +102,7 @@ pub struct ShapesState {
     plan: Plan,
     learned: Option<Box<Learned>>,
     /// The best shapes of situations of before.
-    memory: Vec<Remembered>,
+    memory: Vec<KnownShape>,
     /// Where what is drawn goes on.
     seed: Option<u64>,
     /// How often the interval is doubled now.
@@ -114,14 +114,6 @@ pub struct ShapesState {
     /// Orders about memory of this round.
     #[serde(skip)]
     moves: Vec<Proposal>,
-}
-
-/// The best shape that was found for some programs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Remembered {
-    /// Names and numbers of threads.
-    groups: Vec<(String, usize)>,
-    shape: Shape,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -175,6 +167,11 @@ impl Turn<'_> {
 }
 
 impl ShapesState {
+    /// The best shapes of the situations so far, the latest last: for the next run.
+    pub fn memory(&self) -> &[KnownShape] {
+        &self.memory
+    }
+
     /// Puts threads in place; those that it does not name are the kernel's.
     fn put(&mut self, view: &View, places: &Places, why: impl Into<String>) {
         let here = |task: &TaskId| view.task(*task).is_some();
@@ -304,8 +301,11 @@ impl ShapesState {
                 // Who was placed before stays there; whoever has come is the kernel's.
                 let stands = self.plan.wanted().clone();
                 self.put(turn.view, &stands, "");
+                let (board, threads) = (situation.board(turn.ctx), situation.threads());
                 let mut learned = Learned::new(situation, turn.now);
-                let known = self.memory.iter().find(|known| known.groups == groups);
+                let known = self.memory.iter().chain(&turn.policy.settings.known);
+                let sound = |known: &&KnownShape| known.groups == groups && known.shape.is_for(&board, &threads);
+                let known = { known }.find(sound);
                 learned.first = known.map(|known| Candidate::new(known.shape.clone(), Kind::Known));
                 self.learned = Some(Box::new(learned));
             }
@@ -388,8 +388,7 @@ impl ShapesState {
                 let places = learned.kernel_places.clone();
                 break Some((candidate, places));
             }
-            let fits = candidate.shape.counts.first().map(Vec::len) == Some(board.domains.len());
-            let places = if fits { seats(&candidate.shape) } else { home.clone() };
+            let places = seats(&candidate.shape);
             if places != home {
                 break Some((candidate, places));
             }
@@ -555,7 +554,7 @@ impl ShapesState {
         let groups = learned.situation.described();
         self.memory.retain(|known| known.groups != groups);
         if !learned.is_kernel {
-            self.memory.push(Remembered { groups, shape: learned.incumbent.clone() });
+            self.memory.push(KnownShape { groups, shape: learned.incumbent.clone() });
         }
         if self.memory.len() > REMEMBERED {
             self.memory.remove(0);

@@ -358,9 +358,8 @@ fn arrange(board: &Board, next: &mut Shape, of: fn(&Domain) -> usize, how: Withi
     }
     let groups = next.counts.len();
     for part in &parts {
-        let threads: Vec<usize> = (0..groups)
-            .map(|g| part.iter().map(|&d| std::mem::take(&mut next.counts[g][d]) as usize).sum())
-            .collect();
+        let threads: Vec<usize> =
+            (0..groups).map(|g| part.iter().map(|&d| std::mem::take(&mut next.counts[g][d]) as usize).sum()).collect();
         let total: usize = threads.iter().sum();
         match how {
             Within::Even => (0..groups).for_each(|g| deal(next, board, g, threads[g], part)),
