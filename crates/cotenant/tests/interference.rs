@@ -1,7 +1,6 @@
 //! Who hurts whom, on real programs: one that reports its progress, and one that takes its CPU and lets go of it again.
 
 #[path = "../../cotenant-linux/src/testing.rs"]
-#[allow(dead_code)] // what other tests need of it
 mod testing;
 
 use serde_json::Value;
