@@ -97,7 +97,8 @@ fn completions(to: &Path) -> Result<()> {
 fn full(root: &Path) -> Result<()> {
     // Tests look up their own functions and lines.
     let symbols = ("CARGO_PROFILE_RELEASE_STRIP", "none");
-    let long = [("COTENANT_INPUTS", "100000"), ("COTENANT_KILLS", "200"), ("PROPTEST_CASES", "5000"), symbols];
+    let inputs = [("COTENANT_INPUTS", "100000"), ("COTENANT_KILLS", "200"), ("COTENANT_TRIALS", "10000")];
+    let long = [&inputs[..], &[("PROPTEST_CASES", "5000"), symbols]].concat();
     cargo(root, &["test", "--workspace", "--all-features", "--release"], &long)?;
     let programs = Command::new("scripts/test-programs").current_dir(root).status().context("scripts/test-programs")?;
     if !programs.success() {

@@ -333,8 +333,6 @@ fn sample() -> impl Strategy<Value = Sample> {
                 id: AppId(id),
                 name: "x".to_owned(),
                 progress,
-                io: None,
-                tcp: None,
                 latency_ns: at.map(|count| Histogram::new([Bucket { low: value, high: value + 0.1, count }])),
                 io: progress.map(|bytes| Moved { bytes, at: Time(at.unwrap_or(0)) }),
                 tcp: at.map(|bytes| Moved { bytes, at: Time::default() }),

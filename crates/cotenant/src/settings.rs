@@ -224,7 +224,8 @@ impl Setup {
             (args.guard.is_some(), "guard", of_shapes),
             (args.regret.is_some(), "regret", of_shapes),
         ];
-        for (_, option, of) in options.iter().filter(|(given, _, of)| *given && !of.contains(&policy.name())) {
+        let is_wrong = |(given, _, of): &&(bool, _, &[&str])| *given && !of.contains(&policy.name());
+        if let Some((_, option, of)) = options.iter().find(is_wrong) {
             let noun = if of.len() > 1 { "policies" } else { "policy" };
             let of = of.join(" and ");
             return Err(usage(format!("--{option} is for the {noun} {of}, not for {name}; leave it out")));

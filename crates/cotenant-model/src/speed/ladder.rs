@@ -97,7 +97,8 @@ impl Ladder {
         }
     }
 
-    /// The source that counts, and its spread where that is known: what is told, else the first steady proxy.
+    /// The source that counts, and its spread where that is known: what is told, else the first steady proxy. It may
+    /// change as more is known: whoever compares windows keeps to one source while doing so.
     pub fn best(&self) -> Option<(&Source, Option<Spread>)> {
         let counts = |(_, standing, _): &(&Source, Standing, Option<Spread>)| *standing <= Standing::Steady;
         self.all().into_iter().find(counts).map(|(source, _, spread)| (source, spread))

@@ -94,7 +94,9 @@ mod tests {
 
     fn spread(windows: &[f64]) -> Option<Spread> {
         let mut steady = Steady::default();
-        windows.iter().for_each(|speed| steady.add(*speed));
+        for speed in windows {
+            steady.add(*speed);
+        }
         steady.spread()
     }
 

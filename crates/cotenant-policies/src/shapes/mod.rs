@@ -109,6 +109,8 @@ pub struct ShapesState {
     calm: u32,
     /// Why the plan is as it is.
     why: String,
+    /// What became of the last trial, until it is told.
+    result: String,
     /// Orders about memory of this round.
     #[serde(skip)]
     moves: Vec<Proposal>,
@@ -178,7 +180,11 @@ impl ShapesState {
         let here = |task: &TaskId| view.task(*task).is_some();
         let wanted = places.iter().filter(|(task, _)| here(task)).map(|(task, set)| (*task, set.clone())).collect();
         self.plan.set(view.tasks.iter().map(|t| t.info.id).collect(), wanted);
-        self.why = why.into();
+        // Whoever asks why threads moved hears what became of the trial before.
+        self.why = match std::mem::take(&mut self.result) {
+            before if before.is_empty() => why.into(),
+            before => format!("{before}; {}", why.into()),
+        };
     }
 
     /// Puts the incumbent in place. What the kernel had chosen is put back, too, before it is the kernel's again: the
@@ -491,14 +497,15 @@ impl ShapesState {
             learned.keep(candidate.shape, places, &changes, is_kernel, false);
             turn.notes.push(format!("kept: {said}"));
             self.remember();
-            self.put_back(turn.view, format!("kept: {said}"));
+            self.result = format!("kept: {said}");
+            self.put_back(turn.view, "it stands");
         } else {
             if is_kernel && estimate.pairs >= GUARDED {
                 learned.standing = against;
             }
             let open = verdict == Verdict::Undecided && estimate.mean > 0.0 && !guarded;
             learned.dismiss(candidate, trial.pairs, estimate.mean, open);
-            self.why = format!("not kept: {said}");
+            self.result = format!("not kept: {said}");
         }
         if verdict == Verdict::Restless {
             self.put_back(turn.view, "the load changes too often to tell");

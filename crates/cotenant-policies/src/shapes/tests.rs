@@ -1,5 +1,5 @@
-//! The test of a trial on made-up programs: how often it is wrong, and what it misses. Shapes by hand. The whole policy
-//! on a made-up machine.
+//! The test of a trial on made-up programs: how often it is wrong, and what it misses. Shapes by hand. The whole
+//! policy on a made-up machine.
 
 use super::board::Board;
 use super::moves::{KINDS, neighbour, seeds};
@@ -127,17 +127,19 @@ fn null_effects_are_seldom_kept_and_gains_are() {
     }
 }
 
-/// 10,000 experiments of each kind, as a table: `cargo test -p cotenant-policies null_experiments -- --ignored --nocapture`.
+/// Experiments of each kind: 20, or as many as `COTENANT_TRIALS` says (`cargo xtask full`). As a table:
+/// `COTENANT_TRIALS=10000 cargo test --release -p cotenant-policies null_experiments -- --nocapture`.
 #[test]
-#[ignore = "takes minutes; cargo xtask full runs it"]
 fn null_experiments() {
+    let trials = std::env::var("COTENANT_TRIALS").ok().and_then(|number| number.parse().ok()).unwrap_or(20);
     println!("noise | phase | effect | kept | seconds");
     for noise in [0.01, 0.02, 0.05] {
         for phase in [None, Some((0.3, 0.1)), Some((0.6, 0.1)), Some((1.3, 0.1)), Some((5.0, 0.1))] {
             for effect in [0.0, 0.02, 0.03, 0.05] {
-                let (share, seconds) = kept(noise, phase, effect, 10_000);
+                let (share, seconds) = kept(noise, phase, effect, trials);
                 println!("{noise} | {phase:?} | {effect} | {:.2} % | {seconds:.1}", share * 100.0);
-                let bound = if noise > 0.02 { 0.04 } else { 0.02 };
+                // Of few one or two may be wrong by chance.
+                let bound = if noise > 0.02 { 0.04 } else { 0.02 } + 2.0 / trials as f64;
                 assert!(effect != 0.0 || share <= bound, "{noise} {phase:?}: {share}");
             }
         }

@@ -11,6 +11,7 @@ use cotenant_linux::sense::doctor;
 use cotenant_linux::sense::rivals::{self, Rival};
 use cotenant_linux::sense::tier::{Tier, TierReport};
 use cotenant_linux::sense::{progress, proxies};
+use cotenant_model::topology::shared::levels;
 use cotenant_model::{Signal, Topology};
 use serde::Serialize;
 use std::path::Path;
@@ -79,11 +80,13 @@ fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {
         Tier::Full => "can work; give it thresholds with --profile",
         _ => "decides nothing here: coherence and memory traffic cannot be counted",
     };
-    let alone = caches < 2 && topology.cores().len() == cpus;
-    let auto = if alone && cpus < 3 {
-        "has nearly no choice here: one cache, no core with two CPUs"
+    let modules = levels(topology, topology.usable()).iter().any(|level| level.instances.len() > caches.max(1));
+    let auto = if cpus < 2 {
+        "has no choice here: one CPU"
+    } else if caches < 2 && topology.cores().len() == cpus && !modules {
+        "can only choose which threads share a CPU, where a program whose speed is known has more threads than CPUs"
     } else {
-        "can work, by the speed that a program reports, --metric tells or counters and proxies show; else it changes nothing"
+        "tries placements where a program's speed is known: progress, --metric, counters, steady bytes; else changes nothing"
     };
     let placing = if cpus < 2 { "has no choice here: one CPU" } else { "can work" };
     let numad = if nodes < 2 { "has nothing to do here: one memory node" } else { "can work" };

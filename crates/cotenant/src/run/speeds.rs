@@ -72,17 +72,15 @@ impl fmt::Display for SpeedSummary {
             (None, 0) => "for too short to tell how steady".to_owned(),
             (None, _) => "with long pauses".to_owned(),
         };
-        match self.sources.iter().find(|source| Some(&source.source) == self.source.as_ref()) {
-            Some(source) => write!(f, "{}, {}", source.source, spread(source)),
-            None => {
-                f.write_str("not known")?;
-                for source in &self.sources {
-                    let waits = if source.standing == Standing::Waiting { ", but it waits for others" } else { "" };
-                    write!(f, "; {} {}{waits}", source.source, spread(source))?;
-                }
-                f.write_str("; tell it with --metric")
-            }
+        if let Some(source) = self.sources.iter().find(|source| Some(&source.source) == self.source.as_ref()) {
+            return write!(f, "{}, {}", source.source, spread(source));
         }
+        f.write_str("not known")?;
+        for source in &self.sources {
+            let waits = if source.standing == Standing::Waiting { ", but it waits for others" } else { "" };
+            write!(f, "; {} {}{waits}", source.source, spread(source))?;
+        }
+        f.write_str("; tell it with --metric")
     }
 }
 
