@@ -1,8 +1,9 @@
 //! Which proxies tell the speed of real programs: what the kernel sees each do, against its real progress.
 //!
 //! Progress is counted outside of the program: bytes that it takes from a pipe or puts into one, answers that a client
-//! gets, units that it counts in memory. Each program runs alone, beside one and two busy loops on its CPUs, and with 70 %
-//! of their time. Of each proxy and condition one JSON object says the mean rates (`what: rate`); of each proxy one
+//! gets, units that it counts in memory. Each program runs alone, beside one and two busy loops on its CPUs, and with
+//! 70 % of their time. Of each proxy and condition one JSON object says the mean rates (`what: rate`); of each proxy
+//! one
 //! (`what: verdict`) says:
 //!
 //! * `spread`: standard deviation of a window of half a second, relative, while the program runs alone; `real_spread`:

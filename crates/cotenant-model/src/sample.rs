@@ -98,8 +98,8 @@ pub struct AppSample {
     pub metrics: Vec<(String, Reading)>,
 }
 
-/// Bytes that the kernel saw an application move. They are counted at their own pace, and the same count stands in every
-/// sample until the next.
+/// Bytes that the kernel saw an application move. They are counted at their own pace, and the same count stands in
+/// every sample until the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moved {
     /// How many so far.

@@ -72,8 +72,8 @@ pub struct AppView {
     pub progress_per_s: Option<f64>,
     /// Latencies of the interval in nanoseconds, as reported by the program.
     pub latency_ns: Option<Histogram>,
-    /// Bytes per second that it read and wrote, between two counts that may lie before the samples; `None` where nothing
-    /// new was counted.
+    /// Bytes per second that it read and wrote, between two counts that may lie before the samples; `None` where
+    /// nothing new was counted.
     pub io: Option<Reading>,
     /// The same of its TCP connections.
     pub tcp: Option<Reading>,

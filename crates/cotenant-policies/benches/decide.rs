@@ -4,6 +4,9 @@
 //! `cargo bench -p cotenant-policies --bench decide [-- POLICY…]`; without names, every policy that accepts the
 //! machine. `sam-mph` is `sam` with its additions after SAM-MPH.
 //!
+//! Policies that learn decide most of the time that a trial goes on; so `shapes` and `auto` are also run for 600
+//! simulated seconds in which each order is carried out (`"case":"learning"`), and every round of that counts.
+//!
 //! The paper's mapper takes 9.97 µs on 40 CPUs, migrations included (§4.4); moves are decided here, not carried out.
 
 #[path = "../../../benches/report.rs"]
@@ -13,11 +16,15 @@ use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Config, Ctx, DynPolicy, Settings, State};
 use cotenant_model::profile::{AppProfile, By, Loss, MachineProfile, Pressure, Thresholds};
 use cotenant_model::testing::{ViewBuilder, machine};
-use cotenant_model::{CpuSet, Signal, Topology, View};
+use cotenant_model::{
+    Action, ActionOutcome, AppId, AppSample, Count, CpuId, CpuSet, Outcome, Sample, Signal, TaskId, TaskInfo, TaskSample,
+    Time, Topology, View,
+};
 use cotenant_policies::{Sam, SamConfig};
 use report::Report;
 use std::collections::BTreeMap;
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const CYCLES: u64 = 220_000_000;
@@ -123,6 +130,109 @@ fn case(name: &'static str, topology: &Topology, per_cpu: u32, role: impl Fn(u32
     Case { name, topology: topology.clone(), view: builder.view(), apps: BTreeMap::new() }
 }
 
+/// Programs of equal threads on a made-up machine. A program runs faster the more of its threads stand in one cache
+/// domain, so there is something to find.
+struct Programs {
+    topology: Topology,
+    places: Vec<CpuSet>,
+    work: Vec<f64>,
+    at: Time,
+    noise: fastrand::Rng,
+}
+
+impl Programs {
+    fn new(topology: Topology, threads: usize, programs: usize) -> Self {
+        let cpus = topology.cpus();
+        let places = (0..threads).map(|task| cpus[task % cpus.len()].id).map(|cpu| [cpu].into_iter().collect());
+        let (places, noise) = (places.collect(), fastrand::Rng::with_seed(3));
+        Self { topology, places, work: vec![0.0; programs], at: Time(0), noise }
+    }
+
+    fn cpu(&self, task: usize) -> Option<CpuId> {
+        self.places[task].iter().nth(task % self.places[task].len().max(1))
+    }
+
+    fn sample(&mut self, passed: Duration) -> Sample {
+        self.at = self.at + passed;
+        let programs = self.work.len();
+        let mut crowd = vec![BTreeMap::<usize, usize>::new(); programs];
+        for task in 0..self.places.len() {
+            let domain = self.cpu(task).and_then(|cpu| self.topology.llc_of(cpu)).unwrap_or(0);
+            *crowd[task % programs].entry(domain).or_default() += 1;
+        }
+        for (work, crowd) in self.work.iter_mut().zip(&crowd) {
+            let together = crowd.values().map(|n| n * n).sum::<usize>() as f64;
+            let all = crowd.values().sum::<usize>() as f64;
+            let speed = 1.0 + together / (all * all) + 0.02 * (self.noise.f64() - 0.5);
+            *work += speed * passed.as_secs_f64() * 1e6;
+        }
+        let info = |task: usize| TaskInfo {
+            id: TaskId(task as u32),
+            app: AppId((task % programs) as u32),
+            allowed: self.topology.usable().clone(),
+            ..TaskInfo::default()
+        };
+        let task = |task: usize| TaskSample {
+            info: Arc::new(info(task)),
+            cpu: self.cpu(task),
+            counters: [(Signal::CpuTime, Count::exact(self.at.0 / 4))].into_iter().collect(),
+            ..TaskSample::default()
+        };
+        let app = |(app, work): (usize, &f64)| AppSample {
+            id: AppId(app as u32),
+            name: format!("program-{app}"),
+            progress: Some(*work as u64),
+            ..AppSample::default()
+        };
+        let tasks = (0..self.places.len()).map(task).collect();
+        Sample { at: self.at, tasks, cpus: Vec::new(), apps: self.work.iter().enumerate().map(app).collect() }
+    }
+}
+
+/// Every decision of a policy while it learns.
+fn learn(report: &mut Report, name: &str, policy: &dyn DynPolicy, profile: &MachineProfile, programs: usize) {
+    let (apps, config) = (BTreeMap::new(), Config::default());
+    let mut machine = Programs::new(machine(2, 8, 8, 2), 1_024, programs);
+    let topology = machine.topology.clone();
+    let ctx = Ctx { topology: &topology, machine: profile, apps: &apps, config: &config };
+    let (mut state, mut outcomes, mut times, mut moves) = (State::default(), Vec::new(), Vec::new(), 0);
+    let (mut wait, mut before) = (config.interval, machine.sample(config.interval));
+    while machine.at < Time::from_millis(600_000) {
+        let sample = machine.sample(wait);
+        let view = View::new(&before, &sample);
+        let start = Instant::now();
+        let decision = policy.decide(&ctx, &view, &outcomes, state, view.at);
+        times.push(start.elapsed());
+        outcomes = Vec::new();
+        moves += decision.proposals.len();
+        for proposal in decision.proposals {
+            if let Action::Place { task, contexts } = &proposal.action {
+                machine.places[task.0 as usize] = contexts.clone();
+            }
+            outcomes.push(ActionOutcome { action: proposal.action, outcome: Outcome::Applied });
+        }
+        (state, before) = (decision.state, sample);
+        wait = decision.wake_at - machine.at;
+    }
+    times.sort_unstable();
+    let us = |d: Duration| d.as_nanos() as f64 / 1e3;
+    report.row(serde_json::json!({
+        "policy": name,
+        "machine": format!("{}x{}", topology.packages().len(), topology.llc_domains().len()),
+        "cpus": topology.cpus().len(),
+        "tasks": machine.places.len(),
+        "programs": programs,
+        "case": "learning",
+        "moves": moves,
+        "iterations": times.len(),
+        "state_bytes": serde_json::to_vec(&state).map_or(0, |bytes| bytes.len()),
+        "median_us": us(times[times.len() / 2]),
+        "p99_us": us(times[times.len() * 99 / 100]),
+        "min_us": us(times[0]),
+        "max_us": us(times[times.len() - 1]),
+    }));
+}
+
 fn measure(
     report: &mut Report,
     name: &str,
@@ -184,6 +294,14 @@ fn main() {
             let (known, config) = if *name == "sam-mph" { ("sam", &mph) } else { (*name, &Config::default()) };
             match registry.make(known, config) {
                 Ok(policy) => measure(&mut report, name, policy.as_ref(), &case, &profile, config),
+                Err(unknown) => eprintln!("{unknown}"),
+            }
+        }
+    }
+    for name in names.iter().filter(|name| ["shapes", "auto"].contains(*name)) {
+        for programs in [2, 5, 8] {
+            match registry.make(name, &Config::default()) {
+                Ok(policy) => learn(&mut report, name, policy.as_ref(), &profile, programs),
                 Err(unknown) => eprintln!("{unknown}"),
             }
         }

@@ -5,8 +5,8 @@ use super::row::{DecisionRow, End, OrderRow, Pages, finite, minus, put};
 use cotenant_model::policy::State;
 use cotenant_model::view::merge;
 use cotenant_model::{
-    AppSample, Counters, CpuSample, CpuSet, Decision, Order, Outcome, Sample, Signal, TaskId, TaskInfo, TaskSample,
-    Time,
+    AppSample, Counters, CpuSample, CpuSet, Decision, Order, Outcome, Reason, Sample, Signal, TaskId, TaskInfo,
+    TaskSample, Time,
 };
 use serde::Serialize;
 use std::borrow::Cow;
@@ -27,6 +27,15 @@ impl Encoder {
     /// An encoder that replaces names where `redactor` is given.
     pub fn new(redactor: Option<Redactor>) -> Self {
         Self { redactor, ..Self::default() }
+    }
+
+    /// A reason, without names where they are not to be told.
+    fn told(&self, reason: &Reason) -> Reason {
+        let mut reason = reason.clone();
+        if let Some(redactor) = &self.redactor {
+            reason.what = redactor.text(&reason.what).into();
+        }
+        reason
     }
 
     /// Appends the row of a sample to `out`: against `prev`, or from nothing as a base. [`Self::close`] ends it.
@@ -134,7 +143,7 @@ impl Encoder {
         }
         self.states.resize(self.states.len().max(rule + 1), None);
         let known = &mut self.states[rule];
-        let state = (known.as_ref() != Some(&decision.state)).then(|| decision.state.clone());
+        let mut state = (known.as_ref() != Some(&decision.state)).then(|| decision.state.clone());
         if state.is_some() {
             known.clone_from(&state);
         }
@@ -142,7 +151,13 @@ impl Encoder {
         if let Some(redactor) = &self.redactor {
             notes.to_mut().iter_mut().for_each(|note| *note = redactor.text(note));
         }
-        let proposals = Cow::from(&decision.proposals);
+        let mut proposals = Cow::from(&decision.proposals);
+        if let Some(redactor) = &self.redactor {
+            for proposal in proposals.to_mut() {
+                proposal.reason = self.told(&proposal.reason);
+            }
+            state = state.map(|state| redactor.state(&state));
+        }
         key(
             out,
             "decision",
@@ -150,7 +165,7 @@ impl Encoder {
         );
         let row = |(order, &outcome): (&Order, &Outcome)| {
             let of = decision.proposals.iter().position(|p| p.action == order.action && p.reason == order.reason);
-            let (action, reason) = of.is_none().then(|| (order.action.clone(), order.reason.clone())).unzip();
+            let (action, reason) = of.is_none().then(|| (order.action.clone(), self.told(&order.reason))).unzip();
             OrderRow { of, action, reason, affinity: order.affinity.clone(), outcome }
         };
         list(out, "orders", &orders.iter().zip(outcomes).map(row).collect::<Vec<_>>());

@@ -2,8 +2,11 @@
 
 use super::Header;
 use super::row::finite;
+use cotenant_model::policy::{Policy, State};
 use cotenant_model::profile::AppProfile;
 use cotenant_model::{AppSample, TaskInfo};
+use cotenant_policies::Shapes;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Replaces names, and remembers which ones so that they can be found in remarks.
@@ -33,6 +36,14 @@ impl Redactor {
             *apps = std::mem::take(apps).into_iter().enumerate().map(named).collect();
         }
         redactor.names.clone_from(&redactor.profiles);
+        // What was best before is of programs that need not run now: their names are known to nobody here.
+        for settings in
+            header.rules.iter_mut().map(|rule| &mut rule.config.settings).chain([&mut header.config.settings])
+        {
+            if settings.sections().any(|section| section == Shapes::SECTION) {
+                settings.set(Shapes::SECTION, "known", Value::Array(Vec::new()));
+            }
+        }
         header.command.clear();
         header.machine.source = None;
         header.redacted = true;
@@ -51,6 +62,21 @@ impl Redactor {
         let name = self.profiles.get(&app.name).cloned().unwrap_or_else(|| format!("app-{}", app.id));
         self.names.insert(app.name.clone(), name.clone());
         AppSample { name, ..finite(app) }
+    }
+
+    /// What a policy remembers, with every known name replaced in its texts.
+    pub fn state(&self, state: &State) -> State {
+        let json = serde_json::to_value(state).map(|json| self.value(json));
+        json.and_then(serde_json::from_value).unwrap_or_default()
+    }
+
+    fn value(&self, json: Value) -> Value {
+        match json {
+            Value::String(text) => Value::String(self.text(&text)),
+            Value::Array(values) => values.into_iter().map(|value| self.value(value)).collect(),
+            Value::Object(map) => map.into_iter().map(|(key, value)| (key, self.value(value))).collect(),
+            other => other,
+        }
     }
 
     /// A remark with every known name replaced where it stands as a word of its own.
@@ -79,6 +105,7 @@ impl Redactor {
 mod tests {
     use super::*;
     use cotenant_model::ids::{AppId, TaskId};
+    use serde_json::json;
 
     #[test]
     fn names_go_where_they_stand_as_words() {
@@ -87,5 +114,15 @@ mod tests {
         redactor.app(&AppSample { id: AppId(2), name: "web server".into(), ..AppSample::default() });
         assert_eq!(redactor.text("web server: cobweb, web; web-fs (web)"), "app-2: cobweb, task-4; web-fs (task-4)");
         assert_eq!(redactor.text(""), "");
+    }
+
+    #[test]
+    fn names_are_replaced_in_what_policies_remember() {
+        let mut redactor = Redactor::default();
+        redactor.app(&AppSample { name: "secret".to_owned(), ..AppSample::default() });
+        let state = State::json("shapes", json!({ "why": "tried: secret 2+0", "n": 3, "groups": [["secret", 2]] }));
+        let redacted = serde_json::to_value(redactor.state(&state)).unwrap();
+        let expected = json!({ "shapes": { "why": "tried: app-0 2+0", "n": 3, "groups": [["app-0", 2]] } });
+        assert_eq!(redacted, expected);
     }
 }

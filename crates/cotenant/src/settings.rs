@@ -1,6 +1,7 @@
 //! Resolves what the loop needs: from the command line, else the settings file, else the default.
 
 use crate::args::{ManageArgs, PolicyArgs};
+use crate::known::Known;
 use crate::store::{Loaded, Store};
 use crate::{calibrated, names, registry::registry, units};
 use anyhow::Result;
@@ -192,6 +193,11 @@ impl Setup {
         config.interval = args.interval.unwrap_or(config.interval);
         let name = args.policy.as_ref().or(file.policy.as_ref()).map_or("auto", String::as_str).to_owned();
         config.settings = settings_of(args, &name, &file, in_file)?;
+        let learns = registry().find(&name).is_ok_and(|entry| entry.reads().contains(&Shapes::SECTION));
+        let known = if live.is_some() && learns { Known::of(&topology).read() } else { Vec::new() };
+        if !known.is_empty() {
+            config.settings.set_missing(Shapes::SECTION, "known", serde_json::to_value(&known)?);
+        }
         let exact = registry().make(&name, &config).is_ok_and(|policy| policy.needs().exact);
         let pin = if exact { Pin::Cpu } else { config.pin };
         config.pin = args.pin.or(file.pin).unwrap_or(pin);

@@ -18,9 +18,9 @@ macro_rules! scripts {
 /// Every scenario with its script.
 #[rustfmt::skip] // one a line says no more
 pub const SCENARIOS: &[(&str, &str)] = scripts![
-    "topology", "static", "sam", "pages", "near", "fetch", "far-memory", "sam-nodes", "restore", "cpusets",
-    "partitions", "freezer", "hotplug", "rival", "quota", "naps", "background", "ladder", "refused", "mappings", "damon",
-    "faults", "idle-pages", "counters", "single",
+    "topology", "static", "sam", "shapes", "pages", "near", "fetch", "far-memory", "sam-nodes", "restore", "cpusets",
+    "partitions", "freezer", "hotplug", "rival", "quota", "naps", "background", "ladder", "refused", "mappings",
+    "damon", "faults", "idle-pages", "counters", "single",
 ];
 
 const FOLDER: u32 = 0o040_755;

@@ -128,6 +128,17 @@ const TWO_NODES: Guest = Guest {
 /// All guests.
 pub const GUESTS: &[Guest] = &[
     TWO_SOCKETS,
+    Guest {
+        name: "shapes",
+        what: "2 sockets x 2 cores, 2 nodes",
+        dies: 1,
+        cores: 2,
+        threads: 1,
+        seconds: 60,
+        quick: false,
+        scenarios: &["shapes"],
+        ..TWO_SOCKETS
+    },
     Guest { name: "pages", quick: false, scenarios: &["pages"], ..TWO_SOCKETS },
     Guest { name: "hotplug", quick: false, scenarios: &["rival", "hotplug"], ..TWO_SOCKETS },
     Guest { name: "freezer", quick: false, scenarios: &["freezer"], ..TWO_SOCKETS },

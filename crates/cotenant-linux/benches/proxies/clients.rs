@@ -29,13 +29,13 @@ pub enum Pace {
 }
 
 /// A server with its clients.
-pub fn served(place: &Place, words: &[&str], talk: Talk, pace: Pace) -> io::Result<Running> {
+pub fn served(place: &Place, words: &[&str], talk: Talk, how: Pace) -> io::Result<Running> {
     let child = place.command(words).spawn()?;
-    attend(child, talk, pace)
+    attend(child, talk, how)
 }
 
 /// The clients of a server that has been started.
-pub fn attend(mut child: Child, talk: Talk, pace: Pace) -> io::Result<Running> {
+pub fn attend(mut child: Child, talk: Talk, how: Pace) -> io::Result<Running> {
     let deadline = Instant::now() + Duration::from_secs(20);
     while let Err(why) = ask(talk, &mut None) {
         if Instant::now() > deadline || !matches!(child.try_wait(), Ok(None)) {
@@ -46,13 +46,13 @@ pub fn attend(mut child: Child, talk: Talk, pace: Pace) -> io::Result<Running> {
     }
     let (requests, ns, over) =
         (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let clients = if let Pace::Closed(clients) = pace { clients } else { 1 };
+    let clients = if let Pace::Closed(clients) = how { clients } else { 1 };
     for _ in 0..clients {
         let (requests, ns, over) = (requests.clone(), ns.clone(), over.clone());
         std::thread::spawn(move || {
             let (mut connection, mut due) = (None, Instant::now());
             while !over.load(Ordering::Relaxed) {
-                if let Pace::Open(rate) = pace {
+                if let Pace::Open(rate) = how {
                     due += Duration::from_secs(1) / rate;
                     std::thread::sleep(due.saturating_duration_since(Instant::now()));
                 } else {
@@ -65,13 +65,13 @@ pub fn attend(mut child: Child, talk: Talk, pace: Pace) -> io::Result<Running> {
                     }
                     Err(_) => connection = None,
                 }
-                if matches!(pace, Pace::Anew) {
+                if matches!(how, Pace::Anew) {
                     connection = None;
                 }
             }
         });
     }
-    let progress = match pace {
+    let progress = match how {
         Pace::Open(_) => Progress::Waited { requests, ns },
         _ => Progress::Counted(requests),
     };

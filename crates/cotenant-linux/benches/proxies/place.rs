@@ -204,19 +204,18 @@ pub fn drained(place: &Place, words: &[&str]) -> io::Result<Running> {
     Ok(Running::new(child, Progress::Counted(done), over))
 }
 
-/// A program that prints a line per unit; `weight` of a line says how many units it is.
-pub fn told(place: &Place, words: &[&str], total: fn(&str) -> Option<u64>) -> io::Result<Running> {
+/// How many units a line says there are so far.
+pub type Units = fn(&str) -> Option<u64>;
+
+/// A program whose lines are taken: each is a unit, or some say how many there are.
+pub fn told(place: &Place, words: &[&str], units: Option<Units>) -> io::Result<Running> {
     let mut child = place.command(words).stdout(Stdio::piped()).spawn()?;
     let (done, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let (pipe, count) = (child.stdout.take().expect("it is piped"), done.clone());
     std::thread::spawn(move || {
-        let mut lines = 0;
-        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-            lines += 1;
-            match total(&line) {
-                Some(0) => count.store(lines, Ordering::Relaxed),
-                Some(units) => count.store(units, Ordering::Relaxed),
-                None => {}
+        for (line, before) in BufReader::new(pipe).lines().map_while(Result::ok).zip(0..) {
+            if let Some(now) = units.map_or(Some(before + 1), |units| units(&line)) {
+                count.store(now, Ordering::Relaxed);
             }
         }
     });

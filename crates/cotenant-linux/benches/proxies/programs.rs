@@ -2,6 +2,7 @@
 
 use super::clients::{self, Pace, Talk, served};
 use super::place::{Place, Running, drained, fed, mapped, told};
+use std::fmt::Write as _;
 use std::io;
 
 /// A program with what it needs to be there.
@@ -30,27 +31,22 @@ fn feed(place: &Place, words: &[&str]) -> io::Result<Running> {
     fed(place, words, text(32 << 20))
 }
 
-/// Each line is a unit.
-fn line(_: &str) -> Option<u64> {
-    Some(0)
-}
-
 /// A shell that does something again and again.
 fn again(place: &Place, what: &str) -> io::Result<Running> {
-    told(place, &["sh", "-c", &format!("while {what}; do echo; done")], line)
+    told(place, &["sh", "-c", &format!("while {what}; do echo; done")], None)
 }
 
 const HTTP: Talk =
     Talk { port: 47_210, hello: b"", request: b"GET /file HTTP/1.1\r\nHost: a\r\n\r\n", answer: clients::http };
 const REDIS: Talk = Talk { port: 47_211, hello: b"", request: b"GET key\r\n", answer: clients::redis };
 
-fn redis(place: &Place, pace: Pace) -> io::Result<Running> {
+fn redis(place: &Place, how: Pace) -> io::Result<Running> {
     // Set by the first client; the same at each start of a connection would do no harm.
     let talk = Talk { hello: b"SET key 0123456789012345678901234567890123456789012345678901234567890123\r\n", ..REDIS };
-    served(place, &["redis-server", "--port", "47211", "--save", "", "--appendonly", "no"], talk, pace)
+    served(place, &["redis-server", "--port", "47211", "--save", "", "--appendonly", "no"], talk, how)
 }
 
-fn nginx(place: &Place, pace: Pace) -> io::Result<Running> {
+fn nginx(place: &Place, how: Pace) -> io::Result<Running> {
     let dir = place.dir.display();
     place.file("file", text(10_000))?;
     place.file(
@@ -61,7 +57,7 @@ fn nginx(place: &Place, pace: Pace) -> io::Result<Running> {
              server {{ listen 127.0.0.1:47210; root {dir}; }} }}\n"
         ),
     )?;
-    served(place, &["nginx", "-c", &format!("{dir}/nginx.conf")], HTTP, pace)
+    served(place, &["nginx", "-c", &format!("{dir}/nginx.conf")], HTTP, how)
 }
 
 fn gcc(place: &Place) -> io::Result<Running> {
@@ -81,7 +77,8 @@ fn ffmpeg(place: &Place) -> io::Result<Running> {
     place.finish(&[&["ffmpeg", "-v", "error"], &source[..]].concat())?;
     let run = "exec ffmpeg -v error -stream_loop -1 -i in.mkv -c:v libx264 -preset veryfast -threads 1 -f matroska \
                -stats_period 0.1 -progress pipe:3 -y /dev/null 3>&1 >/dev/null";
-    told(place, &["sh", "-c", run], |line| line.strip_prefix("frame=")?.trim().parse().ok().filter(|n| *n > 0))
+    let frames = |line: &str| line.strip_prefix("frame=")?.trim().parse().ok();
+    told(place, &["sh", "-c", run], Some(frames))
 }
 
 fn sqlite(place: &Place, cache: &str) -> io::Result<Running> {
@@ -95,11 +92,16 @@ fn sqlite(place: &Place, cache: &str) -> io::Result<Running> {
     let mut random = fastrand::Rng::with_seed(3);
     for _ in 0..2_000 {
         let from = random.usize(..199_000);
-        queries += &format!("SELECT sum(length(s)) FROM t WHERE j BETWEEN {from} AND {};\n", from + 100);
+        let to = from + 100;
+        writeln!(queries, "SELECT sum(length(s)) FROM t WHERE j BETWEEN {from} AND {to};").expect("it is a string");
     }
     place.file("queries.sql", queries)?;
-    told(place, &["sh", "-c", "while cat queries.sql; do :; done | exec sqlite3 db"], line)
+    told(place, &["sh", "-c", "while cat queries.sql; do :; done | exec sqlite3 db"], None)
 }
+
+/// The start of a connection, and a query, each with its length.
+const HELLO: &[u8] = b"\0\0\0\x29\0\x03\0\0user\0postgres\0database\0postgres\0\0";
+const QUERY: &[u8] = b"Q\0\0\0\x46select sum(i * i % 7) from generate_series(1, 500) as i, now() n;\0";
 
 fn postgres(place: &Place) -> io::Result<Running> {
     let bin = ["/usr/lib/postgresql/15/bin", "/usr/lib/postgresql/16/bin", "/usr/lib/postgresql/17/bin"];
@@ -110,9 +112,7 @@ fn postgres(place: &Place) -> io::Result<Running> {
     let user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"];
     place.finish(&["chown", "postgres", &dir.to_string()])?;
     place.finish(&[&user[..], &[&initdb, "-D", &data, "-A", "trust", "-U", "postgres", "--no-sync"]].concat())?;
-    const HELLO: &[u8] = b"\0\0\0\x29\0\x03\0\0user\0postgres\0database\0postgres\0\0";
-    const REQUEST: &[u8] = b"Q\0\0\0\x46select sum(i * i % 7) from generate_series(1, 500) as i, now() n;\0";
-    let talk = Talk { port: 47_212, hello: HELLO, request: REQUEST, answer: clients::postgres };
+    let talk = Talk { port: 47_212, hello: HELLO, request: QUERY, answer: clients::postgres };
     let options =
         [&server, "-D", &data, "-p", "47212", "-k", "", "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"];
     served(place, &[&user[..], &options].concat(), talk, Pace::Closed(2))

@@ -59,8 +59,8 @@ pub enum Standing {
     Waiting,
 }
 
-/// The share of the interval in which the busiest thread of an application ran or waited for a CPU. `None` where that is
-/// not known.
+/// The share of the interval in which the busiest thread of an application ran or waited for a CPU. `None` where that
+/// is not known.
 pub fn busiest(view: &View, app: AppId) -> Option<f64> {
     let wait = |task: &TaskView| task.per_s(Signal::RunQueueWait).map_or(0.0, |ns_per_s| ns_per_s / 1e9);
     let wanted = |task: &TaskView| Some((task.cpu_share()? + wait(task)).min(1.0));
@@ -97,7 +97,8 @@ impl Ladder {
         }
     }
 
-    /// The source that counts, and its spread where that is known: what is told, else the first steady proxy.
+    /// The source that counts, and its spread where that is known: what is told, else the first steady proxy. It may
+    /// change as more is known: whoever compares windows keeps to one source while doing so.
     pub fn best(&self) -> Option<(&Source, Option<Spread>)> {
         let counts = |(_, standing, _): &(&Source, Standing, Option<Spread>)| *standing <= Standing::Steady;
         self.all().into_iter().find(counts).map(|(source, _, spread)| (source, spread))
@@ -227,7 +228,8 @@ mod tests {
         assert_eq!(serde_json::from_str::<Ladder>(&text).unwrap(), ladder);
     }
 
-    /// Of a thread that runs or waits for 90 % of the time a proxy counts; of a server that sleeps for longer none does.
+    /// Of a thread that runs or waits for 90 % of the time a proxy counts; of a server that sleeps for longer none
+    /// does.
     #[test]
     fn who_waits_for_clients_has_no_speed() {
         let told = |ran_ms: u64, queued_ms: u64| {

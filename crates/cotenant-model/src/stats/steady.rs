@@ -1,6 +1,7 @@
 //! How steady a speed is from window to window, and so how small a change can be told.
 //!
-//! Only neighbouring windows are compared, because trials compare neighbours, too: a speed that drifts slowly is steady.
+//! Only neighbouring windows are compared, because trials compare neighbours, too: a speed that drifts slowly is
+//! steady.
 
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;

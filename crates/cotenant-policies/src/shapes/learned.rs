@@ -2,7 +2,7 @@
 
 use super::board::Board;
 use super::ledger::Ledger;
-use super::moves::{KINDS, Kind, neighbour, seeds};
+use super::moves::{KINDS, Kind, neighbour, orderly, seeds};
 use super::settings::Objective;
 use super::shape::Shape;
 use super::situation::{Situation, domain_of};
@@ -77,6 +77,8 @@ pub(super) struct Learned {
     pub standing: Vec<f64>,
     /// Seeds that have been drawn.
     seeds: usize,
+    /// Orderly neighbours of the incumbent that have been drawn.
+    orderly: usize,
     /// Keys of shapes that were tried.
     tried: Vec<u64>,
     promising: Vec<Candidate>,
@@ -131,7 +133,7 @@ impl Learned {
 
     /// What stands is what the kernel has chosen: everything is held against it from now on.
     pub fn begin_with(&mut self, board: &Board, shape: Shape, places: Places) {
-        (self.seeds, self.idle) = (0, 0);
+        (self.seeds, self.orderly, self.idle) = (0, 0, 0);
         self.tried.clear();
         self.note(shape.key(board));
         (self.kernel, self.kernel_places) = (shape.clone(), places.clone());
@@ -201,6 +203,14 @@ impl Learned {
                 return Some(Candidate::new(shape.clone(), Kind::Seed));
             }
         }
+        while let Some(shape) = orderly(board, &self.incumbent).get(self.orderly) {
+            self.orderly += 1;
+            let key = shape.key(board);
+            if shape.fits(board, &allowed) && !self.knows(key) {
+                self.note(key);
+                return Some(Candidate::new(shape.clone(), Kind::Inside));
+            }
+        }
         for _ in 0..if self.idle < FRUITLESS { DRAWS } else { 0 } {
             let kind = self.draw(rng);
             let Some(shape) = neighbour(board, &self.incumbent, kind, rng) else { continue };
@@ -251,7 +261,7 @@ impl Learned {
     pub fn forget(&mut self, candidate: &Candidate, board: &Board) {
         let key = candidate.shape.key(board);
         self.tried.retain(|tried| *tried != key);
-        (self.seeds, self.recent) = (0, None);
+        (self.seeds, self.orderly, self.recent) = (0, 0, None);
     }
 
     /// A trial was made of this kind.
@@ -271,7 +281,7 @@ impl Learned {
         (self.incumbent, self.places, self.is_kernel) = (shape, places, is_kernel);
         self.promising.clear();
         self.near.clear();
-        (self.idle, self.recent, self.rest) = (0, None, REST);
+        (self.idle, self.orderly, self.recent, self.rest) = (0, 0, None, REST);
         self.followed = is_kernel || with_memory;
         self.kept += 1;
     }

@@ -24,7 +24,7 @@ mod situation;
 mod tests;
 mod trial;
 
-pub use settings::{Objective, ObjectiveError, ShapesSettings};
+pub use settings::{KnownShape, Objective, ObjectiveError, ShapesSettings};
 
 use super::plan::Plan;
 use super::sam::{Sam, SamConfig};
@@ -102,24 +102,18 @@ pub struct ShapesState {
     plan: Plan,
     learned: Option<Box<Learned>>,
     /// The best shapes of situations of before.
-    memory: Vec<Remembered>,
+    memory: Vec<KnownShape>,
     /// Where what is drawn goes on.
     seed: Option<u64>,
     /// How often the interval is doubled now.
     calm: u32,
     /// Why the plan is as it is.
     why: String,
+    /// What became of the last trial, until it is told.
+    result: String,
     /// Orders about memory of this round.
     #[serde(skip)]
     moves: Vec<Proposal>,
-}
-
-/// The best shape that was found for some programs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Remembered {
-    /// Names and numbers of threads.
-    groups: Vec<(String, usize)>,
-    shape: Shape,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -173,12 +167,21 @@ impl Turn<'_> {
 }
 
 impl ShapesState {
+    /// The best shapes of the situations so far, the latest last: for the next run.
+    pub fn memory(&self) -> &[KnownShape] {
+        &self.memory
+    }
+
     /// Puts threads in place; those that it does not name are the kernel's.
     fn put(&mut self, view: &View, places: &Places, why: impl Into<String>) {
         let here = |task: &TaskId| view.task(*task).is_some();
         let wanted = places.iter().filter(|(task, _)| here(task)).map(|(task, set)| (*task, set.clone())).collect();
         self.plan.set(view.tasks.iter().map(|t| t.info.id).collect(), wanted);
-        self.why = why.into();
+        // Whoever asks why threads moved hears what became of the trial before.
+        self.why = match std::mem::take(&mut self.result) {
+            before if before.is_empty() => why.into(),
+            before => format!("{before}; {}", why.into()),
+        };
     }
 
     /// Puts the incumbent in place. What the kernel had chosen is put back, too, before it is the kernel's again: the
@@ -298,8 +301,11 @@ impl ShapesState {
                 // Who was placed before stays there; whoever has come is the kernel's.
                 let stands = self.plan.wanted().clone();
                 self.put(turn.view, &stands, "");
+                let (board, threads) = (situation.board(turn.ctx), situation.threads());
                 let mut learned = Learned::new(situation, turn.now);
-                let known = self.memory.iter().find(|known| known.groups == groups);
+                let known = self.memory.iter().chain(&turn.policy.settings.known);
+                let sound = |known: &&KnownShape| known.groups == groups && known.shape.is_for(&board, &threads);
+                let known = { known }.find(sound);
                 learned.first = known.map(|known| Candidate::new(known.shape.clone(), Kind::Known));
                 self.learned = Some(Box::new(learned));
             }
@@ -382,8 +388,7 @@ impl ShapesState {
                 let places = learned.kernel_places.clone();
                 break Some((candidate, places));
             }
-            let fits = candidate.shape.counts.first().map(Vec::len) == Some(board.domains.len());
-            let places = if fits { seats(&candidate.shape) } else { home.clone() };
+            let places = seats(&candidate.shape);
             if places != home {
                 break Some((candidate, places));
             }
@@ -491,14 +496,15 @@ impl ShapesState {
             learned.keep(candidate.shape, places, &changes, is_kernel, false);
             turn.notes.push(format!("kept: {said}"));
             self.remember();
-            self.put_back(turn.view, format!("kept: {said}"));
+            self.result = format!("kept: {said}");
+            self.put_back(turn.view, "it stands");
         } else {
             if is_kernel && estimate.pairs >= GUARDED {
                 learned.standing = against;
             }
             let open = verdict == Verdict::Undecided && estimate.mean > 0.0 && !guarded;
             learned.dismiss(candidate, trial.pairs, estimate.mean, open);
-            self.why = format!("not kept: {said}");
+            self.result = format!("not kept: {said}");
         }
         if verdict == Verdict::Restless {
             self.put_back(turn.view, "the load changes too often to tell");
@@ -548,7 +554,7 @@ impl ShapesState {
         let groups = learned.situation.described();
         self.memory.retain(|known| known.groups != groups);
         if !learned.is_kernel {
-            self.memory.push(Remembered { groups, shape: learned.incumbent.clone() });
+            self.memory.push(KnownShape { groups, shape: learned.incumbent.clone() });
         }
         if self.memory.len() > REMEMBERED {
             self.memory.remove(0);

@@ -1,6 +1,6 @@
 //! Which shapes are tried: those to begin with, and those next to the one that stands.
 
-use super::board::Board;
+use super::board::{Board, Domain};
 use super::shape::{Doubling, Shape};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
@@ -320,21 +320,50 @@ fn set(board: &Board, next: &mut Shape, group: usize, rng: &mut Rng) -> Option<(
     Some(())
 }
 
-/// Inside each node, or package, at once: own domains per group, or even, or one group in as few domains as it needs.
+/// What is done inside each node, or package, at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Within {
+    /// Every group over all of its domains.
+    Even,
+    /// Own domains per group.
+    Own,
+    /// One group in as few domains as it needs, the others in the rest.
+    Fewest(usize),
+}
+
 fn inside(board: &Board, next: &mut Shape, group: usize, rng: &mut Rng) -> Option<()> {
-    let parts = if rng.bool() { board.parts(|d| d.node) } else { board.parts(|d| d.package) };
+    let of: fn(&Domain) -> usize = if rng.bool() { |d| d.node } else { |d| d.package };
+    let how = [Within::Even, Within::Own, Within::Fewest(group)][rng.usize(..3)];
+    arrange(board, next, of, how)
+}
+
+/// Shapes next to this one that are tried before any is drawn: orderly inside each node and package, so that few
+/// threads leave their memory.
+pub(super) fn orderly(board: &Board, shape: &Shape) -> Vec<Shape> {
+    let parts: [fn(&Domain) -> usize; 2] = [|d| d.node, |d| d.package];
+    let fewest = (0..shape.counts.len()).map(Within::Fewest);
+    let ways = [Within::Even, Within::Own].into_iter().chain(fewest).flat_map(|how| parts.map(|of| (of, how)));
+    let shapes = ways.filter_map(|(of, how)| {
+        let mut next = shape.clone();
+        next.choose_doubling();
+        arrange(board, &mut next, of, how).map(|()| next)
+    });
+    shapes.collect()
+}
+
+fn arrange(board: &Board, next: &mut Shape, of: fn(&Domain) -> usize, how: Within) -> Option<()> {
+    let parts = board.parts(of);
     if parts.iter().all(|part| part.len() < 2) {
         return None;
     }
     let groups = next.counts.len();
-    let how = rng.u8(..3);
     for part in &parts {
         let threads: Vec<usize> =
             (0..groups).map(|g| part.iter().map(|&d| std::mem::take(&mut next.counts[g][d]) as usize).sum()).collect();
         let total: usize = threads.iter().sum();
         match how {
-            0 => (0..groups).for_each(|g| deal(next, board, g, threads[g], part)),
-            1 => {
+            Within::Even => (0..groups).for_each(|g| deal(next, board, g, threads[g], part)),
+            Within::Own => {
                 let (mut from, mut before) = (0, 0);
                 for (g, &n) in threads.iter().enumerate().filter(|(_, n)| **n > 0) {
                     before += n;
@@ -343,7 +372,7 @@ fn inside(board: &Board, next: &mut Shape, group: usize, rng: &mut Rng) -> Optio
                     from = to;
                 }
             }
-            _ => {
+            Within::Fewest(group) => {
                 let room = part.iter().map(|&d| board.domains[d].room()).max().unwrap_or(1);
                 let own = threads[group].div_ceil(room.max(1)).clamp(1, part.len());
                 deal(next, board, group, threads[group], &part[..own]);

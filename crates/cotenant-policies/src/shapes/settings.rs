@@ -1,5 +1,6 @@
 //! What can be set of `shapes`.
 
+use super::shape::Shape;
 use cotenant_model::policy::settings;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -21,11 +22,22 @@ pub struct ShapesSettings {
     pub regret: f64,
     /// Seed of what is drawn.
     pub seed: u64,
+    /// What was best before, on this machine: tried first where the same programs run again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub known: Vec<KnownShape>,
+}
+
+/// The best shape that was found for some programs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KnownShape {
+    /// Names of groups of threads, and how many threads each has.
+    pub groups: Vec<(String, usize)>,
+    pub(super) shape: Shape,
 }
 
 impl Default for ShapesSettings {
     fn default() -> Self {
-        Self { objective: Objective::Mean, guard: Some(0.05), regret: 0.01, seed: 1 }
+        Self { objective: Objective::Mean, guard: Some(0.05), regret: 0.01, seed: 1, known: Vec::new() }
     }
 }
 

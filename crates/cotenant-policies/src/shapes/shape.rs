@@ -34,6 +34,14 @@ impl Shape {
         Self { counts: vec![vec![0; domains]; groups], doubling: Doubling::default() }
     }
 
+    /// Whether it is one of these numbers of threads on this board.
+    pub fn is_for(&self, board: &Board, threads: &[usize]) -> bool {
+        let all = |(g, counts): (usize, &Vec<u16>)| {
+            counts.len() == board.domains.len() && threads.get(g) == Some(&self.threads(g))
+        };
+        self.counts.len() == threads.len() && self.counts.iter().enumerate().all(all)
+    }
+
     /// Takes the choice of who shares cores from the kernel.
     pub fn choose_doubling(&mut self) {
         if self.doubling.order.is_empty() {

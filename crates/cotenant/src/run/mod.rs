@@ -12,6 +12,7 @@ mod speeds;
 pub(crate) mod summary;
 pub(crate) mod targets;
 
+use crate::known::Known;
 use crate::settings::{Decider, Setup};
 use anyhow::Result;
 use cotenant_cli::live_view::LiveView;
@@ -102,9 +103,11 @@ impl<'a> Run<'a> {
         let mut tally = Tally::default();
         tally.speeds = proxies.then(Default::default);
         let mut interference = Interference::default();
+        let mut known = Known::of(&setup.topology);
         let ended = drive_all(&mut live, &setup.rules(), setup.mode, |round| {
             tally.add(&setup.topology, round);
             interference.watch(&setup.topology, round);
+            known.watch(round);
             for observer in observers.iter_mut() {
                 observer.round(round);
             }
@@ -135,6 +138,7 @@ impl<'a> Run<'a> {
         let Finish { exit_code, signal, restored } = live.finish();
         let seconds = start.elapsed().as_secs_f64();
         notes.extend(restored.notes);
+        notes.extend(known.keep().err().map(|why| format!("the shapes that were found could not be kept: {why}")));
         notes.extend(stolen.and_then(|stolen| stolen.note()));
         notes.extend(observers.iter_mut().flat_map(|observer| observer.notes()));
         for note in &mut notes {

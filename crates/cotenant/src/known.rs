@@ -1,0 +1,104 @@
+//! The shapes that were best on this machine, from run to run: one JSON file below the data folder.
+
+use crate::calibrated;
+use crate::replace::replace;
+use cotenant_linux::bounded;
+use cotenant_model::profile::calibration::fingerprint;
+use cotenant_model::{Round, Topology};
+use cotenant_policies::{KnownShape, Shapes};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::PathBuf;
+
+/// Shapes that are kept; the oldest go first.
+const MOST: usize = 64;
+
+/// What is known, and what this run has found.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    path: Option<PathBuf>,
+    machine: String,
+    found: Vec<KnownShape>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    /// Of the topology: shapes of another one say nothing.
+    machine: String,
+    known: Vec<KnownShape>,
+}
+
+impl Known {
+    /// Of this machine.
+    pub fn of(topology: &Topology) -> Self {
+        let id = calibrated::data_folder().zip(calibrated::machine_id());
+        let path = id.map(|(folder, id)| folder.join(format!("shapes/{id}.json")));
+        Self { path, machine: fingerprint(topology), found: Vec::new() }
+    }
+
+    /// What earlier runs have found; nothing where that cannot be read, since it only saves time.
+    pub fn read(&self) -> Vec<KnownShape> {
+        let text = self.path.as_ref().and_then(|path| bounded::named_text(path).ok());
+        let stored: Option<Stored> = text.and_then(|text| serde_json::from_str(&text).ok());
+        stored.filter(|stored| stored.machine == self.machine).map_or_else(Vec::new, |stored| stored.known)
+    }
+
+    /// Takes note of what a round's policy has found.
+    pub fn watch(&mut self, round: &Round<'_>) {
+        let Some(decision) = round.decision.filter(|decision| !decision.notes.is_empty()) else { return };
+        if let Some(state) = decision.state.read::<Shapes>()
+            && !state.memory().is_empty()
+        {
+            self.found = state.memory().to_vec();
+        }
+    }
+
+    /// Keeps what was found for the next run.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn keep(&self) -> std::io::Result<()> {
+        let Some(path) = self.path.as_ref().filter(|_| !self.found.is_empty()) else { return Ok(()) };
+        let mut known = self.read();
+        known.retain(|old| self.found.iter().all(|new| new.groups != old.groups));
+        known.extend(self.found.iter().cloned());
+        known.drain(..known.len().saturating_sub(MOST));
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let stored = Stored { machine: self.machine.clone(), known };
+        replace(path, &serde_json::to_vec_pretty(&stored)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_of_each_kind_is_kept_and_those_of_another_machine_are_not_read() {
+        let shape = |name: &str, n: usize| -> KnownShape {
+            serde_json::from_value(serde_json::json!({
+                "groups": [[name, n]], "shape": { "counts": [[n, 0]], "doubling": { "order": [0], "pair": null, "packed": null } },
+            }))
+            .unwrap()
+        };
+        let folder = std::env::temp_dir().join(format!("cotenant-known-{}", std::process::id()));
+        let known = |machine: &str, found: Vec<KnownShape>| Known {
+            path: Some(folder.join("shapes/a.json")),
+            machine: machine.to_owned(),
+            found,
+        };
+        known("one", vec![shape("a", 2), shape("b", 3)]).keep().unwrap();
+        known("one", vec![shape("a", 2)]).keep().unwrap();
+        let read = known("one", Vec::new()).read();
+        assert_eq!(read, [shape("b", 3), shape("a", 2)]);
+        assert_eq!(known("another", Vec::new()).read(), []);
+        fs::write(folder.join("shapes/a.json"), "{\"machine\":").unwrap();
+        assert_eq!(known("one", Vec::new()).read(), [], "damaged: it begins anew");
+        let many = (0..70).map(|n| shape("x", n)).collect();
+        known("one", many).keep().unwrap();
+        assert_eq!(known("one", Vec::new()).read().len(), MOST);
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
