@@ -16,9 +16,11 @@ const FOLDER: &str = "COTENANT_TEST_AUTO";
 /// How long it is waited for a trial: it may try nothing, where the machine is busy or leaves no choice.
 const TRIAL: Duration = Duration::from_secs(20);
 
-fn cotenant(command: &[&str]) -> Command {
+/// What was best before is in the folder, not in the user's.
+fn cotenant(folder: &TempDir, command: &[&str]) -> Command {
     let mut cotenant = Command::new(env!("CARGO_BIN_EXE_cotenant"));
-    cotenant.env("XDG_CONFIG_HOME", "/proc/nonexistent").env_remove("XDG_DATA_HOME").args(["run", "--json", "--"]);
+    cotenant.env("XDG_CONFIG_HOME", "/proc/nonexistent").env("XDG_DATA_HOME", folder.path());
+    cotenant.args(["run", "--json", "--"]);
     cotenant.args(command).stdin(Stdio::null()).stderr(Stdio::piped());
     cotenant
 }
@@ -80,7 +82,7 @@ fn a_program_that_reports_is_managed_and_left_as_it_was() {
     let own = masks("self");
     let program = std::env::current_exe().unwrap();
     let program = [program.to_str().unwrap(), "--exact", "starter", "--nocapture"];
-    let cotenant = cotenant(&program).env(FOLDER, folder.path()).stdout(Stdio::null()).spawn().unwrap();
+    let cotenant = cotenant(&folder, &program).env(FOLDER, folder.path()).stdout(Stdio::null()).spawn().unwrap();
     let read = || fs::read_to_string(folder.path().join("worker")).unwrap_or_default();
     eventually("the worker", || !read().is_empty() && masks(&read()).len() == 1);
     let (worker, deadline) = (read(), Instant::now() + TRIAL);
@@ -105,7 +107,8 @@ fn a_program_that_reports_is_managed_and_left_as_it_was() {
 #[test]
 fn a_program_that_reports_nothing_is_told_what_helps() {
     let program = "end=$((SECONDS + 4)); while [ $SECONDS -lt $end ]; do :; done; exit 5";
-    let (code, summary) = end(cotenant(&["bash", "-c", program]).spawn().unwrap());
+    let folder = TempDir::new("auto-silent");
+    let (code, summary) = end(cotenant(&folder, &["bash", "-c", program]).spawn().unwrap());
     assert_eq!((code, &summary["policy"]), (Some(5), &"auto".into()), "{summary}");
     if !summary["tier"].as_str().unwrap().contains("software only") {
         return eprintln!("skipped in part: instructions may be counted here, and tell the speed");
