@@ -105,8 +105,8 @@ pub struct PolicyArgs {
     /// How far a decided CPU is widened when it is applied [default: llc; auto, shapes and static: cpu]
     #[arg(long, value_name = "TO", value_parser = pin())]
     pub pin: Option<Pin>,
-    /// Let policies that place near memory, numad and dino also move the memory of programs. What the program or its
-    /// user has bound stays; what was moved is not moved back at the end
+    /// Let auto, shapes, policies that place near memory, numad and dino also move the memory of programs. What the
+    /// program or its user has bound stays; what was moved is not moved back at the end
     #[arg(long, hide_short_help = true)]
     pub move_pages: bool,
     /// What is known of the machine: a machine file, or a TOML file with [thresholds] or `memory_latency`. The rest

@@ -47,8 +47,8 @@ pub struct Args {
     /// Settings of single policies
     #[command(flatten)]
     pub set: SetArgs,
-    /// How far a decided CPU is widened: cpu, llc or node [default: as recorded; static in place of another
-    /// policy: cpu]
+    /// How far a decided CPU is widened: cpu, llc or node [default: as recorded; auto, shapes and
+    /// static in place of another policy: cpu]
     #[arg(long, value_name = "TO", value_parser = args::pin(), hide_possible_values = true)]
     pub pin: Option<Pin>,
     /// Show rounds from this time on, in seconds since the start, such as 12.3s. Earlier ones are decided all the
@@ -240,9 +240,10 @@ fn overridden(header: &Header, args: &Args) -> anyhow::Result<Header> {
     }
     let policy = args.policy.as_deref().unwrap_or(&header.policy);
     args.set.apply(&mut settings.config.settings, [policy])?;
-    // Whoever draws a map means the CPUs that it marks.
-    let drawn = policy == Static::SECTION && header.policy != Static::SECTION;
-    settings.config.pin = args.pin.unwrap_or(if drawn { Pin::Cpu } else { settings.config.pin });
+    // Policies that mean exactly the CPUs that they name.
+    let exact = |name: &str| registry().make(name, &settings.config).is_ok_and(|policy| policy.needs().exact);
+    let pin = if exact(policy) && !exact(&header.policy) { Pin::Cpu } else { settings.config.pin };
+    settings.config.pin = args.pin.unwrap_or(pin);
     Ok(settings)
 }
 
