@@ -360,8 +360,8 @@ fn of_nothing_come_hardly_any_rows() {
     }
 }
 
-/// A policy lets one program nap for 1.5 s whenever the other one is slow, which it then is by chance: that it is faster
-/// afterwards is nobody's doing.
+/// A policy lets one program nap for 1.5 s whenever the other one is slow, which it then is by chance: that it is
+/// faster afterwards is nobody's doing.
 #[test]
 fn of_a_policy_that_chooses_its_moments_comes_nothing() {
     let mut wrong = 0;

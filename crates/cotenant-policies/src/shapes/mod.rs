@@ -32,7 +32,7 @@ use crate::atom::situation::Load;
 use board::Board;
 use cotenant_model::policy::{Ctx, Needs, Policy};
 use cotenant_model::speed::Ladder;
-use cotenant_model::{ActionOutcome, AppId, Decision, Proposal, Reason, TaskId, Time, View};
+use cotenant_model::{ActionOutcome, AppId, CpuSet, Decision, Proposal, Reason, TaskId, TaskView, Time, View};
 use fastrand::Rng;
 use learned::{Candidate, Learned, Places, REST};
 use moves::Kind;
@@ -347,12 +347,23 @@ impl ShapesState {
         learned.clock = clock;
         let board = learned.situation.board(turn.ctx);
         let mut shape = Shape::empty(learned.situation.groups.len(), board.domains.len());
-        let mut places = BTreeMap::new();
+        let mut standing: Vec<Vec<&TaskView>> = vec![Vec::new(); board.domains.len()];
         for &(task, group) in &self.members {
-            let Some(domain) = domain_of(&board, turn.view, home, task) else { continue };
+            let domain = domain_of(&board, turn.view, home, task);
+            let Some((domain, task)) = domain.zip(turn.view.task(task)) else { continue };
             shape.counts[group][domain] += 1;
-            if let Some(t) = turn.view.task(task) {
-                places.insert(task, board.domains[domain].cpus.and(&t.info.allowed));
+            standing[domain].push(task);
+        }
+        let mut places = BTreeMap::new();
+        for (domain, tasks) in board.domains.iter().zip(standing) {
+            // Whose cores are shared is the kernel's choice, too: what stands is held as it is, where each thread has
+            // a CPU. Else all of the domain is everybody's.
+            let cpus: CpuSet = tasks.iter().filter_map(|task| task.cpu).collect();
+            let exact = tasks.len() > domain.room() && cpus.len() == tasks.len() && cpus.is_subset(&domain.cpus);
+            for task in tasks {
+                let own = task.cpu.filter(|_| exact).map(CpuSet::single);
+                let place = own.unwrap_or_else(|| domain.cpus.clone()).and(&task.info.allowed);
+                places.insert(task.info.id, place);
             }
         }
         if learned.kernel.counts.is_empty() || (learned.is_kernel && learned.kernel != shape) {

@@ -364,7 +364,8 @@ fn what_is_faster_is_found_and_kept() {
     assert!(learned.standing.iter().all(|gain| (gain - 1.2_f64.ln()).abs() < 0.02), "{:?}", learned.standing);
 }
 
-/// What is slower is tried, put back, and given back: threads stand where the kernel had put them, with their own masks.
+/// What is slower is tried, put back, and given back: threads stand where the kernel had put them, with their own
+/// masks.
 #[test]
 fn what_is_slower_is_put_back() {
     let mut machine = Pretend::new(0.8);
