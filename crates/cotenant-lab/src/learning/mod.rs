@@ -87,7 +87,7 @@ pub struct Args {
     /// A key of a scenario's observation, as in gaps=0.1; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub observe: Vec<String>,
-    /// How far decided CPUs are widened: cpu, llc or node [default: cpu for shapes and static, else llc]
+    /// How far decided CPUs are widened: cpu, llc or node [default: cpu for auto, shapes and static, else llc]
     #[arg(long, value_name = "TO")]
     pub pin: Option<String>,
     /// Mappings that the search for the best one of a mix evaluates
@@ -282,7 +282,7 @@ fn arms(args: &Args) -> anyhow::Result<Vec<Arm>> {
     let policies = args.policies.iter().filter(|policy| *policy != "none");
     let pairs = policies.flat_map(|policy| args.noise.iter().map(move |noise| (policy, *noise)));
     let arm = |(policy, noise): (&String, f64)| {
-        let own = if ["shapes", "static"].contains(&policy.as_str()) { Pin::Cpu } else { Pin::Llc };
+        let own = if ["auto", "shapes", "static"].contains(&policy.as_str()) { Pin::Cpu } else { Pin::Llc };
         Arm { policy: policy.clone(), noise, pin: given.unwrap_or(own) }
     };
     Ok(pairs.map(arm).collect())

@@ -107,7 +107,7 @@ fn cases() -> Vec<(String, String, &'static str)> {
         match name {
             "weighted" | "brute-force" | "assignment" | "overhead" => NODES,
             "numad" => return NODES.replace("end_s = 2", "end_s = 60").replace("work_s = 20", "work_s = 600"),
-            "auto" => CALM,
+            "auto" | "shapes" => CALM,
             "fifo" | "mas" | "cas" | "das" => QUEUE,
             _ => SOCKETS,
         }
