@@ -331,11 +331,12 @@ mod tests {
     /// A byte that one process maps twice is in common with nobody, and one that nobody writes is no matter.
     #[test]
     fn what_one_maps_twice_is_its_own() {
-        let written = |all: &[Range<u64>]| Spans { all: all.to_vec(), written: all.to_vec() };
-        let twice = written(&[0..4096, 0..4096, 2048..8192]);
+        let written = |all: Vec<Range<u64>>| Spans { all: all.clone(), written: all };
+        let twice = written(vec![0..4096, 0..4096, 2048..8192]);
         assert_eq!(in_common([&twice].into_iter()), 0);
-        assert_eq!(in_common([&twice, &written(&[6144..10_240])].into_iter()), 2048);
-        let reader = Spans { all: vec![4096..10_240], written: Vec::new() };
+        let other = written(vec![6144..8192, 8192..10_240]);
+        assert_eq!(in_common([&twice, &other].into_iter()), 2048);
+        let reader = Spans { all: vec![4096..8192, 8192..10_240], written: Vec::new() };
         assert_eq!(in_common([&twice, &reader].into_iter()), 4096);
         assert_eq!(in_common([&reader, &reader].into_iter()), 0);
     }
@@ -376,7 +377,7 @@ mod tests {
         let line = "1000-2000 rw-s 00000000 00:01 77 /memfd:a\n";
         let tree = TempDir::new("sharing-many");
         for (pid, lines) in [(1, 9), (2, 5), (3, 1)] {
-            tree.write(&format!("proc/{pid}/maps"), &line.repeat(lines));
+            tree.write(&format!("proc/{pid}/maps"), line.repeat(lines));
         }
         let found = scan_within(&FsRoot::at(tree.path()), None, 0, 10).unwrap();
         assert_eq!((found.read, found.cut), (3, 2));

@@ -107,7 +107,7 @@ fn read(process: &Process) -> io::Result<u64> {
 mod tests {
     use super::*;
     use crate::FsRoot;
-    use crate::sense::ends::Ends;
+    use crate::sense::ends::{End, Ends};
     use crate::sense::processes::{Follower, Target};
     use crate::testing::{eventually, spawn_fresh};
     use std::io::{BufRead, BufReader, Write};
@@ -151,7 +151,7 @@ mod tests {
         fn bytes(&mut self) -> u64 {
             self.at = self.at + Duration::from_millis(100);
             self.follower.list_soon();
-            let ended: Vec<u32> = self.ends.heard().into_iter().filter_map(|end| end.process()).collect();
+            let ended: Vec<u32> = self.ends.heard().into_iter().filter_map(End::process).collect();
             self.follower.update(self.at, &ended, &[], &self.ends);
             self.io.look(self.follower.processes(), self.at, &mut self.notes);
             self.io.of(AppId(0)).map_or(0, |moved| moved.bytes)

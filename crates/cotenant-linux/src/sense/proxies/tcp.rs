@@ -1,5 +1,6 @@
 //! Bytes over TCP: those that were sent and acknowledged, and those that were received, on the connections whose
-//! sockets a program has among its descriptors. A connection that begins and ends between two looks is not seen.
+//! sockets a program has among its descriptors. A connection that begins and ends between two looks is not seen, so of
+//! a program with many short connections nothing is told.
 //!
 //! The kernel tells of all TCP sockets of our network namespace at once (`sock_diag(7)`), with `struct tcp_info`, which
 //! grows from release to release. Which program has a socket stands in `/proc/PID/fd` alone; that is listed only where
@@ -37,6 +38,12 @@ const INODE: usize = 68;
 /// Of `struct tcp_info`: where `tcpi_bytes_acked` and, behind it, `tcpi_bytes_received` lie (Linux 4.1).
 const ACKED: usize = 120;
 
+/// A socket's inode and cookie.
+type Key = (u32, u64);
+
+/// A connection in so many may end between two looks.
+const LASTING: usize = 10;
+
 /// A TCP socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Socket {
@@ -52,8 +59,10 @@ pub struct Tcp {
     /// Whose each socket is, by inode; `None`: nobody's that is observed.
     owners: HashMap<u32, Option<AppId>>,
     listed: Time,
-    /// All sockets as of the last look.
-    seen: HashMap<(u32, u64), u64>,
+    /// All sockets as of the last look, and whose they were.
+    seen: HashMap<Key, (u64, Option<AppId>)>,
+    /// Applications whose connections do not last.
+    short: BTreeSet<AppId>,
     sums: BTreeMap<AppId, Moved>,
     /// Applications of which descriptors may not be listed.
     refused: BTreeSet<AppId>,
@@ -77,15 +86,25 @@ impl Tcp {
             self.list(processes, &sockets, notes);
             self.listed = at;
         }
+        let mut seen = HashMap::with_capacity(sockets.len());
         for socket in &sockets {
+            let key = (socket.inode, socket.cookie);
+            seen.insert(key, (socket.bytes, self.owners.get(&socket.inode).copied().flatten()));
             if let Some(Some(app)) = self.owners.get(&socket.inode) {
-                let before = self.seen.get(&(socket.inode, socket.cookie)).copied().unwrap_or(0);
+                let before = self.seen.get(&key).map_or(0, |(bytes, _)| *bytes);
                 let sum = self.sums.entry(*app).or_default();
                 sum.bytes = sum.bytes.saturating_add(socket.bytes.saturating_sub(before));
             }
         }
         self.sums.values_mut().for_each(|sum| sum.at = at);
-        self.seen = sockets.iter().map(|socket| ((socket.inode, socket.cookie), socket.bytes)).collect();
+        for (app, lasting) in lasting(&self.seen, |key| seen.contains_key(key)) {
+            if lasting {
+                self.short.remove(&app);
+            } else {
+                self.short.insert(app);
+            }
+        }
+        self.seen = seen;
     }
 
     /// Finds out anew whose each socket is.
@@ -130,13 +149,26 @@ impl Tcp {
     }
 
     pub fn of(&self, app: AppId) -> Option<Moved> {
-        self.sums.get(&app).filter(|_| !self.refused.contains(&app)).copied()
+        self.sums.get(&app).filter(|_| !self.refused.contains(&app) && !self.short.contains(&app)).copied()
     }
 
     pub fn forget(&mut self, app: AppId) {
         self.sums.remove(&app);
+        self.short.remove(&app);
         self.owners.clear();
     }
+}
+
+/// Of each application that had connections, whether they last.
+fn lasting(before: &HashMap<Key, (u64, Option<AppId>)>, still: impl Fn(&Key) -> bool) -> BTreeMap<AppId, bool> {
+    let mut counts: BTreeMap<AppId, (usize, usize)> = BTreeMap::new();
+    for (key, (_, owner)) in before {
+        if let Some(app) = owner {
+            let (gone, all) = counts.entry(*app).or_default();
+            (*gone, *all) = (*gone + usize::from(!still(key)), *all + 1);
+        }
+    }
+    counts.into_iter().map(|(app, (gone, all))| (app, gone * LASTING <= all)).collect()
 }
 
 /// What to say of a process whose connections are not those that we see.
@@ -303,6 +335,15 @@ mod tests {
         );
     }
 
+    #[test]
+    fn short_connections_tell_nothing() {
+        let socket = |app: u32, n: u64| ((n as u32, n), (0, Some(AppId(app))));
+        let mut before: HashMap<Key, _> = (0..10).map(|n| socket(1, n)).chain((10..19).map(|n| socket(2, n))).collect();
+        before.insert((99, 99), (0, None));
+        let found = lasting(&before, |(inode, _)| ![3, 12, 99].contains(inode));
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), [(AppId(1), true), (AppId(2), false)], "1 of 10, 1 of 9");
+    }
+
     /// What this process sends itself is received by it, too; a connection that is another's does not count.
     #[test]
     fn bytes_of_connections_of_this_process() {
@@ -313,7 +354,8 @@ mod tests {
         let mut bytes = || {
             at = at + Duration::from_millis(100);
             tcp.look(follower.processes(), at, &mut notes);
-            tcp.of(AppId(0)).map_or(0, |moved| moved.bytes) as usize
+            // Other tests of this process have connections that do not last.
+            tcp.sums.get(&AppId(0)).map_or(0, |moved| moved.bytes) as usize
         };
         let listener = TcpListener::bind("[::1]:0").unwrap();
         let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
