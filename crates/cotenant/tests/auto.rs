@@ -40,7 +40,10 @@ fn starter() {
         return eprintln!("skipped: another test starts it as a program");
     };
     let program = std::env::current_exe().unwrap();
-    let worker = Command::new(program).args(["--exact", "worker", "--nocapture"]).spawn().unwrap();
+    // What Cotenant says ends with Cotenant, though the worker lives on.
+    let mut worker = Command::new(program);
+    worker.args(["--exact", "worker", "--nocapture"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let worker = worker.spawn().unwrap();
     fs::write(format!("{folder}/worker"), worker.id().to_string()).unwrap();
     eventually("the word to stop", || Path::new(&folder).join("stop").exists());
     std::process::exit(3);
