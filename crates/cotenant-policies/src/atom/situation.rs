@@ -52,8 +52,8 @@ pub(crate) struct Participants {
 pub(crate) struct Load {
     /// Seconds that were looked at.
     pub seconds: f64,
-    /// Per task: seconds in which it ran, of so many in which it ran or slept. The time in which it waits for a CPU
-    /// would not be without others.
+    /// Per task: seconds in which it ran, of so many in which it did not wait for a CPU: that time would not be without
+    /// others. The kernel tells of a wait once it is over, so the sum alone is true: in one round it may be below 0.
     tasks: BTreeMap<TaskId, [f64; 2]>,
     /// Per CPU: seconds busy, and seconds busy with somebody else's work.
     cpus: BTreeMap<CpuId, [f64; 2]>,
@@ -71,7 +71,7 @@ impl Load {
             let waits = task.per_s(Signal::RunQueueWait).unwrap_or(0.0) / 1e9;
             let [ran, ran_or_slept] = self.tasks.entry(task.info.id).or_default();
             *ran += runs * seconds;
-            *ran_or_slept += (1.0 - waits).max(runs) * seconds;
+            *ran_or_slept += (1.0 - waits) * seconds;
         }
         for cpu in &view.cpus {
             let [busy, foreign] = self.cpus.entry(cpu.id).or_default();
@@ -82,7 +82,7 @@ impl Load {
 
     /// Whether a thread takes part; `None` where its time is unknown.
     pub fn is_active(&self, task: TaskId) -> Option<bool> {
-        self.tasks.get(&task).map(|[ran, ran_or_slept]| *ran >= ACTIVE * ran_or_slept)
+        self.tasks.get(&task).map(|[ran, ran_or_slept]| *ran >= ACTIVE * ran_or_slept.max(*ran))
     }
 
     /// Usable CPUs without those that somebody else keeps busy, as far as `threads` CPUs are left. Threads that
@@ -181,4 +181,31 @@ pub(crate) fn page_labels(ctx: &Ctx<'_>, view: &View, groups: &[Group]) -> Label
         }
     }
     labels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cotenant_model::testing::{ViewBuilder, machine};
+
+    /// On a full CPU a thread waits for 290 ms and runs for 10, and the kernel tells of the wait when it is over: it
+    /// never sleeps. One that runs as much and sleeps for the rest needs no place.
+    #[test]
+    fn a_wait_that_is_told_late_is_no_sleep() {
+        let topology = machine(1, 1, 2, 1);
+        let mut load = Load::default();
+        for round in 0..30 {
+            let runs = u64::from(round % 3 == 2);
+            let view = ViewBuilder::new(&topology)
+                .task(1, 0, 0)
+                .signal(Signal::CpuTime, runs * 10_000_000)
+                .signal(Signal::RunQueueWait, runs * 290_000_000)
+                .task(2, 0, 1)
+                .signal(Signal::CpuTime, runs * 10_000_000)
+                .signal(Signal::RunQueueWait, 0)
+                .view();
+            load.add(&view);
+        }
+        assert_eq!([1, 2].map(|task| load.is_active(TaskId(task))), [Some(true), Some(false)]);
+    }
 }

@@ -195,7 +195,8 @@ impl Learned {
             return Some(first);
         }
         let allowed = self.situation.allowed();
-        while let Some(shape) = seeds(board, &self.situation.threads()).get(self.seeds) {
+        let first = seeds(board, &self.situation.threads());
+        while let Some(shape) = first.get(self.seeds) {
             self.seeds += 1;
             let key = shape.key(board);
             if shape.fits(board, &allowed) && !self.knows(key) {
@@ -203,7 +204,8 @@ impl Learned {
                 return Some(Candidate::new(shape.clone(), Kind::Seed));
             }
         }
-        while let Some(shape) = orderly(board, &self.incumbent).get(self.orderly) {
+        let next = orderly(board, &self.incumbent);
+        while let Some(shape) = next.get(self.orderly) {
             self.orderly += 1;
             let key = shape.key(board);
             if shape.fits(board, &allowed) && !self.knows(key) {
