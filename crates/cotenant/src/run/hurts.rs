@@ -35,7 +35,7 @@ mod tests {
     #[test]
     fn a_pair_is_a_sentence() {
         let row =
-            Row { victim: "web".into(), aggressor: "backup".into(), loss: 0.123, low: 0.0905, high: 0.154, events: 14 };
+            Row { victim: "web".into(), aggressor: "backup".into(), loss: 0.123, low: 0.091, high: 0.154, events: 14 };
         let told = lines(std::slice::from_ref(&row));
         assert_eq!(told, ["web loses 12.3 % (9.1 to 15.4 %) of its speed while backup runs (14 events)"]);
         let told = lines(&vec![row; 12]);
