@@ -31,7 +31,7 @@ use super::sam::{Sam, SamConfig};
 use crate::atom::situation::Load;
 use board::Board;
 use cotenant_model::policy::{Ctx, Needs, Policy};
-use cotenant_model::speed::Ladder;
+use cotenant_model::speed::{self, Ladder};
 use cotenant_model::{ActionOutcome, AppId, CpuSet, Decision, Proposal, Reason, TaskId, TaskView, Time, View};
 use fastrand::Rng;
 use learned::{Candidate, Learned, Places, REST};
@@ -40,7 +40,7 @@ use pages::{Next, PageTrial};
 use serde::{Deserialize, Serialize};
 use shape::Shape;
 use situation::{Meter, Survey, domain_of, survey};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use trial::{Ask, Clock, Estimate, FRESH, STAGES, Side, Trial, Verdict};
 
@@ -98,6 +98,8 @@ pub struct ShapesState {
     members: Vec<(TaskId, usize)>,
     /// What tells the speed of each application.
     ladders: BTreeMap<AppId, Ladder>,
+    /// Applications that told a speed once, and have fallen silent: they do not count until they tell one again.
+    silent: BTreeSet<AppId>,
     meter: Meter,
     plan: Plan,
     learned: Option<Box<Learned>>,
@@ -210,6 +212,8 @@ impl ShapesState {
             return;
         }
         self.ladders.retain(|id, _| view.app(*id).is_some());
+        let speaks = |id: &AppId| view.app(*id).is_none_or(|app| speed::told(view, app).is_some());
+        self.silent.retain(|id| !speaks(id));
         for app in &view.apps {
             self.ladders.entry(app.id).or_default().add(view, app);
         }
@@ -277,7 +281,9 @@ impl ShapesState {
 
     /// The set of tasks has settled.
     fn begin(&mut self, turn: &mut Turn<'_>) {
-        let Survey { situation, members, notes } = match survey(turn.ctx, turn.view, &self.load, &self.ladders) {
+        let heard: BTreeMap<AppId, &Ladder> =
+            self.ladders.iter().filter(|(id, _)| !self.silent.contains(id)).map(|(id, ladder)| (*id, ladder)).collect();
+        let Survey { situation, members, notes } = match survey(turn.ctx, turn.view, &self.load, &heard) {
             Ok(seen) => seen,
             Err(why) => {
                 self.fruitless += 1;
@@ -290,6 +296,11 @@ impl ShapesState {
         };
         self.fruitless = 0;
         turn.notes.extend(notes);
+        if let Objective::App(name) = &turn.policy.settings.objective {
+            let known = situation.measures.keys().any(|id| turn.view.app(*id).is_some_and(|app| app.name == *name));
+            let note = || format!("no application {name} tells its speed: the mean of all is made as high as possible");
+            turn.notes.extend((!known).then(note));
+        }
         let before = std::mem::replace(&mut self.members, members);
         let groups = situation.described();
         match &mut self.learned {
@@ -335,9 +346,18 @@ impl ShapesState {
             }
         }
         if self.meter.waits() > PATIENCE {
-            return self.watch(turn.now); // somebody is silent: who counts is looked at anew
+            return self.unheard(turn);
         }
         self.phase = Phase::Trace { points, long };
+    }
+
+    /// Somebody who told a speed has told none for long: the others go on without it.
+    fn unheard(&mut self, turn: &Turn<'_>) {
+        if let Some(learned) = &self.learned {
+            self.silent.extend(self.meter.silent(&learned.situation));
+        }
+        self.put_back(turn.view, "an application does not tell its speed any more");
+        self.watch(turn.now);
     }
 
     /// The incumbent was measured for long enough.
@@ -462,8 +482,7 @@ impl ShapesState {
         let stage = STAGES[running.candidate.stage.min(STAGES.len() - 1)];
         let Some(point) = self.meter.add(turn.view, &learned.situation) else {
             if self.meter.waits() > PATIENCE {
-                self.put_back(turn.view, "nothing tells how fast it is");
-                return self.watch(turn.now);
+                return self.unheard(turn);
             }
             self.phase = Phase::Trial(running);
             return;
@@ -472,8 +491,12 @@ impl ShapesState {
             Ask::Stay => self.phase = Phase::Trial(running),
             Ask::Switch(side) => {
                 let (places, why) = match side {
-                    Side::Candidate => (running.places.clone(), "tried again"),
-                    Side::Incumbent => (learned.places.clone(), "the one that stands, to compare"),
+                    Side::Candidate => {
+                        let board = learned.situation.board(turn.ctx);
+                        let text = running.candidate.shape.text(&learned.situation.names(), &board);
+                        (running.places.clone(), format!("tried: {text}"))
+                    }
+                    Side::Incumbent => (learned.places.clone(), "the one that stands, to compare".to_owned()),
                 };
                 running.trial.switched(turn.now);
                 running.asked = Some(turn.now);
@@ -530,6 +553,9 @@ impl ShapesState {
         let Some(learned) = &mut self.learned else { return self.watch(turn.now) };
         let goal = learned.goal(&settings.objective, turn.view);
         let point = self.meter.add(turn.view, &learned.situation).filter(|_| self.plan.stands());
+        if self.meter.waits() > PATIENCE {
+            return self.unheard(turn);
+        }
         let places = candidate.as_ref().map_or(&learned.places, |(_, places)| places).clone();
         let refused = |changes: &[f64]| learned.guarded(settings.guard, changes);
         let worth = |change: &[f64]| goal.worth(change);

@@ -31,6 +31,8 @@ pub(super) struct PageTrial {
     seen: Vec<u64>,
     /// Whether it is on its way back.
     back: bool,
+    /// Seconds since it began.
+    seconds: f64,
     /// Seconds of the speed before that it has cost.
     pub cost: f64,
 }
@@ -71,6 +73,11 @@ impl PageTrial {
         refused: impl Fn(&[f64]) -> bool,
     ) -> Next {
         let now = view.at;
+        // Nothing that can be had takes so long: a placement is refused, or memory is on its way for ever.
+        self.seconds += view.interval.as_secs_f64();
+        if self.seconds > 4.0 * LONGEST {
+            return Next::Done(vec![0.0; self.before.first().map_or(0, |point| point.logs.len())], false);
+        }
         match self.step {
             Step::Before => {
                 self.before.extend(point);

@@ -48,7 +48,7 @@ pub(super) fn survey(
     ctx: &Ctx<'_>,
     view: &View,
     load: &Load,
-    ladders: &BTreeMap<AppId, Ladder>,
+    ladders: &BTreeMap<AppId, &Ladder>,
 ) -> Result<Survey, &'static str> {
     let told = |app: &AppView| ladders.get(&app.id).and_then(|ladder| ladder.best()).map(|(source, _)| source.clone());
     let seen = look(ctx, view, load, told)?;
@@ -167,6 +167,13 @@ impl Meter {
     pub fn clear(&mut self) {
         self.terms.clear();
         self.seconds = 0.0;
+    }
+
+    /// Applications that have told nothing since the last point.
+    pub fn silent(&self, situation: &Situation) -> Vec<AppId> {
+        let quiet = |[sum, weight]: &[f64; 2]| !speed::usable(sum / weight);
+        let apps = situation.measures.keys().zip(&self.terms);
+        apps.filter(|(_, term)| quiet(term)).map(|(id, _)| *id).collect()
     }
 
     /// Seconds since the last point.

@@ -272,6 +272,8 @@ struct Pretend {
     prev: Option<Sample>,
     rng: Rng,
     together: f64,
+    /// Until when the second program tells its progress.
+    tells: Time,
 }
 
 impl Pretend {
@@ -279,7 +281,16 @@ impl Pretend {
         let topology = machine(2, 1, 4, 1);
         // The kernel has put two of each program into each domain.
         let places = (0..8).map(|task| (task, topology.llc_domains()[(task % 2) as usize].cpus.clone())).collect();
-        Self { topology, at: Time(0), places, work: [0.0; 2], prev: None, rng: Rng::with_seed(7), together }
+        Self {
+            topology,
+            at: Time(0),
+            places,
+            work: [0.0; 2],
+            prev: None,
+            rng: Rng::with_seed(7),
+            tells: Time::NEVER,
+            together,
+        }
     }
 
     fn domain(&self, task: u32) -> usize {
@@ -296,7 +307,11 @@ impl Pretend {
     fn sample(&mut self, seconds: f64) -> Sample {
         self.at = Time(self.at.0 + (seconds * 1e9) as u64);
         let speed = self.speed();
-        for work in &mut self.work {
+        let silent = self.at > self.tells;
+        for (app, work) in self.work.iter_mut().enumerate() {
+            if app == 1 && silent {
+                continue;
+            }
             *work += speed * seconds * 1e6 * (1.0 + 0.01 * (self.rng.f64() - 0.5));
         }
         let info = |task: u32| TaskInfo {
@@ -362,6 +377,16 @@ fn what_is_faster_is_found_and_kept() {
     let learned = state.learned.unwrap();
     assert!(!learned.is_kernel && learned.kept == 1, "{learned:?}");
     assert!(learned.standing.iter().all(|gain| (gain - 1.2_f64.ln()).abs() < 0.02), "{:?}", learned.standing);
+}
+
+/// The second program reports for a while and then computes in silence: the first one's speed counts alone.
+#[test]
+fn who_falls_silent_stops_nobody() {
+    let mut machine = Pretend::new(1.2);
+    machine.tells = Time::from_millis(2_000);
+    let (speed, state) = machine.run(&Shapes::default(), 120.0, |_| Outcome::Applied);
+    assert!((speed - 1.2).abs() < 1e-9, "{speed} {:?}", state.phase);
+    assert_eq!(state.learned.unwrap().situation.measures.len(), 1);
 }
 
 /// What is slower is tried, put back, and given back: threads stand where the kernel had put them, with their own
