@@ -17,8 +17,8 @@ use cotenant_model::policy::{Config, Ctx, DynPolicy, Settings, State};
 use cotenant_model::profile::{AppProfile, By, Loss, MachineProfile, Pressure, Thresholds};
 use cotenant_model::testing::{ViewBuilder, machine};
 use cotenant_model::{
-    Action, ActionOutcome, AppId, AppSample, Count, CpuId, CpuSet, Outcome, Sample, Signal, TaskId, TaskInfo, TaskSample,
-    Time, Topology, View,
+    Action, ActionOutcome, AppId, AppSample, Count, CpuId, CpuSet, Outcome, Sample, Signal, TaskId, TaskInfo,
+    TaskSample, Time, Topology, View,
 };
 use cotenant_policies::{Sam, SamConfig};
 use report::Report;
