@@ -103,8 +103,8 @@ pub(super) struct Learned {
 }
 
 impl Learned {
-    pub fn new(situation: Situation, now: Time) -> Self {
-        Self { situation, rest: REST, is_kernel: true, ledger: Ledger::new(now), ..Self::default() }
+    pub fn new(situation: Situation, ledger: Ledger) -> Self {
+        Self { situation, rest: REST, is_kernel: true, ledger, ..Self::default() }
     }
 
     pub fn goal(&self, objective: &Objective, view: &View) -> Goal {

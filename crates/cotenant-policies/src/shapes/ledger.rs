@@ -25,6 +25,11 @@ impl Ledger {
         Self { began, ..Self::default() }
     }
 
+    /// The same for another situation: what was lost stays lost, what was gained is of the one before.
+    pub fn anew(self) -> Self {
+        Self { last: Vec::new(), ..self }
+    }
+
     /// A trial has cost so many seconds, and what it kept gains so much per second from now on.
     pub fn spent(&mut self, cost: f64, gain: f64, now: Time) {
         self.lost += cost;

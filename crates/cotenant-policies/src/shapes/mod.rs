@@ -35,6 +35,7 @@ use cotenant_model::speed::{self, Ladder};
 use cotenant_model::{ActionOutcome, AppId, CpuSet, Decision, Proposal, Reason, TaskId, TaskView, Time, View};
 use fastrand::Rng;
 use learned::{Candidate, Learned, Places, REST};
+use ledger::Ledger;
 use moves::Kind;
 use pages::{Next, PageTrial};
 use serde::{Deserialize, Serialize};
@@ -60,6 +61,8 @@ const ALPHA: f64 = 0.05;
 const GUARDED: usize = 4;
 /// A calm machine is sampled at most 2^this times less often.
 const CALMEST: u32 = 3;
+/// Traces that may show that other threads are busy than it seemed.
+const RETRACED: u32 = 3;
 /// Situations whose best shape is remembered.
 const REMEMBERED: usize = 16;
 
@@ -109,6 +112,8 @@ pub struct ShapesState {
     seed: Option<u64>,
     /// How often the interval is doubled now.
     calm: u32,
+    /// How often in a row it was begun again after a trace.
+    retraced: u32,
     /// Why the plan is as it is.
     why: String,
     /// What became of the last trial, until it is told.
@@ -220,6 +225,7 @@ impl ShapesState {
     }
 
     fn watch(&mut self, now: Time) {
+        self.retraced = 0;
         self.phase = Phase::Watch { since: now };
         self.load = Load::default();
         self.meter.clear();
@@ -235,6 +241,14 @@ impl ShapesState {
         let (view, now) = (turn.view, turn.now);
         self.listen(view);
         let tasks: Vec<TaskId> = view.tasks.iter().map(|t| t.info.id).collect();
+        // Who takes no part may go without notice.
+        let none_new = tasks.iter().all(|task| self.tasks.binary_search(task).is_ok());
+        if tasks.len() < self.tasks.len() && none_new && self.members.iter().all(|(task, _)| view.task(*task).is_some())
+        {
+            self.tasks.clone_from(&tasks);
+            let wanted = self.plan.wanted().clone();
+            self.plan.set(tasks.clone(), wanted);
+        }
         let watching = matches!(self.phase, Phase::Watch { .. });
         let left = !watching && !self.plan.fits(turn.ctx, view.tasks.iter());
         if tasks != self.tasks || left || matches!(self.phase, Phase::Fresh) {
@@ -313,7 +327,8 @@ impl ShapesState {
                 let stands = self.plan.wanted().clone();
                 self.put(turn.view, &stands, "");
                 let (board, threads) = (situation.board(turn.ctx), situation.threads());
-                let mut learned = Learned::new(situation, turn.now);
+                let ledger = self.learned.take().map_or_else(|| Ledger::new(turn.now), |before| before.ledger.anew());
+                let mut learned = Learned::new(situation, ledger);
                 let known = self.memory.iter().chain(&turn.policy.settings.known);
                 let sound = |known: &&KnownShape| known.groups == groups && known.shape.is_for(&board, &threads);
                 let known = { known }.find(sound);
@@ -341,6 +356,10 @@ impl ShapesState {
         if seconds + 1e-6 >= TRACE[usize::from(long)] && points.len() >= POINTS {
             if !long && Clock::jumps(&values) {
                 long = true;
+            } else if self.retraced < RETRACED && self.has_others(turn) {
+                // Over all of the trace others are busy than it seemed at first.
+                self.retraced += 1;
+                return self.begin(turn);
             } else if let Some(clock) = Clock::from_trace(&values) {
                 return self.known(turn, clock);
             }
@@ -349,6 +368,13 @@ impl ShapesState {
             return self.unheard(turn);
         }
         self.phase = Phase::Trace { points, long };
+    }
+
+    /// Whether other threads take part than those that did when it began to measure.
+    fn has_others(&self, turn: &Turn<'_>) -> bool {
+        let active = |task: &&TaskView| self.load.is_active(task.info.id) == Some(true);
+        let now: Vec<TaskId> = turn.view.tasks.iter().filter(active).map(|task| task.info.id).collect();
+        now.iter().any(|task| self.members.binary_search_by_key(task, |member| member.0).is_err())
     }
 
     /// Somebody who told a speed has told none for long: the others go on without it.
