@@ -185,7 +185,13 @@ fn decisions_are_the_recorded_ones_as_a_whole() {
                     [&["taken"], &["away", "newest"], &["controller", "steady", "accused_by"], &["first_penalties"]];
                 let state = without(&unknown, &round.decision.state);
                 let decided = Decision { watch_until: recorded.watch_until, state, ..round.decision };
-                let [decided, recorded] = [decided, recorded.clone()].map(without_figures);
+                // The release took a wait that the kernel tells late for sleep: how busy threads seem to `atom`
+                // differs.
+                let without_load = |decision: Decision| {
+                    let state = without(&[&["load"]], &decision.state);
+                    without_figures(Decision { state, ..decision })
+                };
+                let [decided, recorded] = [decided, recorded.clone()].map(without_load);
                 assert_eq!(decided, recorded, "{} at {:?}", path.display(), round.view.at);
             }
         }

@@ -151,6 +151,7 @@ const CASES: &[(&str, &str, Json)] = &[
 const VARIES: &[(&str, &str)] = &[
     ("", ".not_applied."),
     ("", ".access_distance"),
+    ("", ".speeds"),
     ("topo-live", "."),
     ("doctor", ".tier."),
     ("doctor", ".rivals"),
