@@ -178,7 +178,7 @@ impl Look {
         let switches: f64 = view.tasks.iter().filter_map(|task| task.per_s(Signal::ContextSwitches)).sum();
         let [done, weight] = [0, 1].map(|i| self.real[i] - before.real[i]);
         Window {
-            busy: speed::busiest(&view, app.id),
+            busy: speed::busiest(&view.tasks.iter().collect::<Vec<_>>()),
             real: if weight > 0.0 { done / weight } else { 0.0 },
             proxies: [
                 told(Source::Instructions),

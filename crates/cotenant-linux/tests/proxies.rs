@@ -48,7 +48,7 @@ fn a_program_that_reads_has_a_speed() {
         let view = View::new(&prev, &next);
         assert!(view.apps[0].io.is_some_and(|io| io.value > 0.0), "{:?}", view.apps[0]);
         assert_eq!(view.apps[0].tcp, None, "it has no connection");
-        ladder.add(&view, &view.apps[0]);
+        ladder.add(&view, &view.apps[0], &view.tasks.iter().collect::<Vec<_>>());
         prev = next;
     }
     let all = ladder.all();

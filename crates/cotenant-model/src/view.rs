@@ -4,6 +4,7 @@ use crate::{
     AppId, AppSample, Count, CpuId, Direction, Histogram, Moved, NodeId, Reading, Sample, Signal, TaskId, TaskInfo,
     TaskSample, Time, Topology,
 };
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -117,7 +118,16 @@ impl View {
 
     /// The application of that id.
     pub fn app(&self, id: AppId) -> Option<&AppView> {
-        self.apps.iter().find(|app| app.id == id)
+        self.apps.binary_search_by_key(&id, |app| app.id).ok().map(|i| &self.apps[i])
+    }
+
+    /// The tasks of each application, in ascending order.
+    pub fn tasks_by_app(&self) -> BTreeMap<AppId, Vec<&TaskView>> {
+        let mut tasks: BTreeMap<AppId, Vec<&TaskView>> = BTreeMap::new();
+        for task in &self.tasks {
+            tasks.entry(task.info.app).or_default().push(task);
+        }
+        tasks
     }
 
     /// Whether a reading was made in this interval, and not before it.

@@ -1,8 +1,8 @@
 //! Which source tells an application's speed over many intervals, and how steadily.
 
-use super::Source;
+use super::{Source, instructions_per_s};
 use crate::stats::steady::{Spread, Steady};
-use crate::{AppId, AppView, Signal, TaskView, Time, View};
+use crate::{AppView, Signal, TaskView, Time, View};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -59,25 +59,32 @@ pub enum Standing {
     Waiting,
 }
 
-/// The share of the interval in which the busiest thread of an application ran or waited for a CPU. `None` where that
-/// is not known.
-pub fn busiest(view: &View, app: AppId) -> Option<f64> {
+/// The share of the interval in which the busiest of these threads ran or waited for a CPU, 0–1. `None` where that is
+/// not known. The kernel tells a wait once it is over, so a thread on a full CPU seems less busy in short intervals:
+/// that errs towards no proxy.
+pub fn busiest(threads: &[&TaskView]) -> Option<f64> {
     let wait = |task: &TaskView| task.per_s(Signal::RunQueueWait).map_or(0.0, |ns_per_s| ns_per_s / 1e9);
-    let wanted = |task: &TaskView| Some((task.cpu_share()? + wait(task)).min(1.0));
-    view.tasks.iter().filter(|task| task.info.app == app).filter_map(wanted).reduce(f64::max)
+    threads.iter().filter_map(|task| Some((task.cpu_share()? + wait(task)).min(1.0))).reduce(f64::max)
 }
 
 impl Ladder {
-    /// Takes in what an interval tells. Windows are at least half a second, so short intervals are summed up.
-    pub fn add(&mut self, view: &View, app: &AppView) {
-        if let Some(busy) = busiest(view, app.id) {
-            let seconds = view.interval.as_secs_f64();
+    /// Takes in what an interval tells; `threads` are all of the application ([`View::tasks_by_app`]). Windows are at
+    /// least half a second, so short intervals are summed up.
+    pub fn add(&mut self, view: &View, app: &AppView, threads: &[&TaskView]) {
+        let seconds = view.interval.as_secs_f64();
+        if let Some(busy) = busiest(threads) {
             let kept = if self.busy[1] > 2.0 * BUSY_OVER_S { 0.5 } else { 1.0 };
             self.busy = [self.busy[0] * kept + busy * seconds, self.busy[1] * kept + seconds];
         }
         let metrics = app.metrics.iter().map(|(name, _)| Source::Metric(name.clone()));
         for source in metrics.chain([Source::Progress]).chain(Source::PROXIES) {
-            let Some(term) = source.term(view, app) else { continue };
+            let term = match source {
+                Source::Instructions => {
+                    instructions_per_s(threads.iter().copied()).map(|per_s| [per_s * seconds, seconds])
+                }
+                _ => source.term(view, app),
+            };
+            let Some(term) = term else { continue };
             let at = self.rungs.iter().position(|rung| rung.source == source).or_else(|| {
                 let since = Time(view.at.0.saturating_sub(view.interval.as_nanos() as u64));
                 let rung = Rung { source, since, sums: [0.0; 2], windows: Steady::default() };
@@ -168,7 +175,7 @@ mod tests {
         for (i, (&io, &tcp)) in io.iter().zip(tcp).enumerate() {
             let next = sample(i + 1, io, tcp, units.map_or(0, |units| units[i]));
             let view = View::new(&prev, &next);
-            ladder.add(&view, &view.apps[0]);
+            ladder.add(&view, &view.apps[0], &view.tasks.iter().collect::<Vec<_>>());
             prev = next;
         }
     }
@@ -209,7 +216,7 @@ mod tests {
             Sample { at, apps: vec![app], ..Sample::default() }
         };
         let view = View::new(&sample(9_000), &sample(9_250));
-        ladder.add(&view, &view.apps[0]);
+        ladder.add(&view, &view.apps[0], &view.tasks.iter().collect::<Vec<_>>());
         assert_eq!(best(&ladder).as_deref(), Some("jobs"));
     }
 
@@ -244,7 +251,7 @@ mod tests {
             let mut ladder = Ladder::default();
             for i in 0..200 {
                 let view = View::new(&sample(i), &sample(i + 1));
-                ladder.add(&view, &view.apps[0]);
+                ladder.add(&view, &view.apps[0], &view.tasks.iter().collect::<Vec<_>>());
             }
             assert!(ladder.busy[1] < 70.0, "what was long ago is forgotten");
             (best(&ladder), ladder.all()[0].1)

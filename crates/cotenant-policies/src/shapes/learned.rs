@@ -1,19 +1,18 @@
 //! What is known about a situation, and what is tried next in it.
 
+use super::Round;
 use super::board::Board;
 use super::ledger::Ledger;
 use super::moves::{KINDS, Kind, neighbour, orderly, seeds};
 use super::settings::Objective;
-use super::shape::Shape;
+use super::shape::{Places, Shape};
 use super::situation::{Situation, domain_of};
 use super::trial::{Clock, Goal, STAGES};
-use super::{Turn, guards};
 use crate::sam::{Sam, SamState};
 use cotenant_model::policy::Policy;
-use cotenant_model::{Action, AppId, CpuSet, Decision, TaskId, Time, View};
+use cotenant_model::{Action, AppId, Decision, TaskId, Time, View};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Draws of a neighbour before all of them count as tried.
@@ -34,9 +33,6 @@ const ASKED: u32 = 5;
 /// The first rest; it doubles each time.
 pub(super) const REST: Duration = Duration::from_secs(20);
 const LONGEST_REST: Duration = Duration::from_secs(3_600);
-
-/// Where threads go.
-pub(super) type Places = BTreeMap<TaskId, CpuSet>;
 
 /// A shape that may be better.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -118,17 +114,21 @@ impl Learned {
         }
     }
 
-    fn knows(&self, key: u64) -> bool {
-        self.tried.contains(&key)
+    /// Whether a shape can be tried, and never was; it counts as tried from now on.
+    fn is_new(&mut self, shape: &Shape, board: &Board) -> bool {
+        shape.fits(board, &self.situation.allowed()) && self.note(shape.key(board))
     }
 
-    fn note(&mut self, key: u64) {
-        if !self.knows(key) {
+    /// Counts a shape as tried; whether it was not.
+    fn note(&mut self, key: u64) -> bool {
+        let is_new = !self.tried.contains(&key);
+        if is_new {
             self.tried.push(key);
             if self.tried.len() > TRIED {
                 self.tried.remove(0);
             }
         }
+        is_new
     }
 
     /// What stands is what the kernel has chosen: everything is held against it from now on.
@@ -159,29 +159,27 @@ impl Learned {
     }
 
     /// Asks `sam` now and then what it would move.
-    pub fn ask(&mut self, sam: &Sam, turn: &Turn<'_>, board: &Board, members: &[(TaskId, usize)]) {
+    pub fn ask(&mut self, sam: &Sam, round: &Round<'_>, board: &Board, members: &[(TaskId, usize)]) {
         let idle = self.first.is_none() && self.trials.is_multiple_of(ASKED);
-        if !idle || self.incumbent.counts.is_empty() || Policy::check(sam, turn.ctx).is_err() {
+        if !idle || self.incumbent.counts.is_empty() || Policy::check(sam, round.ctx).is_err() {
             return;
         }
         let Decision { proposals, .. } =
-            Policy::decide(sam, turn.ctx, turn.view, &[], SamState::default(), turn.view.at);
+            Policy::decide(sam, round.ctx, round.view, &[], SamState::default(), round.view.at);
         let mut shape = self.incumbent.clone();
         for proposal in &proposals {
             let Action::Place { task, contexts } = &proposal.action else { continue };
             let Ok(member) = members.binary_search_by_key(task, |member| member.0) else { continue };
             let counts = &mut shape.counts[members[member].1];
             let to = board.domains.iter().position(|domain| contexts.is_subset(&domain.cpus));
-            let from = domain_of(board, turn.view, &self.places, *task).filter(|&from| counts[from] > 0);
+            let from = domain_of(board, round.view, &self.places, *task).filter(|&from| counts[from] > 0);
             if let (Some(from), Some(to)) = (from, to) {
                 counts[from] -= 1;
                 counts[to] += 1;
             }
         }
         shape.choose_doubling();
-        let key = shape.key(board);
-        if shape.fits(board, &self.situation.allowed()) && !self.knows(key) {
-            self.note(key);
+        if self.is_new(&shape, board) {
             self.first = Some(Candidate::new(shape, Kind::Sam));
         }
     }
@@ -194,31 +192,24 @@ impl Learned {
         if let Some(first) = self.first.take() {
             return Some(first);
         }
-        let allowed = self.situation.allowed();
         let first = seeds(board, &self.situation.threads());
         while let Some(shape) = first.get(self.seeds) {
             self.seeds += 1;
-            let key = shape.key(board);
-            if shape.fits(board, &allowed) && !self.knows(key) {
-                self.note(key);
+            if self.is_new(shape, board) {
                 return Some(Candidate::new(shape.clone(), Kind::Seed));
             }
         }
         let next = orderly(board, &self.incumbent);
         while let Some(shape) = next.get(self.orderly) {
             self.orderly += 1;
-            let key = shape.key(board);
-            if shape.fits(board, &allowed) && !self.knows(key) {
-                self.note(key);
+            if self.is_new(shape, board) {
                 return Some(Candidate::new(shape.clone(), Kind::Inside));
             }
         }
         for _ in 0..if self.idle < FRUITLESS { DRAWS } else { 0 } {
             let kind = self.draw(rng);
-            let Some(shape) = neighbour(board, &self.incumbent, kind, rng) else { continue };
-            let key = shape.key(board);
-            if shape.fits(board, &allowed) && !self.knows(key) {
-                self.note(key);
+            let drawn = neighbour(board, &self.incumbent, kind, rng);
+            if let Some(shape) = drawn.filter(|shape| self.is_new(shape, board)) {
                 return Some(Candidate::new(shape, kind));
             }
         }
@@ -303,10 +294,5 @@ impl Learned {
                 self.promising.remove(0);
             }
         }
-    }
-
-    /// Whether the guard refuses these changes.
-    pub fn guarded(&self, guard: Option<f64>, changes: &[f64]) -> bool {
-        guards(guard, &self.standing, changes)
     }
 }

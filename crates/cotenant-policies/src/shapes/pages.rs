@@ -1,8 +1,10 @@
 //! A trial of its own: whether memory is to follow the threads that were moved. It cannot be held against the one
 //! before again and again, since copying costs more than windows tell; so it is before against after.
 
-use super::trial::Point;
-use cotenant_model::{Action, AppId, CpuSet, NodeId, Proposal, Reason, TaskId, Time, Topology, View};
+use super::shape::Places;
+use super::trial::{Point, lead};
+use cotenant_model::stats::Summary;
+use cotenant_model::{Action, AppId, NodeId, Proposal, Reason, TaskId, Time, Topology, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -66,7 +68,7 @@ impl PageTrial {
     pub fn add(
         &mut self,
         topology: &Topology,
-        [home, places]: [&BTreeMap<TaskId, CpuSet>; 2],
+        [home, places]: [&Places; 2],
         view: &View,
         point: Option<Point>,
         worth: impl Fn(&[f64]) -> f64,
@@ -87,7 +89,7 @@ impl PageTrial {
                 Next::Wait
             }
             Step::Ask => {
-                let node = |places: &BTreeMap<TaskId, CpuSet>, task: TaskId| {
+                let node = |places: &Places, task: TaskId| {
                     let cpu = places.get(&task)?.first()?;
                     Some(topology.nodes()[topology.node_of(cpu)?].id)
                 };
@@ -137,9 +139,8 @@ impl PageTrial {
                 let changes = self.changes();
                 // Both sides vary as readings do; what lasts longer than a reading is in them, too.
                 let spread = |points: &[Point]| {
-                    let values: Vec<f64> = points.iter().map(|point| worth(&lead(point, &self.before[0]))).collect();
-                    let mean = values.iter().sum::<f64>() / values.len() as f64;
-                    values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (values.len() - 1) as f64
+                    let leads = points.iter().map(|point| worth(&lead(&point.logs, &self.before[0].logs)));
+                    Summary::of(&leads.collect::<Vec<_>>()).variance
                 };
                 // Of readings half a second apart one tells as much as all between.
                 let independent = MEASURED / 0.5;
@@ -155,14 +156,12 @@ impl PageTrial {
 
     fn charge(&mut self, point: Option<&Point>, worth: &impl Fn(&[f64]) -> f64) {
         if let (Some(point), Some(_)) = (point, self.before.first()) {
-            let mean = mean(&self.before);
-            let lead: Vec<f64> = point.logs.iter().zip(&mean).map(|(now, before)| now - before).collect();
-            self.cost -= worth(&lead) * point.seconds;
+            self.cost -= worth(&lead(&point.logs, &mean(&self.before))) * point.seconds;
         }
     }
 
     fn changes(&self) -> Vec<f64> {
-        mean(&self.after).iter().zip(&mean(&self.before)).map(|(after, before)| after - before).collect()
+        lead(&mean(&self.after), &mean(&self.before))
     }
 }
 
@@ -188,10 +187,6 @@ fn origin(view: &View, app: AppId, task: TaskId, node: impl Fn(TaskId) -> Option
         Some(own) => vec![own],
         None => shares.iter().filter(|(_, share)| share[0] >= PART * pages).map(|(of, _)| *of).collect(),
     }
-}
-
-fn lead(point: &Point, over: &Point) -> Vec<f64> {
-    point.logs.iter().zip(&over.logs).map(|(a, b)| a - b).collect()
 }
 
 fn seconds(points: &[Point]) -> f64 {

@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 /// Most groups that are placed; threads of further ones are left alone.
 pub(super) const GROUPS: usize = 8;
 
+/// Where threads go.
+pub(super) type Places = BTreeMap<TaskId, CpuSet>;
+
 /// A family of mappings that are alike.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Shape {
@@ -120,7 +123,7 @@ impl Shape {
         members: &[(TaskId, usize)],
         allowed: &[CpuSet],
         now: impl Fn(TaskId) -> Option<usize>,
-    ) -> BTreeMap<TaskId, CpuSet> {
+    ) -> Places {
         let mut places = BTreeMap::new();
         let mut standing: Vec<Vec<Vec<TaskId>>> = vec![vec![Vec::new(); self.counts.len()]; board.domains.len()];
         for (group, counts) in self.counts.iter().enumerate() {
@@ -149,13 +152,7 @@ impl Shape {
     }
 
     /// Places inside a domain: the whole of it for everybody, but where somebody has to share a core.
-    fn inside(
-        &self,
-        domain: &Domain,
-        groups: &[Vec<TaskId>],
-        allowed: &[CpuSet],
-        places: &mut BTreeMap<TaskId, CpuSet>,
-    ) {
+    fn inside(&self, domain: &Domain, groups: &[Vec<TaskId>], allowed: &[CpuSet], places: &mut Places) {
         let threads: usize = groups.iter().map(Vec::len).sum();
         let free_choice = |g: usize| groups[g].is_empty() || domain.cpus.is_subset(&allowed[g]);
         let packs = self.doubling.packed.is_some_and(|g| groups.get(g as usize).is_some_and(|own| own.len() > 1));

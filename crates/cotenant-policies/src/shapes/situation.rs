@@ -1,12 +1,12 @@
 //! What shapes are about: groups of threads that are alike, and what tells the speed of their applications.
 
 use super::board::Board;
-use super::shape::GROUPS;
+use super::shape::{GROUPS, Places};
 use super::trial::Point;
 use crate::atom::situation::{Load, look, page_labels};
 use cotenant_model::policy::Ctx;
 use cotenant_model::speed::{self, Ladder, Source};
-use cotenant_model::{AppId, AppView, CpuSet, Reading, TaskId, View};
+use cotenant_model::{AppId, AppView, CpuSet, TaskId, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -147,10 +147,6 @@ impl Meter {
         self.seconds += view.interval.as_secs_f64();
         for (term, (id, source)) in self.terms.iter_mut().zip(&situation.measures) {
             let Some(app) = view.app(*id) else { continue };
-            let fresh = |reading: Reading| !matches!(source, Source::Metric(_)) || view.is_new(&reading);
-            if !source.reading(view, app).is_some_and(fresh) {
-                continue;
-            }
             if let Some([sum, weight]) = source.term(view, app) {
                 term[0] += sum;
                 term[1] += weight;
@@ -183,7 +179,7 @@ impl Meter {
 }
 
 /// Where threads stand: the domain of each, by where they were placed, else by where they run.
-pub(super) fn domain_of(board: &Board, view: &View, home: &BTreeMap<TaskId, CpuSet>, task: TaskId) -> Option<usize> {
+pub(super) fn domain_of(board: &Board, view: &View, home: &Places, task: TaskId) -> Option<usize> {
     let cpu = home.get(&task).and_then(CpuSet::first).or_else(|| view.task(task)?.cpu)?;
     board.domains.iter().position(|domain| domain.cpus.contains(cpu))
 }

@@ -3,9 +3,10 @@
 
 use super::board::Board;
 use super::moves::{KINDS, neighbour, seeds};
-use super::shape::{Doubling, Shape};
+use super::phases::guards;
+use super::shape::{Doubling, Places, Shape};
 use super::trial::{Ask, Clock, Goal, Point, STAGES, Side, Trial, Verdict};
-use super::{Phase, Shapes, ShapesState, guards};
+use super::{Phase, Shapes, ShapesState};
 use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Config, Ctx, Policy};
 use cotenant_model::profile::MachineProfile;
@@ -163,7 +164,7 @@ fn members(groups: &[usize]) -> Vec<(TaskId, usize)> {
 }
 
 /// CPUs of a core are 2n and 2n + 1 here or n and n + 8: taken from the board.
-fn text(places: &BTreeMap<TaskId, CpuSet>) -> Vec<String> {
+fn text(places: &Places) -> Vec<String> {
     places.values().map(ToString::to_string).collect()
 }
 

@@ -5,6 +5,9 @@
 //! ```
 
 use cotenant_model::Time;
+use cotenant_model::stats::Summary;
+use cotenant_model::stats::anytime::half_width;
+use cotenant_model::stats::median::middle;
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -86,6 +89,7 @@ impl Clock {
             values.chunks_exact(per).map(|c| c.iter().map(|(_, v)| v).sum::<f64>() / per as f64).collect()
         };
         let differences = |per: usize| -> Vec<f64> { means(per).windows(2).map(|w| w[1] - w[0]).collect() };
+        // Cost, seconds of a window, squares of differences.
         let mut best: Option<(f64, f64, Vec<f64>)> = None;
         let least = (WINDOWS.start() / step).ceil().max(1.0) as usize;
         for per in least..=(values.len() / 4).max(least) {
@@ -94,31 +98,32 @@ impl Clock {
             if found.len() < 3 || (seconds > *WINDOWS.end() && best.is_some()) {
                 break;
             }
-            let variance = mean_square(&found);
-            let far = JUMP * median(found.iter().map(|d| d.abs())) / 0.6745;
+            let squares: Vec<f64> = found.iter().map(|d| d * d).collect();
+            let variance = Summary::of(&squares).mean;
+            let far = JUMP * deviation(&found);
             let outliers = found.iter().filter(|d| d.abs() > far).count() as f64 / found.len() as f64;
             let cost = variance * (seconds + SETTLE.as_secs_f64()) / (1.0 - outliers).powi(4).max(1e-3);
             if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
-                best = Some((cost, seconds, found));
+                best = Some((cost, seconds, squares));
             }
         }
-        let (_, window, found) = best?;
+        let (_, window, squares) = best?;
         let mut rounds: Vec<f64> = differences(1).iter().map(|d| d.abs()).collect();
         rounds.sort_by(f64::total_cmp);
         let quick = 1.3 * rounds[(rounds.len() * 98 / 100).min(rounds.len() - 1)];
-        Some(Self { window, quick, squares: found.iter().map(|d| d * d).collect() })
+        Some(Self { window, quick, squares })
     }
 
     /// Whether the trace jumps: a longer one tells more.
     pub fn jumps(values: &[(f64, f64)]) -> bool {
         let differences: Vec<f64> = values.windows(2).map(|w| w[1].1 - w[0].1).collect();
-        let usual = median(differences.iter().map(|d| d.abs())) / 0.6745;
+        let usual = deviation(&differences);
         differences.iter().any(|d| d.abs() > 6.0 * usual.max(1e-4))
     }
 
     /// Variance of the difference of two adjacent windows.
     fn variance(&self) -> f64 {
-        mean(&self.squares)
+        Summary::of(&self.squares).mean
     }
 
     /// Adds a difference between adjacent windows of one placement; a jump counts as the largest that is none.
@@ -255,23 +260,21 @@ impl Trial {
     /// What is known of the candidate's gain.
     pub fn estimate(&self, goal: &Goal, clock: &Clock, alpha: f64) -> Estimate {
         let gains: Vec<f64> = self.pairs.iter().map(|pair| goal.worth(pair)).collect();
-        let n = gains.len() as f64;
-        if gains.len() < 2 {
-            return Estimate { mean: mean(&gains), radius: f64::INFINITY, pairs: gains.len() };
+        let Summary { n: pairs, mean, variance } = Summary::of(&gains);
+        if pairs < 2 {
+            return Estimate { mean, radius: f64::INFINITY, pairs };
         }
-        let m = mean(&gains);
-        let spread = gains.iter().map(|d| (d - m).powi(2)).sum::<f64>() / (n - 1.0);
-        let v = clock.variance().max(spread) * (1.2 + 6.0 / (clock.squares.len() as f64).max(6.0));
-        let v = v.max(1e-12);
-        let ratio = n * TAU.powi(2) / v;
-        let radius = (v / n * (1.0 + 1.0 / ratio) * ((1.0 + ratio) / alpha.powi(2)).ln()).sqrt();
-        Estimate { mean: m, radius, pairs: gains.len() }
+        // Of few differences the variance is not known well.
+        let doubt = 1.2 + 6.0 / (clock.squares.len() as f64).max(6.0);
+        let variance = (clock.variance().max(variance) * doubt).max(1e-12);
+        Estimate { mean, radius: half_width(variance, pairs as f64, TAU, alpha), pairs }
     }
 
     /// The mean change of each application.
     pub fn changes(&self) -> Vec<f64> {
         let apps = self.pairs.first().map_or(0, Vec::len);
-        (0..apps).map(|app| mean(&self.pairs.iter().map(|pair| pair[app]).collect::<Vec<_>>())).collect()
+        let of = |app: usize| Summary::of(&self.pairs.iter().map(|pair| pair[app]).collect::<Vec<_>>()).mean;
+        (0..apps).map(of).collect()
     }
 
     /// Takes what a round tells.
@@ -286,10 +289,9 @@ impl Trial {
     ) -> Ask {
         let side = self.side();
         if let Some((_, last)) = self.last.as_ref().filter(|(_, last)| last.len() == point.logs.len()) {
-            let lead: Vec<f64> = point.logs.iter().zip(last).map(|(now, before)| now - before).collect();
             // What the way back loses is a cost, too; what noise adds here it takes away there.
             if side == Side::Candidate || point.at - self.from < SETTLE {
-                self.cost -= goal.worth(&lead) * point.seconds;
+                self.cost -= goal.worth(&lead(&point.logs, last)) * point.seconds;
             }
         }
         let began = Time(point.at.0.saturating_sub((point.seconds * 1e9) as u64));
@@ -302,7 +304,7 @@ impl Trial {
         if side == Side::Candidate
             && let Some((_, last)) = &self.last
         {
-            let lead: Vec<f64> = logs.iter().zip(last).map(|(now, before)| now - before).collect();
+            let lead = lead(&logs, last);
             if goal.worth(&lead) < -HOPELESS - clock.quick {
                 self.pairs.push(lead);
                 return Ask::Done(Verdict::Hopeless);
@@ -320,8 +322,7 @@ impl Trial {
             return if self.side() == side { Ask::Stay } else { Ask::Switch(self.side()) };
         }
         let block = std::mem::take(&mut self.windows);
-        let difference = |a: &[f64], b: &[f64]| goal.worth(&b.iter().zip(a).map(|(b, a)| b - a).collect::<Vec<_>>());
-        let (inner, outer) = (difference(&block[1], &block[2]), difference(&block[0], &block[3]));
+        let [inner, outer] = [(2, 1), (3, 0)].map(|(now, before)| goal.worth(&lead(&block[now], &block[before])));
         let limit = JUMP * clock.variance().sqrt().max(1e-6);
         clock.add(inner);
         if inner.abs() > limit || outer.abs() > limit * std::f64::consts::SQRT_2 {
@@ -333,7 +334,7 @@ impl Trial {
             self.thrown = 0;
             for (one, two) in [(0, 1), (3, 2)] {
                 let (of, over) = if self.reversed { (one, two) } else { (two, one) };
-                self.pairs.push(block[of].iter().zip(&block[over]).map(|(b, a)| b - a).collect());
+                self.pairs.push(lead(&block[of], &block[over]));
             }
         }
         if let Some(verdict) = self.judge(goal, clock, stage, alpha) {
@@ -358,16 +359,13 @@ impl Trial {
     }
 }
 
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
+/// What the logarithms are above others.
+pub(super) fn lead(now: &[f64], before: &[f64]) -> Vec<f64> {
+    now.iter().zip(before).map(|(now, before)| now - before).collect()
 }
 
-fn mean_square(values: &[f64]) -> f64 {
-    values.iter().map(|v| v * v).sum::<f64>() / values.len().max(1) as f64
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
+/// The standard deviation of normal values, by the median of their sizes: a few that are far off do not count.
+fn deviation(values: &[f64]) -> f64 {
+    let sizes: Vec<f64> = values.iter().map(|value| value.abs()).collect();
+    middle(&sizes).value / 0.6745
 }

@@ -14,11 +14,12 @@ pub(crate) struct Speeds(BTreeMap<AppId, (String, Ladder)>);
 
 impl Speeds {
     pub fn add(&mut self, round: &Round<'_>) {
+        let tasks = round.view.tasks_by_app();
         // Every rule sees all applications.
         for app in round.view.apps.iter().filter(|_| round.rule == 0) {
             let (name, ladder) = self.0.entry(app.id).or_default();
             name.clone_from(&app.name);
-            ladder.add(round.view, app);
+            ladder.add(round.view, app, tasks.get(&app.id).map_or(&[], Vec::as_slice));
         }
         if round.outcomes.contains(&Outcome::Applied) {
             self.0.values_mut().for_each(|(_, ladder)| ladder.cut(round.view.at));

@@ -1,0 +1,404 @@
+//! The phases of `shapes`: what each of them does with a round.
+
+use super::learned::{Candidate, Learned, REST};
+use super::ledger::Ledger;
+use super::moves::Kind;
+use super::pages::{Next, PageTrial};
+use super::settings::{KnownShape, Objective};
+use super::shape::{Places, Shape};
+use super::situation::{Survey, domain_of, survey};
+use super::trial::{Ask, Clock, Estimate, FRESH, STAGES, Side, Trial, Verdict};
+use super::{CALMEST, Phase, Round, Running, ShapesState};
+use cotenant_model::speed::Ladder;
+use cotenant_model::{AppId, CpuSet, TaskId, TaskView, Time, View};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The set of tasks counts as settled after this long without a change.
+const WATCH: Duration = Duration::from_millis(500);
+/// How long the incumbent is measured before anything is tried, seconds; where its speed jumps.
+const TRACE: [f64; 2] = [3.0, 8.0];
+/// Points that a trace has at least.
+const POINTS: usize = 12;
+/// An application that tells nothing for so many seconds ends what is being measured.
+const PATIENCE: f64 = 30.0;
+/// Fruitless looks after which it looks less often.
+const UNHEARD: u32 = 20;
+/// False decisions that are accepted, per trial: a decision is taken where the interval of this confidence is clear.
+const ALPHA: f64 = 0.05;
+/// Pairs of windows after which the guard believes an application's loss.
+const GUARDED: usize = 4;
+/// Traces that may show that other threads are busy than it seemed.
+const RETRACED: u32 = 3;
+/// Situations whose best shape is remembered.
+const REMEMBERED: usize = 16;
+
+impl ShapesState {
+    /// Nobody has come or gone for a while?
+    pub(super) fn watched(&mut self, round: &mut Round<'_>, since: Time) -> Time {
+        self.phase = Phase::Watch { since };
+        // Nothing is known yet of the round in which somebody came.
+        if round.now > since {
+            self.load.add(round.view);
+        }
+        if round.now - since < WATCH {
+            // Where nothing has told any speed for long there is no hurry to ask again.
+            let calm = if self.fruitless > UNHEARD { 2_u32.pow(CALMEST) } else { 1 };
+            return (round.now + round.ctx.config.interval * calm).min(since + WATCH * calm);
+        }
+        self.begin(round);
+        round.tick()
+    }
+
+    /// The set of tasks has settled.
+    fn begin(&mut self, round: &mut Round<'_>) {
+        let heard: BTreeMap<AppId, &Ladder> =
+            self.ladders.iter().filter(|(id, _)| !self.silent.contains(id)).map(|(id, ladder)| (*id, ladder)).collect();
+        let Survey { situation, members, notes } = match survey(round.ctx, round.view, &self.load, &heard) {
+            Ok(seen) => seen,
+            Err(why) => {
+                self.fruitless += 1;
+                let note = || format!("no decision: {why}; placement is left to the kernel");
+                round.notes.extend((self.fruitless > 1).then(note));
+                self.learned = None;
+                self.put(round.view, &BTreeMap::new(), "nothing tells how fast it is");
+                return self.watch(round.now);
+            }
+        };
+        self.fruitless = 0;
+        round.notes.extend(notes);
+        if let Objective::App(name) = &round.policy.settings.objective {
+            let known = situation.measures.keys().any(|id| round.view.app(*id).is_some_and(|app| app.name == *name));
+            let note = || format!("no application {name} tells its speed: the mean of all is made as high as possible");
+            round.notes.extend((!known).then(note));
+        }
+        let before = std::mem::replace(&mut self.members, members);
+        let groups = situation.described();
+        match &mut self.learned {
+            Some(learned) if learned.situation.is_like(&situation) => {
+                learned.replace(&before, &self.members);
+                self.put_back(round.view, "threads take the places of like ones");
+            }
+            _ => {
+                let (board, threads) = (situation.board(round.ctx), situation.threads());
+                let ledger = self.learned.take().map_or_else(|| Ledger::new(round.now), |before| before.ledger.anew());
+                let mut learned = Learned::new(situation, ledger);
+                let known = self.memory.iter().chain(&round.policy.settings.known);
+                let sound = |known: &&KnownShape| known.groups == groups && known.shape.is_for(&board, &threads);
+                let known = { known }.find(sound);
+                learned.first = known.map(|known| Candidate::new(known.shape.clone(), Kind::Known));
+                self.learned = Some(Box::new(learned));
+            }
+        }
+        // Who was placed stays there; whoever has come is the kernel's.
+        let stands = self.plan.wanted().clone();
+        let why = std::mem::take(&mut self.why);
+        self.put(round.view, &stands, why);
+        self.trace();
+    }
+
+    /// A round of the incumbent was measured.
+    pub(super) fn traced(&mut self, round: &mut Round<'_>, mut points: Vec<(f64, Vec<f64>)>, mut long: bool) {
+        self.load.add(round.view);
+        let Some(learned) = &self.learned else { return self.watch(round.now) };
+        let point = self.meter.add(round.view, &learned.situation).filter(|_| self.plan.stands());
+        points.extend(point.map(|point| (point.seconds, point.logs)));
+        let goal = learned.goal(&round.policy.settings.objective, round.view);
+        let first = points.first().map(|(_, logs)| logs.clone()).unwrap_or_default();
+        let worth = |logs: &[f64]| goal.worth(&logs.iter().zip(&first).map(|(a, b)| a - b).collect::<Vec<_>>());
+        let values: Vec<(f64, f64)> = points.iter().map(|(seconds, logs)| (*seconds, worth(logs))).collect();
+        let seconds: f64 = points.iter().map(|(seconds, _)| seconds).sum();
+        if seconds + 1e-6 >= TRACE[usize::from(long)] && points.len() >= POINTS {
+            if !long && Clock::jumps(&values) {
+                long = true;
+            } else if self.retraced < RETRACED && self.has_others(round) {
+                // Over all of the trace others are busy than it seemed at first.
+                self.retraced += 1;
+                return self.begin(round);
+            } else if let Some(clock) = Clock::from_trace(&values) {
+                return self.known(round, clock);
+            }
+        }
+        if self.meter.waits() > PATIENCE {
+            return self.unheard(round);
+        }
+        self.phase = Phase::Trace { points, long };
+    }
+
+    /// Whether other threads take part than those that did when it began to measure.
+    fn has_others(&self, round: &Round<'_>) -> bool {
+        let active = |task: &&TaskView| self.load.is_active(task.info.id) == Some(true);
+        let now: Vec<TaskId> = round.view.tasks.iter().filter(active).map(|task| task.info.id).collect();
+        now.iter().any(|task| self.members.binary_search_by_key(task, |member| member.0).is_err())
+    }
+
+    /// Somebody who told a speed has told none for long: the others go on without it.
+    fn unheard(&mut self, round: &Round<'_>) {
+        if let Some(learned) = &self.learned {
+            self.silent.extend(self.meter.silent(&learned.situation));
+        }
+        self.put_back(round.view, "an application does not tell its speed any more");
+        self.watch(round.now);
+    }
+
+    /// The incumbent was measured for long enough.
+    fn known(&mut self, round: &mut Round<'_>, clock: Clock) {
+        let home = self.plan.wanted();
+        let Some(learned) = &mut self.learned else { return self.watch(round.now) };
+        learned.clock = clock;
+        let board = learned.situation.board(round.ctx);
+        let mut shape = Shape::empty(learned.situation.groups.len(), board.domains.len());
+        let mut standing: Vec<Vec<&TaskView>> = vec![Vec::new(); board.domains.len()];
+        for &(task, group) in &self.members {
+            let domain = domain_of(&board, round.view, home, task);
+            let Some((domain, task)) = domain.zip(round.view.task(task)) else { continue };
+            shape.counts[group][domain] += 1;
+            standing[domain].push(task);
+        }
+        let mut places = BTreeMap::new();
+        for (domain, tasks) in board.domains.iter().zip(standing) {
+            // Whose cores are shared is the kernel's choice, too: what stands is held as it is, where each thread has
+            // a CPU. Else all of the domain is everybody's.
+            let cpus: CpuSet = tasks.iter().filter_map(|task| task.cpu).collect();
+            let exact = tasks.len() > domain.room() && cpus.len() == tasks.len() && cpus.is_subset(&domain.cpus);
+            for task in tasks {
+                let own = task.cpu.filter(|_| exact).map(CpuSet::single);
+                let place = own.unwrap_or_else(|| domain.cpus.clone()).and(&task.info.allowed);
+                places.insert(task.info.id, place);
+            }
+        }
+        if learned.kernel.counts.is_empty() || (learned.is_kernel && learned.kernel != shape) {
+            learned.begin_with(&board, shape, places);
+        }
+        self.choose(round);
+    }
+
+    /// The next trial, or rest.
+    pub(super) fn choose(&mut self, round: &mut Round<'_>) {
+        let Some(mut learned) = self.learned.take() else { return self.watch(round.now) };
+        let board = learned.situation.board(round.ctx);
+        let due = learned.ledger.due(round.policy.settings.regret, round.now);
+        if round.moves_memory(&board) && learned.may_follow(due > round.now) {
+            self.learned = Some(learned);
+            return self.follow(round.view, None);
+        }
+        if due > round.now {
+            self.learned = Some(learned);
+            return self.rest(round.view, due, true);
+        }
+        if let Some(sam) = &round.policy.sam {
+            learned.ask(sam, round, &board, &self.members);
+        }
+        let home = learned.places.clone();
+        let allowed = learned.situation.allowed();
+        let seats = |shape: &Shape| {
+            shape.seats(&board, &self.members, &allowed, |task| domain_of(&board, round.view, &home, task))
+        };
+        let next = loop {
+            let Some(candidate) = learned.next(&board, &mut round.rng) else { break None };
+            if candidate.kind == Kind::Kernel {
+                let places = learned.kernel_places.clone();
+                break Some((candidate, places));
+            }
+            let places = seats(&candidate.shape);
+            if places != home {
+                break Some((candidate, places));
+            }
+        };
+        let Some((candidate, places)) = next else {
+            let memory = round.moves_memory(&board);
+            let follows = memory && learned.may_follow(true);
+            let near = if memory && !follows { learned.near() } else { None };
+            let near = near.map(|shape| (shape.clone(), seats(&shape)));
+            let rest = if follows || near.is_some() { None } else { Some(learned.rest()) };
+            self.learned = Some(learned);
+            return match rest {
+                Some(rest) => self.rest(round.view, round.now + rest, false),
+                None => self.follow(round.view, near),
+            };
+        };
+        let (mut trial, side) = Trial::new(round.now, learned.recent.take(), candidate.pairs.clone());
+        let text = candidate.shape.text(&learned.situation.names(), &board);
+        learned.trials += 1;
+        self.learned = Some(learned);
+        let away = !self.plan.wanted().is_empty() && (*self.plan.wanted() != home || !self.plan.stands());
+        let changes = side == Side::Candidate || away;
+        if changes {
+            trial.switched(round.now);
+            match side {
+                Side::Candidate => self.put(round.view, &places, format!("tried: {text}")),
+                Side::Incumbent => self.put(round.view, &home, "the one that stands, to compare"),
+            }
+        }
+        let asked = changes.then_some(round.now);
+        self.phase = Phase::Trial(Box::new(Running { candidate, places, trial, asked }));
+    }
+
+    /// Tries whether memory is to follow the threads.
+    fn follow(&mut self, view: &View, candidate: Option<(Shape, Places)>) {
+        self.put_back(view, "it stands");
+        self.meter.clear();
+        self.phase = Phase::Pages { trial: Box::default(), candidate };
+    }
+
+    fn rest(&mut self, view: &View, until: Time, saving: bool) {
+        self.put_back(view, if saving { "trials have cost enough for now" } else { "nothing better is known" });
+        self.phase = Phase::Rest { until, saving };
+    }
+
+    /// A round of a trial.
+    pub(super) fn tried(&mut self, round: &mut Round<'_>, mut running: Box<Running>) {
+        let Some(learned) = &mut self.learned else { return self.watch(round.now) };
+        if let Some(asked) = running.asked {
+            if self.plan.stands() {
+                running.asked = None;
+            } else if round.now - asked > 3 * round.ctx.config.interval {
+                learned.forget(&running.candidate, &learned.situation.board(round.ctx));
+                self.put_back(round.view, "threads could not be placed");
+                self.phase = Phase::Rest { until: round.now + REST, saving: true };
+                return;
+            }
+        }
+        let goal = learned.goal(&round.policy.settings.objective, round.view);
+        let stage = STAGES[running.candidate.stage.min(STAGES.len() - 1)];
+        let Some(point) = self.meter.add(round.view, &learned.situation) else {
+            if self.meter.waits() > PATIENCE {
+                return self.unheard(round);
+            }
+            self.phase = Phase::Trial(running);
+            return;
+        };
+        match running.trial.add(&point, &goal, &mut learned.clock, stage, ALPHA, &mut round.rng) {
+            Ask::Stay => self.phase = Phase::Trial(running),
+            Ask::Switch(side) => {
+                let (places, why) = match side {
+                    Side::Candidate => {
+                        let board = learned.situation.board(round.ctx);
+                        let text = running.candidate.shape.text(&learned.situation.names(), &board);
+                        (running.places.clone(), format!("tried: {text}"))
+                    }
+                    Side::Incumbent => (learned.places.clone(), "the one that stands, to compare".to_owned()),
+                };
+                running.trial.switched(round.now);
+                running.asked = Some(round.now);
+                self.phase = Phase::Trial(running);
+                self.put(round.view, &places, why);
+            }
+            Ask::Done(verdict) => self.judge(round, *running, verdict),
+        }
+    }
+
+    /// A trial is over.
+    fn judge(&mut self, round: &mut Round<'_>, running: Running, verdict: Verdict) {
+        let Running { candidate, places, trial, .. } = running;
+        let settings = &round.policy.settings;
+        let Some(learned) = &mut self.learned else { return self.watch(round.now) };
+        let board = learned.situation.board(round.ctx);
+        let estimate = trial.estimate(&learned.goal(&settings.objective, round.view), &learned.clock, ALPHA);
+        let changes = trial.changes();
+        let is_kernel = candidate.kind == Kind::Kernel;
+        let guarded = !is_kernel && estimate.pairs >= 2 && guards(settings.guard, &learned.standing, &changes);
+        // The audit shows that somebody is further below the kernel's placement than may be.
+        let against: Vec<f64> = changes.iter().map(|change| -change).collect();
+        let violated =
+            is_kernel && estimate.pairs >= GUARDED && guards(settings.guard, &vec![0.0; against.len()], &against);
+        let kept = (verdict == Verdict::Better && !guarded) || violated;
+        learned.count(&candidate, kept);
+        learned.recent = trial.last.clone().filter(|(at, _)| round.now - *at < FRESH);
+        learned.ledger.spent(trial.cost, if kept { estimate.mean } else { 0.0 }, round.now);
+        let said = format!("{}: {}", candidate.shape.text(&learned.situation.names(), &board), said(&estimate));
+        if kept {
+            learned.keep(candidate.shape, places, &changes, is_kernel, false);
+            let what = if is_kernel { "given back to the kernel" } else { "kept" };
+            round.notes.push(format!("{what}: {said}"));
+            self.remember();
+            self.result = format!("{what}: {said}");
+            self.put_back(round.view, "it stands");
+        } else {
+            if is_kernel && estimate.pairs >= GUARDED {
+                learned.standing = against;
+            }
+            let open = verdict == Verdict::Undecided && estimate.mean > 0.0 && !guarded;
+            learned.dismiss(candidate, trial.pairs, estimate.mean, open);
+            self.result = format!("not kept: {said}");
+        }
+        if verdict == Verdict::Restless {
+            self.put_back(round.view, "the load changes too often to tell");
+            return self.trace();
+        }
+        self.choose(round);
+    }
+
+    /// A round of a trial of memory.
+    pub(super) fn followed(
+        &mut self,
+        round: &mut Round<'_>,
+        mut trial: Box<PageTrial>,
+        candidate: Option<(Shape, Places)>,
+    ) {
+        let settings = &round.policy.settings;
+        let Some(learned) = &mut self.learned else { return self.watch(round.now) };
+        let goal = learned.goal(&settings.objective, round.view);
+        let point = self.meter.add(round.view, &learned.situation).filter(|_| self.plan.stands());
+        if self.meter.waits() > PATIENCE {
+            return self.unheard(round);
+        }
+        let places = candidate.as_ref().map_or(&learned.places, |(_, places)| places).clone();
+        let refused = |changes: &[f64]| guards(settings.guard, &learned.standing, changes);
+        let worth = |change: &[f64]| goal.worth(change);
+        match trial.add(round.ctx.topology, [&learned.places, &places], round.view, point, worth, refused) {
+            Next::Wait => self.phase = Phase::Pages { trial, candidate },
+            Next::Move { orders, back } => {
+                self.moves = orders;
+                if back || candidate.is_some() {
+                    let to = if back { learned.places.clone() } else { places };
+                    self.put(round.view, &to, "where its memory goes");
+                }
+                self.phase = Phase::Pages { trial, candidate };
+            }
+            Next::Done(changes, stays) => {
+                let gain = goal.worth(&changes);
+                learned.ledger.spent(trial.cost, if stays { gain } else { 0.0 }, round.now);
+                learned.recent = None;
+                if stays {
+                    round.notes.push(format!("memory follows the threads: {:+.1} %", gain.exp_m1() * 100.0));
+                    let (shape, places) =
+                        candidate.unwrap_or_else(|| (learned.incumbent.clone(), learned.places.clone()));
+                    learned.keep(shape, places, &changes, false, true);
+                    self.remember();
+                }
+                self.choose(round);
+            }
+        }
+    }
+
+    /// Remembers the incumbent for when the same programs run again.
+    fn remember(&mut self) {
+        let Some(learned) = &self.learned else { return };
+        let groups = learned.situation.described();
+        self.memory.retain(|known| known.groups != groups);
+        if !learned.is_kernel {
+            self.memory.push(KnownShape { groups, shape: learned.incumbent.clone() });
+        }
+        if self.memory.len() > REMEMBERED {
+            self.memory.remove(0);
+        }
+    }
+}
+
+/// Whether somebody would be further below the kernel's placement than may be.
+pub(super) fn guards(guard: Option<f64>, standing: &[f64], changes: &[f64]) -> bool {
+    let least = guard.map_or(f64::NEG_INFINITY, |guard| (1.0 - guard).ln());
+    standing.iter().zip(changes).any(|(standing, change)| standing + change < least)
+}
+
+/// `+4.2 % (+1.1 to +7.3 %), 4 pairs of windows`.
+fn said(estimate: &Estimate) -> String {
+    let percent = |log: f64| log.exp_m1() * 100.0;
+    let Estimate { mean, radius, pairs } = *estimate;
+    if !radius.is_finite() {
+        return format!("{:+.1} % at a glance", percent(mean));
+    }
+    let (low, high) = (percent(mean - radius), percent(mean + radius));
+    format!("{:+.1} % ({low:+.1} to {high:+.1} %), {pairs} pairs of windows", percent(mean))
+}
