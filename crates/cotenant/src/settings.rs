@@ -198,9 +198,6 @@ impl Setup {
         if !known.is_empty() {
             config.settings.set_missing(Shapes::SECTION, "known", serde_json::to_value(&known)?);
         }
-        let exact = registry().make(&name, &config).is_ok_and(|policy| policy.needs().exact);
-        let pin = if exact { Pin::Cpu } else { config.pin };
-        config.pin = args.pin.or(file.pin).unwrap_or(pin);
         config.move_pages = args.move_pages;
 
         let machine = match args.profile.as_ref().or(file.profile.as_ref()) {
@@ -219,6 +216,8 @@ impl Setup {
             limit_map(&mut config.settings, &topology, cpus)?;
         }
         let policy = registry().make(&name, &config).map_err(usage)?;
+        let pin = if policy.needs().exact { Pin::Cpu } else { config.pin };
+        config.pin = args.pin.or(file.pin).unwrap_or(pin);
         if args.map.is_some() && policy.name() != "static" {
             return Err(usage(format!("--map is for the policy static, not for {name}; add --policy static")));
         }

@@ -12,7 +12,7 @@ use cotenant_cli::progress::beside;
 use cotenant_cli::table::Table;
 use cotenant_cli::{answer, machine_arg, usage};
 use cotenant_model::pin::Pin;
-use cotenant_model::policy::{DynPolicy, Settings, settings};
+use cotenant_model::policy::{Config, DynPolicy, Settings, settings};
 use cotenant_sim::batch::parallel;
 use cotenant_sim::optimum::Limits;
 use cotenant_sim::scenario::Scenario;
@@ -282,10 +282,12 @@ fn arms(args: &Args) -> anyhow::Result<Vec<Arm>> {
     let policies = args.policies.iter().filter(|policy| *policy != "none");
     let pairs = policies.flat_map(|policy| args.noise.iter().map(move |noise| (policy, *noise)));
     let arm = |(policy, noise): (&String, f64)| {
-        let own = if ["auto", "shapes", "static"].contains(&policy.as_str()) { Pin::Cpu } else { Pin::Llc };
-        Arm { policy: policy.clone(), noise, pin: given.unwrap_or(own) }
+        // Settings say nothing of what a policy needs.
+        let needs = cotenant_policies::standard().make(policy, &Config::default()).map_err(usage)?.needs();
+        let own = if needs.exact { Pin::Cpu } else { Pin::default() };
+        Ok(Arm { policy: policy.clone(), noise, pin: given.unwrap_or(own) })
     };
-    Ok(pairs.map(arm).collect())
+    pairs.map(arm).collect()
 }
 
 fn cases(args: &Args, settings: &Settings) -> anyhow::Result<Vec<Case>> {

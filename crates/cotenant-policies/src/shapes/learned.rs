@@ -71,10 +71,10 @@ pub(super) struct Learned {
     pub is_kernel: bool,
     /// How far each application is above its speed under the kernel's placement, as logarithms.
     pub standing: Vec<f64>,
-    /// Seeds that have been drawn.
-    seeds: usize,
-    /// Orderly neighbours of the incumbent that have been drawn.
-    orderly: usize,
+    /// How many seeds have been drawn; `None`: all.
+    seeds: Option<usize>,
+    /// The same of orderly neighbours of the incumbent.
+    orderly: Option<usize>,
     /// Keys of shapes that were tried.
     tried: Vec<u64>,
     promising: Vec<Candidate>,
@@ -133,7 +133,7 @@ impl Learned {
 
     /// What stands is what the kernel has chosen: everything is held against it from now on.
     pub fn begin_with(&mut self, board: &Board, shape: Shape, places: Places) {
-        (self.seeds, self.orderly, self.idle) = (0, 0, 0);
+        (self.seeds, self.orderly, self.idle) = (Some(0), Some(0), 0);
         self.tried.clear();
         self.note(shape.key(board));
         (self.kernel, self.kernel_places) = (shape.clone(), places.clone());
@@ -192,18 +192,20 @@ impl Learned {
         if let Some(first) = self.first.take() {
             return Some(first);
         }
-        let first = seeds(board, &self.situation.threads());
-        while let Some(shape) = first.get(self.seeds) {
-            self.seeds += 1;
-            if self.is_new(shape, board) {
-                return Some(Candidate::new(shape.clone(), Kind::Seed));
+        if let Some(drawn) = self.seeds {
+            let all = seeds(board, &self.situation.threads());
+            let next = (drawn..all.len()).find(|&i| self.is_new(&all[i], board));
+            self.seeds = next.map(|i| i + 1);
+            if let Some(i) = next {
+                return Some(Candidate::new(all[i].clone(), Kind::Seed));
             }
         }
-        let next = orderly(board, &self.incumbent);
-        while let Some(shape) = next.get(self.orderly) {
-            self.orderly += 1;
-            if self.is_new(shape, board) {
-                return Some(Candidate::new(shape.clone(), Kind::Inside));
+        if let Some(drawn) = self.orderly {
+            let all = orderly(board, &self.incumbent);
+            let next = (drawn..all.len()).find(|&i| self.is_new(&all[i], board));
+            self.orderly = next.map(|i| i + 1);
+            if let Some(i) = next {
+                return Some(Candidate::new(all[i].clone(), Kind::Inside));
             }
         }
         for _ in 0..if self.idle < FRUITLESS { DRAWS } else { 0 } {
@@ -254,7 +256,7 @@ impl Learned {
     pub fn forget(&mut self, candidate: &Candidate, board: &Board) {
         let key = candidate.shape.key(board);
         self.tried.retain(|tried| *tried != key);
-        (self.seeds, self.orderly, self.recent) = (0, 0, None);
+        (self.seeds, self.orderly, self.recent) = (Some(0), Some(0), None);
     }
 
     /// A trial was made of this kind.
@@ -274,7 +276,7 @@ impl Learned {
         (self.incumbent, self.places, self.is_kernel) = (shape, places, is_kernel);
         self.promising.clear();
         self.near.clear();
-        (self.idle, self.orderly, self.recent, self.rest) = (0, 0, None, REST);
+        (self.idle, self.orderly, self.recent, self.rest) = (0, Some(0), None, REST);
         self.followed = is_kernel || with_memory;
         self.kept += 1;
     }

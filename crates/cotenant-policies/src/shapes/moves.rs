@@ -4,6 +4,8 @@ use super::board::{Board, Domain};
 use super::shape::{Doubling, Shape};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// How a shape comes from another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -47,20 +49,18 @@ const FEW: usize = 4;
 /// Puts `n` threads of a group one after the other where it is emptiest, the first of equals in the order of
 /// `domains`.
 fn deal(shape: &mut Shape, board: &Board, group: usize, n: usize, domains: &[usize]) {
+    // Whether it is full, its load over its cores (in 65,536ths), and which it is.
+    let fill = |load: usize, at: usize| {
+        let domain = &board.domains[domains[at]];
+        Reverse((load >= domain.seats(), ((load + 1) << 16) / domain.room(), at))
+    };
     let mut loads: Vec<usize> = domains.iter().map(|&d| shape.load(d)).collect();
+    let mut emptiest: BinaryHeap<_> = loads.iter().enumerate().map(|(at, &load)| fill(load, at)).collect();
     for _ in 0..n {
-        let fill = |i: usize| {
-            let domain = &board.domains[domains[i]];
-            let over = loads[i] >= domain.seats();
-            (over, (loads[i] + 1) as f64 / domain.room() as f64)
-        };
-        let least = (0..domains.len()).min_by(|&a, &b| {
-            let (a, b) = (fill(a), fill(b));
-            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
-        });
-        let Some(i) = least else { return };
-        shape.counts[group][domains[i]] += 1;
-        loads[i] += 1;
+        let Some(Reverse((.., at))) = emptiest.pop() else { return };
+        shape.counts[group][domains[at]] += 1;
+        loads[at] += 1;
+        emptiest.push(fill(loads[at], at));
     }
 }
 
