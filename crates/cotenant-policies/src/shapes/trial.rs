@@ -121,14 +121,14 @@ impl Clock {
         differences.iter().any(|d| d.abs() > 6.0 * usual.max(1e-4))
     }
 
-    /// Variance of the difference of two adjacent windows.
-    fn variance(&self) -> f64 {
+    /// Variance of the difference of two adjacent windows, whose mean is 0.
+    fn mean_square(&self) -> f64 {
         Summary::of(&self.squares).mean
     }
 
     /// Adds a difference between adjacent windows of one placement; a jump counts as the largest that is none.
     fn add(&mut self, difference: f64) {
-        let square = difference.powi(2).min(JUMP.powi(2) * self.variance().max(1e-12));
+        let square = difference.powi(2).min(JUMP.powi(2) * self.mean_square().max(1e-12));
         self.squares.push(square);
         if self.squares.len() > REMEMBERED {
             self.squares.remove(0);
@@ -266,7 +266,7 @@ impl Trial {
         }
         // Of few differences the variance is not known well.
         let doubt = 1.2 + 6.0 / (clock.squares.len() as f64).max(6.0);
-        let variance = (clock.variance().max(variance) * doubt).max(1e-12);
+        let variance = (clock.mean_square().max(variance) * doubt).max(1e-12);
         Estimate { mean, radius: half_width(variance, pairs as f64, TAU, alpha), pairs }
     }
 
@@ -323,7 +323,7 @@ impl Trial {
         }
         let block = std::mem::take(&mut self.windows);
         let [inner, outer] = [(2, 1), (3, 0)].map(|(now, before)| goal.worth(&lead(&block[now], &block[before])));
-        let limit = JUMP * clock.variance().sqrt().max(1e-6);
+        let limit = JUMP * clock.mean_square().sqrt().max(1e-6);
         clock.add(inner);
         if inner.abs() > limit || outer.abs() > limit * std::f64::consts::SQRT_2 {
             self.thrown += 1;
