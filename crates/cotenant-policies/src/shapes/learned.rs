@@ -69,6 +69,9 @@ pub(super) struct Learned {
     pub places: Places,
     /// Whether that is what the kernel had chosen.
     pub is_kernel: bool,
+    /// Where threads of crowded domains stood then, in which the kernel goes on choosing: whoever comes back begins
+    /// there, since where the candidate has put it is where the kernel may leave it.
+    pub spots: Places,
     /// How far each application is above its speed under the kernel's placement, as logarithms.
     pub standing: Vec<f64>,
     /// How many seeds have been drawn; `None`: all.
@@ -132,18 +135,18 @@ impl Learned {
     }
 
     /// What stands is what the kernel has chosen: everything is held against it from now on.
-    pub fn begin_with(&mut self, board: &Board, shape: Shape, places: Places) {
+    pub fn begin_with(&mut self, board: &Board, shape: Shape, places: Places, spots: Places) {
         (self.seeds, self.orderly, self.idle) = (Some(0), Some(0), 0);
         self.tried.clear();
         self.note(shape.key(board));
-        (self.kernel, self.kernel_places) = (shape.clone(), places.clone());
+        (self.kernel, self.kernel_places, self.spots) = (shape.clone(), places.clone(), spots);
         (self.incumbent, self.places, self.is_kernel) = (shape, places, true);
         self.standing = vec![0.0; self.situation.measures.len()];
     }
 
     /// Threads that have come take the places of like ones that have gone.
     pub fn replace(&mut self, before: &[(TaskId, usize)], after: &[(TaskId, usize)]) {
-        for places in [&mut self.places, &mut self.kernel_places] {
+        for places in [&mut self.places, &mut self.kernel_places, &mut self.spots] {
             for group in 0..self.situation.groups.len() {
                 let of = |members: &[(TaskId, usize)], other: &[(TaskId, usize)]| -> Vec<TaskId> {
                     let own = members.iter().filter(|member| member.1 == group && !other.contains(member));

@@ -94,6 +94,8 @@ pub struct ShapesState {
     calm: u32,
     /// How often in a row it was begun again after a trace.
     retraced: u32,
+    /// Whether the masks of the incumbent are still to be widened.
+    widens: bool,
     /// Why the plan is as it is.
     why: String,
     /// What became of the last trial, until it is told.
@@ -164,6 +166,7 @@ impl ShapesState {
         let here = |task: &TaskId| view.task(*task).is_some();
         let wanted = places.iter().filter(|(task, _)| here(task)).map(|(task, set)| (*task, set.clone())).collect();
         self.plan.set(view.tasks.iter().map(|t| t.info.id).collect(), wanted);
+        self.widens = false;
         // Whoever asks why threads moved hears what became of the trial before.
         self.why = match std::mem::take(&mut self.result) {
             before if before.is_empty() => why.into(),
@@ -175,17 +178,40 @@ impl ShapesState {
     /// kernel leaves threads where they are, as long as the load is even.
     fn put_back(&mut self, view: &View, why: impl Into<String>) {
         let Some(learned) = &self.learned else { return };
-        if learned.is_kernel && self.plan.wanted().is_empty() {
-            return;
+        if !(learned.is_kernel && self.plan.wanted().is_empty()) {
+            self.put_incumbent(view, why);
         }
-        let places = learned.places.clone();
+    }
+
+    /// Puts the incumbent in place, also where it was the kernel's all the time.
+    fn put_incumbent(&mut self, view: &View, why: impl Into<String>) {
+        let Some(learned) = &self.learned else { return };
+        let widens = learned.is_kernel && !learned.spots.is_empty();
+        let mut places = learned.places.clone();
+        if widens {
+            places.extend(learned.spots.clone());
+        }
         self.put(view, &places, why);
+        self.widens = widens;
+    }
+
+    /// The plan is about the tasks that are there now; where they are stays as it is.
+    fn recount(&mut self, view: &View) {
+        let wanted = self.plan.wanted().clone();
+        self.plan.set(view.tasks.iter().map(|t| t.info.id).collect(), wanted);
+    }
+
+    /// Gives threads that are where they stood the whole domain again.
+    fn widen(&mut self, view: &View) {
+        let Some(learned) = self.learned.as_ref().filter(|_| self.widens && self.plan.stands()) else { return };
+        let places = learned.places.clone();
+        self.put(view, &places, "from where it stood, the kernel chooses again");
     }
 
     /// Gives back to the kernel what it had chosen, once everybody is there again.
     fn let_go(&mut self, view: &View) {
         let kernels = self.learned.as_ref().is_some_and(|learned| learned.is_kernel);
-        if kernels && self.plan.stands() && !self.plan.wanted().is_empty() {
+        if kernels && !self.widens && self.plan.stands() && !self.plan.wanted().is_empty() {
             self.put(view, &BTreeMap::new(), "nothing better than the kernel's placement is known");
         }
     }
@@ -228,8 +254,7 @@ impl ShapesState {
         if tasks.len() < self.tasks.len() && none_new && self.members.iter().all(|(task, _)| view.task(*task).is_some())
         {
             self.tasks.clone_from(&tasks);
-            let wanted = self.plan.wanted().clone();
-            self.plan.set(tasks.clone(), wanted);
+            self.recount(view);
         }
         let watching = matches!(self.phase, Phase::Watch { .. });
         let left = !watching && !self.plan.fits(round.ctx, view.tasks.iter());
@@ -240,6 +265,7 @@ impl ShapesState {
             self.tasks = tasks;
             self.watch(now);
         }
+        self.widen(view);
         let calm = std::mem::take(&mut self.calm);
         match std::mem::take(&mut self.phase) {
             Phase::Fresh => self.watch(now),

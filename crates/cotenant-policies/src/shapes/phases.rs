@@ -91,9 +91,7 @@ impl ShapesState {
             }
         }
         // Who was placed stays there; whoever has come is the kernel's.
-        let stands = self.plan.wanted().clone();
-        let why = std::mem::take(&mut self.why);
-        self.put(round.view, &stands, why);
+        self.recount(round.view);
         self.trace();
     }
 
@@ -155,20 +153,24 @@ impl ShapesState {
             shape.counts[group][domain] += 1;
             standing[domain].push(task);
         }
-        let mut places = BTreeMap::new();
+        let (mut places, mut spots) = (BTreeMap::new(), BTreeMap::new());
         for (domain, tasks) in board.domains.iter().zip(standing) {
             // Whose cores are shared is the kernel's choice, too: what stands is held as it is, where each thread has
-            // a CPU. Else all of the domain is everybody's.
+            // a CPU. Else all of the domain is everybody's, from where each stands.
             let cpus: CpuSet = tasks.iter().filter_map(|task| task.cpu).collect();
             let exact = tasks.len() > domain.room() && cpus.len() == tasks.len() && cpus.is_subset(&domain.cpus);
+            let crowded = tasks.len() > domain.room();
             for task in tasks {
-                let own = task.cpu.filter(|_| exact).map(CpuSet::single);
-                let place = own.unwrap_or_else(|| domain.cpus.clone()).and(&task.info.allowed);
+                let spot = task.cpu.filter(|cpu| crowded && task.info.allowed.contains(*cpu)).map(CpuSet::single);
+                if let Some(spot) = spot.clone().filter(|_| !exact) {
+                    spots.insert(task.info.id, spot);
+                }
+                let place = spot.filter(|_| exact).unwrap_or_else(|| domain.cpus.and(&task.info.allowed));
                 places.insert(task.info.id, place);
             }
         }
         if learned.kernel.counts.is_empty() || (learned.is_kernel && learned.kernel != shape) {
-            learned.begin_with(&board, shape, places);
+            learned.begin_with(&board, shape, places, spots);
         }
         self.choose(round);
     }
@@ -227,7 +229,7 @@ impl ShapesState {
             trial.switched(round.now);
             match side {
                 Side::Candidate => self.put(round.view, &places, format!("tried: {text}")),
-                Side::Incumbent => self.put(round.view, &home, "the one that stands, to compare"),
+                Side::Incumbent => self.put_incumbent(round.view, "the one that stands, to compare"),
             }
         }
         let asked = changes.then_some(round.now);
@@ -271,18 +273,15 @@ impl ShapesState {
         match running.trial.add(&point, &goal, &mut learned.clock, stage, ALPHA, &mut round.rng) {
             Ask::Stay => self.phase = Phase::Trial(running),
             Ask::Switch(side) => {
-                let (places, why) = match side {
-                    Side::Candidate => {
-                        let board = learned.situation.board(round.ctx);
-                        let text = running.candidate.shape.text(&learned.situation.names(), &board);
-                        (running.places.clone(), format!("tried: {text}"))
-                    }
-                    Side::Incumbent => (learned.places.clone(), "the one that stands, to compare".to_owned()),
-                };
                 running.trial.switched(round.now);
                 running.asked = Some(round.now);
+                let (board, names) = (learned.situation.board(round.ctx), learned.situation.names());
+                let (text, places) = (running.candidate.shape.text(&names, &board), running.places.clone());
                 self.phase = Phase::Trial(running);
-                self.put(round.view, &places, why);
+                match side {
+                    Side::Candidate => self.put(round.view, &places, format!("tried: {text}")),
+                    Side::Incumbent => self.put_incumbent(round.view, "the one that stands, to compare"),
+                }
             }
             Ask::Done(verdict) => self.judge(round, *running, verdict),
         }

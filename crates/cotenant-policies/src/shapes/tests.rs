@@ -12,8 +12,8 @@ use cotenant_model::policy::{Config, Ctx, Policy};
 use cotenant_model::profile::MachineProfile;
 use cotenant_model::testing::machine;
 use cotenant_model::{
-    Action, ActionOutcome, AppId, AppSample, Count, CpuSet, Outcome, Sample, Signal, TaskId, TaskInfo, TaskSample,
-    Time, Topology, View,
+    Action, ActionOutcome, AppId, AppSample, Count, CpuId, CpuSet, Outcome, Sample, Signal, TaskId, TaskInfo,
+    TaskSample, Time, Topology, View,
 };
 use fastrand::Rng;
 use proptest::prelude::*;
@@ -268,7 +268,8 @@ proptest! {
 struct Pretend {
     topology: Topology,
     at: Time,
-    places: BTreeMap<u32, CpuSet>,
+    /// Where each task runs: the kernel leaves it there while its mask lets it.
+    cpus: Vec<CpuId>,
     work: [f64; 2],
     prev: Option<Sample>,
     rng: Rng,
@@ -279,13 +280,20 @@ struct Pretend {
 
 impl Pretend {
     fn new(together: f64) -> Self {
-        let topology = machine(2, 1, 4, 1);
         // The kernel has put two of each program into each domain.
-        let places = (0..8).map(|task| (task, topology.llc_domains()[(task % 2) as usize].cpus.clone())).collect();
+        Self::on(machine(2, 1, 4, 1), (0..8).map(|task| task % 2 * 4 + task / 2).collect(), together)
+    }
+
+    /// Two CPUs, and one of each program on each of them.
+    fn crowded(together: f64) -> Self {
+        Self::on(machine(1, 1, 2, 1), vec![0, 1, 0, 1], together)
+    }
+
+    fn on(topology: Topology, cpus: Vec<u32>, together: f64) -> Self {
         Self {
             topology,
             at: Time(0),
-            places,
+            cpus: cpus.into_iter().map(CpuId).collect(),
             work: [0.0; 2],
             prev: None,
             rng: Rng::with_seed(7),
@@ -294,15 +302,14 @@ impl Pretend {
         }
     }
 
-    fn domain(&self, task: u32) -> usize {
-        usize::from(!self.places[&task].intersects(&self.topology.llc_domains()[0].cpus))
-    }
-
-    /// Both programs run faster by how many of a program's threads stand together.
+    /// Both programs run faster by how many of a program's threads stand together: in a domain, on one CPU of two.
     fn speed(&self) -> f64 {
-        let first = (0..4).filter(|&task| self.domain(task) == 0).count() as f64;
-        let apart = (first - 2.0).abs() / 2.0;
-        1.0 + (self.together - 1.0) * apart
+        let several = self.topology.llc_domains().len() > 1;
+        let half = |cpu: CpuId| if several { self.topology.llc_of(cpu).unwrap() } else { cpu.index() };
+        let own = &self.cpus[..self.cpus.len() / 2];
+        let even = own.len() as f64 / 2.0;
+        let first = own.iter().filter(|&&cpu| half(cpu) == 0).count() as f64;
+        1.0 + (self.together - 1.0) * (first - even).abs() / even
     }
 
     fn sample(&mut self, seconds: f64) -> Sample {
@@ -317,13 +324,13 @@ impl Pretend {
         }
         let info = |task: u32| TaskInfo {
             id: TaskId(task),
-            app: AppId(task / 4),
+            app: AppId(task / (self.cpus.len() as u32 / 2)),
             allowed: self.topology.usable().clone(),
             ..TaskInfo::default()
         };
         let task = |task: u32| TaskSample {
             info: Arc::new(info(task)),
-            cpu: self.places[&task].first(),
+            cpu: Some(self.cpus[task as usize]),
             counters: [(Signal::CpuTime, Count::exact(self.at.0))].into_iter().collect(),
             ..TaskSample::default()
         };
@@ -333,7 +340,8 @@ impl Pretend {
             progress: Some(self.work[app as usize] as u64),
             ..AppSample::default()
         };
-        Sample { at: self.at, tasks: (0..8).map(task).collect(), cpus: Vec::new(), apps: (0..2).map(app).collect() }
+        let tasks = (0..self.cpus.len() as u32).map(task).collect();
+        Sample { at: self.at, tasks, cpus: Vec::new(), apps: (0..2).map(app).collect() }
     }
 
     /// Seconds under the policy; each order fares as `fate` says. Speed at the end.
@@ -353,13 +361,11 @@ impl Pretend {
             for proposal in &decision.proposals {
                 let outcome = fate(self.at);
                 if outcome == Outcome::Applied {
-                    let (task, set) = match &proposal.action {
-                        Action::Place { task, contexts } => (task.0, contexts.clone()),
-                        // The kernel leaves it where it is.
-                        Action::Release { task } => (task.0, self.places[&task.0].clone()),
-                        other => panic!("{other:?}"),
-                    };
-                    self.places.insert(task, set);
+                    if let Action::Place { task, contexts } = &proposal.action
+                        && !contexts.contains(self.cpus[task.0 as usize])
+                    {
+                        self.cpus[task.0 as usize] = contexts.first().unwrap();
+                    }
                 }
                 outcomes.push(ActionOutcome { action: proposal.action.clone(), outcome });
             }
@@ -378,6 +384,17 @@ fn what_is_faster_is_found_and_kept() {
     let learned = state.learned.unwrap();
     assert!(!learned.is_kernel && learned.kept == 1, "{learned:?}");
     assert!(learned.standing.iter().all(|gain| (gain - 1.2_f64.ln()).abs() < 0.02), "{:?}", learned.standing);
+}
+
+/// Where all share CPUs, the kernel leaves threads where a candidate has put them: the incumbent is measured from where
+/// it stood, so that what is faster is seen to be.
+#[test]
+fn who_shares_a_cpu_is_found_although_the_kernel_leaves_everybody() {
+    let mut machine = Pretend::crowded(3.0);
+    let (speed, state) = machine.run(&Shapes::default(), 60.0, |_| Outcome::Applied);
+    assert!((speed - 3.0).abs() < 1e-9, "{speed}");
+    let learned = state.learned.unwrap();
+    assert!(!learned.is_kernel && learned.standing.iter().all(|gain| (gain - 3.0_f64.ln()).abs() < 0.1), "{learned:?}");
 }
 
 /// The second program reports for a while and then computes in silence: the first one's speed counts alone.
