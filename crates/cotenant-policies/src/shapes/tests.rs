@@ -12,8 +12,8 @@ use cotenant_model::policy::{Config, Ctx, Policy};
 use cotenant_model::profile::MachineProfile;
 use cotenant_model::testing::machine;
 use cotenant_model::{
-    Action, ActionOutcome, AppId, AppSample, Count, CpuId, CpuSet, Outcome, Sample, Signal, TaskId, TaskInfo,
-    TaskSample, Time, Topology, View,
+    Action, ActionOutcome, AppId, AppSample, Count, CpuId, Outcome, Sample, Signal, TaskId, TaskInfo, TaskSample, Time,
+    Topology, View,
 };
 use fastrand::Rng;
 use proptest::prelude::*;
@@ -360,12 +360,11 @@ impl Pretend {
             outcomes = Vec::new();
             for proposal in &decision.proposals {
                 let outcome = fate(self.at);
-                if outcome == Outcome::Applied {
-                    if let Action::Place { task, contexts } = &proposal.action
-                        && !contexts.contains(self.cpus[task.0 as usize])
-                    {
-                        self.cpus[task.0 as usize] = contexts.first().unwrap();
-                    }
+                if outcome == Outcome::Applied
+                    && let Action::Place { task, contexts } = &proposal.action
+                    && !contexts.contains(self.cpus[task.0 as usize])
+                {
+                    self.cpus[task.0 as usize] = contexts.first().unwrap();
                 }
                 outcomes.push(ActionOutcome { action: proposal.action.clone(), outcome });
             }
