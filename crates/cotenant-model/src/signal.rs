@@ -142,6 +142,13 @@ impl Counters {
         own.counts[signal as usize] = count;
     }
 
+    /// Takes the count of a signal away: nobody counts it any more.
+    pub fn remove(&mut self, signal: Signal) {
+        if self.get(signal).is_some() {
+            Arc::make_mut(&mut self.0).present &= !(1 << signal as u32);
+        }
+    }
+
     /// Which signals are present: bit `n` for the n-th of [`Signal::ALL`].
     pub fn present(&self) -> u32 {
         self.0.present

@@ -4,7 +4,7 @@ pub mod orders;
 mod reports;
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -61,7 +61,7 @@ impl Program {
         self.answer()
     }
 
-    fn answer(&self) -> String {
+    pub fn answer(&self) -> String {
         self.answers.recv_timeout(Duration::from_secs(60)).expect("the program answers")
     }
 
@@ -154,6 +154,22 @@ fn burn(time: Duration) {
     }
 }
 
+/// Hands a byte to another thread and takes it back, so many times. The other thread stays.
+fn hand_over(times: usize) {
+    let (mut from_us, mut to_it) = std::io::pipe().unwrap();
+    let (mut from_it, mut to_us) = std::io::pipe().unwrap();
+    std::thread::spawn(move || {
+        let mut byte = [0];
+        while from_us.read_exact(&mut byte).is_ok() && to_us.write_all(&byte).is_ok() {}
+        std::thread::park();
+    });
+    let mut byte = [0];
+    for _ in 0..times {
+        to_it.write_all(&byte).unwrap();
+        from_it.read_exact(&mut byte).unwrap();
+    }
+}
+
 /// Becomes another program.
 fn replace(what: &str) -> ! {
     let mut command = match what {
@@ -226,6 +242,7 @@ fn run(threads: usize) {
                     finished.recv().unwrap();
                 }
             }
+            "hand-over" => hand_over(number()),
             "usage" => {
                 // SAFETY: a zeroed rusage is a valid one, and the call fills it in.
                 let usage = unsafe {

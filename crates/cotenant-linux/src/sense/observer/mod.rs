@@ -430,7 +430,7 @@ impl Observer {
         }
         for tid in renew {
             if let Some(i) = self.position(tid) {
-                self.tasks[i].schedstat_is_another = true;
+                self.tasks[i].carry_over = 0..3;
             }
             self.reopen(tid);
         }
@@ -567,6 +567,9 @@ impl Observer {
                 gone.push(task.info.tid);
             }
             task.queue_to_be_located(&mut self.moved);
+            if let (Some(counters), Some(opener)) = (task.spare(self.follower.processes(), at), &mut self.opener) {
+                opener.closed(&counters);
+            }
         }
         self.locate(interval, &mut gone);
         self.remove(&gone);

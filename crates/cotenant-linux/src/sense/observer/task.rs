@@ -10,9 +10,18 @@ use cotenant_model::{AppId, Count, Counters, CpuId, CpuSet, NodeId, Signal, Task
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Time slices a second from which a thread is not counted by software events any more. Each time that it is put on a
+/// CPU and taken off, one event takes about 1 us of it and three take 1.6, so that two threads which hand a byte to and
+/// fro do 30 % less (`docs/reference/overhead.md`); reading a file instead takes a few us a sample, of our own time.
+const SLICES_PER_S_MAX: f64 = 1000.0;
+
+/// Time over which time slices are counted at least: a few of them in a millisecond say little.
+const SLICES_OVER: Duration = Duration::from_millis(100);
 
 /// An observed thread.
 #[derive(Debug)]
@@ -28,8 +37,9 @@ pub struct Task {
     pub read_in: u64,
     /// Whether it stands in the queue of those whose CPU is to be looked up.
     pub to_be_located: bool,
-    /// What `schedstat` tells is of another thread now, which took over the id.
-    pub schedstat_is_another: bool,
+    /// Which figures of `schedstat` go on from what is counted at its next read: all where another thread took over
+    /// the id, the CPU time where a counter told it before.
+    pub carry_over: Range<usize>,
     cpu: Option<CpuId>,
     /// Migrations when `cpu` was right.
     cpu_at: Option<u64>,
@@ -47,6 +57,8 @@ pub struct Task {
     /// What counters counted that were closed since.
     carried: Option<Counters>,
     schedstat_carried: [u64; 3],
+    /// When its time slices were last held against [`SLICES_PER_S_MAX`], and how many there were.
+    slices: Option<(Time, u64)>,
     /// Loads by the node that served them, where events tell; and the counts up to which they are shared out, local
     /// and remote.
     loads: Option<ByNode>,
@@ -84,7 +96,7 @@ impl Task {
             stat: None,
             read_in: 0,
             to_be_located: false,
-            schedstat_is_another: false,
+            carry_over: 0..0,
             cpu: Some(stat.cpu),
             cpu_at: None,
             ran: false,
@@ -94,6 +106,7 @@ impl Task {
             cpu_ns_before: 0,
             carried: None,
             schedstat_carried: [0; 3],
+            slices: None,
             loads: None,
             loads_seen: [0; 2],
             asleep: 0,
@@ -119,10 +132,35 @@ impl Task {
 
     /// Gives up the counters.
     pub fn detach(&mut self) -> Option<TaskCounters<File>> {
-        let counters = self.perf.take()?;
+        let counters = self.perf.take();
         self.carried = Some(self.counters.clone());
         self.cpu_at = None;
-        Some(counters)
+        counters
+    }
+
+    /// Gives up software events where they cost the thread more than they tell: its CPU time is read from `schedstat`
+    /// then, and nobody tells its migrations and faults.
+    pub fn spare(&mut self, processes: &BTreeMap<u32, Process>, at: Time) -> Option<TaskCounters<File>> {
+        self.perf.as_ref().filter(|perf| !perf.has_hardware())?;
+        let slices = self.counters.get(Signal::ContextSwitches)?.value;
+        let (since, before) = *self.slices.get_or_insert((at, slices));
+        let passed = at - since;
+        if passed < SLICES_OVER {
+            return None;
+        }
+        self.slices = Some((at, slices));
+        if ((slices - before) as f64) < SLICES_PER_S_MAX * passed.as_secs_f64() {
+            return None;
+        }
+        let counters = self.perf.take();
+        self.cpu_at = None;
+        self.carry_over = 0..1;
+        for signal in [Signal::Migrations, Signal::PageFaults] {
+            self.counters.remove(signal);
+        }
+        // Where it is gone, the next look finds that.
+        let _ = self.read_schedstat(processes);
+        counters
     }
 
     /// Descriptors that it holds.
@@ -287,11 +325,9 @@ impl Task {
         let Ok(stat) = SchedStat::parse(&buffer[..got]) else { return Ok(()) };
         let signals = [Signal::CpuTime, Signal::RunQueueWait, Signal::ContextSwitches];
         let raw = [stat.cpu_ns, stat.wait_ns, stat.timeslices];
-        if std::mem::take(&mut self.schedstat_is_another) {
-            for i in 0..3 {
-                let before = self.counters.get(signals[i]).map_or(raw[i], |c| c.value);
-                self.schedstat_carried[i] = before.wrapping_sub(raw[i]);
-            }
+        for i in std::mem::take(&mut self.carry_over) {
+            let before = self.counters.get(signals[i]).map_or(raw[i], |c| c.value);
+            self.schedstat_carried[i] = before.wrapping_sub(raw[i]);
         }
         let skip = usize::from(self.perf.is_some());
         for i in skip..3 {
