@@ -16,6 +16,8 @@ pub enum Wake {
     TasksChanged,
     /// There is nothing left to manage, or the user asked to stop.
     Exit,
+    /// Who drives the host is to look at something before the loop goes on: whom it manages, or under which rules.
+    Called,
 }
 
 /// A failure that ends the loop: what, where, and what to do.
@@ -151,46 +153,94 @@ pub fn drive(
     drive_all(host, &[Rule::all(policy, ctx)], mode, observer)
 }
 
-/// Drives a host until it exits, or no rule is to decide any more: wait → sample → view → decide → apply. Each rule
-/// decides when it is due, by what happened since its own last decision, about what it owns: of orders about anything
-/// else its policy hears that they were denied.
+/// Drives a host until it exits, or no rule is to decide any more, as [`Drive::go`] does.
 ///
 /// # Errors
-/// Passes on the host's [`HostError`]; whatever was applied by then is the host's to undo.
+/// As [`Drive::go`].
 pub fn drive_all(
     host: &mut dyn Host,
     rules: &[Rule<'_>],
     mode: Mode,
-    mut observer: impl FnMut(&Round<'_>),
+    observer: impl FnMut(&Round<'_>),
 ) -> Result<(), HostError> {
-    // Nobody decides: one of them looks for all.
-    let rules = if mode == Mode::Observe { &rules[..rules.len().min(1)] } else { rules };
-    let mut last = Arc::new(host.sample()?);
-    let seat = |rule: &Rule<'_>| Seat {
-        prev: last.clone(),
-        state: State::default(),
-        results: Vec::new(),
-        wake_at: last.at + rule.ctx.config.interval,
-    };
-    let mut seats: Vec<Seat> = rules.iter().map(seat).collect();
-    let hurry: Vec<bool> = rules.iter().map(|rule| rule.policy.needs().task_changes).collect();
-    loop {
-        let next = seats.iter().map(|seat| seat.wake_at).min().filter(|next| *next < Time::NEVER);
-        let Some(next) = next else { return Ok(()) };
-        let changed = match host.wait(next) {
-            Wake::Exit => return Ok(()),
-            Wake::TasksChanged if !hurry.contains(&true) => continue,
-            wake => wake == Wake::TasksChanged,
-        };
-        let sample = Arc::new(host.sample()?);
-        for (i, seat) in seats.iter_mut().enumerate() {
-            let is_due = if changed { hurry[i] } else { seat.wake_at <= next };
-            if !is_due && seat.wake_at > sample.at {
-                continue;
+    Drive::begin(host)?.go(host, rules, mode, observer).map(drop)
+}
+
+/// Why a stretch of the loop ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The host exits, or no rule is to decide any more.
+    Over,
+    /// Who drives the host was called; the loop may go on from here.
+    Called,
+}
+
+/// The loop between two stretches: what each rule remembers, so that rules and mode can be others when it goes on.
+pub struct Drive {
+    last: Arc<Sample>,
+    seats: Vec<Seat>,
+}
+
+impl Drive {
+    /// Takes the first sample.
+    ///
+    /// # Errors
+    /// The host's.
+    pub fn begin(host: &mut dyn Host) -> Result<Self, HostError> {
+        Ok(Self { last: Arc::new(host.sample()?), seats: Vec::new() })
+    }
+
+    /// From now on the rules are others: `before` has, for each of them, its place among those of before, whose state
+    /// it goes on with; `None` begins anew.
+    pub fn change(&mut self, before: &[Option<usize>]) {
+        let mut old: Vec<Option<Seat>> = self.seats.drain(..).map(Some).collect();
+        let mut seat = |before: &Option<usize>| before.and_then(|i| old.get_mut(i)?.take());
+        let seats: Vec<Seat> =
+            before.iter().map(|before| seat(before).unwrap_or_else(|| Seat::new(self.last.clone()))).collect();
+        self.seats = seats;
+    }
+
+    /// Goes on until the host exits or calls, or no rule is to decide any more: wait → sample → view → decide → apply.
+    /// Each rule decides when it is due, by what happened since its own last decision, about what it owns: of orders
+    /// about anything else its policy hears that they were denied.
+    ///
+    /// # Errors
+    /// Passes on the host's [`HostError`]; whatever was applied by then is the host's to undo.
+    pub fn go(
+        &mut self,
+        host: &mut dyn Host,
+        rules: &[Rule<'_>],
+        mode: Mode,
+        mut observer: impl FnMut(&Round<'_>),
+    ) -> Result<Ended, HostError> {
+        // Nobody decides: one of them looks for all.
+        let rules = if mode == Mode::Observe { &rules[..rules.len().min(1)] } else { rules };
+        let Self { last, seats } = self;
+        seats.resize_with(rules.len(), || Seat::new(last.clone()));
+        for (seat, rule) in seats.iter_mut().zip(rules) {
+            seat.wake_at.get_or_insert(last.at + rule.ctx.config.interval);
+        }
+        let hurry: Vec<bool> = rules.iter().map(|rule| rule.policy.needs().task_changes).collect();
+        loop {
+            let next = seats.iter().filter_map(|seat| seat.wake_at).min().filter(|next| *next < Time::NEVER);
+            let Some(next) = next else { return Ok(Ended::Over) };
+            let changed = match host.wait(next) {
+                Wake::Exit => return Ok(Ended::Over),
+                Wake::Called => return Ok(Ended::Called),
+                Wake::TasksChanged if !hurry.contains(&true) => continue,
+                wake => wake == Wake::TasksChanged,
+            };
+            let sample = Arc::new(host.sample()?);
+            for (i, seat) in seats.iter_mut().enumerate() {
+                let wake_at = seat.wake_at.unwrap_or_default();
+                let is_due = if changed { hurry[i] } else { wake_at <= next };
+                if !is_due && wake_at > sample.at {
+                    continue;
+                }
+                let prev = std::mem::replace(&mut seat.prev, sample.clone());
+                decide_for(host, rules, i, seat, (last, &prev, &sample), mode, &mut observer);
+                *last = sample.clone();
             }
-            let prev = std::mem::replace(&mut seat.prev, sample.clone());
-            decide_for(host, rules, i, seat, (&last, &prev, &sample), mode, &mut observer);
-            last = sample.clone();
         }
     }
 }
@@ -210,7 +260,7 @@ fn decide_for(
         let Rule { ctx, owns, .. } = &rules[rule];
         let view = View::new(&owns.part(prev), &owns.part(sample));
         observer(&Round { rule, last, prev, sample, view: &view, decision: None, orders: &[], outcomes: &[] });
-        seat.wake_at = sample.at + ctx.config.interval;
+        seat.wake_at = Some(sample.at + ctx.config.interval);
         return;
     }
     let Decided { view, decision, orders, refused } =
@@ -226,5 +276,5 @@ fn decide_for(
     if let Some(until) = decision.watch_until.filter(|_| mode == Mode::Enforce) {
         host.watch(until);
     }
-    (seat.wake_at, seat.state) = (decision.wake_at, decision.state);
+    (seat.wake_at, seat.state) = (Some(decision.wake_at), decision.state);
 }

@@ -74,7 +74,15 @@ pub(crate) struct Seat {
     pub state: State,
     /// What became of that decision.
     pub results: Vec<ActionOutcome>,
-    pub wake_at: Time,
+    /// When it decides next; `None` before its first round.
+    pub wake_at: Option<Time>,
+}
+
+impl Seat {
+    /// Of a rule that begins with this sample.
+    pub fn new(prev: Arc<Sample>) -> Self {
+        Self { prev, state: State::default(), results: Vec::new(), wake_at: None }
+    }
 }
 
 /// Takes out of a rule's orders those that another rule decides about. What is left, and the refused ones as their

@@ -27,6 +27,7 @@ use cotenant_model::{AppId, CpuSet, Host, Order, Outcome, Sample, Time, Topology
 use queue::{Gaps, Line, Queue};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io::{self, PipeReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::ExitStatus;
 use std::rc::Rc;
@@ -66,6 +67,8 @@ pub struct LinuxHost {
     last: Option<Sample>,
     full_due: Time,
     signal: Option<i32>,
+    /// When the loop is to be left for whoever drives it.
+    call_at: Option<Time>,
     /// Whether the commands were asked to end because their time is over.
     stopped: bool,
     notes: Notes,
@@ -122,6 +125,7 @@ impl LinuxHost {
             last: None,
             full_due: Time::default(),
             signal: None,
+            call_at: None,
             stopped: false,
             notes,
         };
@@ -243,6 +247,39 @@ impl LinuxHost {
         self.observer.remove_app(app);
         self.apps.remove(&app);
         self.ended.retain(|(ended, ..)| *ended != app);
+    }
+
+    /// Who drives the host is called then, once.
+    pub fn call_at(&mut self, at: Time) {
+        self.call_at = Some(at);
+    }
+
+    /// And whenever somebody writes into this pipe.
+    ///
+    /// # Errors
+    /// Where the kernel has no descriptors left.
+    pub fn call_on(&mut self, calls: PipeReader) -> io::Result<()> {
+        self.waiter.listen(calls)
+    }
+
+    /// The last signal that came, which is forgotten: the loop may go on.
+    pub fn take_signal(&mut self) -> Option<i32> {
+        self.signal.take()
+    }
+
+    /// An application is other processes from now on.
+    pub fn retarget(&mut self, app: AppId, target: Target) {
+        self.observer.retarget(app, target);
+    }
+
+    /// Gives back all that was changed, and goes on observing.
+    pub fn give_back(&mut self) {
+        let now = self.now();
+        if let Some(act) = &mut self.act {
+            for app in self.apps.keys() {
+                act.remove(now, *app, &self.observer);
+            }
+        }
     }
 
     /// Commands that have ended since the last call: exit code (128 + signal), and when.
@@ -575,8 +612,11 @@ impl Host for LinuxHost {
                 self.notes.add(format!("the programs were asked to end after {} s", after.as_secs_f64()));
                 self.ask_to_end(libc::SIGTERM);
             }
+            if self.waiter.take_called() | self.call_at.take_if(|at| now >= *at).is_some() {
+                return Wake::Called;
+            }
             // Whatever else has happened by now is part of the same change.
-            let next = if changed { Time::default() } else { due.map_or(until, |due| due.min(until)) };
+            let next = if changed { Time::default() } else { due.into_iter().chain(self.call_at).fold(until, Time::min) };
             match self.waiter.wait(Some(self.start + Duration::from_nanos(next.0))) {
                 Ok(Event::Tick) if changed => return Wake::TasksChanged,
                 Ok(Event::Tick) if self.now() >= until => {

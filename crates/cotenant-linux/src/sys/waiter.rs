@@ -4,7 +4,7 @@ use crate::sys::launch::Child;
 use crate::sys::{self, Epoll, SignalFd, SignalMask, Timer, Usage};
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
-use std::io;
+use std::io::{self, PipeReader, Read};
 use std::os::fd::AsFd;
 use std::process::ExitStatus;
 use std::time::Instant;
@@ -18,11 +18,12 @@ pub(crate) fn asks_to_stop(signal: c_int) -> bool {
 
 const TIMER: u64 = u64::MAX;
 const SIGNALS: u64 = u64::MAX - 1;
+const CALLS: u64 = u64::MAX - 2;
 
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The time came.
+    /// The time came, or somebody called: see [`Waiter::listen`].
     Tick,
     /// A signal came. The programs to which signals are passed on have got it, too.
     Signal(c_int),
@@ -38,6 +39,8 @@ pub struct Waiter {
     epoll: Epoll,
     timer: Timer,
     signals: SignalFd,
+    calls: Option<PipeReader>,
+    called: bool,
     outer: SignalMask,
     /// Programs that are watched, and whether signals are passed on to them.
     watched: BTreeMap<u32, bool>,
@@ -64,12 +67,29 @@ impl Waiter {
             epoll,
             timer,
             signals,
+            calls: None,
+            called: false,
             outer,
             watched: BTreeMap::new(),
             reaps: false,
             came: VecDeque::new(),
             ended: VecDeque::new(),
         })
+    }
+
+    /// Whoever writes into this pipe ends a wait.
+    ///
+    /// # Errors
+    /// Only where the kernel fails its own descriptors.
+    pub fn listen(&mut self, calls: PipeReader) -> io::Result<()> {
+        self.epoll.add(calls.as_fd(), libc::EPOLLIN, CALLS)?;
+        self.calls = Some(calls);
+        Ok(())
+    }
+
+    /// Whether somebody called since this was asked last.
+    pub fn take_called(&mut self) -> bool {
+        std::mem::take(&mut self.called)
     }
 
     /// Lets the signals have their usual effect again, but for those that have come: what they ask to end has ended.
@@ -113,6 +133,13 @@ impl Waiter {
             let ready = self.epoll.wait(!due)?;
             if ready.contains(&SIGNALS) {
                 self.read_signals()?;
+            }
+            if let Some(calls) = self.calls.as_mut().filter(|_| ready.contains(&CALLS)) {
+                if calls.read(&mut [0; 64])? == 0 {
+                    self.calls = None; // nobody can call any more
+                }
+                self.called = true;
+                return Ok(Event::Tick);
             }
             if self.came.is_empty() && self.ended.is_empty() && (due || ready.contains(&TIMER)) {
                 return Ok(Event::Tick);

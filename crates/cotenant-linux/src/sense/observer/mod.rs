@@ -237,6 +237,11 @@ impl Observer {
         self.apps.remove(&app);
     }
 
+    /// An application is other processes from now on: those that belong to it no more are left by the next slow look.
+    pub fn retarget(&mut self, app: AppId, target: Target) {
+        self.follower.add_target(app, target);
+    }
+
     /// The next sample lists all of `/proc`: nobody is to be overlooked.
     pub fn list_soon(&mut self) {
         self.follower.list_soon();
