@@ -6,6 +6,7 @@ mod args;
 mod calibrated;
 pub mod cli;
 pub mod cmd;
+mod daemon;
 mod known;
 mod names;
 mod registry;

@@ -123,6 +123,19 @@ impl Decider {
     pub fn all(policy: Box<dyn DynPolicy>, config: Config) -> Vec<Self> {
         vec![Self { policy, config, owns: Owns::default() }]
     }
+
+    /// A policy by its name, with what is known of this machine, for everything.
+    ///
+    /// # Errors
+    /// Where there is no such policy, or it does not take its settings.
+    pub fn live(name: &str, mut config: Config, topology: &Topology) -> Result<Self> {
+        learn(&mut config, name, topology)?;
+        let policy = registry().make(name, &config).map_err(usage)?;
+        if policy.needs().exact {
+            config.pin = Pin::Cpu;
+        }
+        Ok(Self { policy, config, owns: Owns::default() })
+    }
 }
 
 /// Everything that a decision depends on, resolved.
@@ -193,10 +206,8 @@ impl Setup {
         config.interval = args.interval.unwrap_or(config.interval);
         let name = args.policy.as_ref().or(file.policy.as_ref()).map_or("auto", String::as_str).to_owned();
         config.settings = settings_of(args, &name, &file, in_file)?;
-        let learns = registry().find(&name).is_ok_and(|entry| entry.reads().contains(&Shapes::SECTION));
-        let known = if live.is_some() && learns { Known::of(&topology).read() } else { Vec::new() };
-        if !known.is_empty() {
-            config.settings.set_missing(Shapes::SECTION, "known", serde_json::to_value(&known)?);
+        if live.is_some() {
+            learn(&mut config, &name, &topology)?;
         }
         config.move_pages = args.move_pages;
 
@@ -306,6 +317,16 @@ impl Setup {
     pub fn policy(&self) -> &'static str {
         self.deciders[0].policy.name()
     }
+}
+
+/// Gives a policy that goes by shapes those that earlier runs have found.
+fn learn(config: &mut Config, policy: &str, topology: &Topology) -> Result<()> {
+    let learns = registry().find(policy).is_ok_and(|entry| entry.reads().contains(&Shapes::SECTION));
+    let known = if learns { Known::of(topology).read() } else { Vec::new() };
+    if !known.is_empty() {
+        config.settings.set_missing(Shapes::SECTION, "known", serde_json::to_value(&known)?);
+    }
+    Ok(())
 }
 
 /// Frees what the map of `static` marks outside the user's CPUs: these are no mistake in it, and nothing is placed

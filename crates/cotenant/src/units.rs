@@ -56,6 +56,13 @@ pub fn pid(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("'{text}' is no process id; give numbers, as in 4711,4712"))
 }
 
+/// A share of a speed, from 1 % to 99.9 %: `90%` or `0.9`.
+pub(crate) fn share(text: &str) -> Result<f64, String> {
+    let (digits, unit) = text.strip_suffix('%').map_or((text, 1.0), |digits| (digits.trim_end(), 100.0));
+    let value = digits.parse::<f64>().ok().map(|value| value / unit).filter(|value| (0.01..=0.999).contains(value));
+    value.ok_or_else(|| format!("'{text}' is no share from 1% to 99.9%, such as 90% or 0.9"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,6 +115,14 @@ mod tests {
         assert_eq!(bytes("512").unwrap(), 512);
         for bad in ["", "M", "-1", "1X", "99999999999T"] {
             assert!(bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn shares() {
+        assert_eq!((share("90%"), share("0.8"), share("90 %")), (Ok(0.9), Ok(0.8), Ok(0.9)));
+        for bad in ["0", "100%", "90", "x", "-1%", "nan"] {
+            assert!(share(bad).is_err(), "{bad}");
         }
     }
 }

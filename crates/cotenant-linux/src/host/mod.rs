@@ -616,7 +616,8 @@ impl Host for LinuxHost {
                 return Wake::Called;
             }
             // Whatever else has happened by now is part of the same change.
-            let next = if changed { Time::default() } else { due.into_iter().chain(self.call_at).fold(until, Time::min) };
+            let next =
+                if changed { Time::default() } else { due.into_iter().chain(self.call_at).fold(until, Time::min) };
             match self.waiter.wait(Some(self.start + Duration::from_nanos(next.0))) {
                 Ok(Event::Tick) if changed => return Wake::TasksChanged,
                 Ok(Event::Tick) if self.now() >= until => {

@@ -1,6 +1,7 @@
 //! Observing: one reader per source. Nothing here changes anything.
 
 pub mod capability;
+pub mod census;
 pub mod cpus;
 pub mod doctor;
 pub mod ends;

@@ -31,7 +31,7 @@ pub use processes::{
     set_parent_death_signal, setsid, signal_group,
 };
 pub use signals::{Signal, SignalFd, SignalMask, ignore, is_ignored, survive_file_limit};
-pub use sockets::{connect_unix, receive, stamp_arrivals};
+pub use sockets::{connect_unix, peer_uid, receive, stamp_arrivals};
 pub use waiting::{Epoll, hung_up, poll_readable, wake_on_time};
 
 use std::ffi::c_int;

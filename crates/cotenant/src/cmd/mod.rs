@@ -8,6 +8,7 @@ pub mod cc;
 pub mod characterize;
 pub mod compare;
 pub mod completions;
+pub mod daemon;
 pub mod decide;
 pub mod doctor;
 pub mod kernel;
@@ -23,6 +24,7 @@ pub mod run;
 pub mod schedule;
 pub mod sharing;
 pub mod sim;
+pub mod status;
 pub mod topo;
 pub mod why;
 
@@ -115,6 +117,24 @@ pub enum Command {
     /// Needed only if Cotenant and its guardian process were both killed at once. Masks that another program has
     /// changed since are left alone. The exit code is 1 if something could not be given back.
     Restore(restore::Args),
+    /// Manage what the rules name, for weeks
+    ///
+    /// A service is all of a unit, all of a control group, or the processes that execute one program, as the first
+    /// rule that matches it says. Services come, go and restart; what was learnt of them stays. By default it only
+    /// observes. SIGHUP reads the configuration again; a wrong one leaves that of before in force, which the log and
+    /// cotenant status say. SIGTERM, SIGINT and SIGQUIT end it, and everything is given back. A service with
+    /// COTENANT=off in its environment is left alone.
+    Daemon(daemon::Args),
+    /// What the daemon does: services, speeds, who hurts whom, the last decisions and why
+    ///
+    /// Root and the user who runs the daemon see everything, others their own services.
+    Status(status::Args),
+    /// Let the daemon change nothing, of one service or at all; what was changed is given back
+    ///
+    /// All: root and the user who runs the daemon. One service: its own user, too.
+    Pause(status::ServiceArgs),
+    /// Let the daemon go on after a pause
+    Resume(status::ServiceArgs),
     /// Which CPUs share what: caches, cores, memory nodes and distances of a machine
     Topo(topo::Args),
     /// Which processes write to the same memory, and so belong near each other
@@ -227,6 +247,10 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Report(args) => report::run(args),
         Command::Why(args) => why::run(args),
         Command::Restore(args) => restore::run(args),
+        Command::Daemon(args) => reported(|| daemon::run(args)),
+        Command::Status(args) => status::run(args),
+        Command::Pause(args) => status::pause(args),
+        Command::Resume(args) => status::resume(args),
         Command::Cc(args) => cc::run(false, args.words.iter().cloned()),
         Command::Cxx(args) => cc::run(true, args.words.iter().cloned()),
         Command::Calibrate(args) => calibrate::run(args),

@@ -8,7 +8,7 @@ pub(crate) mod hurts;
 pub(crate) mod one;
 pub(crate) mod progress;
 pub mod recorder;
-mod speeds;
+pub(crate) mod speeds;
 pub(crate) mod summary;
 pub(crate) mod targets;
 

@@ -1,7 +1,7 @@
 //! Which source told the speed of each application, for the summary of a run whose policy asked for proxies.
 
 use super::progress::digits;
-use cotenant_model::speed::{Ladder, Standing};
+use cotenant_model::speed::{Ladder, Source, Standing};
 use cotenant_model::stats::steady::Spread;
 use cotenant_model::{AppId, Outcome, Round};
 use serde::Serialize;
@@ -10,24 +10,44 @@ use std::fmt;
 
 /// The sources of each application, added up while it runs.
 #[derive(Debug, Default)]
-pub(crate) struct Speeds(BTreeMap<AppId, (String, Ladder)>);
+pub(crate) struct Speeds(BTreeMap<AppId, Seen>);
+
+/// An application, as one rule sees it.
+#[derive(Debug, Default)]
+struct Seen {
+    rule: usize,
+    name: String,
+    ladder: Ladder,
+}
 
 impl Speeds {
     pub fn add(&mut self, round: &Round<'_>) {
         let tasks = round.view.tasks_by_app();
-        // Every rule sees all applications.
-        for app in round.view.apps.iter().filter(|_| round.rule == 0) {
-            let (name, ladder) = self.0.entry(app.id).or_default();
-            name.clone_from(&app.name);
-            ladder.add(round.view, app, tasks.get(&app.id).map_or(&[], Vec::as_slice));
+        for app in &round.view.apps {
+            let seen = self.0.entry(app.id).or_insert_with(|| Seen { rule: round.rule, ..Seen::default() });
+            // Several rules may see it, each over a time of its own.
+            if seen.rule == round.rule {
+                seen.name.clone_from(&app.name);
+                seen.ladder.add(round.view, app, tasks.get(&app.id).map_or(&[], Vec::as_slice));
+            }
         }
         if round.outcomes.contains(&Outcome::Applied) {
-            self.0.values_mut().for_each(|(_, ladder)| ladder.cut(round.view.at));
+            self.0.values_mut().for_each(|seen| seen.ladder.cut(round.view.at));
         }
     }
 
+    /// What tells the speed of an application now.
+    pub fn best(&self, app: AppId) -> Option<&Source> {
+        self.0.get(&app)?.ladder.best().map(|(source, _)| source)
+    }
+
+    /// It is managed no more.
+    pub fn forget(&mut self, app: AppId) {
+        self.0.remove(&app);
+    }
+
     pub fn summary(&self) -> Vec<SpeedSummary> {
-        self.0.values().map(|(name, ladder)| SpeedSummary::of(name, ladder)).collect()
+        self.0.values().map(|seen| SpeedSummary::of(&seen.name, &seen.ladder)).collect()
     }
 }
 

@@ -148,7 +148,7 @@ impl Tally {
 }
 
 /// The name of an outcome other than [`Outcome::Applied`].
-pub(super) fn outcome_name(outcome: Outcome) -> Option<&'static str> {
+pub(crate) fn outcome_name(outcome: Outcome) -> Option<&'static str> {
     match outcome {
         Outcome::Applied => None,
         Outcome::Gone => Some("gone"),

@@ -69,7 +69,7 @@ pub struct Args {
     metric: Vec<MetricArg>,
     /// Share of its speed alone that each of them keeps, 1% to 99.9%, as in 90% or 0.9; a latency may grow to its
     /// baseline / share [default: 90%, or that of the controller]
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    #[arg(long, value_name = "SHARE", value_parser = units::share)]
     pub goal: Option<f64>,
     /// End with exit code 3 if a goal was missed, and with 4 if it could not be judged
     #[arg(long)]
@@ -335,22 +335,13 @@ fn simple(text: &str) -> Option<Simple> {
 }
 
 /// `90%` or `0.9`.
-fn share(text: &str) -> Result<f64, String> {
-    let (digits, unit) = text.strip_suffix('%').map_or((text, 1.0), |digits| (digits.trim_end(), 100.0));
-    let value = digits.parse::<f64>().ok().map(|value| value / unit).filter(|value| (0.01..=0.999).contains(value));
-    value.ok_or_else(|| format!("'{text}' is no share from 1% to 99.9%, such as 90% or 0.9"))
-}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn shares_and_parameters() {
-        assert_eq!((share("90%"), share("0.8"), share("90 %")), (Ok(0.9), Ok(0.8), Ok(0.9)));
-        for text in ["0", "100%", "90", "x", "-1%", "nan"] {
-            assert!(share(text).is_err(), "{text}");
-        }
+    fn parameters_of_simple() {
         assert_eq!(simple("0.5,1.0,2/1/0"), Some(Simple::new(0.5, 1.0, [2.0, 1.0, 0.0])));
         for text in ["", "1", "1,2", "2,1,1/1/1", "1,2,1/1", "1,2,1/1/1,4", "1,2,1/1/99", "1,2,a/1/1"] {
             assert_eq!(simple(text), None, "{text}");

@@ -1,0 +1,171 @@
+//! Who lives on this machine: every process with its user, its program and its control group.
+//!
+//! What a process is rarely changes, so a look reads one line of each that is known, 5 us, and all of those that are
+//! new. A control group is read again for a while: service managers move a process only after it was born.
+
+use crate::FsRoot;
+use crate::bounded;
+use crate::sys::cgroups;
+use cotenant_model::proc_text::TaskStat;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// Processes that are told apart at most; of more, those with higher ids are left out.
+const PROCESSES: usize = 65_536;
+
+/// Looks at which the control group and the program of a process are read again, and how often after these.
+const YOUNG: u32 = 3;
+const THEN_EVERY: u32 = 16;
+
+/// Bytes of an environment that are read.
+const ENVIRONMENT: u64 = 128 << 10;
+
+/// A process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resident {
+    /// Start time in clock ticks since boot: with the id it is this process and no other.
+    pub start_ticks: u64,
+    /// Process id of its parent.
+    pub parent: u32,
+    /// Effective user.
+    pub uid: u32,
+    /// What it executes; absent where that may not be read.
+    pub program: Option<PathBuf>,
+    /// Its control group, from the root of the hierarchy, such as `/system.slice/nginx.service`.
+    pub cgroup: String,
+    /// Whether it was started with `COTENANT=off` in its environment. Not where that may not be read.
+    pub opted_out: bool,
+    /// Looks at it so far.
+    looks: u32,
+}
+
+/// All processes, by id, but for kernel threads.
+#[derive(Debug)]
+pub struct Census {
+    fs: FsRoot,
+    /// Which hierarchy says where processes belong: version 2, or that of the service manager.
+    hierarchy: Option<&'static str>,
+    mount: Option<String>,
+    residents: BTreeMap<u32, Resident>,
+    /// Whether there are more than [`PROCESSES`].
+    pub cut: bool,
+}
+
+impl Census {
+    /// Knows nobody yet.
+    pub fn new(fs: FsRoot) -> Self {
+        let root = fs.path("/");
+        // A second version may be mounted beside the first one, without a process in any of its groups.
+        let second = cgroups::mounts(&root, None);
+        let used = cgroups::of(&root, "1", None).is_some_and(|path| path != "/");
+        let manager = cgroups::mounts(&root, Some(SYSTEMD));
+        let (hierarchy, mounts) = if used || manager.is_empty() { (None, second) } else { (Some(SYSTEMD), manager) };
+        Self { fs, hierarchy, mount: mounts.into_iter().next(), residents: BTreeMap::new(), cut: false }
+    }
+
+    /// Looks who lives now.
+    ///
+    /// # Errors
+    /// Where `/proc` cannot be listed.
+    pub fn look(&mut self) -> std::io::Result<&BTreeMap<u32, Resident>> {
+        let pids = self.fs.numbered("/proc", "")?;
+        self.cut = pids.len() > PROCESSES;
+        let mut before = std::mem::take(&mut self.residents);
+        for pid in pids.into_iter().take(PROCESSES) {
+            if let Some(resident) = self.one(pid, before.remove(&pid)) {
+                self.residents.insert(pid, resident);
+            }
+        }
+        Ok(&self.residents)
+    }
+
+    fn one(&self, pid: u32, before: Option<Resident>) -> Option<Resident> {
+        let stat = bounded::read(self.fs.path(&format!("/proc/{pid}/stat")), bounded::Limit::Value).ok()?;
+        let stat = TaskStat::parse(&stat).ok().filter(|stat| !stat.is_kernel_thread() && !stat.is_dead())?;
+        if let Some(mut known) = before.filter(|known| known.start_ticks == stat.start_ticks) {
+            known.looks += 1;
+            known.parent = stat.ppid;
+            if known.looks > YOUNG && known.looks % THEN_EVERY != 0 {
+                return Some(known);
+            }
+            let looks = known.looks;
+            return Some(Resident { looks, ..self.read(pid, &stat)? });
+        }
+        self.read(pid, &stat)
+    }
+
+    fn read(&self, pid: u32, stat: &TaskStat) -> Option<Resident> {
+        let uid = fs::metadata(self.fs.path(&format!("/proc/{pid}"))).ok()?.uid();
+        let cgroup =
+            cgroups::of(&self.fs.path("/"), &pid.to_string(), self.hierarchy).unwrap_or_else(|| "/".to_owned());
+        let program = fs::read_link(self.fs.path(&format!("/proc/{pid}/exe"))).ok();
+        let opted_out = self.has_opted_out(pid);
+        Some(Resident { start_ticks: stat.start_ticks, parent: stat.ppid, uid, program, cgroup, opted_out, looks: 0 })
+    }
+
+    /// The folder of a control group; `None` where no hierarchy is mounted.
+    pub fn folder(&self, cgroup: &str) -> Option<PathBuf> {
+        let mount = self.mount.as_ref()?;
+        Some(self.fs.path(mount).join(cgroup.trim_start_matches('/')))
+    }
+
+    fn has_opted_out(&self, pid: u32) -> bool {
+        let path = self.fs.path(&format!("/proc/{pid}/environ"));
+        let mut environment = Vec::new();
+        let read = fs::File::open(path).and_then(|file| file.take(ENVIRONMENT).read_to_end(&mut environment));
+        read.is_ok() && environment.split(|byte| *byte == 0).any(|entry| entry == b"COTENANT=off")
+    }
+}
+
+const SYSTEMD: &str = "name=systemd";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_process_is_known_with_its_user_its_program_and_its_environment() {
+        let mut census = Census::new(FsRoot::live());
+        let mut child = Command::new("sleep").arg("1000").env("COTENANT", "off").stdin(Stdio::null()).spawn().unwrap();
+        let me = std::process::id();
+        // What it executes is the test's own program until exec(2), which `spawn` waits for.
+        let residents = census.look().unwrap().clone();
+        let found = &residents[&child.id()];
+        assert_eq!((found.parent, found.uid), (me, crate::sys::euid()));
+        assert!(
+            found.program.as_ref().is_some_and(|path| path.ends_with("sleep") || path.ends_with("coreutils")),
+            "{found:?}"
+        );
+        assert!(found.cgroup.starts_with('/'));
+        assert!(found.opted_out && !residents[&me].opted_out);
+        assert_eq!(census.look().unwrap()[&child.id()].looks, 1);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!census.look().unwrap().contains_key(&child.id()));
+    }
+
+    #[test]
+    fn kernel_threads_and_who_cannot_be_read_are_left_out() {
+        let dump = std::env::temp_dir().join(format!("cotenant-census-{}", std::process::id()));
+        let stat = |pid: u32, flags: u32| {
+            let rest = ["0"; 40].join(" ");
+            format!("{pid} (a b) S 1 1 1 0 -1 {flags} {rest}\n")
+        };
+        for (pid, flags) in [(7, 0), (8, 0x0020_0000)] {
+            let folder = dump.join(format!("proc/{pid}"));
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("stat"), stat(pid, flags)).unwrap();
+            fs::write(folder.join("cgroup"), "0::/a.slice/b.service\n").unwrap();
+        }
+        fs::create_dir_all(dump.join("proc/9")).unwrap();
+        let mut census = Census::new(FsRoot::at(&dump));
+        let found: Vec<(u32, String)> =
+            census.look().unwrap().iter().map(|(pid, who)| (*pid, who.cgroup.clone())).collect();
+        assert_eq!(found, [(7, "/a.slice/b.service".to_owned())]);
+        fs::remove_dir_all(dump).unwrap();
+    }
+}

@@ -1,0 +1,71 @@
+//! `cotenant daemon`: manage what the rules name, for weeks.
+
+use crate::daemon::{self, log::Level};
+use anyhow::Result;
+use cotenant_cli::messages::count;
+use cotenant_cli::{print_page, table::Table};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  cotenant daemon --check                            what each rule matches now
+  cotenant daemon --config rules.toml --log debug    on this terminal, every decision shown
+  systemctl reload cotenant                          read the configuration again (SIGHUP)";
+
+/// Arguments of `cotenant daemon`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The configuration; files of the folder conf.d beside it are read, too [default: /etc/cotenant/cotenant.toml
+    /// for root, else cotenant/cotenant.toml in the XDG configuration directory]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Only say whether the configuration is right, and what each rule matches now
+    #[arg(long)]
+    check: bool,
+    /// How much is logged
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log: Level,
+    /// The control socket [default: control.sock in the state directory, /run/cotenant for root]
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
+    socket: Option<PathBuf>,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// One line with what is wrong, where, and what to do.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if args.check {
+        return check(args);
+    }
+    daemon::run(args.config.as_deref(), args.socket.clone(), args.log)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(args: &Args) -> Result<ExitCode> {
+    let (config, services) = daemon::check(args.config.as_deref())?;
+    let mut of_rule: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
+    for (name, rule) in &services {
+        of_rule.entry(*rule).or_default().push(name);
+    }
+    print_page(|out| {
+        writeln!(out, "ok: {}", config.summary())?;
+        let mut table = Table::new(["rule", "class", "policy", ">services", "now"]);
+        for (i, rule) in config.rules.iter().enumerate() {
+            let names = of_rule.get(&i).map_or(&[][..], Vec::as_slice);
+            let more = names.len().saturating_sub(NAMED);
+            let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+            let shown = if more > 0 { format!("{shown}, {} more", count(more as u64, "service")) } else { shown };
+            table.row([&*rule.name, rule.class.name(), &rule.policy, &names.len().to_string(), &shown]);
+        }
+        out.table(&table)?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// Services of a rule that are named.
+const NAMED: usize = 8;

@@ -1,0 +1,68 @@
+//! `cotenant status`, `pause` and `resume`: what the daemon does, and whether it does.
+
+use crate::daemon::control::{Request, ask};
+use crate::daemon::status::Status;
+use anyhow::Result;
+use cotenant_cli::{answer, print_text};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Arguments of `cotenant status`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Which daemon
+    #[command(flatten)]
+    daemon: DaemonArgs,
+}
+
+/// Which daemon is asked.
+#[derive(Debug, Clone, clap::Args)]
+pub struct DaemonArgs {
+    /// Its control socket [default: that of this user's daemon, else of root's]
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
+    socket: Option<PathBuf>,
+}
+
+/// Arguments of `cotenant pause` and `cotenant resume`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ServiceArgs {
+    /// The service, as cotenant status names it [default: all]
+    #[arg(value_name = "SERVICE")]
+    service: Option<String>,
+    /// Which daemon
+    #[command(flatten)]
+    daemon: DaemonArgs,
+}
+
+/// Shows how the daemon stands.
+///
+/// # Errors
+/// Where none runs.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let status: Status = ask(args.daemon.socket.as_deref(), Request::Status)?;
+    answer(args.json, &status, |out| status.print(out))
+}
+
+/// Lets the daemon change nothing from now on.
+///
+/// # Errors
+/// Where none runs, or what it refuses.
+pub fn pause(args: &ServiceArgs) -> Result<ExitCode> {
+    tell(args, |service| Request::Pause { service })
+}
+
+/// Lets it go on.
+///
+/// # Errors
+/// Where none runs, or what it refuses.
+pub fn resume(args: &ServiceArgs) -> Result<ExitCode> {
+    tell(args, |service| Request::Resume { service })
+}
+
+fn tell(args: &ServiceArgs, request: impl FnOnce(Option<String>) -> Request) -> Result<ExitCode> {
+    let done: String = ask(args.daemon.socket.as_deref(), request(args.service.clone()))?;
+    print_text(&format!("{done}\n"))
+}

@@ -1,0 +1,315 @@
+//! What the daemon manages and how: `cotenant.toml`, and the files of `conf.d` beside it.
+
+use crate::args::{self, MetricArg};
+use crate::registry::registry;
+use crate::settings::{self, Decider};
+use crate::units;
+use anyhow::Result;
+use cotenant_cli::usage;
+use cotenant_model::policy::{Config as PolicyConfig, Settings};
+use cotenant_model::{Mode, parse};
+use globset::{Glob, GlobBuilder, GlobMatcher};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use toml::Spanned;
+
+/// Files of `conf.d` that are read.
+const FILES: usize = 256;
+
+/// A rule for whoever names none: every service of the service manager, watched alone as long as the mode is `observe`.
+const DEFAULT: &str = "[[rule]]\nname = \"services\"\nmatch = { unit = \"*.service\" }\n";
+
+/// A configuration file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+struct File {
+    mode: Option<Mode>,
+    listen: Option<String>,
+    interval: Option<Spanned<String>>,
+    /// Settings of policies by policy and key, as `--set` takes them.
+    set: BTreeMap<Spanned<String>, toml::Table>,
+    rule: Vec<Spanned<RuleText>>,
+}
+
+/// `[[rule]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RuleText {
+    name: String,
+    #[serde(rename = "match")]
+    matches: MatchText,
+    #[serde(default)]
+    class: Class,
+    goal: Option<Spanned<String>>,
+    metric: Option<Spanned<String>>,
+    policy: Option<Spanned<String>>,
+}
+
+/// `match`: all that is given must hold.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+struct MatchText {
+    unit: Option<Spanned<String>>,
+    cgroup: Option<Spanned<String>>,
+    command: Option<Spanned<String>>,
+    user: Option<Spanned<String>>,
+}
+
+/// What a service is to others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Class {
+    /// It is to keep its speed.
+    High,
+    /// It gives way: the rule is the consent to let it wait.
+    Low,
+    /// It is placed, and neither throttled nor throttled for.
+    #[default]
+    Normal,
+    /// It is left alone, and not even looked at.
+    Ignore,
+}
+
+/// Which processes a rule is about.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Matches {
+    /// The name of a unit that they belong to.
+    pub unit: Option<GlobMatcher>,
+    /// The path of their control group.
+    pub cgroup: Option<GlobMatcher>,
+    /// The path or the base name of what they execute.
+    pub command: Option<GlobMatcher>,
+    pub user: Option<u32>,
+}
+
+/// A rule.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    pub name: String,
+    pub matches: Matches,
+    pub class: Class,
+    /// The share of its speed alone that a service of class high is to keep.
+    pub goal: Option<f64>,
+    /// What tells its speed.
+    pub metric: Option<MetricArg>,
+    pub policy: String,
+    /// As it was written: a rule that says the same goes on with its services.
+    text: String,
+}
+
+/// Rules that say the same manage the same services in the same way.
+impl PartialEq for Rule {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+/// The whole configuration.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// The main file, whether it is there or not.
+    pub path: PathBuf,
+    pub mode: Mode,
+    /// Where metrics are served; `None`: nowhere.
+    pub listen: Option<String>,
+    pub interval: Duration,
+    pub rules: Vec<Rule>,
+    settings: Settings,
+}
+
+impl Config {
+    /// Reads it: the main file, then those beside it in the order of their names, whose settings count for more and
+    /// whose rules come first.
+    ///
+    /// # Errors
+    /// One line with file, line and column.
+    pub fn read(named: Option<&Path>) -> Result<Self> {
+        let path = named.map(Path::to_owned).or_else(default_path).unwrap_or_default();
+        let mut config = Self {
+            path: path.clone(),
+            mode: Mode::Observe,
+            listen: None,
+            interval: PolicyConfig::default().interval,
+            rules: Vec::new(),
+            settings: Settings::default(),
+        };
+        let mut texts = Vec::new();
+        if named.is_some() || path.exists() {
+            texts.push((path.clone(), settings::read(&path)?));
+        }
+        for path in beside(&path)? {
+            let text = settings::read(&path)?;
+            texts.push((path, text));
+        }
+        if texts.is_empty() {
+            texts.push((path, DEFAULT.to_owned()));
+        }
+        for (path, text) in &texts {
+            let rules = config.take(path, text)?;
+            config.rules.splice(0..0, rules);
+        }
+        if config.rules.is_empty() {
+            return Err(usage(format!(
+                "{}: there is no [[rule]]; add one that says whom to manage",
+                config.path.display()
+            )));
+        }
+        for (i, rule) in config.rules.iter().enumerate() {
+            if config.rules[..i].iter().any(|other| other.name == rule.name) {
+                return Err(usage(format!(
+                    "{}: two rules are called '{}'; name one of them otherwise",
+                    config.path.display(),
+                    rule.name
+                )));
+            }
+        }
+        Ok(config)
+    }
+
+    /// Takes over what a file says but for its rules, which are returned.
+    fn take(&mut self, path: &Path, text: &str) -> Result<Vec<Rule>> {
+        let at = |offset: usize| {
+            let (line, column) = parse::position(text, offset);
+            format!("{}:{line}:{column}", path.display())
+        };
+        let file: File = toml::from_str(text)
+            .map_err(|e| usage(format!("{}: {}", at(e.span().map_or(0, |span| span.start)), e.message())))?;
+        self.mode = file.mode.unwrap_or(self.mode);
+        if let Some(listen) = file.listen {
+            self.listen = (!listen.is_empty()).then_some(listen);
+        }
+        if let Some(interval) = &file.interval {
+            self.interval = units::interval(interval.get_ref())
+                .map_err(|why| usage(format!("{}: interval: {why}", at(interval.span().start))))?;
+        }
+        for (policy, table) in &file.set {
+            let wrong = |why: &dyn std::fmt::Display| usage(format!("{}: set: {why}", at(policy.span().start)));
+            let section = registry().section(policy.get_ref()).map_err(|why| wrong(&why))?;
+            for (key, value) in table {
+                self.settings.set(section, key, serde_json::to_value(value)?);
+            }
+            registry().check(section, &self.settings).map_err(|why| wrong(&why))?;
+        }
+        file.rule
+            .iter()
+            .map(|rule| {
+                let span = rule.span();
+                let text = text.get(span.clone()).unwrap_or_default();
+                Rule::new(rule.get_ref(), text, |offset| at(offset.unwrap_or(span.start)))
+            })
+            .collect()
+    }
+
+    /// The policies of the rules, each once, in the order of the rules.
+    pub fn policies(&self) -> Vec<&str> {
+        let mut policies: Vec<&str> = Vec::new();
+        for rule in self.rules.iter().filter(|rule| rule.class != Class::Ignore) {
+            if !policies.contains(&&*rule.policy) {
+                policies.push(&rule.policy);
+            }
+        }
+        policies
+    }
+
+    /// What decides by a policy, about nobody yet.
+    ///
+    /// # Errors
+    /// Where it does not take its settings.
+    pub fn decider(&self, policy: &str, topology: &cotenant_model::Topology) -> Result<Decider> {
+        let config =
+            PolicyConfig { interval: self.interval, settings: self.settings.clone(), ..PolicyConfig::default() };
+        Decider::live(policy, config, topology)
+    }
+}
+
+impl Rule {
+    /// `at` tells the place of an offset, or of the rule.
+    fn new(text: &RuleText, written: &str, at: impl Fn(Option<usize>) -> String) -> Result<Self> {
+        let place = |value: &Spanned<String>| at(Some(value.span().start));
+        let wrong = |value: &Spanned<String>, key: &str, why: &dyn std::fmt::Display| {
+            usage(format!("{}: {key}: {why}", place(value)))
+        };
+        if text.name.is_empty() || text.name.len() > 64 {
+            return Err(usage(format!("{}: name: give 1 to 64 characters", at(None))));
+        }
+        let glob = |key: &str, value: &Option<Spanned<String>>, whole: bool| {
+            let Some(value) = value else { return Ok(None) };
+            let glob = GlobBuilder::new(value.get_ref()).literal_separator(whole).backslash_escape(false).build();
+            glob.map(|glob: Glob| Some(glob.compile_matcher())).map_err(|why| wrong(value, key, &why))
+        };
+        let MatchText { unit, cgroup, command, user } = &text.matches;
+        let matches = Matches {
+            unit: glob("unit", unit, false)?,
+            cgroup: glob("cgroup", cgroup, true)?,
+            command: glob("command", command, true)?,
+            user: user.as_ref().map(|user| uid(user.get_ref()).map_err(|why| wrong(user, "user", &why))).transpose()?,
+        };
+        if unit.is_none() && cgroup.is_none() && command.is_none() && user.is_none() {
+            return Err(usage(format!(
+                "{}: match is empty; give unit, cgroup, command or user, such as {{ unit = \"nginx.service\" }}",
+                at(None)
+            )));
+        }
+        if let Some(value) = text.goal.as_ref().or(text.metric.as_ref()).filter(|_| text.class != Class::High) {
+            return Err(usage(format!("{}: goal and metric are for class = \"high\"", place(value))));
+        }
+        let goal = |value: &Spanned<String>| units::share(value.get_ref()).map_err(|why| wrong(value, "goal", &why));
+        let metric = |value: &Spanned<String>| args::speed(value.get_ref()).map_err(|why| wrong(value, "metric", &why));
+        if let Some(policy) = &text.policy {
+            let entry = registry().find(policy.get_ref()).map_err(|why| wrong(policy, "policy", &why))?;
+            if entry.name() == "qos" {
+                return Err(wrong(policy, "policy", &"qos decides by class = \"high\" and \"low\"; leave policy out"));
+            }
+        }
+        Ok(Self {
+            name: text.name.clone(),
+            matches,
+            class: text.class,
+            goal: text.goal.as_ref().map(goal).transpose()?,
+            metric: text.metric.as_ref().map(metric).transpose()?,
+            policy: text.policy.as_ref().map_or_else(|| "auto".to_owned(), |policy| policy.get_ref().clone()),
+            text: written.to_owned(),
+        })
+    }
+}
+
+/// A user by number or name.
+fn uid(text: &str) -> Result<u32, String> {
+    if let Ok(uid) = text.parse() {
+        return Ok(uid);
+    }
+    let users =
+        cotenant_linux::bounded::text("/etc/passwd", cotenant_linux::bounded::Limit::Machine).unwrap_or_default();
+    let of = |line: &str| {
+        let mut fields = line.split(':');
+        (fields.next()? == text).then(|| fields.nth(1)?.parse().ok())?
+    };
+    users.lines().find_map(of).ok_or_else(|| format!("there is no user '{text}' in /etc/passwd; give the number"))
+}
+
+/// The files of `conf.d` beside it, by name.
+fn beside(path: &Path) -> Result<Vec<PathBuf>> {
+    let Some(folder) = path.parent().map(|folder| folder.join("conf.d")) else { return Ok(Vec::new()) };
+    let Ok(entries) = fs::read_dir(&folder) else { return Ok(Vec::new()) };
+    let mut files: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "toml"))
+        .collect();
+    if files.len() > FILES {
+        return Err(usage(format!("{}: more than {FILES} files; join some", folder.display())));
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// `/etc/cotenant/cotenant.toml` for root, else `cotenant/cotenant.toml` in the XDG configuration folder.
+fn default_path() -> Option<PathBuf> {
+    if cotenant_linux::sys::euid() == 0 {
+        return Some("/etc/cotenant/cotenant.toml".into());
+    }
+    Some(cotenant_cli::xdg("XDG_CONFIG_HOME", ".config")?.join("cotenant/cotenant.toml"))
+}

@@ -1,0 +1,245 @@
+//! The control socket: one request and one answer, a line of JSON each. Who asks is known by the kernel's word alone.
+
+use super::status::Status;
+use anyhow::{Context as _, Result, bail};
+use cotenant_cli::usage;
+use cotenant_linux::sys::{self, Lock};
+use cotenant_linux::undo::{default_state_dir, secure_dir};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::fs::{self, File, Permissions};
+use std::io::{self, BufRead, BufReader, PipeWriter, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// Who asks and who answers speak the same version.
+const VERSION: u32 = 1;
+
+/// Bytes of a request, and of an answer.
+const REQUEST: u64 = 4 << 10;
+const ANSWER: u64 = 8 << 20;
+
+/// Time for a request to come and an answer to go; and for the loop to do what was asked.
+const PATIENCE: Duration = Duration::from_secs(2);
+const LOOP: Duration = Duration::from_secs(10);
+
+/// Connections at once; of more, the latest are closed.
+const AT_ONCE: usize = 16;
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Request {
+    /// How it stands.
+    Status,
+    /// Change nothing from now on, of one service or at all, and give back what was changed.
+    Pause { service: Option<String> },
+    /// Go on.
+    Resume { service: Option<String> },
+}
+
+#[derive(Serialize, Deserialize)]
+struct Envelope {
+    version: u32,
+    #[serde(flatten)]
+    request: Request,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Answer<T> {
+    Ok(T),
+    Error(String),
+}
+
+/// What the loop is asked to do, by whom, and where the answer goes.
+pub(crate) struct Order {
+    pub request: Request,
+    /// The user who asks.
+    pub uid: u32,
+    pub answer: SyncSender<Result<String, String>>,
+}
+
+/// What the daemon's threads have in common.
+#[derive(Default)]
+pub(crate) struct Shared {
+    status: Mutex<Option<Arc<Status>>>,
+    orders: Mutex<Vec<Order>>,
+    waker: Mutex<Option<PipeWriter>>,
+}
+
+impl Shared {
+    /// How it stood a second ago at most; `None` before the first round.
+    pub fn status(&self) -> Option<Arc<Status>> {
+        locked(&self.status).clone()
+    }
+
+    pub fn set_status(&self, status: Status) {
+        *locked(&self.status) = Some(Arc::new(status));
+    }
+
+    /// Who is called when there is something to do.
+    pub fn set_waker(&self, waker: PipeWriter) {
+        *locked(&self.waker) = Some(waker);
+    }
+
+    /// What was asked since the last time.
+    pub fn take_orders(&self) -> Vec<Order> {
+        std::mem::take(&mut locked(&self.orders))
+    }
+
+    fn order(&self, request: Request, uid: u32) -> Result<String, String> {
+        let (answer, answered): (_, Receiver<_>) = sync_channel(1);
+        {
+            let mut orders = locked(&self.orders);
+            if orders.len() >= AT_ONCE {
+                return Err("too much is asked at once; try again".to_owned());
+            }
+            orders.push(Order { request, uid, answer });
+        }
+        if let Some(waker) = &mut *locked(&self.waker) {
+            let _ = waker.write(&[0]); // a full pipe has called already
+        }
+        answered.recv_timeout(LOOP).unwrap_or_else(|_| Err("the daemon is busy; try again".to_owned()))
+    }
+}
+
+/// A thread that panicked leaves nothing half done here.
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The daemon's end of the socket: removed at the end.
+pub(crate) struct Control {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Control {
+    /// Listens. There is one daemon at a socket.
+    ///
+    /// # Errors
+    /// Where another one runs, or the socket cannot be made.
+    pub fn listen(path: PathBuf, shared: Arc<Shared>) -> Result<Self> {
+        let folder = path.parent().context("the socket has no folder")?;
+        let at = |why: io::Error| usage(format!("{}: {why}; name another socket with --socket", path.display()));
+        secure_dir(folder).map_err(at)?;
+        let lock = File::create(path.with_extension("lock")).map_err(at)?;
+        if sys::flock(&lock, Lock::Try).is_err() {
+            return Err(usage(format!(
+                "another daemon runs at {}; cotenant status shows it, systemctl stop cotenant or a signal ends it",
+                path.display()
+            )));
+        }
+        if fs::symlink_metadata(&path).is_ok_and(|what| what.file_type().is_socket()) {
+            fs::remove_file(&path).map_err(at)?; // of a daemon that was killed: nobody holds the lock
+        }
+        let listener = UnixListener::bind(&path).map_err(at)?;
+        if sys::euid() == 0 {
+            // Others may ask, and are told what is theirs.
+            fs::set_permissions(folder, Permissions::from_mode(0o711)).map_err(at)?;
+            fs::set_permissions(&path, Permissions::from_mode(0o666)).map_err(at)?;
+        }
+        let serving = Arc::new(AtomicUsize::new(0));
+        spawn("control", move || {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else {
+                    thread::sleep(Duration::from_millis(100)); // no descriptors are left
+                    continue;
+                };
+                if serving.fetch_add(1, Ordering::Relaxed) < AT_ONCE {
+                    let (shared, serving) = (shared.clone(), serving.clone());
+                    let begun = spawn("request", move || {
+                        let _ = serve(&stream, &shared); // who asked is gone
+                        serving.fetch_sub(1, Ordering::Relaxed);
+                    });
+                    if begun.is_ok() {
+                        continue;
+                    }
+                }
+                serving.fetch_sub(1, Ordering::Relaxed);
+            }
+        })
+        .map_err(at)?;
+        Ok(Self { path, _lock: lock })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name(name.to_owned()).stack_size(256 << 10).spawn(run).map(drop)
+}
+
+fn serve(mut stream: &UnixStream, shared: &Shared) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let uid = sys::peer_uid(stream.as_fd())?;
+    let mut line = Vec::new();
+    BufReader::new(stream.take(REQUEST)).read_until(b'\n', &mut line)?;
+    let bytes = match serde_json::from_slice::<Envelope>(&line) {
+        Err(why) => bytes(&Answer::<()>::Error(format!("this is no request: {why}"))),
+        Ok(Envelope { version, .. }) if version != VERSION => {
+            let ours = env!("CARGO_PKG_VERSION");
+            bytes(&Answer::<()>::Error(format!("the daemon is of version {ours}, which speaks another protocol")))
+        }
+        Ok(Envelope { request: Request::Status, .. }) => match shared.status() {
+            None => bytes(&Answer::<()>::Error("the daemon has just begun; try again".to_owned())),
+            Some(status) if may_all(uid) => bytes(&Answer::Ok(&*status)),
+            Some(status) => bytes(&Answer::Ok(&status.for_user(uid))),
+        },
+        Ok(Envelope { request, .. }) => match shared.order(request, uid) {
+            Ok(done) => bytes(&Answer::Ok(done)),
+            Err(why) => bytes(&Answer::<()>::Error(why)),
+        },
+    };
+    stream.write_all(&bytes?)
+}
+
+fn bytes<T: Serialize>(answer: &Answer<T>) -> io::Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec(answer)?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// Whether a user may see and change everything: root, and who runs the daemon.
+pub(crate) fn may_all(uid: u32) -> bool {
+    uid == 0 || uid == sys::euid()
+}
+
+/// Where the daemon of this user listens, or that of root where this user has none.
+pub(crate) fn default_socket() -> Result<PathBuf> {
+    let own = default_state_dir()?.join("control.sock");
+    let roots = Path::new("/run/cotenant/control.sock");
+    Ok(if !own.exists() && roots.exists() { roots.to_owned() } else { own })
+}
+
+/// Asks the daemon.
+///
+/// # Errors
+/// Where none runs, or what it refuses.
+pub(crate) fn ask<T: DeserializeOwned>(socket: Option<&Path>, request: Request) -> Result<T> {
+    let path = socket.map_or_else(default_socket, |path| Ok(path.to_owned()))?;
+    let stream = sys::connect_unix(&path, PATIENCE)
+        .map_err(|why| usage(format!("no daemon answers at {} ({why}); start one: cotenant daemon", path.display())))?;
+    stream.set_read_timeout(Some(LOOP + PATIENCE))?;
+    let mut request = serde_json::to_vec(&Envelope { version: VERSION, request })?;
+    request.push(b'\n');
+    (&stream).write_all(&request)?;
+    let mut line = Vec::new();
+    BufReader::new((&stream).take(ANSWER)).read_until(b'\n', &mut line).context("the daemon does not answer")?;
+    match serde_json::from_slice(&line).context("the daemon's answer cannot be read; are both of one version?")? {
+        Answer::Ok(answer) => Ok(answer),
+        Answer::Error(why) => bail!("{why}"),
+    }
+}

@@ -1,0 +1,503 @@
+//! The daemon: the same loop over the same host, with a roster that changes for weeks.
+//!
+//! A look at all processes finds whom the rules name; services that come are added to the host, those that go are
+//! taken out, and the loop goes on with what its policies remember. Requests come over the control socket, whose
+//! threads only ever hand them over: what is managed is changed by this thread alone, between two rounds.
+
+pub(crate) mod config;
+pub(crate) mod control;
+pub(crate) mod log;
+mod services;
+pub(crate) mod status;
+mod watch;
+
+use crate::settings::{self, Decider, Setup};
+use anyhow::Result;
+use config::{Class, Config};
+use control::{Control, Order, Request, Shared, may_all};
+use cotenant_cli::messages::count;
+use cotenant_linux::FsRoot;
+use cotenant_linux::host::{AppSpec, LinuxHost, Until, What};
+use cotenant_linux::sense::census::Census;
+use cotenant_linux::sys;
+use cotenant_model::host::{Drive, Ended};
+use cotenant_model::{AppId, Mode, Owns, Rule, Time};
+use sd_notify::NotifyState;
+use services::Service;
+use status::{ServiceStatus, Status};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use watch::Watch;
+
+/// Time between two looks who is there.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// How often it says how it stands, and how often it writes down what it has learnt.
+const TELL: Duration = Duration::from_secs(1);
+const KEEP: Duration = Duration::from_secs(60);
+
+/// Runs until a signal asks to stop; then everything is given back.
+///
+/// # Errors
+/// One line: what is wrong in the configuration and where, or what cannot be had.
+pub(crate) fn run(named: Option<&Path>, socket: Option<PathBuf>, level: log::Level) -> Result<()> {
+    let mut config = Config::read(named)?;
+    let shared = Arc::new(Shared::default());
+    let socket = socket
+        .map_or_else(|| Ok(cotenant_linux::undo::default_state_dir()?.join("control.sock")), Ok::<_, anyhow::Error>)?;
+    let _control = Control::listen(socket, shared.clone())?;
+    log::begin(level)?;
+    let version = env!("CARGO_PKG_VERSION");
+    tracing::info!(MESSAGE_ID = log::DAEMON, "cotenant {version} begins: {}", config.summary());
+    let mut desk = Desk { begun: Instant::now(), shared, paused: false, resting: BTreeSet::new(), refused: None };
+    loop {
+        match serve(&mut config, named, &mut desk)? {
+            Next::Anew => {}
+            Next::Stop => break,
+        }
+    }
+    tracing::info!(MESSAGE_ID = log::DAEMON, "cotenant ends");
+    Ok(())
+}
+
+/// What each rule matches now.
+///
+/// # Errors
+/// As [`Config::read`], and where `/proc` cannot be listed.
+pub(crate) fn check(named: Option<&Path>) -> Result<(Config, Vec<(String, usize)>)> {
+    let config = Config::read(named)?;
+    let mut census = Census::new(FsRoot::live());
+    let residents = census.look()?.clone();
+    let found = services::find(&config.rules, &census, &residents, &own());
+    Ok((config, found.into_values().map(|service| (service.name, service.rule)).collect()))
+}
+
+/// This process: its guardian is one, too, but a process of its own.
+fn own() -> BTreeSet<u32> {
+    BTreeSet::from([std::process::id()])
+}
+
+/// What stays while hosts come and go.
+struct Desk {
+    begun: Instant,
+    shared: Arc<Shared>,
+    /// Nothing is changed for now.
+    paused: bool,
+    /// Services that are left alone for now.
+    resting: BTreeSet<String>,
+    /// Why the configuration on disk is not in force.
+    refused: Option<String>,
+}
+
+enum Next {
+    /// Begin again with a host for the new configuration.
+    Anew,
+    Stop,
+}
+
+/// A service with its application in the host.
+struct Managed {
+    service: Service,
+    app: AppId,
+}
+
+/// One host's life.
+struct Shift<'a> {
+    config: &'a mut Config,
+    desk: &'a mut Desk,
+    census: Census,
+    host: LinuxHost,
+    setup: Setup,
+    managed: BTreeMap<String, Managed>,
+    watch: Watch,
+    looked: Option<Instant>,
+    told: Option<Instant>,
+    kept: Instant,
+    watchdog: Option<Duration>,
+}
+
+fn serve(config: &mut Config, named: Option<&Path>, desk: &mut Desk) -> Result<Next> {
+    let machine = settings::live_machine(None)?;
+    let setup = setup(config, machine)?;
+    let options = cotenant_linux::host::HostOptions {
+        until: Until::Asked,
+        other_users: sys::euid() == 0,
+        ..setup.host_options(false)
+    };
+    let mut host = LinuxHost::new(&setup.topology, Vec::new(), options)?;
+    let (calls, waker) = std::io::pipe()?;
+    host.call_on(calls)?;
+    desk.shared.set_waker(waker);
+    let (mut watch, remark) = Watch::begin(&setup.topology);
+    remark.iter().for_each(|text| watch.remark(text));
+    let mut drive = Drive::begin(&mut host)?;
+    let mut shift = Shift {
+        config,
+        desk,
+        census: Census::new(FsRoot::live()),
+        host,
+        setup,
+        managed: BTreeMap::new(),
+        watch,
+        looked: None,
+        told: None,
+        kept: Instant::now(),
+        watchdog: sd_notify::watchdog_enabled(),
+    };
+    notify(&[NotifyState::Ready]);
+    let next = loop {
+        shift.look()?;
+        shift.tell();
+        let before = shift.mode();
+        let ended = shift.go(&mut drive)?;
+        for order in shift.desk.shared.take_orders() {
+            let done = shift.obey(&order);
+            let _ = order.answer.send(done); // who asked may be gone
+        }
+        if ended == Ended::Over {
+            match shift.host.take_signal() {
+                Some(libc::SIGHUP) => {
+                    if shift.reload(named, &mut drive)? {
+                        break Next::Anew;
+                    }
+                }
+                Some(libc::SIGINT | libc::SIGTERM | libc::SIGQUIT) => break Next::Stop,
+                Some(_) => {}
+                None => break Next::Stop, // waiting failed, which the host's notes say
+            }
+        }
+        if shift.mode() != before {
+            drive.change(&vec![None; shift.setup.deciders.len()]);
+            if shift.desk.paused {
+                shift.host.give_back();
+            }
+        }
+    };
+    if matches!(next, Next::Stop) {
+        notify(&[NotifyState::Stopping]);
+    }
+    shift.end();
+    Ok(next)
+}
+
+fn notify(state: &[NotifyState<'_>]) {
+    let _ = sd_notify::notify(state); // nobody listens, or nobody is there
+}
+
+/// The policies of the rules, about nobody yet.
+fn setup(
+    config: &Config,
+    machine: (cotenant_model::Topology, cotenant_model::profile::MachineProfile),
+) -> Result<Setup> {
+    let mut deciders = Vec::new();
+    for policy in config.policies() {
+        let decider = config.decider(policy, &machine.0)?;
+        deciders.push(Decider { owns: Owns { apps: Some(BTreeSet::new()), effects: None }, ..decider });
+    }
+    if deciders.is_empty() {
+        deciders.push(config.decider("none", &machine.0)?);
+    }
+    let mut setup = Setup::of(machine, None, BTreeMap::new(), deciders)?;
+    setup.mode = config.mode;
+    Ok(setup)
+}
+
+impl Shift<'_> {
+    /// What is done now.
+    fn mode(&self) -> Mode {
+        if self.desk.paused { Mode::Observe } else { self.config.mode }
+    }
+
+    /// Goes on until something is to be looked at, or a signal came.
+    fn go(&mut self, drive: &mut Drive) -> Result<Ended> {
+        let mode = self.mode();
+        let policies: Vec<String> =
+            self.setup.deciders.iter().map(|decider| decider.policy.name().to_owned()).collect();
+        let mut rules = self.setup.rules();
+        if mode == Mode::Observe {
+            // Nobody decides, so one looks for all.
+            let first = Rule { owns: Owns::default(), ..rules.swap_remove(0) };
+            rules = vec![first];
+        }
+        let next = [Some(TELL), self.watchdog.map(|limit| limit / 3)].into_iter().flatten().min().unwrap_or(TELL);
+        self.host.call_at(self.host.now() + next);
+        let watch = &mut self.watch;
+        Ok(drive.go(&mut self.host, &rules, mode, |round| watch.round(round, &policies))?)
+    }
+
+    /// Finds out who is there, where it is time to.
+    fn look(&mut self) -> Result<()> {
+        if self.looked.is_some_and(|last| last.elapsed() < LOOK) {
+            return Ok(());
+        }
+        self.looked = Some(Instant::now());
+        let residents = self.census.look()?.clone();
+        let mut found = services::find(&self.config.rules, &self.census, &residents, &own());
+        found.retain(|name, _| !self.desk.resting.contains(name));
+        let gone =
+            |managed: &Managed| found.get(&managed.service.name).is_none_or(|new| new.rule != managed.service.rule);
+        let gone: Vec<String> = self.managed.values().filter(|m| gone(m)).map(|m| m.service.name.clone()).collect();
+        for name in gone {
+            self.leave(&name, "it is gone, or another rule's");
+        }
+        for (name, service) in found {
+            match self.managed.get_mut(&name) {
+                Some(known) => {
+                    if known.service.target != service.target {
+                        self.host.retarget(known.app, service.target.clone());
+                    }
+                    known.service = service;
+                }
+                None => self.take_on(service)?,
+            }
+        }
+        self.assign();
+        Ok(())
+    }
+
+    fn take_on(&mut self, service: Service) -> Result<()> {
+        let rule = &self.config.rules[service.rule];
+        let metrics = rule.metric.iter().filter_map(|metric| metric.outside.clone()).collect();
+        let spec = AppSpec { metrics, ..AppSpec::new(service.name.clone(), What::Running(service.target.clone())) };
+        match self.host.add(spec) {
+            Ok(app) => {
+                let (name, by) = (service.name.clone(), rule.name.clone());
+                tracing::info!(
+                    MESSAGE_ID = log::SERVICE,
+                    COTENANT_SERVICE = &*name,
+                    COTENANT_RULE = &*by,
+                    "{name} is managed: rule {by}, {}",
+                    count(service.processes as u64, "process"),
+                );
+                self.managed.insert(name, Managed { service, app });
+            }
+            Err(why) => self.watch.remark(&format!("{} cannot be managed: {why}", service.name)),
+        }
+        Ok(())
+    }
+
+    /// Gives a service back.
+    fn leave(&mut self, name: &str, why: &str) {
+        if let Some(Managed { app, .. }) = self.managed.remove(name) {
+            self.host.remove(app);
+            self.watch.forget(app);
+            tracing::info!(MESSAGE_ID = log::SERVICE, COTENANT_SERVICE = name, "{name} is not managed any more: {why}");
+        }
+    }
+
+    /// Says to each policy whom it decides about.
+    fn assign(&mut self) {
+        for decider in &mut self.setup.deciders {
+            let policy = decider.policy.name();
+            let own = |managed: &&Managed| self.config.rules[managed.service.rule].policy == policy;
+            let names = self.managed.values().filter(own).map(|managed| managed.service.name.clone());
+            decider.owns.apps = Some(names.collect());
+        }
+    }
+
+    /// Does what was asked over the socket.
+    fn obey(&mut self, order: &Order) -> Result<String, String> {
+        let all = || {
+            may_all(order.uid)
+                .then_some(())
+                .ok_or_else(|| "only root and the daemon's own user may do that; name one of your services".to_owned())
+        };
+        match &order.request {
+            Request::Status => Err("status needs no loop".to_owned()),
+            Request::Pause { service: None } => {
+                all()?;
+                self.desk.paused = true;
+                tracing::info!(MESSAGE_ID = log::DAEMON, "paused by user {}: everything is given back", order.uid);
+                Ok("paused: nothing is changed, and what was changed is given back".to_owned())
+            }
+            Request::Resume { service: None } => {
+                all()?;
+                self.desk.paused = false;
+                self.desk.resting.clear();
+                self.looked = None;
+                tracing::info!(MESSAGE_ID = log::DAEMON, "resumed by user {}", order.uid);
+                Ok("resumed".to_owned())
+            }
+            Request::Pause { service: Some(name) } => {
+                let managed = self.managed.get(name).filter(|m| may_all(order.uid) || m.service.uid == order.uid);
+                if managed.is_none() {
+                    return Err(format!("'{name}' is no service of yours that is managed; see cotenant status"));
+                }
+                self.desk.resting.insert(name.clone());
+                self.leave(name, &format!("user {} has paused it", order.uid));
+                self.assign();
+                Ok(format!("{name} is left alone until cotenant resume {name}"))
+            }
+            Request::Resume { service: Some(name) } => {
+                if !self.desk.resting.contains(name) {
+                    return Err(format!("'{name}' is not paused; see cotenant status"));
+                }
+                let residents = self.census.look().map_err(|why| why.to_string())?.clone();
+                let found = services::find(&self.config.rules, &self.census, &residents, &own());
+                if !may_all(order.uid) && found.get(name).is_none_or(|service| service.uid != order.uid) {
+                    return Err(format!("'{name}' is no service of yours"));
+                }
+                self.desk.resting.remove(name);
+                self.looked = None;
+                Ok(format!("{name} is managed again"))
+            }
+        }
+    }
+
+    /// Reads the configuration again; true where it takes another host.
+    fn reload(&mut self, named: Option<&Path>, drive: &mut Drive) -> Result<bool> {
+        if let Ok(now) = NotifyState::monotonic_usec_now() {
+            notify(&[NotifyState::Reloading, now]);
+        }
+        let machine = (self.setup.topology.clone(), self.setup.machine.clone());
+        let read = Config::read(named).and_then(|config| Ok((setup(&config, machine)?, config)));
+        let (setup, config) = match read {
+            Ok(read) => read,
+            Err(why) => {
+                let why = cotenant_cli::messages::chain(&why);
+                tracing::error!(MESSAGE_ID = log::CONFIG, "the configuration of before stays in force: {why}");
+                self.desk.refused = Some(why);
+                notify(&[NotifyState::Ready]);
+                return Ok(false);
+            }
+        };
+        self.desk.refused = None;
+        tracing::info!(MESSAGE_ID = log::CONFIG, "read anew: {}", config.summary());
+        let [old, new] = [&self.setup, &setup].map(|setup| setup.host_options(false));
+        let other_host = old.act != new.act || old.memory != new.memory || old.proxies != new.proxies;
+        // Whoever has the same rule as before stays; the others are given back, and found again by the next look.
+        let stays = |service: &Service| {
+            let rule = &self.config.rules[service.rule];
+            config.rules.iter().position(|new| new == rule)
+        };
+        let (mut stay, mut go) = (Vec::new(), Vec::new());
+        for managed in self.managed.values() {
+            match stays(&managed.service) {
+                Some(rule) => stay.push((managed.service.name.clone(), rule)),
+                None => go.push(managed.service.name.clone()),
+            }
+        }
+        for name in go {
+            self.leave(&name, "its rule has changed");
+        }
+        for (name, rule) in stay {
+            if let Some(managed) = self.managed.get_mut(&name) {
+                managed.service.rule = rule;
+            }
+        }
+        // A policy with the settings of before goes on with what it has learnt.
+        let before = |new: &Decider| {
+            let same = |old: &Decider| old.policy.name() == new.policy.name() && old.config == new.config;
+            self.setup.deciders.iter().position(same)
+        };
+        drive.change(&setup.deciders.iter().map(before).collect::<Vec<_>>());
+        (self.setup, *self.config) = (setup, config);
+        self.looked = None;
+        notify(&[NotifyState::Ready]);
+        Ok(other_host)
+    }
+
+    /// Says how it stands.
+    fn tell(&mut self) {
+        notify(&[NotifyState::Watchdog]);
+        if self.told.is_some_and(|last| last.elapsed() < TELL) {
+            return;
+        }
+        self.told = Some(Instant::now());
+        for note in self.host.notes() {
+            self.watch.remark(&note);
+        }
+        if self.kept.elapsed() >= KEEP {
+            self.kept = Instant::now();
+            self.watch.keep();
+        }
+        let services = self.managed.values().map(|Managed { service, app }| {
+            let rule = &self.config.rules[service.rule];
+            self.watch.fill(
+                *app,
+                ServiceStatus {
+                    name: service.name.clone(),
+                    rule: rule.name.clone(),
+                    class: rule.class,
+                    policy: rule.policy.clone(),
+                    uid: service.uid,
+                    processes: service.processes,
+                    ..ServiceStatus::default()
+                },
+            )
+        });
+        let resting = self.desk.resting.iter().map(|name| ServiceStatus {
+            name: name.clone(),
+            paused: true,
+            ..ServiceStatus::default()
+        });
+        let status = Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            mode: self.config.mode,
+            paused: self.desk.paused,
+            uptime_s: self.desk.begun.elapsed().as_secs_f64(),
+            config: self.config.path.display().to_string(),
+            config_error: self.desk.refused.clone(),
+            cpu_s: sys::own_cpu_time().as_secs_f64(),
+            resident_bytes: resident(),
+            tier: self.host.tier().to_string(),
+            sample_age_s: self.age().as_secs_f64(),
+            services: services.chain(resting).collect(),
+            interference: self.watch.interference(),
+            decisions: self.watch.decisions(),
+            last: self.watch.last(),
+            notes: self.host.notes(),
+        };
+        let text = format!("{}, {}", self.config.summary(), count(self.managed.len() as u64, "service"));
+        notify(&[NotifyState::Status(&text)]);
+        self.desk.shared.set_status(status);
+    }
+
+    fn age(&self) -> Duration {
+        if self.watch.at == Time::default() { Duration::ZERO } else { self.host.now() - self.watch.at }
+    }
+
+    /// Gives everything back.
+    fn end(mut self) {
+        self.watch.keep();
+        let restored = self.host.finish().restored;
+        tracing::info!(MESSAGE_ID = log::DAEMON, "given back: {}", count(restored.restored as u64, "mask"));
+        for note in restored.notes {
+            self.watch.remark(&note);
+        }
+    }
+}
+
+/// Resident memory of this process, bytes.
+fn resident() -> Option<u64> {
+    let text = cotenant_linux::bounded::text("/proc/self/statm", cotenant_linux::bounded::Limit::Value).ok()?;
+    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * sys::page_size() as u64)
+}
+
+impl Config {
+    /// `observe, 3 rules`
+    pub fn summary(&self) -> String {
+        let mode = match self.mode {
+            Mode::Observe => "observe",
+            Mode::Advise => "advise",
+            Mode::Enforce => "enforce",
+        };
+        format!("{mode}, {} of {}", count(self.rules.len() as u64, "rule"), self.path.display())
+    }
+}
+
+impl Class {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::High => "high",
+            Self::Low => "low",
+            Self::Normal => "normal",
+            Self::Ignore => "ignore",
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The services of this machine, by the rules: who is to be managed now, under which rule.
+
+use super::config::{Class, Matches, Rule};
+use cotenant_linux::sense::census::{Census, Resident};
+use cotenant_linux::sense::processes::Target;
+use cotenant_linux::sys;
+use cotenant_model::text;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Services at most; of more, those are left alone that come last by their names.
+const SERVICES: usize = 2_048;
+
+/// What is managed as one application: all of a unit, all of a control group, or the processes that execute one
+/// program and their descendants, as the rule names them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Service {
+    /// Its name, which no other service has.
+    pub name: String,
+    /// The place of its rule.
+    pub rule: usize,
+    pub target: Target,
+    /// The user of its processes, of the one with the least id.
+    pub uid: u32,
+    /// Processes now.
+    pub processes: usize,
+}
+
+/// What tells services apart: the place of the rule, and the control group or the program.
+type Key = (usize, String);
+
+/// Finds the services that the rules name. `own` are processes that are never managed.
+pub(crate) fn find(
+    rules: &[Rule],
+    census: &Census,
+    residents: &BTreeMap<u32, Resident>,
+    own: &BTreeSet<u32>,
+) -> BTreeMap<String, Service> {
+    let ours = sys::euid();
+    let our_groups: BTreeSet<&str> =
+        own.iter().filter_map(|pid| residents.get(pid)).map(|me| &*me.cgroup).filter(|path| *path != "/").collect();
+    let mut found: BTreeMap<Key, Found> = BTreeMap::new();
+    for (&pid, resident) in residents {
+        if own.contains(&pid) || ours != 0 && resident.uid != ours {
+            continue;
+        }
+        let Some((i, whole)) =
+            rules.iter().enumerate().find_map(|(i, rule)| Some((i, covers(&rule.matches, resident)?)))
+        else {
+            continue;
+        };
+        let group = whole.group();
+        let within_us = group.is_some_and(|group| our_groups.iter().any(|ours| is_below(ours, group)));
+        if rules[i].class == Class::Ignore || within_us {
+            continue;
+        }
+        let key = (i, whole.key());
+        let service = found.entry(key).or_insert_with(|| Found {
+            folder: group.and_then(|group| census.folder(group)),
+            group: group.is_some(),
+            uid: resident.uid,
+            ..Found::default()
+        });
+        service.off |= resident.opted_out;
+        service.pids.insert(pid);
+    }
+    named(found, residents)
+}
+
+/// Whom a rule takes together with a process that it matches.
+enum Whole<'a> {
+    Group(&'a str),
+    Program(&'a Path),
+    /// All of one user's that has neither.
+    User(String),
+}
+
+impl Whole<'_> {
+    fn key(&self) -> String {
+        match self {
+            Self::Group(path) => (*path).to_owned(),
+            Self::Program(path) => path.to_string_lossy().into_owned(),
+            Self::User(name) => name.clone(),
+        }
+    }
+
+    fn group(&self) -> Option<&str> {
+        if let Self::Group(path) = self { Some(path) } else { None }
+    }
+}
+
+#[derive(Default)]
+struct Found {
+    group: bool,
+    folder: Option<std::path::PathBuf>,
+    pids: BTreeSet<u32>,
+    uid: u32,
+    off: bool,
+}
+
+/// Whom the rule takes together with this process; `None` where it does not match.
+fn covers<'a>(matches: &Matches, resident: &'a Resident) -> Option<Whole<'a>> {
+    if matches.user.is_some_and(|user| user != resident.uid) {
+        return None;
+    }
+    let program = resident.program.as_deref().map(without_mark);
+    if let Some(command) = &matches.command {
+        let path = program?;
+        let is = command.is_match(path) || path.file_name().is_some_and(|name| command.is_match(name));
+        is.then_some(())?;
+    }
+    if matches.cgroup.as_ref().is_some_and(|cgroup| !cgroup.is_match(&*resident.cgroup)) {
+        return None;
+    }
+    match (&matches.unit, &matches.cgroup) {
+        (Some(unit), _) => {
+            units(&resident.cgroup).find(|(name, _)| unit.is_match(name)).map(|(_, path)| Whole::Group(path))
+        }
+        (None, Some(_)) => Some(Whole::Group(&resident.cgroup)),
+        (None, None) => Some(program.map_or_else(|| Whole::User(format!("user {}", resident.uid)), Whole::Program)),
+    }
+}
+
+/// The units that a control group belongs to, with the path of each, the innermost first.
+fn units(cgroup: &str) -> impl Iterator<Item = (&str, &str)> {
+    let ends = cgroup.match_indices('/').map(|(i, _)| i).skip(1).chain([cgroup.len()]);
+    let mut paths: Vec<&str> = ends.map(|end| &cgroup[..end]).collect();
+    paths.reverse();
+    paths.into_iter().filter_map(|path| {
+        let name = path.rsplit('/').next()?;
+        let is = [".service", ".scope", ".slice"].iter().any(|kind| name.ends_with(kind));
+        is.then_some((name, path))
+    })
+}
+
+/// The kernel marks programs that were replaced or removed since.
+fn without_mark(path: &Path) -> &Path {
+    path.to_str().and_then(|text| text.strip_suffix(" (deleted)")).map_or(path, Path::new)
+}
+
+fn is_below(path: &str, folder: &str) -> bool {
+    path == folder || path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/') || folder == "/")
+}
+
+/// Gives each a name that is its own: its base name, or all of its path where others have the same.
+fn named(found: BTreeMap<Key, Found>, residents: &BTreeMap<u32, Resident>) -> BTreeMap<String, Service> {
+    let base = |key: &str| key.rsplit('/').find(|part| !part.is_empty()).unwrap_or(key).to_owned();
+    let mut times: BTreeMap<String, usize> = BTreeMap::new();
+    for (_, key) in found.keys() {
+        *times.entry(base(key)).or_default() += 1;
+    }
+    let mut services = BTreeMap::new();
+    for ((rule, key), Found { group, folder, pids, uid, off }) in found {
+        let short = base(&key);
+        let name = text::name(if times[&short] > 1 { key.as_bytes() } else { short.as_bytes() });
+        let target = match folder {
+            Some(folder) => Target::Cgroup(folder),
+            None if group => continue, // there is no hierarchy in which its members could be followed
+            // Who descends from another one comes with it.
+            None => Target::Trees(pids.iter().copied().filter(|pid| !descends(*pid, &pids, residents)).collect()),
+        };
+        if off || services.len() == SERVICES || services.contains_key(&name) {
+            continue;
+        }
+        services.insert(name.clone(), Service { name, rule, target, uid, processes: pids.len() });
+    }
+    services
+}
+
+/// Whether one of its ancestors is among these.
+fn descends(pid: u32, among: &BTreeSet<u32>, residents: &BTreeMap<u32, Resident>) -> bool {
+    let parent = |pid: &u32| residents.get(pid).map(|resident| resident.parent).filter(|parent| *parent > 0);
+    // A cycle cannot be but while processes come and go.
+    std::iter::successors(parent(&pid), parent).take(64).any(|ancestor| among.contains(&ancestor))
+}

@@ -1,0 +1,174 @@
+//! What the daemon says of itself: one snapshot a second, for the control socket and the metrics.
+
+use super::config::Class;
+use cotenant_cli::messages::count;
+use cotenant_cli::progress::about;
+use cotenant_cli::table::Table;
+use cotenant_model::Mode;
+use cotenant_model::interference::Row;
+use cotenant_model::number::scaled;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// All of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Status {
+    pub version: String,
+    pub pid: u32,
+    /// What the configuration says.
+    pub mode: Mode,
+    /// Whether nothing is changed for now, whatever the mode is.
+    pub paused: bool,
+    /// Seconds since it was started.
+    pub uptime_s: f64,
+    pub config: String,
+    /// Why the configuration on disk is not the one in force.
+    pub config_error: Option<String>,
+    /// CPU time of the daemon so far, seconds.
+    pub cpu_s: f64,
+    /// Resident memory of the daemon, bytes.
+    pub resident_bytes: Option<u64>,
+    /// What can be counted, in words.
+    pub tier: String,
+    /// Age of the last sample when this was made, seconds.
+    pub sample_age_s: f64,
+    pub services: Vec<ServiceStatus>,
+    /// Who loses speed while who runs, beyond doubt, the greatest loss first.
+    pub interference: Vec<Row>,
+    /// Orders carried out so far, by effect and stage of the policy.
+    pub decisions: Vec<Decisions>,
+    /// The last of them, the latest last.
+    pub last: Vec<Decision>,
+    pub notes: Vec<String>,
+}
+
+/// A service.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ServiceStatus {
+    pub name: String,
+    pub rule: String,
+    pub class: Class,
+    pub policy: String,
+    pub uid: u32,
+    /// Whether it is left alone for now, because somebody asked for that.
+    pub paused: bool,
+    pub processes: usize,
+    pub threads: usize,
+    /// CPUs' worth of time that its threads ran in the last second; absent where that was not counted.
+    pub cpus: Option<f64>,
+    /// How fast it is, in units of its source.
+    pub speed: Option<f64>,
+    /// What tells that.
+    pub source: Option<String>,
+}
+
+/// How often what was done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Decisions {
+    pub action: String,
+    pub reason: String,
+    pub count: u64,
+}
+
+/// One of them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Decision {
+    /// Seconds since the start of the daemon.
+    pub at_s: f64,
+    pub service: String,
+    pub what: String,
+    /// What became of it, where it was not carried out.
+    pub outcome: Option<String>,
+}
+
+impl Status {
+    /// What a user may see who is not the daemon's own: their services, and nothing of others.
+    pub fn for_user(&self, uid: u32) -> Self {
+        let services: Vec<ServiceStatus> = self.services.iter().filter(|service| service.uid == uid).cloned().collect();
+        let own = |name: &str| services.iter().any(|service| service.name == name);
+        Self {
+            interference: self
+                .interference
+                .iter()
+                .filter(|row| own(&row.victim) && own(&row.aggressor))
+                .cloned()
+                .collect(),
+            last: self.last.iter().filter(|decision| own(&decision.service)).cloned().collect(),
+            decisions: Vec::new(),
+            notes: Vec::new(),
+            services,
+            ..self.clone()
+        }
+    }
+
+    /// For people.
+    pub fn print(&self, out: &mut cotenant_cli::page::Sheet<'_>) -> anyhow::Result<()> {
+        let mode = match self.mode {
+            Mode::Observe => "observes",
+            Mode::Advise => "advises",
+            Mode::Enforce if self.paused => "enforces, paused for now",
+            Mode::Enforce => "enforces",
+        };
+        let since = about(Duration::from_secs_f64(self.uptime_s.max(0.0)));
+        writeln!(out, "cotenant {} (process {}) {mode}, since {since}", self.version, self.pid)?;
+        let share = self.cpu_s / self.uptime_s.max(1.0) * 100.0;
+        let memory =
+            self.resident_bytes.map_or_else(String::new, |bytes| format!(", {} MB", bytes.div_ceil(1_000_000)));
+        writeln!(out, "own cost: {share:.2} % of a CPU{memory}; counters: {}", self.tier)?;
+        match &self.config_error {
+            Some(why) => writeln!(out, "configuration: that of before is in force: {why}")?,
+            None => writeln!(out, "configuration: {}", self.config)?,
+        }
+        self.print_services(out)?;
+        for row in &self.interference {
+            writeln!(
+                out,
+                "{} loses {:.1} % ({:.1} to {:.1}) while {} runs, from {}",
+                row.victim,
+                row.loss * 100.0,
+                row.low * 100.0,
+                row.high * 100.0,
+                row.aggressor,
+                count(row.events, "event"),
+            )?;
+        }
+        for decision in self.last.iter().rev().take(10) {
+            writeln!(out, "{:.1} s: {}", decision.at_s, decision.line())?;
+        }
+        for note in &self.notes {
+            writeln!(out, "note: {note}")?;
+        }
+        Ok(())
+    }
+
+    fn print_services(&self, out: &mut cotenant_cli::page::Sheet<'_>) -> io::Result<()> {
+        if self.services.is_empty() {
+            return writeln!(out, "no service that the rules name runs now");
+        }
+        let mut table = Table::new(["service", "rule", "class", "policy", ">threads", ">CPUs", ">speed", "told by"]);
+        for service in &self.services {
+            let class = serde_json::to_value(service.class).ok().and_then(|class| class.as_str().map(str::to_owned));
+            let policy = if service.paused { "paused" } else { &service.policy };
+            table.row([
+                service.name.clone(),
+                service.rule.clone(),
+                class.unwrap_or_default(),
+                policy.to_owned(),
+                service.threads.to_string(),
+                service.cpus.map_or_else(|| "?".to_owned(), |cpus| format!("{cpus:.2}")),
+                service.speed.map_or_else(|| "?".to_owned(), scaled),
+                service.source.clone().unwrap_or_else(|| "nothing".to_owned()),
+            ]);
+        }
+        out.table(&table)
+    }
+}
+
+impl Decision {
+    /// `redis.service: task 7 (io, tid 12): CPU 0 → 1; shapes: …`
+    pub fn line(&self) -> String {
+        let outcome = self.outcome.as_ref().map_or_else(String::new, |outcome| format!(" [{outcome}]"));
+        format!("{}: {}{outcome}", self.service, self.what)
+    }
+}
