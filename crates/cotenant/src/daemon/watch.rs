@@ -2,14 +2,17 @@
 
 use super::log::{self, Seldom};
 use super::status::{Decision, Decisions, ServiceStatus};
+use crate::args::MetricArg;
 use crate::calibrated;
 use crate::known::Known;
 use crate::replace::replace;
 use crate::run::speeds::Speeds;
 use crate::run::summary::outcome_name;
+use cotenant_linux::act::throttle::Slept;
 use cotenant_linux::bounded;
 use cotenant_model::interference::{Interference, Row};
 use cotenant_model::{AppId, Reading, Round, Signal, Time, Topology};
+use cotenant_policies::Qos;
 use cotenant_record::moves::Move;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -22,6 +25,9 @@ const LAST: usize = 256;
 
 /// Threads and CPU time are counted over this long.
 const WINDOW: Duration = Duration::from_secs(1);
+
+/// And whether goals are kept, over this.
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// What of it goes on after a restart.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -41,6 +47,37 @@ struct Now {
     cpus: Option<f64>,
     speed: Option<f64>,
     told: Option<String>,
+    /// What it did, and what it would have done alone, at some moments of the last minute.
+    kept: Last<[f64; 2]>,
+    slept: Last<f64>,
+}
+
+/// Sums at moments of the last minute, the latest last.
+#[derive(Clone, Debug)]
+struct Last<T>(VecDeque<(Time, T)>);
+
+impl<T> Default for Last<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<T: Copy> Last<T> {
+    /// Keeps one a second, for a minute.
+    fn add(&mut self, at: Time, value: T) {
+        if self.0.back().is_some_and(|(last, _)| at < *last + WINDOW) {
+            return;
+        }
+        self.0.push_back((at, value));
+        while self.0.front().is_some_and(|(first, _)| at - *first > MINUTE) {
+            self.0.pop_front();
+        }
+    }
+
+    /// The first and the last.
+    fn ends(&self) -> Option<[(Time, T); 2]> {
+        Some([*self.0.front()?, *self.0.back()?]).filter(|[first, last]| last.0 > first.0)
+    }
 }
 
 /// All of it.
@@ -92,7 +129,7 @@ impl Watch {
     }
 
     /// Takes a round in.
-    pub fn round(&mut self, round: &Round<'_>, rules: &[String]) {
+    pub fn round(&mut self, round: &Round<'_>, rules: &[String], high: &[(AppId, MetricArg)]) {
         self.at = round.sample.at;
         self.speeds.add(round);
         self.interference.watch(&self.topology, round);
@@ -114,6 +151,14 @@ impl Watch {
                 now.told = Some(source.to_string());
                 if let Some(reading) = source.reading(round.view, app).and_then(Reading::as_speed) {
                     now.speed = Some(reading.value);
+                }
+            }
+        }
+        if let Some(state) = round.decision.and_then(|decision| decision.state.read::<Qos>()) {
+            for (i, (app, _)) in high.iter().enumerate() {
+                let sums = state.total.speeds.get(i).copied().zip(state.expected(i));
+                if let (Some((done, alone)), Some(now)) = (sums, self.now.get_mut(app)) {
+                    now.kept.add(self.at, [done, alone]);
                 }
             }
         }
@@ -164,7 +209,19 @@ impl Watch {
     /// How a service stands, with what the roster knows of it.
     pub fn fill(&self, app: AppId, status: ServiceStatus) -> ServiceStatus {
         let now = self.now.get(&app).cloned().unwrap_or_default();
-        ServiceStatus { threads: now.threads, cpus: now.cpus, speed: now.speed, source: now.told, ..status }
+        let kept = now.kept.ends().map(|[(_, first), (_, last)]| [last[0] - first[0], last[1] - first[1]]);
+        let kept = kept.filter(|[_, alone]| *alone > 0.0).map(|[done, alone]| done / alone);
+        let share = |[first, last]: [(Time, f64); 2]| (last.1 - first.1) / (last.0 - first.0).as_secs_f64();
+        let throttled = now.slept.ends().map(share);
+        let (cpus, speed, source) = (now.cpus, now.speed, now.told);
+        ServiceStatus { threads: now.threads, cpus, speed, source, kept, throttled, ..status }
+    }
+
+    /// How long a service slept so far, where it is to be throttled.
+    pub fn slept(&mut self, app: AppId, slept: Option<Slept>, at: Time) {
+        if let (Some(slept), Some(now)) = (slept, self.now.get_mut(&app)) {
+            now.slept.add(at, slept.outside_s + slept.inside_s / slept.threads.max(1) as f64);
+        }
     }
 
     pub fn interference(&self) -> Vec<Row> {
