@@ -14,7 +14,7 @@ use cotenant_model::interference::{Interference, Row};
 use cotenant_model::{AppId, Reading, Round, Signal, Time, Topology};
 use cotenant_policies::Qos;
 use cotenant_record::moves::Move;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::PathBuf;
@@ -30,10 +30,16 @@ const WINDOW: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// What of it goes on after a restart.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 struct State {
-    version: u32,
     interference: Interference,
+}
+
+/// Whose format it is, whatever that is.
+#[derive(Deserialize)]
+struct Written {
+    version: u32,
 }
 
 const VERSION: u32 = 1;
@@ -89,6 +95,8 @@ pub(super) struct Watch {
     now: BTreeMap<AppId, Now>,
     counts: BTreeMap<(String, String), u64>,
     last: VecDeque<Decision>,
+    /// Service and reason of the last one.
+    reason: Option<(String, String)>,
     /// The time of the last sample, and when the daemon began on that clock.
     pub at: Time,
     seldom: Seldom,
@@ -101,16 +109,13 @@ impl Watch {
         let file = calibrated::data_folder().map(|folder| folder.join("daemon.json"));
         let (state, remark) = file.as_ref().map_or_else(Default::default, |file| {
             let Ok(text) = bounded::named_text(file) else { return Default::default() };
-            match serde_json::from_str::<State>(&text) {
-                Ok(state) if state.version == VERSION => (state, None),
-                Ok(State { version, .. }) => (
-                    State::default(),
-                    Some(format!(
-                        "{}: its version is {version}, and {VERSION} is read; it is left out",
-                        file.display()
-                    )),
-                ),
-                Err(why) => (State::default(), Some(format!("{}: {why}; it is left out", file.display()))),
+            let refused = |why: String| (State::default(), Some(format!("{}: {why}; it is left out", file.display())));
+            match serde_json::from_str::<Written>(&text) {
+                Ok(Written { version }) if version != VERSION => {
+                    refused(format!("its version is {version}, and {VERSION} is read"))
+                }
+                Ok(_) => serde_json::from_str(&text).map_or_else(|why| refused(why.to_string()), |state| (state, None)),
+                Err(why) => refused(why.to_string()),
             }
         });
         let watch = Self {
@@ -121,6 +126,7 @@ impl Watch {
             now: BTreeMap::new(),
             counts: BTreeMap::new(),
             last: VecDeque::new(),
+            reason: None,
             at: Time::default(),
             seldom: Seldom::default(),
             file,
@@ -182,6 +188,11 @@ impl Watch {
             );
             if decision.outcome.is_none() {
                 *self.counts.entry((means, stage)).or_default() += 1;
+            }
+            // Naps are renewed again and again for the same reason.
+            let reason = (decision.service.clone(), done.reason.text);
+            if self.reason.replace(reason.clone()) == Some(reason) {
+                continue;
             }
             if self.last.len() == LAST {
                 self.last.pop_front();
