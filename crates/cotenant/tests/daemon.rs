@@ -14,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use testing::{eventually, spawn_fresh};
-use world::{Manager, Pin, State, is_root, masks, signal, skip};
+use world::{Manager, Pin, State, is_root, masks, may_mount, signal, skip};
 
 /// A machine of our own: a folder with programs, a configuration, and the daemon.
 struct World {
@@ -178,6 +178,33 @@ fn a_service_is_paused_and_resumed_and_so_is_everything() {
     assert_eq!(unknown.status.code(), Some(1));
     let said = String::from_utf8(unknown.stderr).unwrap();
     assert_eq!(said, "cotenant: 'nobody' is no service of yours that is managed; see cotenant status\n");
+    drop(daemon);
+}
+
+#[test]
+fn the_daemon_says_why_and_doctor_what_is_wrong_with_it() {
+    let Some(pin) = Pin::find() else { return };
+    let mut world = World::new("daemon-why");
+    world.configure(&on_first(&pin));
+    let server = world.start("server", &[]);
+    let daemon = world.daemon();
+    eventually("it is placed", || mask_of(server) == pin.cpu);
+    let why = |service: &str| {
+        let out = world.ask(&["why", "--live", service]);
+        (out.status.code(), String::from_utf8(if out.status.success() { out.stdout } else { out.stderr }).unwrap())
+    };
+    eventually("it is told", || why("server").1.contains("server: task "));
+    assert_eq!(why("other"), (Some(2), "cotenant: the daemon manages no service 'other'; see cotenant status\n".into()));
+    if may_mount() || !is_root() {
+        // Without --socket: here it is at the usual place, or the user has none.
+        world.configure("mode = 3");
+        signal("HUP", daemon.pid());
+        let doctor = || String::from_utf8(world.cotenant(&["doctor"]).output().unwrap().stdout).unwrap();
+        let told = if is_root() { "! its configuration is not in force: " } else { "Daemon: " };
+        eventually("doctor sees it", || doctor().contains(told));
+    } else {
+        world::skip_in_part("where root's daemon listens cannot be changed here");
+    }
     drop(daemon);
 }
 
