@@ -194,7 +194,10 @@ fn the_daemon_says_why_and_doctor_what_is_wrong_with_it() {
         (out.status.code(), String::from_utf8(if out.status.success() { out.stdout } else { out.stderr }).unwrap())
     };
     eventually("it is told", || why("server").1.contains("server: task "));
-    assert_eq!(why("other"), (Some(2), "cotenant: the daemon manages no service 'other'; see cotenant status\n".into()));
+    assert_eq!(
+        why("other"),
+        (Some(2), "cotenant: the daemon manages no service 'other'; see cotenant status\n".into())
+    );
     if may_mount() || !is_root() {
         // Without --socket: here it is at the usual place, or the user has none.
         world.configure("mode = 3");

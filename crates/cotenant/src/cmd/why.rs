@@ -24,7 +24,10 @@ Examples:
 
 /// Arguments of `cotenant why`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(
+    after_help = EXAMPLES,
+    override_usage = "cotenant why [OPTIONS] <FILE> <WHAT>\n       cotenant why [OPTIONS] --live [<SERVICE>]"
+)]
 pub struct Args {
     /// The recording: what `cotenant record` or `--record` wrote
     #[arg(required_unless_present = "live", conflicts_with = "live")]
