@@ -108,6 +108,37 @@ fn a_program_that_reports_is_managed_and_left_as_it_was() {
 }
 
 #[test]
+fn whoever_is_killed_in_the_middle_of_a_trial_leaves_nothing() {
+    let own = masks("self");
+    for signal in ["INT", "KILL"] {
+        let folder = TempDir::new("auto-killed");
+        let mut worker = Command::new(std::env::current_exe().unwrap());
+        worker.args(["--exact", "worker", "--nocapture"]).env(FOLDER, folder.path()).stdout(Stdio::null());
+        let mut worker = worker.spawn().unwrap();
+        let pid = worker.id().to_string();
+        eventually("its threads", || fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() > 4));
+        // A shell in the background may have had the signal ignored.
+        let mut cotenant = Command::new("env");
+        cotenant.args(["--default-signal", env!("CARGO_BIN_EXE_cotenant"), "attach", "-q", "-p", &pid]);
+        cotenant.env("XDG_CONFIG_HOME", "/proc/nonexistent").env("XDG_DATA_HOME", folder.path());
+        let mut cotenant = cotenant.stdin(Stdio::null()).spawn().unwrap();
+        let deadline = Instant::now() + TRIAL;
+        while masks(&pid) == own && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if masks(&pid) == own {
+            eprintln!("skipped in part: nothing was tried within {TRIAL:?}");
+        }
+        let kill = Command::new("kill").args(["-s", signal, &cotenant.id().to_string()]).status().unwrap();
+        assert!(kill.success());
+        cotenant.wait().unwrap();
+        eventually("the masks are back", || masks(&pid) == own);
+        worker.kill().unwrap();
+        worker.wait().unwrap();
+    }
+}
+
+#[test]
 fn a_program_that_reports_nothing_is_told_what_helps() {
     let program = "end=$((SECONDS + 4)); while [ $SECONDS -lt $end ]; do :; done; exit 5";
     let folder = TempDir::new("auto-silent");
