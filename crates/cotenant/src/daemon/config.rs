@@ -131,14 +131,7 @@ impl Config {
     /// One line with file, line and column.
     pub fn read(named: Option<&Path>) -> Result<Self> {
         let path = named.map(Path::to_owned).or_else(default_path).unwrap_or_default();
-        let mut config = Self {
-            path: path.clone(),
-            mode: Mode::Observe,
-            listen: None,
-            interval: PolicyConfig::default().interval,
-            rules: Vec::new(),
-            settings: Settings::default(),
-        };
+        let mut config = Self::empty(path.clone());
         let others = beside(&path)?;
         let main = if named.is_some() || path.exists() {
             settings::read(&path)?
@@ -176,8 +169,20 @@ impl Config {
         Ok(config)
     }
 
+    /// Where nothing is said.
+    pub(crate) fn empty(path: PathBuf) -> Self {
+        Self {
+            path,
+            mode: Mode::Observe,
+            listen: None,
+            interval: PolicyConfig::default().interval,
+            rules: Vec::new(),
+            settings: Settings::default(),
+        }
+    }
+
     /// Takes over what a file says but for its rules, which are returned.
-    fn take(&mut self, path: &Path, text: &str) -> Result<Vec<Rule>> {
+    pub(crate) fn take(&mut self, path: &Path, text: &str) -> Result<Vec<Rule>> {
         let at = |offset: usize| {
             let (line, column) = parse::position(text, offset);
             format!("{}:{line}:{column}", path.display())
@@ -333,4 +338,24 @@ fn default_path() -> Option<PathBuf> {
         return Some("/etc/cotenant/cotenant.toml".into());
     }
     Some(cotenant_cli::xdg("XDG_CONFIG_HOME", ".config")?.join("cotenant/cotenant.toml"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The library that compiles patterns panics where they are too much for it, and recurses as deeply as they nest.
+    #[test]
+    fn patterns_that_are_too_much_are_refused_at_their_place() {
+        let rules = |pattern: &str| {
+            let text = format!("[[rule]]\nname = 'a'\nmatch = {{ unit = '{pattern}' }}\n");
+            Config::empty("c".into()).take(Path::new("c"), &text)
+        };
+        let nested = |n| "{".repeat(n) + &"}".repeat(n);
+        for pattern in [nested(300), nested(100_000), "?".repeat(1 << 20), "[".to_owned()] {
+            let why = rules(&pattern).unwrap_err().to_string();
+            assert!(why.starts_with("c:3:18: unit: ") && why.len() < 2_000, "{why:.200}");
+        }
+        assert!(rules("{a,b{c,d}}*.service").is_ok());
+    }
 }
