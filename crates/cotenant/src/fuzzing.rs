@@ -34,7 +34,7 @@ pub fn config(text: &str) {
 
 /// What is done with a metric that was taken.
 fn metric(metric: &MetricArg) {
-    black_box((metric.name(), metric.every(), metric.patience(10)));
+    let _ = black_box((metric.name(), metric.every(), metric.patience(10)));
 }
 
 /// What is asked over the control socket: a request that is taken is asked again as the same.
@@ -71,7 +71,7 @@ pub fn settings(text: &str) {
 
 /// What `bench` runs.
 pub fn bench(text: &str) {
-    black_box([false, true].map(|here| Spec::parse(text, here)));
+    let _ = black_box([false, true].map(|here| Spec::parse(text, here)));
 }
 
 /// A queue of jobs, as a list and as TOML.
@@ -84,12 +84,12 @@ pub fn jobs(text: &str) {
 /// What stands behind `report`: results in JSON, and regions.
 pub fn report(text: &str) {
     drop(black_box(result::sections("title", text)));
-    drop(black_box((regions::is_regions(text), regions::parse(text))));
+    let _ = black_box((regions::is_regions(text), regions::parse(text)));
 }
 
 /// What stands on a command line: figures with units, and what tells a speed.
 pub fn figures(text: &str) {
-    black_box((units::interval(text), units::collector_budget(text), units::bytes(text), units::share(text)));
+    let _ = black_box((units::interval(text), units::collector_budget(text), units::bytes(text), units::share(text)));
     if let Ok(taken) = crate::args::speed(text) {
         metric(&taken);
     }

@@ -27,7 +27,7 @@ use toml::Spanned;
 /// `cotenant qos`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-struct File {
+pub(crate) struct File {
     policy: Option<String>,
     map: Option<String>,
     sam: Option<String>,

@@ -8,7 +8,7 @@ use anyhow::Result;
 use cotenant_cli::usage;
 use cotenant_model::policy::{Config as PolicyConfig, Settings};
 use cotenant_model::{Mode, parse};
-use globset::{Glob, GlobBuilder, GlobMatcher};
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,6 +21,9 @@ const GOAL: f64 = 0.9;
 
 /// Files of `conf.d` that are read.
 const FILES: usize = 256;
+
+/// Bytes of a pattern. They are compiled by recursion.
+const PATTERN: usize = 1_024;
 
 /// A rule for whoever names none: every service of the service manager, watched alone as long as the mode is `observe`.
 const DEFAULT: &str = "[[rule]]\nname = \"services\"\nmatch = { unit = \"*.service\" }\n";
@@ -80,11 +83,11 @@ pub(crate) enum Class {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Matches {
     /// The name of a unit that they belong to.
-    pub unit: Option<GlobMatcher>,
+    pub unit: Option<GlobSet>,
     /// The path of their control group.
-    pub cgroup: Option<GlobMatcher>,
+    pub cgroup: Option<GlobSet>,
     /// The path or the base name of what they execute.
-    pub command: Option<GlobMatcher>,
+    pub command: Option<GlobSet>,
     pub user: Option<u32>,
 }
 
@@ -260,8 +263,13 @@ impl Rule {
         }
         let glob = |key: &str, value: &Option<Spanned<String>>, whole: bool| {
             let Some(value) = value else { return Ok(None) };
+            if value.get_ref().len() > PATTERN {
+                return Err(wrong(value, key, &format!("a pattern has at most {PATTERN} bytes")));
+            }
             let glob = GlobBuilder::new(value.get_ref()).literal_separator(whole).backslash_escape(false).build();
-            glob.map(|glob: Glob| Some(glob.compile_matcher())).map_err(|why| wrong(value, key, &why))
+            // A set of one says so where it cannot be compiled; a matcher panics.
+            let set = glob.and_then(|glob| GlobSetBuilder::new().add(glob).build());
+            set.map(Some).map_err(|why| wrong(value, key, &why))
         };
         let MatchText { unit, cgroup, command, user } = &text.matches;
         let matches = Matches {

@@ -32,7 +32,7 @@ pub(crate) struct Spec {
 
 /// A program of the file.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(crate) struct Program {
     pub name: String,
     pub command: Vec<String>,
     pub latency_sensitive: bool,
