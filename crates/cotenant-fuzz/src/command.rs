@@ -1,6 +1,6 @@
 //! Files that the command reads: settings, queues, benchmarks, results, and the daemon's configuration.
 
-use crate::{Group, Target, files, list, text, with};
+use crate::{Group, Target, files, list, with};
 use cotenant::fuzzing as parsers;
 
 /// The command's own files.
@@ -68,7 +68,7 @@ pub static COMMAND: Group = Group {
         Target {
             name: "figures",
             seeds: || list(&["5h", "1.5 min", "100ms", "0.5%", "1GiB", "20 MiB", "4711", "90%"]),
-            parse: |bytes| drop(text(bytes).map(parsers::figures)),
+            parse: |bytes| with(bytes, parsers::figures),
             mutations: 3_000,
         },
     ],

@@ -120,8 +120,14 @@ fn profiles() -> Vec<Vec<u8>> {
     let by_hand = list(&[
         "clock_hz = 2.2e9\nsource = \"here\"\n[thresholds]\ncoherence_per_cycle = 2.5e-4\nsocket_bandwidth_per_s = 75e6\n",
     ]);
-    [by_hand, files("fixtures/corpus", "profile.toml"), files("fixtures/corpus", "thresholds.toml"), machines()]
-        .concat()
+    [
+        by_hand,
+        files("fixtures/corpus", "profile.toml"),
+        files("fixtures", "thresholds.toml"),
+        files("fixtures", "high.toml"),
+        machines(),
+    ]
+    .concat()
 }
 
 fn use_profile(bytes: &[u8]) {
@@ -138,7 +144,7 @@ fn apps() -> Vec<Vec<u8>> {
         "[app.search]\nbus_per_ms = 7_000\nsharing = 0.25\nfootprint_per_ms = 3e3\nlatency_sensitive = true\n\n[app.\"my job\"]\n",
     ]);
     let stored = files("fixtures/corpus/0.1.0/data", ".toml");
-    [by_hand, files("fixtures", "apps.toml"), files("fixtures/tang", ".toml"), stored].concat()
+    [by_hand, files("fixtures", "apps.toml"), stored].concat()
 }
 
 fn use_apps(bytes: &[u8]) {
@@ -206,13 +212,11 @@ mod tests {
             assert!(!seeds.is_empty());
             seeds.iter().for_each(|seed| parse(text(seed).unwrap()).unwrap());
         };
-        let said = |why: &dyn ToString| why.to_string();
         taken(xmls(), |t| xml::parse(t).map(drop).map_err(|e| e.to_string()));
         taken(synthetics(), |t| synthetic::parse(t).map(drop).map_err(|e| e.to_string()));
         taken(machines(), |t| Machine::parse(t).map(drop).map_err(|e| e.to_string()));
         taken(profiles(), |t| machine::parse_profile(t).map(drop).map_err(|e| e.to_string()));
         taken(apps(), |t| profile::parse_apps(t).map(drop).map_err(|e| e.to_string()));
         taken(regions(), |t| region::parse(t).map(drop).map_err(|e| e.to_string()));
-        let _ = said;
     }
 }
