@@ -1,6 +1,7 @@
 //! Chores of the repository: `cargo xtask TASK`.
 #![forbid(unsafe_code)]
 
+mod fuzz;
 mod guests;
 mod mutants;
 mod reference;
@@ -39,6 +40,8 @@ enum Task {
     Workloads,
     /// Everything that is too long for continuous integration: long fuzzing, every crash point many times, benchmarks
     Full,
+    /// Look through every parser of foreign input with libFuzzer, and report as a test runner does
+    Fuzz(fuzz::Args),
     /// Run the scenarios in emulated guests with many sockets, and report as a test runner does
     Guests(guests::Args),
     /// Change the code of policies, journal and simulator in many small ways, and see whether tests notice
@@ -65,6 +68,7 @@ fn run(task: &Task) -> Result<ExitCode> {
         Task::Bless => cargo(root, &["test", "--workspace", "--all-features"], &[("COTENANT_BLESS", "1")]),
         Task::Workloads => workloads::write(root),
         Task::Full => full(root),
+        Task::Fuzz(args) => return fuzz::run(root, args),
         Task::Guests(args) => return guests::run(root, args),
         Task::Mutants(args) => return mutants::run(root, args),
     }?;
@@ -106,6 +110,9 @@ fn full(root: &Path) -> Result<()> {
     }
     if guests::run(root, &guests::Args::default())? != ExitCode::SUCCESS {
         bail!("a scenario failed in a guest");
+    }
+    if fuzz::run(root, &fuzz::Args { seconds: 7_200, groups: Vec::new() })? != ExitCode::SUCCESS {
+        bail!("a parser does not survive what libFuzzer gave it; fuzz/artifacts holds it");
     }
     cargo(root, &["bench", "--workspace"], &[])
 }

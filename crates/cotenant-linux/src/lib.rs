@@ -16,6 +16,9 @@ pub mod act;
 pub mod bounded;
 pub mod fault;
 pub mod fsroot;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod host;
 pub mod notes;
 pub mod sense;

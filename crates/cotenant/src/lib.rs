@@ -7,6 +7,9 @@ mod calibrated;
 pub mod cli;
 pub mod cmd;
 mod daemon;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod known;
 mod names;
 mod registry;

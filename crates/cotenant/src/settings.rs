@@ -27,7 +27,7 @@ use toml::Spanned;
 /// `cotenant qos`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-struct File {
+pub(crate) struct File {
     policy: Option<String>,
     map: Option<String>,
     sam: Option<String>,
@@ -477,7 +477,7 @@ fn read_file(named: Option<&Path>) -> Result<(File, Vec<RoleRule>, PathBuf)> {
     Ok((file, rules, path))
 }
 
-fn parse_file(path: &Path, text: &str) -> Result<(File, Vec<RoleRule>)> {
+pub(crate) fn parse_file(path: &Path, text: &str) -> Result<(File, Vec<RoleRule>)> {
     let at = |offset| {
         let (line, column) = parse::position(text, offset);
         format!("{}:{line}:{column}", path.display())

@@ -236,7 +236,7 @@ pub(crate) fn key(given: Option<&str>, name: &str, executable: Option<&Executabl
 }
 
 /// A name as a file is called: whatever is special in a path stands as `%` and two hexadecimal digits.
-fn file_name(name: &str) -> String {
+pub(crate) fn file_name(name: &str) -> String {
     let plain =
         |at: usize, byte: u8| byte.is_ascii_alphanumeric() || b"-_+@".contains(&byte) || (byte == b'.' && at > 0);
     let text = |(at, byte): (usize, u8)| {
@@ -245,7 +245,7 @@ fn file_name(name: &str) -> String {
     name.bytes().enumerate().map(text).collect()
 }
 
-fn key_of(path: &Path) -> Option<String> {
+pub(crate) fn key_of(path: &Path) -> Option<String> {
     let stem = path.file_stem()?.to_str()?;
     let mut bytes = Vec::new();
     let mut rest = stem.bytes();

@@ -81,7 +81,7 @@ struct Spans {
 
 /// A mapping that others can have, too.
 #[derive(Debug, PartialEq, Eq)]
-struct Mapping<'a> {
+pub(crate) struct Mapping<'a> {
     inode: String,
     kind: Kind,
     name: &'a str,
@@ -90,7 +90,7 @@ struct Mapping<'a> {
 }
 
 /// `None` for what no other process can have.
-fn shared(line: &str) -> Option<Mapping<'_>> {
+pub(crate) fn shared(line: &str) -> Option<Mapping<'_>> {
     let mut words = line.splitn(6, ' ').map(str::trim);
     let (from, to) = words.next()?.split_once('-')?;
     let [from, to] = [from, to].map(|text| u64::from_str_radix(text, 16).ok());

@@ -22,7 +22,7 @@ const KEPT: usize = 64;
 
 /// A claim on one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Claim {
+pub(crate) struct Claim {
     owner: Identity,
     process: Identity,
 }
@@ -190,14 +190,11 @@ impl Claims {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             text => text.unwrap_or_default(),
         };
-        let mut claims: Vec<Claim> = text.lines().filter_map(parse).collect();
+        let mut claims = read(&text);
         if !change(&mut claims) {
             return Ok(());
         }
-        let text = claims.iter().fold(String::new(), |mut text, Claim { owner, process }| {
-            let _ = writeln!(text, "{} {} {} {}", owner.0, owner.1, process.0, process.1);
-            text
-        });
+        let text = write(&claims);
         let draft = name(".new");
         around("claim.write", || state_dir::draft(&draft)?.write_all(text.as_bytes()))?;
         around("claim.rename", || fs::rename(&draft, name("")))
@@ -208,6 +205,17 @@ impl Claims {
         let journal = self.dir.join(state_dir::file_name(&self.here, claim.owner));
         thread::lives(claim.process) && (thread::lives(claim.owner) || journal.exists())
     }
+}
+
+pub(crate) fn read(text: &str) -> Vec<Claim> {
+    text.lines().filter_map(parse).collect()
+}
+
+pub(crate) fn write(claims: &[Claim]) -> String {
+    claims.iter().fold(String::new(), |mut text, Claim { owner, process }| {
+        let _ = writeln!(text, "{} {} {} {}", owner.0, owner.1, process.0, process.1);
+        text
+    })
 }
 
 fn parse(line: &str) -> Option<Claim> {

@@ -76,7 +76,7 @@ pub type Table = &'static [Kind];
 
 /// What is outstanding of each kind, in the order of the table.
 #[derive(Debug)]
-pub(super) struct Effects {
+pub(crate) struct Effects {
     table: Table,
     all: Vec<Box<dyn AnyEffect>>,
 }
@@ -103,9 +103,8 @@ impl Effects {
     }
 
     /// What is left of a journal's lines where those that nobody alive needs are dropped, and what that tells.
-    pub fn compacted(&self, lines: &[String]) -> (Vec<String>, Self) {
-        let living = Living::now();
-        let kept: Vec<String> = self.all.iter().flat_map(|effect| effect.essential_lines(lines, &living)).collect();
+    pub fn compacted(&self, lines: &[String], living: &Living) -> (Vec<String>, Self) {
+        let kept: Vec<String> = self.all.iter().flat_map(|effect| effect.essential_lines(lines, living)).collect();
         let (effects, _) = Self::read(self.table, &kept);
         (kept, effects)
     }

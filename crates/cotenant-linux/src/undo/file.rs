@@ -37,9 +37,7 @@ impl JournalFile {
     /// Any of the file system's.
     pub fn create(dir: &Path, here: &Here, owner: Identity) -> io::Result<Self> {
         secure_dir(dir)?;
-        let header =
-            format!("{MAGIC} boot={} host={} pidns={} owner={}:{}", here.boot, here.host, here.pidns, owner.0, owner.1);
-        Self::write_whole(&dir.join(file_name(here, owner)), header, &[])
+        Self::write_whole(&dir.join(file_name(here, owner)), header(here, owner), &[])
     }
 
     /// Writes under another name, locks, then renames: under its own name a journal is whole and locked from the start.
@@ -103,8 +101,12 @@ pub fn remove(path: &Path) {
     let _ = around("journal.remove", || fs::remove_file(path));
 }
 
+pub(crate) fn header(here: &Here, owner: Identity) -> String {
+    format!("{MAGIC} boot={} host={} pidns={} owner={}:{}", here.boot, here.host, here.pidns, owner.0, owner.1)
+}
+
 /// A line with its checksum.
-fn sealed(text: &str) -> String {
+pub(crate) fn sealed(text: &str) -> String {
     format!("{text}\t{:08x}\n", crc32fast::hash(text.as_bytes()))
 }
 
@@ -132,12 +134,15 @@ pub struct Contents {
 /// # Errors
 /// Where it cannot be read.
 pub fn read(file: &mut File) -> io::Result<Option<Contents>> {
-    let bytes = bounded::rest(file, Limit::Own)?;
+    bounded::rest(file, Limit::Own).map(|bytes| parse(&bytes))
+}
+
+pub(crate) fn parse(bytes: &[u8]) -> Option<Contents> {
     let mut lines = bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty());
-    let Some((here, owner)) = lines.next().and_then(unsealed).and_then(parse_header) else { return Ok(None) };
+    let (here, owner) = lines.next().and_then(unsealed).and_then(parse_header)?;
     let read: Vec<Option<&str>> = lines.map(unsealed).collect();
     let torn = read.iter().filter(|line| line.is_none()).count();
-    Ok(Some(Contents { here, owner, lines: read.into_iter().flatten().map(str::to_owned).collect(), torn }))
+    Some(Contents { here, owner, lines: read.into_iter().flatten().map(str::to_owned).collect(), torn })
 }
 
 fn parse_header(text: &str) -> Option<(Here, Identity)> {

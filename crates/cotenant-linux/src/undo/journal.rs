@@ -6,7 +6,7 @@ use crate::notes::Notes;
 use crate::sys;
 use crate::sys::thread::{self, Held, Identity};
 use crate::undo::claims::{ClaimError, Claims};
-use crate::undo::effects::{Effect, Effects, Record, Table, Undoer};
+use crate::undo::effects::{Effect, Effects, Living, Record, Table, Undoer};
 use crate::undo::file::{self, JournalFile};
 use crate::undo::guardian::{Guardian, GuardianCommand};
 use crate::undo::report::RestoreReport;
@@ -241,7 +241,7 @@ impl Journal {
     fn compact(&mut self) {
         let Some(active) = self.active.as_mut().filter(|a| a.file.size() > a.compact_above) else { return };
         let Ok(Some(contents)) = File::open(active.file.path()).and_then(|mut f| file::read(&mut f)) else { return };
-        let (lines, effects) = self.effects.compacted(&contents.lines);
+        let (lines, effects) = self.effects.compacted(&contents.lines, &Living::now());
         if active.file.compact(&lines).is_ok() {
             self.effects = effects;
         }

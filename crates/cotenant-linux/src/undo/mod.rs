@@ -3,9 +3,9 @@
 //! Actuators come in through [`Journal`] alone. A [`Table`] of their effects says what there is to undo, and in which
 //! order.
 
-mod claims;
-mod effects;
-mod file;
+pub(crate) mod claims;
+pub(crate) mod effects;
+pub(crate) mod file;
 mod guardian;
 mod journal;
 mod report;

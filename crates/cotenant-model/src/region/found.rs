@@ -80,10 +80,10 @@ impl Counts {
     }
 
     fn add(&mut self, other: Self) {
-        self.instructions += other.instructions;
-        self.first_misses += other.first_misses;
-        self.upper_lines += other.upper_lines;
-        self.last_misses += other.last_misses;
+        self.instructions = self.instructions.saturating_add(other.instructions);
+        self.first_misses = self.first_misses.saturating_add(other.first_misses);
+        self.upper_lines = self.upper_lines.saturating_add(other.upper_lines);
+        self.last_misses = self.last_misses.saturating_add(other.last_misses);
     }
 }
 
@@ -188,11 +188,12 @@ impl Columns {
     /// Columns at the end may be missing where they are 0.
     fn counts(&self, numbers: &[u64]) -> Counts {
         let of = |column: &usize| numbers.get(*column).copied().unwrap_or(0);
+        let sum = |columns: &[usize]| columns.iter().map(of).fold(0, u64::saturating_add);
         Counts {
             instructions: of(&self.instructions),
-            first_misses: self.first.iter().map(of).sum(),
-            upper_lines: self.upper.iter().map(of).sum(),
-            last_misses: self.last.iter().map(of).sum(),
+            first_misses: sum(&self.first),
+            upper_lines: sum(&self.upper),
+            last_misses: sum(&self.last),
         }
     }
 }
@@ -204,6 +205,17 @@ mod tests {
     const OUT: &str = "desc: I1 cache: 1\ncmd: ./a\nevents: Ir I1mr ILmr Dr D1mr DLmr Dw D1mw DLmw\n\
         fl=/src/a.c\nfn=hot\n10 1000 0 0 500 100 80 10 0 0\n12 500 0 0 0\nfn=cold\n30 400\n\
         fl=???\nfn=memcpy\n0 600 0 0 300 10 0 300 20 5\nfl=/src/a.c\nfn=hot\n8 100\nsummary: 2600 0 0 800 110 80 310 20 5\n";
+
+    /// Found by fuzzing: sums that do not fit.
+    #[test]
+    fn counts_that_are_too_many_stay_the_most() {
+        let most = u64::MAX;
+        let mut profile = Profile::default();
+        let events = "events: Ir I1mr ILmr Dr D1mr DLmr Dw D1mw DLmw\nfn=f\n";
+        profile.add(&format!("{events}1 {most} {most} {most} 0 1 1 0 {most} 1\n2 1\n")).unwrap();
+        let all = Counts { instructions: most, first_misses: most, upper_lines: most, last_misses: most };
+        assert_eq!(profile.total(), all);
+    }
 
     #[test]
     fn functions_are_added_up() {

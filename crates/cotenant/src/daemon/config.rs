@@ -8,7 +8,7 @@ use anyhow::Result;
 use cotenant_cli::usage;
 use cotenant_model::policy::{Config as PolicyConfig, Settings};
 use cotenant_model::{Mode, parse};
-use globset::{Glob, GlobBuilder, GlobMatcher};
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,6 +21,9 @@ const GOAL: f64 = 0.9;
 
 /// Files of `conf.d` that are read.
 const FILES: usize = 256;
+
+/// Bytes of a pattern. They are compiled by recursion.
+const PATTERN: usize = 1_024;
 
 /// A rule for whoever names none: every service of the service manager, watched alone as long as the mode is `observe`.
 const DEFAULT: &str = "[[rule]]\nname = \"services\"\nmatch = { unit = \"*.service\" }\n";
@@ -80,11 +83,11 @@ pub(crate) enum Class {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Matches {
     /// The name of a unit that they belong to.
-    pub unit: Option<GlobMatcher>,
+    pub unit: Option<GlobSet>,
     /// The path of their control group.
-    pub cgroup: Option<GlobMatcher>,
+    pub cgroup: Option<GlobSet>,
     /// The path or the base name of what they execute.
-    pub command: Option<GlobMatcher>,
+    pub command: Option<GlobSet>,
     pub user: Option<u32>,
 }
 
@@ -131,14 +134,7 @@ impl Config {
     /// One line with file, line and column.
     pub fn read(named: Option<&Path>) -> Result<Self> {
         let path = named.map(Path::to_owned).or_else(default_path).unwrap_or_default();
-        let mut config = Self {
-            path: path.clone(),
-            mode: Mode::Observe,
-            listen: None,
-            interval: PolicyConfig::default().interval,
-            rules: Vec::new(),
-            settings: Settings::default(),
-        };
+        let mut config = Self::empty(path.clone());
         let others = beside(&path)?;
         let main = if named.is_some() || path.exists() {
             settings::read(&path)?
@@ -176,8 +172,20 @@ impl Config {
         Ok(config)
     }
 
+    /// Where nothing is said.
+    pub(crate) fn empty(path: PathBuf) -> Self {
+        Self {
+            path,
+            mode: Mode::Observe,
+            listen: None,
+            interval: PolicyConfig::default().interval,
+            rules: Vec::new(),
+            settings: Settings::default(),
+        }
+    }
+
     /// Takes over what a file says but for its rules, which are returned.
-    fn take(&mut self, path: &Path, text: &str) -> Result<Vec<Rule>> {
+    pub(crate) fn take(&mut self, path: &Path, text: &str) -> Result<Vec<Rule>> {
         let at = |offset: usize| {
             let (line, column) = parse::position(text, offset);
             format!("{}:{line}:{column}", path.display())
@@ -255,8 +263,13 @@ impl Rule {
         }
         let glob = |key: &str, value: &Option<Spanned<String>>, whole: bool| {
             let Some(value) = value else { return Ok(None) };
+            if value.get_ref().len() > PATTERN {
+                return Err(wrong(value, key, &format!("a pattern has at most {PATTERN} bytes")));
+            }
             let glob = GlobBuilder::new(value.get_ref()).literal_separator(whole).backslash_escape(false).build();
-            glob.map(|glob: Glob| Some(glob.compile_matcher())).map_err(|why| wrong(value, key, &why))
+            // A set of one says so where it cannot be compiled; a matcher panics.
+            let set = glob.and_then(|glob| GlobSetBuilder::new().add(glob).build());
+            set.map(Some).map_err(|why| wrong(value, key, &why))
         };
         let MatchText { unit, cgroup, command, user } = &text.matches;
         let matches = Matches {
@@ -333,4 +346,24 @@ fn default_path() -> Option<PathBuf> {
         return Some("/etc/cotenant/cotenant.toml".into());
     }
     Some(cotenant_cli::xdg("XDG_CONFIG_HOME", ".config")?.join("cotenant/cotenant.toml"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The library that compiles patterns panics where they are too much for it, and recurses as deeply as they nest.
+    #[test]
+    fn patterns_that_are_too_much_are_refused_at_their_place() {
+        let rules = |pattern: &str| {
+            let text = format!("[[rule]]\nname = 'a'\nmatch = {{ unit = '{pattern}' }}\n");
+            Config::empty("c".into()).take(Path::new("c"), &text)
+        };
+        let nested = |n| "{".repeat(n) + &"}".repeat(n);
+        for pattern in [nested(300), nested(100_000), "?".repeat(1 << 20), "[".to_owned()] {
+            let why = rules(&pattern).unwrap_err().to_string();
+            assert!(why.starts_with("c:3:18: unit: ") && why.len() < 2_000, "{why:.200}");
+        }
+        assert!(rules("{a,b{c,d}}*.service").is_ok());
+    }
 }

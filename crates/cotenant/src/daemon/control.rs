@@ -54,7 +54,7 @@ struct Envelope {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Answer<T> {
+pub(crate) enum Answer<T> {
     Ok(T),
     Error(String),
 }
@@ -235,18 +235,14 @@ fn line(mut stream: &UnixStream) -> io::Result<Vec<u8>> {
 fn serve(mut stream: &UnixStream, uid: u32, shared: &Shared) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let line = line(stream)?;
-    let bytes = match serde_json::from_slice::<Envelope>(&line) {
-        Err(why) => bytes(&Answer::<()>::Error(format!("this is no request: {why}"))),
-        Ok(Envelope { version, .. }) if version != VERSION => {
-            let ours = env!("CARGO_PKG_VERSION");
-            bytes(&Answer::<()>::Error(format!("the daemon is of version {ours}, which speaks another protocol")))
-        }
-        Ok(Envelope { request: Request::Status, .. }) => match shared.status() {
+    let bytes = match request(&line) {
+        Err(why) => bytes(&Answer::<()>::Error(why)),
+        Ok(Request::Status) => match shared.status() {
             None => bytes(&Answer::<()>::Error("the daemon has just begun; try again".to_owned())),
             Some(status) if may_all(uid) => bytes(&Answer::Ok(&*status)),
             Some(status) => bytes(&Answer::Ok(&status.for_user(uid))),
         },
-        Ok(Envelope { request, .. }) => match shared.order(request, uid) {
+        Ok(request) => match shared.order(request, uid) {
             Ok(done) => bytes(&Answer::Ok(done)),
             Err(why) => bytes(&Answer::<()>::Error(why)),
         },
@@ -254,7 +250,34 @@ fn serve(mut stream: &UnixStream, uid: u32, shared: &Shared) -> io::Result<()> {
     stream.write_all(&bytes?)
 }
 
-fn bytes<T: Serialize>(answer: &Answer<T>) -> io::Result<Vec<u8>> {
+/// What a line asks, or why it asks nothing.
+pub(crate) fn request(line: &[u8]) -> Result<Request, String> {
+    match serde_json::from_slice::<Envelope>(line) {
+        Err(why) => Err(format!("this is no request: {why}")),
+        Ok(Envelope { version, .. }) if version != VERSION => {
+            let ours = env!("CARGO_PKG_VERSION");
+            Err(format!("the daemon is of version {ours}, which speaks another protocol"))
+        }
+        Ok(Envelope { request, .. }) => Ok(request),
+    }
+}
+
+/// A request as a line.
+pub(crate) fn asked(request: Request) -> serde_json::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(&Envelope { version: VERSION, request })?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// What the daemon says, or refuses to.
+pub(crate) fn answered<T: DeserializeOwned>(line: &[u8]) -> Result<T> {
+    match serde_json::from_slice(line).context("the daemon's answer cannot be read; are both of one version?")? {
+        Answer::Ok(answer) => Ok(answer),
+        Answer::Error(why) => bail!("{why}"),
+    }
+}
+
+pub(crate) fn bytes<T: Serialize>(answer: &Answer<T>) -> io::Result<Vec<u8>> {
     let mut bytes = serde_json::to_vec(answer)?;
     bytes.push(b'\n');
     Ok(bytes)
@@ -281,12 +304,6 @@ pub(crate) fn ask<T: DeserializeOwned>(socket: Option<&Path>, request: Request) 
     let stream = sys::connect_unix(&path, PATIENCE)
         .map_err(|why| usage(format!("no daemon answers at {} ({why}); start one: cotenant daemon", path.display())))?;
     stream.set_read_timeout(Some(LOOP + PATIENCE))?;
-    let mut request = serde_json::to_vec(&Envelope { version: VERSION, request })?;
-    request.push(b'\n');
-    (&stream).write_all(&request)?;
-    let line = bounded::rest(&mut &stream, Limit::Named).context("the daemon does not answer")?;
-    match serde_json::from_slice(&line).context("the daemon's answer cannot be read; are both of one version?")? {
-        Answer::Ok(answer) => Ok(answer),
-        Answer::Error(why) => bail!("{why}"),
-    }
+    (&stream).write_all(&asked(request)?)?;
+    answered(&bounded::rest(&mut &stream, Limit::Named).context("the daemon does not answer")?)
 }

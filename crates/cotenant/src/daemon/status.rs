@@ -120,7 +120,7 @@ impl Status {
     /// For people.
     pub fn print(&self, out: &mut cotenant_cli::page::Sheet<'_>) -> anyhow::Result<()> {
         let mode = self.mode();
-        let since = about(Duration::from_secs_f64(self.uptime_s.max(0.0)));
+        let since = about(Duration::try_from_secs_f64(self.uptime_s).unwrap_or_default());
         writeln!(out, "cotenant {} (process {}) {mode}, since {since}", self.version, self.pid)?;
         let share = self.cpu_s / self.uptime_s.max(1.0) * 100.0;
         let memory =

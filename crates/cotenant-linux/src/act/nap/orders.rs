@@ -70,6 +70,12 @@ impl Orders {
         Ok(Some(Self { memory, given: Cell::new(false) }))
     }
 
+    /// Those in a memory, whoever made it.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn over(memory: Memory) -> Self {
+        Self { memory, given: Cell::new(false) }
+    }
+
     /// Orders all marked threads to nap until a time of [`sys::monotonic`], unless that is further away than `cap` when
     /// they see it, and stands by it. They see it within 2 ms or so of execution.
     pub fn nap(&self, until: Duration, cap: Duration) {

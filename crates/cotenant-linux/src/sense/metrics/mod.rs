@@ -9,7 +9,7 @@ mod http;
 mod log;
 mod probe;
 mod stop;
-mod wire;
+pub(crate) mod wire;
 
 use crate::sys;
 use command::Command;

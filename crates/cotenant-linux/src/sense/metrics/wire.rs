@@ -119,6 +119,23 @@ impl Wire {
         Ok(Self { line: BufReader::new(line), asked: 0, secret: RandomState::new() })
     }
 
+    /// Over a connection that is there, and what the answer to its first question has to repeat.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn over(stream: UnixStream) -> (Self, String) {
+        let line = Line {
+            stream: Stream::Unix(stream),
+            timeout: Duration::from_secs(1),
+            until: Instant::now(),
+            left: 0,
+            pieces: 0,
+            lain: Duration::ZERO,
+        };
+        let mut wire = Self { line: BufReader::new(line), asked: 0, secret: RandomState::new() };
+        let token = wire.token();
+        wire.asked = 0;
+        (wire, token)
+    }
+
     /// How long the last answer had been there when it was taken, as far as that is known.
     pub fn lain(&self) -> Duration {
         self.line.get_ref().lain

@@ -206,7 +206,7 @@ impl Memory {
         Ok(Some(memory))
     }
 
-    fn map(file: &File, inode: u64, purpose: For) -> io::Result<Self> {
+    pub(crate) fn map(file: &File, inode: u64, purpose: For) -> io::Result<Self> {
         let rights = match purpose {
             For::Reading => libc::PROT_READ,
             For::Orders => libc::PROT_READ | libc::PROT_WRITE,
@@ -231,17 +231,8 @@ impl Memory {
     }
 
     fn check(&self, pid: u32, process: &Process) -> Result<(), Refused> {
+        self.check_layout()?;
         let header = &self.region().header;
-        match header.magic.load(Ordering::Acquire) {
-            MAGIC => {}
-            0 => return Err(Refused::Unbegun),
-            _ => return Err(Refused::Magic),
-        }
-        let version = header.version.load(Ordering::Relaxed) >> 16;
-        let sizes = [&header.slots, &header.slot_bytes, &header.buckets].map(|n| n.load(Ordering::Relaxed) as usize);
-        if version != MAJOR || sizes != [SLOTS, size_of::<Slot>(), BUCKETS] {
-            return Err(Refused::Version(version));
-        }
         // The number that the process has for itself is another one in a container; it is among those that the kernel
         // lists.
         let own = header.pid.load(Ordering::Relaxed);
@@ -254,6 +245,21 @@ impl Memory {
         } else {
             Err(Refused::NotItsOwn(own))
         }
+    }
+
+    pub(crate) fn check_layout(&self) -> Result<(), Refused> {
+        let header = &self.region().header;
+        match header.magic.load(Ordering::Acquire) {
+            MAGIC => {}
+            0 => return Err(Refused::Unbegun),
+            _ => return Err(Refused::Magic),
+        }
+        let version = header.version.load(Ordering::Relaxed) >> 16;
+        let sizes = [&header.slots, &header.slot_bytes, &header.buckets].map(|n| n.load(Ordering::Relaxed) as usize);
+        if version != MAJOR || sizes != [SLOTS, size_of::<Slot>(), BUCKETS] {
+            return Err(Refused::Version(version));
+        }
+        Ok(())
     }
 
     /// What is reported up to now; `None` where no thread ever did: the program only looks for orders.

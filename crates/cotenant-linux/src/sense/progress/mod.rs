@@ -3,7 +3,7 @@
 //! A process is looked through for its memory when it is found, and then more and more rarely; reading costs no system
 //! call.
 
-mod account;
+pub(crate) mod account;
 mod memory;
 mod probe;
 

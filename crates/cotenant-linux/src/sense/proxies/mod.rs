@@ -4,7 +4,7 @@
 //! less it has to do.
 
 mod io;
-mod tcp;
+pub(crate) mod tcp;
 
 use crate::FsRoot;
 use crate::notes::Notes;

@@ -46,7 +46,7 @@ const LASTING: usize = 10;
 
 /// A TCP socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Socket {
+pub(crate) struct Socket {
     inode: u32,
     /// Never given twice, while inodes are.
     cookie: u64,
@@ -220,7 +220,7 @@ fn question(family: u8) -> [u8; HEADER + 56] {
 }
 
 /// Takes in what the kernel has answered; whether there is more to come.
-fn answers(mut bytes: &[u8], all: &mut Vec<Socket>) -> io::Result<bool> {
+pub(crate) fn answers(mut bytes: &[u8], all: &mut Vec<Socket>) -> io::Result<bool> {
     if bytes.is_empty() {
         return Err(ErrorKind::UnexpectedEof.into());
     }

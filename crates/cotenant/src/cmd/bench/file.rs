@@ -17,7 +17,7 @@ const WEEK_S: f64 = 604_800.0;
 
 /// What is to be run and compared.
 #[derive(Debug)]
-pub(super) struct Spec {
+pub(crate) struct Spec {
     /// Whether the file names a machine.
     pub simulated: bool,
     /// Policies to compare with Linux alone; at least one.
@@ -32,7 +32,7 @@ pub(super) struct Spec {
 
 /// A program of the file.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(crate) struct Program {
     pub name: String,
     pub command: Vec<String>,
     pub latency_sensitive: bool,

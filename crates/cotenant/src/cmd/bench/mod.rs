@@ -1,6 +1,6 @@
 //! `cotenant bench`: dynamic workloads under several policies, really or simulated, by one script.
 
-mod file;
+pub(crate) mod file;
 mod live;
 mod result;
 

@@ -18,7 +18,7 @@ const NAME_BYTES: usize = 200;
 
 /// One job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct JobSpec {
+pub(crate) struct JobSpec {
     /// Names its log files; each only once.
     pub name: String,
     /// What people see: the name, and the arguments where the user has given none.
@@ -83,7 +83,7 @@ struct RawJob {
 ///
 /// # Errors
 /// One line that names the place.
-pub(super) fn parse(path: &Path, text: &str) -> Result<Vec<JobSpec>> {
+pub(crate) fn parse(path: &Path, text: &str) -> Result<Vec<JobSpec>> {
     let name = path.display();
     let is_toml = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("toml"));
     let jobs = if is_toml { of_toml(text) } else { of_list(text) };

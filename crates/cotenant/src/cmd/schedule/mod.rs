@@ -1,6 +1,6 @@
 //! `cotenant schedule`: a queue of more jobs than CPUs.
 
-mod jobs;
+pub(crate) mod jobs;
 mod ledger;
 mod queue;
 mod report;

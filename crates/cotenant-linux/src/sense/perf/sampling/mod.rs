@@ -7,8 +7,8 @@
 
 mod choice;
 mod places;
-mod record;
-mod ring;
+pub(crate) mod record;
+pub(crate) mod ring;
 mod symbols;
 
 pub use choice::{Events, Sampled, Unavailable};

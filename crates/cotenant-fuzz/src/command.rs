@@ -1,0 +1,76 @@
+//! Files that the command reads: settings, queues, benchmarks, results, and the daemon's configuration.
+
+use crate::{Group, Target, files, list, with};
+use cotenant::fuzzing as parsers;
+
+/// The command's own files.
+pub static COMMAND: Group = Group {
+    name: "command",
+    targets: &[
+        Target {
+            name: "configuration of the daemon",
+            seeds: || {
+                list(&[
+                    "mode = \"enforce\"\nlisten = \"127.0.0.1:9100\"\ninterval = \"100ms\"\n[set.sam]\nlevels = 2\n\
+                        [[rule]]\nname = \"web\"\nmatch = { unit = \"nginx@*.service\", user = \"0\" }\nclass = \"high\"\ngoal = \"90%\"\n\
+                        metric = \"redis:6379:p99\"\n[[rule]]\nname = \"rest\"\n\
+                        match = { cgroup = \"/a/{b,c}/[d-f]?/**\", command = \"/usr/bin/*\" }\nclass = \"low\"\npolicy = \"auto\"\n",
+                ])
+            },
+            parse: |bytes| with(bytes, parsers::config),
+            mutations: 500,
+        },
+        Target {
+            name: "settings",
+            seeds: || {
+                let by_hand = "policy = 'sam'\n[set.sam]\nlevels = 2\n[[rule]]\nexecutable = '/bin/a'\nrole = 'high'\n\
+                               metric = 'redis:6379:p99'\n[[rule]]\ncgroup = '/b'\nrole = 'low'\n";
+                let inputs = |name| files("fixtures/corpus/0.1.0/inputs", name);
+                let kept = ["settings.toml", "settings-atom.toml", "settings-decide.toml", "rules.toml"].map(inputs);
+                [list(&[by_hand]), kept.concat()].concat()
+            },
+            parse: |bytes| with(bytes, parsers::settings),
+            mutations: 500,
+        },
+        Target {
+            name: "bench",
+            seeds: || {
+                [files("fixtures/corpus", "bench.toml"), files("fixtures/corpus", "bench-simulated.toml")].concat()
+            },
+            parse: |bytes| with(bytes, parsers::bench),
+            mutations: 500,
+        },
+        Target {
+            name: "queue",
+            seeds: || {
+                let list = list(&["# all\n\n  A=1 /bin/echo a | cat\nsleep 1\n"]);
+                [list, files("fixtures/corpus", "jobs.toml"), files("fixtures/corpus", "jobs.txt")].concat()
+            },
+            parse: |bytes| with(bytes, parsers::jobs),
+            mutations: 500,
+        },
+        Target {
+            name: "result",
+            seeds: || {
+                let json = files("fixtures/corpus/0.1.0/inputs", ".json");
+                let region = "[[region]]\nfunction = 'f'\nfile = 'a.c'\nlines = [1, 2]\nscore = 0.5\ncoverage = 0.2\n";
+                [json, list(&[region])].concat()
+            },
+            parse: |bytes| with(bytes, parsers::report),
+            mutations: 300,
+        },
+        Target {
+            name: "file name of a profile",
+            seeds: || list(&["web.toml", "a%2Fb.toml", "caf%C3%A9.toml"]),
+            parse: |bytes| with(bytes, parsers::file_name),
+            mutations: 3_000,
+        },
+        Target {
+            name: "figures",
+            seeds: || list(&["5h", "1.5 min", "100ms", "0.5%", "1GiB", "20 MiB", "4711", "90%"]),
+            parse: |bytes| with(bytes, parsers::figures),
+            mutations: 3_000,
+        },
+    ],
+    longest: 8 << 10,
+};

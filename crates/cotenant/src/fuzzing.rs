@@ -1,0 +1,106 @@
+//! Files and messages that others write, as functions of text: what `cotenant-fuzz` reaches of this crate. A panic is
+//! a bug.
+
+use crate::args::MetricArg;
+use crate::cmd::bench::file::Spec;
+use crate::cmd::schedule::jobs;
+use crate::daemon::config::Config;
+use crate::daemon::control::{self, Answer};
+use crate::daemon::status::Status;
+use crate::report::{regions, result};
+use crate::{settings, store, units};
+use cotenant_cli::page::{Page, Sheet};
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+
+/// The daemon's configuration. Reading it twice tells the same rules, and their patterns can be used.
+///
+/// # Panics
+/// Where they are others.
+pub fn config(text: &str) {
+    let read = || Config::empty(PathBuf::from("cotenant.toml")).take(Path::new("cotenant.toml"), text);
+    let Ok(rules) = read() else { return };
+    assert!(read().is_ok_and(|again| again == rules));
+    for rule in &rules {
+        let of = &rule.matches;
+        for pattern in [&of.unit, &of.cgroup, &of.command].into_iter().flatten() {
+            black_box(
+                ["nginx.service", "/system.slice/a.service", "/usr/bin/a", ""].map(|name| pattern.is_match(name)),
+            );
+        }
+        metric(&rule.metric);
+    }
+}
+
+/// What is done with a metric that was taken.
+fn metric(metric: &MetricArg) {
+    let _ = black_box((metric.name(), metric.every(), metric.patience(10)));
+}
+
+/// What is asked over the control socket: a request that is taken is asked again as the same.
+///
+/// # Panics
+/// Where it is another one.
+pub fn request(line: &[u8]) {
+    let Ok(request) = control::request(line) else { return };
+    let again = control::asked(request.clone()).expect("plain values serialise");
+    assert_eq!(control::request(&again), Ok(request));
+}
+
+/// What a daemon answers, which may be anybody's: it can be shown, to its own user and to others, and is written again
+/// as the same.
+///
+/// # Panics
+/// Where it is not.
+pub fn answer(line: &[u8]) {
+    let _ = control::answered::<String>(line);
+    let Ok(status) = control::answered::<Status>(line) else { return };
+    for status in [&status, &status.for_user(0)] {
+        let mut shown = Vec::new();
+        status.print(&mut Sheet::new(Page::default(), &mut shown)).expect("memory takes it");
+    }
+    let again = control::bytes(&Answer::Ok(&status)).expect("plain values serialise");
+    let same = control::answered::<Status>(&again).expect("it was just written");
+    assert_eq!(control::bytes(&Answer::Ok(&same)).expect("plain values serialise"), again);
+}
+
+/// The settings file.
+pub fn settings(text: &str) {
+    drop(settings::parse_file(Path::new("config.toml"), text));
+}
+
+/// What `bench` runs.
+pub fn bench(text: &str) {
+    let _ = black_box([false, true].map(|here| Spec::parse(text, here)));
+}
+
+/// A queue of jobs, as a list and as TOML.
+pub fn jobs(text: &str) {
+    for path in ["list", "queue.toml"] {
+        drop(black_box(jobs::parse(Path::new(path), text)));
+    }
+}
+
+/// What stands behind `report`: results in JSON, and regions.
+pub fn report(text: &str) {
+    drop(black_box(result::sections("title", text)));
+    let _ = black_box((regions::is_regions(text), regions::parse(text)));
+}
+
+/// What stands on a command line: figures with units, and what tells a speed.
+pub fn figures(text: &str) {
+    let _ = black_box((units::interval(text), units::collector_budget(text), units::bytes(text), units::share(text)));
+    if let Ok(taken) = crate::args::speed(text) {
+        metric(&taken);
+    }
+}
+
+/// The name of a file of the store. A name that is read is written so that it reads as the same.
+///
+/// # Panics
+/// Where it reads as another one.
+pub fn file_name(name: &str) {
+    if let Some(key) = store::key_of(Path::new(name)) {
+        assert_eq!(store::key_of(Path::new(&format!("{}.toml", store::file_name(&key)))), Some(key));
+    }
+}
