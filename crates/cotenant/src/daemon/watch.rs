@@ -14,7 +14,7 @@ use cotenant_record::moves::Move;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Decisions that are kept to be shown.
@@ -31,6 +31,38 @@ struct State {
 }
 
 const VERSION: u32 = 1;
+
+/// What all versions have.
+#[derive(Deserialize)]
+struct Versioned {
+    #[serde(default)]
+    version: u32,
+}
+
+impl State {
+    /// What was kept; else none, with a remark. What cannot be taken is put aside: another version may want it again.
+    fn read(file: &Path) -> (Self, Option<String>) {
+        let Ok(text) = bounded::named_text(file) else { return (Self::default(), None) };
+        let (aside, why) = match serde_json::from_str::<Versioned>(&text) {
+            Ok(Versioned { version: VERSION }) => match serde_json::from_str(&text) {
+                Ok(state) => return (state, None),
+                Err(why) => ("damaged".to_owned(), why.to_string()),
+            },
+            Ok(Versioned { version }) => {
+                (version.to_string(), format!("it is of version {version}, and this daemon reads version {VERSION}"))
+            }
+            Err(why) => ("damaged".to_owned(), why.to_string()),
+        };
+        let mut to = file.as_os_str().to_owned();
+        to.push(format!(".{aside}"));
+        let kept = match fs::rename(file, &to) {
+            Ok(()) => format!("it is kept as {}", Path::new(&to).display()),
+            Err(why) => format!("it cannot be put aside: {why}"),
+        };
+        let remark = format!("{}: {why}; what it says is not used, and {kept}", file.display());
+        (Self::default(), Some(remark))
+    }
+}
 
 /// How a service stands.
 #[derive(Clone, Debug, Default)]
@@ -62,20 +94,7 @@ impl Watch {
     /// With what an earlier daemon has learnt; a remark where that is not taken.
     pub fn begin(topology: &Topology) -> (Self, Option<String>) {
         let file = calibrated::data_folder().map(|folder| folder.join("daemon.json"));
-        let (state, remark) = file.as_ref().map_or_else(Default::default, |file| {
-            let Ok(text) = bounded::named_text(file) else { return Default::default() };
-            match serde_json::from_str::<State>(&text) {
-                Ok(state) if state.version == VERSION => (state, None),
-                Ok(State { version, .. }) => (
-                    State::default(),
-                    Some(format!(
-                        "{}: its version is {version}, and {VERSION} is read; it is left out",
-                        file.display()
-                    )),
-                ),
-                Err(why) => (State::default(), Some(format!("{}: {why}; it is left out", file.display()))),
-            }
-        });
+        let (state, remark) = file.as_deref().map_or_else(Default::default, State::read);
         let watch = Self {
             topology: topology.clone(),
             speeds: Speeds::default(),
@@ -201,5 +220,39 @@ impl Watch {
             let text = format!("{}: {why}; what was learnt is lost at a restart", file.display());
             self.remark(&text);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_version_has_learnt_is_refused_by_name_and_kept() {
+        let folder = std::env::temp_dir().join(format!("cotenant-watch-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("daemon.json");
+        assert_eq!(State::read(&file).1, None, "there is none");
+        let own = serde_json::to_string(&State { version: VERSION, interference: Interference::default() }).unwrap();
+        for (text, aside, words) in [
+            (&*own, None, ""),
+            ("{\"version\":2,\"interference\":[1]}", Some("2"), "it is of version 2, and this daemon reads version 1"),
+            ("{\"interference\":0}", Some("0"), "it is of version 0"),
+            ("{\"version\":1,\"interference\":7}", Some("damaged"), "not used"),
+            ("[", Some("damaged"), "not used"),
+        ] {
+            fs::write(&file, text).unwrap();
+            let (_, remark) = State::read(&file);
+            match aside {
+                None => assert_eq!((remark, file.exists()), (None, true)),
+                Some(aside) => {
+                    assert!(remark.as_ref().is_some_and(|remark| remark.contains(words)), "{remark:?}");
+                    assert!(!file.exists());
+                    let kept = folder.join(format!("daemon.json.{aside}"));
+                    assert_eq!(fs::read_to_string(kept).unwrap(), text);
+                }
+            }
+        }
+        fs::remove_dir_all(folder).unwrap();
     }
 }
