@@ -212,6 +212,11 @@ impl Actuators {
         self.throttles.values().map(|throttle| throttle.slept(now)).collect()
     }
 
+    /// How one throttled application slept.
+    pub fn slept_of(&self, now: Time, app: AppId) -> Option<Slept> {
+        self.throttles.get(&app).map(|throttle| throttle.slept(now))
+    }
+
     /// These orders come next: the processes that they are the first to change are claimed together.
     pub fn expect(&mut self, orders: &[Order], observer: &Observer) {
         let places = orders.iter().filter(|order| matches!(order.action, Action::Place { .. }));

@@ -338,6 +338,11 @@ impl LinuxHost {
         self.act.as_ref().map(|act| act.slept(now)).unwrap_or_default()
     }
 
+    /// The same of one application; `None` where it is not to be throttled.
+    pub fn slept_of(&self, app: AppId) -> Option<Slept> {
+        self.act.as_ref()?.slept_of(self.now(), app)
+    }
+
     /// The same as of the last full look, while the loop has the host.
     pub fn told(&self) -> Rc<RefCell<Vec<Slept>>> {
         self.told.clone()

@@ -16,6 +16,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use toml::Spanned;
 
+/// The goal of class high where none is named.
+const GOAL: f64 = 0.9;
+
 /// Files of `conf.d` that are read.
 const FILES: usize = 256;
 
@@ -92,9 +95,9 @@ pub(crate) struct Rule {
     pub matches: Matches,
     pub class: Class,
     /// The share of its speed alone that a service of class high is to keep.
-    pub goal: Option<f64>,
-    /// What tells its speed.
-    pub metric: Option<MetricArg>,
+    pub goal: f64,
+    /// What tells its speed: of class high what it reports itself, where nothing is named.
+    pub metric: MetricArg,
     pub policy: String,
     /// As it was written: a rule that says the same goes on with its services.
     text: String,
@@ -225,6 +228,17 @@ impl Config {
     }
 }
 
+impl Class {
+    /// What places services of the class where no policy is named. Trials of placements would be in the way of trials
+    /// of throttling.
+    fn policy(self) -> &'static str {
+        match self {
+            Self::High | Self::Low => "none",
+            Self::Normal | Self::Ignore => "auto",
+        }
+    }
+}
+
 impl Rule {
     /// `at` tells the place of an offset, or of the rule.
     fn new(text: &RuleText, written: &str, at: impl Fn(Option<usize>) -> String) -> Result<Self> {
@@ -268,9 +282,12 @@ impl Rule {
             name: text.name.clone(),
             matches,
             class: text.class,
-            goal: text.goal.as_ref().map(goal).transpose()?,
-            metric: text.metric.as_ref().map(metric).transpose()?,
-            policy: text.policy.as_ref().map_or_else(|| "auto".to_owned(), |policy| policy.get_ref().clone()),
+            goal: text.goal.as_ref().map(goal).transpose()?.unwrap_or(GOAL),
+            metric: text.metric.as_ref().map(metric).transpose()?.unwrap_or_default(),
+            policy: text
+                .policy
+                .as_ref()
+                .map_or_else(|| text.class.policy().to_owned(), |policy| policy.get_ref().clone()),
             text: written.to_owned(),
         })
     }

@@ -6,30 +6,31 @@ use cotenant_cli::usage;
 use cotenant_linux::sys::{self, Lock};
 use cotenant_linux::undo::{default_state_dir, secure_dir};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufRead, BufReader, PipeWriter, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Who asks and who answers speak the same version.
 const VERSION: u32 = 1;
 
 /// Bytes of a request, and of an answer.
-const REQUEST: u64 = 4 << 10;
+const REQUEST: usize = 4 << 10;
 const ANSWER: u64 = 8 << 20;
 
 /// Time for a request to come and an answer to go; and for the loop to do what was asked.
 const PATIENCE: Duration = Duration::from_secs(2);
 const LOOP: Duration = Duration::from_secs(10);
 
-/// Connections at once; of more, the latest are closed.
+/// Requests of a user at once, and of all but root; of more, the latest are closed.
+const OF_ONE: usize = 4;
 const AT_ONCE: usize = 16;
 
 /// What is asked.
@@ -146,24 +147,22 @@ impl Control {
             fs::set_permissions(folder, Permissions::from_mode(0o711)).map_err(at)?;
             fs::set_permissions(&path, Permissions::from_mode(0o666)).map_err(at)?;
         }
-        let serving = Arc::new(AtomicUsize::new(0));
+        let places = Arc::new(Places::default());
         spawn("control", move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else {
                     thread::sleep(Duration::from_millis(100)); // no descriptors are left
                     continue;
                 };
-                if serving.fetch_add(1, Ordering::Relaxed) < AT_ONCE {
-                    let (shared, serving) = (shared.clone(), serving.clone());
-                    let begun = spawn("request", move || {
-                        let _ = serve(&stream, &shared); // who asked is gone
-                        serving.fetch_sub(1, Ordering::Relaxed);
+                let Ok(uid) = sys::peer_uid(stream.as_fd()) else { continue };
+                if let Some(place) = places.take(uid) {
+                    let shared = shared.clone();
+                    // Where no thread can be had, the place is free again.
+                    let _ = spawn("request", move || {
+                        let _ = serve(&stream, uid, &shared); // who asked is gone
+                        drop(place);
                     });
-                    if begun.is_ok() {
-                        continue;
-                    }
                 }
-                serving.fetch_sub(1, Ordering::Relaxed);
             }
         })
         .map_err(at)?;
@@ -181,12 +180,61 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name(name.to_owned()).stack_size(256 << 10).spawn(run).map(drop)
 }
 
-fn serve(mut stream: &UnixStream, shared: &Shared) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+/// Who is served now, by user: nobody keeps the others out.
+#[derive(Default)]
+struct Places(Mutex<BTreeMap<u32, usize>>);
+
+/// A place that is taken.
+struct Place(Arc<Places>, u32);
+
+impl Places {
+    fn take(self: &Arc<Self>, uid: u32) -> Option<Place> {
+        let mut taken = locked(&self.0);
+        let all: usize = taken.iter().filter(|(of, _)| **of != 0).map(|(_, n)| n).sum();
+        let own = taken.entry(uid).or_default();
+        if *own >= OF_ONE || uid != 0 && all >= AT_ONCE {
+            return None;
+        }
+        *own += 1;
+        Some(Place(self.clone(), uid))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = locked(&self.0.0);
+        if let Some(own) = taken.get_mut(&self.1) {
+            *own -= 1;
+            if *own == 0 {
+                taken.remove(&self.1);
+            }
+        }
+    }
+}
+
+/// A line, which has to be there in time as a whole.
+fn line(mut stream: &UnixStream) -> io::Result<Vec<u8>> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut line = vec![0; REQUEST];
+    let mut length = 0;
+    while length < REQUEST && !line[..length].contains(&b'\n') {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut line[length..])? {
+            0 => break,
+            read => length += read,
+        }
+    }
+    line.truncate(length);
+    Ok(line)
+}
+
+fn serve(mut stream: &UnixStream, uid: u32, shared: &Shared) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
-    let uid = sys::peer_uid(stream.as_fd())?;
-    let mut line = Vec::new();
-    BufReader::new(stream.take(REQUEST)).read_until(b'\n', &mut line)?;
+    let line = line(stream)?;
     let bytes = match serde_json::from_slice::<Envelope>(&line) {
         Err(why) => bytes(&Answer::<()>::Error(format!("this is no request: {why}"))),
         Ok(Envelope { version, .. }) if version != VERSION => {

@@ -11,17 +11,22 @@ mod services;
 pub(crate) mod status;
 mod watch;
 
+use crate::args::MetricArg;
+use crate::cmd;
 use crate::settings::{self, Decider, Setup};
 use anyhow::Result;
 use config::{Class, Config};
 use control::{Control, Order, Request, Shared, may_all};
 use cotenant_cli::messages::count;
 use cotenant_linux::FsRoot;
+use cotenant_linux::act::throttle::Enforcer;
 use cotenant_linux::host::{AppSpec, LinuxHost, Until, What};
 use cotenant_linux::sense::census::Census;
 use cotenant_linux::sys;
 use cotenant_model::host::{Drive, Ended};
-use cotenant_model::{AppId, Mode, Owns, Rule, Time};
+use cotenant_model::policy::Policy;
+use cotenant_model::{AppId, Effect, Mode, Owns, Rule, Time};
+use cotenant_policies::Qos;
 use sd_notify::NotifyState;
 use services::Service;
 use status::{ServiceStatus, Status};
@@ -97,6 +102,16 @@ enum Next {
     Stop,
 }
 
+/// Who is to be kept at a goal, and who gives way for it.
+#[derive(Debug, Default, PartialEq)]
+struct Cast {
+    high: Vec<(AppId, MetricArg)>,
+    low: Vec<AppId>,
+    /// The highest goal of all: what is given for one is given for the others.
+    goal: f64,
+    names: BTreeSet<String>,
+}
+
 /// A service with its application in the host.
 struct Managed {
     service: Service,
@@ -109,7 +124,10 @@ struct Shift<'a> {
     desk: &'a mut Desk,
     census: Census,
     host: LinuxHost,
+    drive: Drive,
+    /// What decides: `qos` first, where there is anybody to be kept and anybody to be throttled, then what places.
     setup: Setup,
+    cast: Cast,
     managed: BTreeMap<String, Managed>,
     watch: Watch,
     looked: Option<Instant>,
@@ -132,13 +150,15 @@ fn serve(config: &mut Config, named: Option<&Path>, desk: &mut Desk) -> Result<N
     desk.shared.set_waker(waker);
     let (mut watch, remark) = Watch::begin(&setup.topology);
     remark.iter().for_each(|text| watch.remark(text));
-    let mut drive = Drive::begin(&mut host)?;
+    let drive = Drive::begin(&mut host)?;
     let mut shift = Shift {
         config,
         desk,
         census: Census::new(FsRoot::live()),
         host,
+        drive,
         setup,
+        cast: Cast::default(),
         managed: BTreeMap::new(),
         watch,
         looked: None,
@@ -151,7 +171,7 @@ fn serve(config: &mut Config, named: Option<&Path>, desk: &mut Desk) -> Result<N
         shift.look()?;
         shift.tell();
         let before = shift.mode();
-        let ended = shift.go(&mut drive)?;
+        let ended = shift.go()?;
         for order in shift.desk.shared.take_orders() {
             let done = shift.obey(&order);
             let _ = order.answer.send(done); // who asked may be gone
@@ -159,7 +179,7 @@ fn serve(config: &mut Config, named: Option<&Path>, desk: &mut Desk) -> Result<N
         if ended == Ended::Over {
             match shift.host.take_signal() {
                 Some(libc::SIGHUP) => {
-                    if shift.reload(named, &mut drive)? {
+                    if shift.reload(named)? {
                         break Next::Anew;
                     }
                 }
@@ -169,7 +189,7 @@ fn serve(config: &mut Config, named: Option<&Path>, desk: &mut Desk) -> Result<N
             }
         }
         if shift.mode() != before {
-            drive.change(&vec![None; shift.setup.deciders.len()]);
+            shift.drive.change(&vec![None; shift.setup.deciders.len()]);
             if shift.desk.paused {
                 shift.host.give_back();
             }
@@ -211,7 +231,7 @@ impl Shift<'_> {
     }
 
     /// Goes on until something is to be looked at, or a signal came.
-    fn go(&mut self, drive: &mut Drive) -> Result<Ended> {
+    fn go(&mut self) -> Result<Ended> {
         let mode = self.mode();
         let policies: Vec<String> =
             self.setup.deciders.iter().map(|decider| decider.policy.name().to_owned()).collect();
@@ -223,8 +243,8 @@ impl Shift<'_> {
         }
         let next = [Some(TELL), self.watchdog.map(|limit| limit / 3)].into_iter().flatten().min().unwrap_or(TELL);
         self.host.call_at(self.host.now() + next);
-        let watch = &mut self.watch;
-        Ok(drive.go(&mut self.host, &rules, mode, |round| watch.round(round, &policies))?)
+        let (watch, high) = (&mut self.watch, &self.cast.high);
+        Ok(self.drive.go(&mut self.host, &rules, mode, |round| watch.round(round, &policies, high))?)
     }
 
     /// Finds out who is there, where it is time to.
@@ -253,15 +273,24 @@ impl Shift<'_> {
                 None => self.take_on(service)?,
             }
         }
-        self.assign();
-        Ok(())
+        self.assign()
     }
 
     fn take_on(&mut self, service: Service) -> Result<()> {
         let rule = &self.config.rules[service.rule];
-        let metrics = rule.metric.iter().filter_map(|metric| metric.outside.clone()).collect();
-        let spec = AppSpec { metrics, ..AppSpec::new(service.name.clone(), What::Running(service.target.clone())) };
-        match self.host.add(spec) {
+        let spec = |throttled| AppSpec {
+            metrics: rule.metric.outside.iter().cloned().collect(),
+            throttled,
+            ..AppSpec::new(service.name.clone(), What::Running(service.target.clone()))
+        };
+        // The rule is the consent to let it wait. Who cannot be made to is looked at all the same.
+        let throttled = (rule.class == Class::Low && self.config.mode == Mode::Enforce).then_some(Enforcer::Auto);
+        let mut added = self.host.add(spec(throttled));
+        if let (Err(why), Some(_)) = (&added, throttled) {
+            self.watch.remark(&format!("{} cannot be throttled: {why}", service.name));
+            added = self.host.add(spec(None));
+        }
+        match added {
             Ok(app) => {
                 let (name, by) = (service.name.clone(), rule.name.clone());
                 tracing::info!(
@@ -288,13 +317,66 @@ impl Shift<'_> {
     }
 
     /// Says to each policy whom it decides about.
-    fn assign(&mut self) {
-        for decider in &mut self.setup.deciders {
+    fn assign(&mut self) -> Result<()> {
+        let rule = |managed: &Managed| &self.config.rules[managed.service.rule];
+        for decider in self.setup.deciders.iter_mut().filter(|decider| decider.policy.name() != Qos::SECTION) {
             let policy = decider.policy.name();
-            let own = |managed: &&Managed| self.config.rules[managed.service.rule].policy == policy;
-            let names = self.managed.values().filter(own).map(|managed| managed.service.name.clone());
-            decider.owns.apps = Some(names.collect());
+            let own = self.managed.values().filter(|managed| rule(managed).policy == policy);
+            decider.owns.apps = Some(own.map(|managed| managed.service.name.clone()).collect());
         }
+        let mut cast = Cast::default();
+        for managed in self.managed.values() {
+            let (app, name, rule) = (managed.app, managed.service.name.clone(), rule(managed));
+            match rule.class {
+                Class::High => cast.high.push((app, rule.metric.clone())),
+                Class::Low => cast.low.push(app),
+                Class::Normal | Class::Ignore => continue,
+            }
+            cast.goal = cast.goal.max(rule.goal);
+            cast.names.insert(name);
+        }
+        if cast != self.cast {
+            self.recast(cast)?;
+        }
+        Ok(())
+    }
+
+    /// Others are to be kept, or to give way.
+    fn recast(&mut self, cast: Cast) -> Result<()> {
+        let mut deciders: Vec<Decider> = std::mem::take(&mut self.setup.deciders);
+        let before: Vec<&str> = deciders.iter().map(|decider| decider.policy.name()).collect();
+        // Speeds alone are by the place of who is kept; who gives way may come and go.
+        let goes_on = cast.high == self.cast.high && cast.goal == self.cast.goal;
+        let place = |name: &str| before.iter().position(|old| *old == name).filter(|_| goes_on || name != Qos::SECTION);
+        let mut kept: Vec<Option<usize>> =
+            before.iter().filter(|name| **name != Qos::SECTION).map(|name| place(name)).collect();
+        let qos = place(Qos::SECTION);
+        deciders.retain(|decider| decider.policy.name() != Qos::SECTION);
+        if !cast.high.is_empty() && !cast.low.is_empty() {
+            let config = cmd::qos::keep(&cast.high, cast.low.clone(), cast.goal);
+            let effects = [Effect::Nap, Effect::CpuTime, Effect::Caches, Effect::Background];
+            let owns = Owns { apps: Some(cast.names.clone()), effects: Some(effects.into()) };
+            deciders.insert(0, Decider { owns, ..Decider::live(Qos::SECTION, config, &self.setup.topology)? });
+            kept.insert(0, qos);
+        }
+        (self.setup.deciders, self.cast) = (deciders, cast);
+        self.drive.change(&kept);
+        Ok(())
+    }
+
+    /// These place from now on; who throttles is seen to by the next look.
+    fn decide_by(&mut self, mut deciders: Vec<Decider>) {
+        let before = |new: &Decider| {
+            let same = |old: &Decider| old.policy.name() == new.policy.name() && old.config == new.config;
+            self.setup.deciders.iter().position(same)
+        };
+        let mut before: Vec<Option<usize>> = deciders.iter().map(before).collect();
+        if let Some(qos) = self.setup.deciders.iter().position(|old| old.policy.name() == Qos::SECTION) {
+            deciders.insert(0, self.setup.deciders.swap_remove(qos));
+            before.insert(0, Some(qos));
+        }
+        self.setup.deciders = deciders;
+        self.drive.change(&before);
     }
 
     /// Does what was asked over the socket.
@@ -327,7 +409,7 @@ impl Shift<'_> {
                 }
                 self.desk.resting.insert(name.clone());
                 self.leave(name, &format!("user {} has paused it", order.uid));
-                self.assign();
+                self.assign().map_err(|why| why.to_string())?;
                 Ok(format!("{name} is left alone until cotenant resume {name}"))
             }
             Request::Resume { service: Some(name) } => {
@@ -347,7 +429,7 @@ impl Shift<'_> {
     }
 
     /// Reads the configuration again; true where it takes another host.
-    fn reload(&mut self, named: Option<&Path>, drive: &mut Drive) -> Result<bool> {
+    fn reload(&mut self, named: Option<&Path>) -> Result<bool> {
         if let Ok(now) = NotifyState::monotonic_usec_now() {
             notify(&[NotifyState::Reloading, now]);
         }
@@ -388,12 +470,8 @@ impl Shift<'_> {
             }
         }
         // A policy with the settings of before goes on with what it has learnt.
-        let before = |new: &Decider| {
-            let same = |old: &Decider| old.policy.name() == new.policy.name() && old.config == new.config;
-            self.setup.deciders.iter().position(same)
-        };
-        drive.change(&setup.deciders.iter().map(before).collect::<Vec<_>>());
-        (self.setup, *self.config) = (setup, config);
+        self.decide_by(setup.deciders);
+        (self.setup.mode, *self.config) = (config.mode, config);
         self.looked = None;
         notify(&[NotifyState::Ready]);
         Ok(other_host)
@@ -413,12 +491,17 @@ impl Shift<'_> {
             self.kept = Instant::now();
             self.watch.keep();
         }
+        let at = self.host.now();
+        for Managed { app, .. } in self.managed.values() {
+            self.watch.slept(*app, self.host.slept_of(*app), at);
+        }
         let services = self.managed.values().map(|Managed { service, app }| {
             let rule = &self.config.rules[service.rule];
             self.watch.fill(
                 *app,
                 ServiceStatus {
                     name: service.name.clone(),
+                    goal: (rule.class == Class::High).then_some(rule.goal),
                     rule: rule.name.clone(),
                     class: rule.class,
                     policy: rule.policy.clone(),

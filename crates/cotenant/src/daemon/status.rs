@@ -61,6 +61,11 @@ pub(crate) struct ServiceStatus {
     pub speed: Option<f64>,
     /// What tells that.
     pub source: Option<String>,
+    /// The share of its speed alone that it is to keep, and that it kept in the last minute, of class high.
+    pub goal: Option<f64>,
+    pub kept: Option<f64>,
+    /// The share of the last minute in which it was made to wait, of class low.
+    pub throttled: Option<f64>,
 }
 
 /// How often what was done.
@@ -146,19 +151,27 @@ impl Status {
         if self.services.is_empty() {
             return writeln!(out, "no service that the rules name runs now");
         }
-        let mut table = Table::new(["service", "rule", "class", "policy", ">threads", ">CPUs", ">speed", "told by"]);
+        let mut table =
+            Table::new(["service", "rule", "class", "policy", ">threads", ">CPUs", ">speed", "told by", "goal"]);
+        let percent =
+            |share: Option<f64>| share.map_or_else(|| "?".to_owned(), |share| format!("{:.1} %", share * 100.0));
         for service in &self.services {
-            let class = serde_json::to_value(service.class).ok().and_then(|class| class.as_str().map(str::to_owned));
+            let goal = match (service.goal, service.throttled) {
+                (Some(goal), _) => format!("{} of {} kept", percent(service.kept), percent(Some(goal))),
+                (None, Some(throttled)) => format!("waited {}", percent(Some(throttled))),
+                (None, None) => String::new(),
+            };
             let policy = if service.paused { "paused" } else { &service.policy };
             table.row([
                 service.name.clone(),
                 service.rule.clone(),
-                class.unwrap_or_default(),
+                service.class.name().to_owned(),
                 policy.to_owned(),
                 service.threads.to_string(),
                 service.cpus.map_or_else(|| "?".to_owned(), |cpus| format!("{cpus:.2}")),
                 service.speed.map_or_else(|| "?".to_owned(), scaled),
                 service.source.clone().unwrap_or_else(|| "nothing".to_owned()),
+                goal,
             ]);
         }
         out.table(&table)

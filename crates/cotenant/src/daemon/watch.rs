@@ -2,16 +2,19 @@
 
 use super::log::{self, Seldom};
 use super::status::{Decision, Decisions, ServiceStatus};
+use crate::args::MetricArg;
 use crate::calibrated;
 use crate::known::Known;
 use crate::replace::replace;
 use crate::run::speeds::Speeds;
 use crate::run::summary::outcome_name;
+use cotenant_linux::act::throttle::Slept;
 use cotenant_linux::bounded;
 use cotenant_model::interference::{Interference, Row};
 use cotenant_model::{AppId, Reading, Round, Signal, Time, Topology};
+use cotenant_policies::Qos;
 use cotenant_record::moves::Move;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,44 +26,45 @@ const LAST: usize = 256;
 /// Threads and CPU time are counted over this long.
 const WINDOW: Duration = Duration::from_secs(1);
 
+/// And whether goals are kept, over this.
+const MINUTE: Duration = Duration::from_secs(60);
+
 /// What of it goes on after a restart.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 struct State {
-    version: u32,
     interference: Interference,
+}
+
+/// Whose format it is, whatever that is.
+#[derive(Deserialize)]
+struct Written {
+    version: u32,
 }
 
 const VERSION: u32 = 1;
 
-/// What all versions have.
-#[derive(Deserialize)]
-struct Versioned {
-    #[serde(default)]
-    version: u32,
-}
-
 impl State {
-    /// What was kept; else none, with a remark. What cannot be taken is put aside: another version may want it again.
+    /// What was kept; else none, with a remark. What is not taken is put aside: another version may want it again.
     fn read(file: &Path) -> (Self, Option<String>) {
-        let Ok(text) = bounded::named_text(file) else { return (Self::default(), None) };
-        let (aside, why) = match serde_json::from_str::<Versioned>(&text) {
-            Ok(Versioned { version: VERSION }) => match serde_json::from_str(&text) {
+        let Ok(text) = bounded::named_text(file) else { return Default::default() };
+        let (aside, why) = match serde_json::from_str::<Written>(&text) {
+            Ok(Written { version }) if version != VERSION => {
+                (version.to_string(), format!("its version is {version}, and {VERSION} is read"))
+            }
+            Ok(_) => match serde_json::from_str(&text) {
                 Ok(state) => return (state, None),
                 Err(why) => ("damaged".to_owned(), why.to_string()),
             },
-            Ok(Versioned { version }) => {
-                (version.to_string(), format!("it is of version {version}, and this daemon reads version {VERSION}"))
-            }
             Err(why) => ("damaged".to_owned(), why.to_string()),
         };
         let mut to = file.as_os_str().to_owned();
         to.push(format!(".{aside}"));
         let kept = match fs::rename(file, &to) {
-            Ok(()) => format!("it is kept as {}", Path::new(&to).display()),
-            Err(why) => format!("it cannot be put aside: {why}"),
+            Ok(()) => format!("kept as {}", Path::new(&to).display()),
+            Err(why) => format!("cannot be put aside: {why}"),
         };
-        let remark = format!("{}: {why}; what it says is not used, and {kept}", file.display());
-        (Self::default(), Some(remark))
+        (Self::default(), Some(format!("{}: {why}; it is left out, and {kept}", file.display())))
     }
 }
 
@@ -73,6 +77,37 @@ struct Now {
     cpus: Option<f64>,
     speed: Option<f64>,
     told: Option<String>,
+    /// What it did, and what it would have done alone, at some moments of the last minute.
+    kept: Last<[f64; 2]>,
+    slept: Last<f64>,
+}
+
+/// Sums at moments of the last minute, the latest last.
+#[derive(Clone, Debug)]
+struct Last<T>(VecDeque<(Time, T)>);
+
+impl<T> Default for Last<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<T: Copy> Last<T> {
+    /// Keeps one a second, for a minute.
+    fn add(&mut self, at: Time, value: T) {
+        if self.0.back().is_some_and(|(last, _)| at < *last + WINDOW) {
+            return;
+        }
+        self.0.push_back((at, value));
+        while self.0.front().is_some_and(|(first, _)| at - *first > MINUTE) {
+            self.0.pop_front();
+        }
+    }
+
+    /// The first and the last.
+    fn ends(&self) -> Option<[(Time, T); 2]> {
+        Some([*self.0.front()?, *self.0.back()?]).filter(|[first, last]| last.0 > first.0)
+    }
 }
 
 /// All of it.
@@ -84,6 +119,8 @@ pub(super) struct Watch {
     now: BTreeMap<AppId, Now>,
     counts: BTreeMap<(String, String), u64>,
     last: VecDeque<Decision>,
+    /// Service and reason of the last one.
+    reason: Option<(String, String)>,
     /// The time of the last sample, and when the daemon began on that clock.
     pub at: Time,
     seldom: Seldom,
@@ -103,6 +140,7 @@ impl Watch {
             now: BTreeMap::new(),
             counts: BTreeMap::new(),
             last: VecDeque::new(),
+            reason: None,
             at: Time::default(),
             seldom: Seldom::default(),
             file,
@@ -111,7 +149,7 @@ impl Watch {
     }
 
     /// Takes a round in.
-    pub fn round(&mut self, round: &Round<'_>, rules: &[String]) {
+    pub fn round(&mut self, round: &Round<'_>, rules: &[String], high: &[(AppId, MetricArg)]) {
         self.at = round.sample.at;
         self.speeds.add(round);
         self.interference.watch(&self.topology, round);
@@ -136,6 +174,14 @@ impl Watch {
                 }
             }
         }
+        if let Some(state) = round.decision.and_then(|decision| decision.state.read::<Qos>()) {
+            for (i, (app, _)) in high.iter().enumerate() {
+                let sums = state.total.speeds.get(i).copied().zip(state.expected(i));
+                if let (Some((done, alone)), Some(now)) = (sums, self.now.get_mut(app)) {
+                    now.kept.add(self.at, [done, alone]);
+                }
+            }
+        }
         let rule = rules.get(round.rule).map_or("", String::as_str);
         for (order, outcome) in round.orders.iter().zip(round.outcomes) {
             let done = Move::new(round.sample, order);
@@ -156,6 +202,11 @@ impl Watch {
             );
             if decision.outcome.is_none() {
                 *self.counts.entry((means, stage)).or_default() += 1;
+            }
+            // Naps are renewed again and again for the same reason.
+            let reason = (decision.service.clone(), done.reason.text);
+            if self.reason.replace(reason.clone()) == Some(reason) {
+                continue;
             }
             if self.last.len() == LAST {
                 self.last.pop_front();
@@ -183,7 +234,19 @@ impl Watch {
     /// How a service stands, with what the roster knows of it.
     pub fn fill(&self, app: AppId, status: ServiceStatus) -> ServiceStatus {
         let now = self.now.get(&app).cloned().unwrap_or_default();
-        ServiceStatus { threads: now.threads, cpus: now.cpus, speed: now.speed, source: now.told, ..status }
+        let kept = now.kept.ends().map(|[(_, first), (_, last)]| [last[0] - first[0], last[1] - first[1]]);
+        let kept = kept.filter(|[_, alone]| *alone > 0.0).map(|[done, alone]| done / alone);
+        let share = |[first, last]: [(Time, f64); 2]| (last.1 - first.1) / (last.0 - first.0).as_secs_f64();
+        let throttled = now.slept.ends().map(share);
+        let (cpus, speed, source) = (now.cpus, now.speed, now.told);
+        ServiceStatus { threads: now.threads, cpus, speed, source, kept, throttled, ..status }
+    }
+
+    /// How long a service slept so far, where it is to be throttled.
+    pub fn slept(&mut self, app: AppId, slept: Option<Slept>, at: Time) {
+        if let (Some(slept), Some(now)) = (slept, self.now.get_mut(&app)) {
+            now.slept.add(at, slept.outside_s + slept.inside_s / slept.threads.max(1) as f64);
+        }
     }
 
     pub fn interference(&self) -> Vec<Row> {
@@ -233,13 +296,11 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         let file = folder.join("daemon.json");
         assert_eq!(State::read(&file).1, None, "there is none");
-        let own = serde_json::to_string(&State { version: VERSION, interference: Interference::default() }).unwrap();
         for (text, aside, words) in [
-            (&*own, None, ""),
-            ("{\"version\":2,\"interference\":[1]}", Some("2"), "it is of version 2, and this daemon reads version 1"),
-            ("{\"interference\":0}", Some("0"), "it is of version 0"),
-            ("{\"version\":1,\"interference\":7}", Some("damaged"), "not used"),
-            ("[", Some("damaged"), "not used"),
+            ("{\"version\":1,\"interference\":{}}", None, ""),
+            ("{\"version\":2,\"interference\":[1]}", Some("2"), "its version is 2, and 1 is read; it is left out"),
+            ("{\"version\":1,\"interference\":7}", Some("damaged"), "it is left out"),
+            ("[", Some("damaged"), "it is left out"),
         ] {
             fs::write(&file, text).unwrap();
             let (_, remark) = State::read(&file);

@@ -272,17 +272,25 @@ impl Args {
 
     /// What the controller is called.
     pub fn controller_name(&self, metrics: &[MetricArg]) -> String {
-        let windowed = metrics.iter().any(|metric| metric.every().is_some());
-        let default = if windowed { "steady" } else { "tracking" };
-        self.controller.clone().unwrap_or_else(|| default.to_owned())
+        let usual = if are_windowed(metrics) { "steady" } else { "tracking" };
+        self.controller.clone().unwrap_or_else(|| usual.to_owned())
     }
 
     /// Time between two looks.
     pub fn interval(&self, metrics: &[MetricArg]) -> Duration {
-        let every = metrics.iter().flat_map(|metric| &metric.outside).map(|metric| metric.every / LOOKS);
-        let least = every.fold(INTERVAL, Duration::min);
-        self.interval.unwrap_or(least.max(SHORTEST_INTERVAL))
+        self.interval.unwrap_or_else(|| usual_interval(metrics))
     }
+}
+
+/// Whether readings of one of these tell of longer times than the phases of most controllers.
+pub(super) fn are_windowed(metrics: &[MetricArg]) -> bool {
+    metrics.iter().any(|metric| metric.every().is_some())
+}
+
+/// The time between two looks for those who name none.
+pub(super) fn usual_interval(metrics: &[MetricArg]) -> Duration {
+    let every = metrics.iter().flat_map(|metric| &metric.outside).map(|metric| metric.every / LOOKS);
+    every.fold(INTERVAL, Duration::min).max(SHORTEST_INTERVAL)
 }
 
 /// No process may have both priorities.

@@ -5,11 +5,12 @@ pub(crate) mod goal;
 mod rules;
 mod show;
 
+use crate::args::MetricArg;
 use crate::run::{self, Run, targets};
 use crate::settings::{self, Decider, Setup};
 use anyhow::Result;
 pub use args::Args;
-use args::Cast;
+use args::{Cast, Means};
 use cotenant_cli::usage;
 use cotenant_linux::host::{AppSpec, HostOptions, Until, What};
 use cotenant_linux::sense::executable;
@@ -18,6 +19,7 @@ use cotenant_model::policy::{Config, Policy, Settings};
 use cotenant_model::profile::AppProfile;
 use cotenant_model::speed::Source;
 use cotenant_model::{AppId, Mode, Topology};
+use cotenant_policies::qos::controller::{Controller, Steady, Tracking};
 use cotenant_policies::{High, Qos, QosConfig};
 use show::Table;
 use std::collections::BTreeMap;
@@ -70,20 +72,42 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     table.report(summary, args)
 }
 
-/// Which programs are served and how, with what `--set` changes of it.
-fn config(args: &Args, cast: &Cast) -> Result<Config> {
-    let metrics = &cast.metrics;
-    let high = cast.high.len();
-    let qos = QosConfig {
-        high: (0..).zip(metrics).map(|(app, metric)| High { app: AppId(app), metric: metric.source.clone() }).collect(),
-        low: (high..high + cast.low.len()).map(|app| AppId(app as u32)).collect(),
-        place: args.means.place(),
-        limits: args.means.limits(),
-        climb: args.means.climb(),
+/// The settings for programs that run already and keep a goal, by whatever means are found here.
+pub(crate) fn keep(high: &[(AppId, MetricArg)], low: Vec<AppId>, goal: f64) -> Config {
+    let metrics: Vec<MetricArg> = high.iter().map(|(_, metric)| metric.clone()).collect();
+    let controller = if args::are_windowed(&metrics) {
+        Controller::Steady(Steady::new(goal))
+    } else {
+        Controller::Tracking(Tracking::new(goal))
+    };
+    let apps: Vec<AppId> = high.iter().map(|(app, _)| *app).collect();
+    let qos = QosConfig { place: false, ..served(&apps, &metrics, low, Means::Auto, controller) };
+    let settings = Settings::default().with::<Qos>(&Some(qos));
+    Config { interval: args::usual_interval(&metrics), pin: Pin::Cpu, settings, ..Config::default() }
+}
+
+/// Which programs are served and how.
+fn served(high: &[AppId], metrics: &[MetricArg], low: Vec<AppId>, means: Means, controller: Controller) -> QosConfig {
+    let one = |(app, metric): (&AppId, &MetricArg)| High { app: *app, metric: metric.source.clone() };
+    QosConfig {
+        high: high.iter().zip(metrics).map(one).collect(),
+        low,
+        place: means.place(),
+        limits: means.limits(),
+        climb: means.climb(),
         settle: SETTLE,
         patience: metrics.iter().filter_map(|metric| metric.patience(PATIENCE)).max().unwrap_or_default(),
-        controller: args.controller(metrics)?,
-    };
+        controller,
+    }
+}
+
+/// The same as the command line says it, with what `--set` changes of it.
+fn config(args: &Args, cast: &Cast) -> Result<Config> {
+    let metrics = &cast.metrics;
+    let mut apps = (0..).map(AppId);
+    let high: Vec<AppId> = apps.by_ref().take(cast.high.len()).collect();
+    let low = apps.take(cast.low.len()).collect();
+    let qos = served(&high, metrics, low, args.means, args.controller(metrics)?);
     let mut settings = Settings::default().with::<Qos>(&Some(qos));
     args.set.apply(&mut settings, [Qos::SECTION])?;
     Ok(Config { interval: args.interval(metrics), pin: Pin::Cpu, settings, ..Config::default() })

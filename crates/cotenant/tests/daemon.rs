@@ -1,0 +1,328 @@
+//! `cotenant daemon`: services come and go, rules change, somebody asks, somebody is hostile, and in the end every mask
+//! is what it was.
+
+#[path = "../../cotenant-linux/src/testing.rs"]
+mod testing;
+#[allow(dead_code)] // what other tests need of it
+#[path = "harm/world.rs"]
+mod world;
+
+use serde_json::Value;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use testing::{eventually, spawn_fresh};
+use world::{Manager, Pin, State, is_root, masks, signal, skip};
+
+/// A machine of our own: a folder with programs, a configuration, and the daemon.
+struct World {
+    state: State,
+    programs: Vec<Child>,
+}
+
+impl World {
+    fn new(test: &str) -> Self {
+        Self { state: State::new(test), programs: Vec::new() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.state.path().join(name)
+    }
+
+    /// Starts a program of that name, which sleeps; its process id.
+    fn start(&mut self, name: &str, environment: &[(&str, &str)]) -> u32 {
+        let path = self.path(name);
+        if !path.exists() {
+            let sleep = Command::new("sh").args(["-c", "command -v sleep"]).output().unwrap().stdout;
+            fs::copy(String::from_utf8(sleep).unwrap().trim(), &path).unwrap();
+        }
+        let mut command = Command::new(path);
+        command.arg("1000").envs(environment.iter().copied()).stdin(Stdio::null());
+        self.programs.push(spawn_fresh(&mut command));
+        self.programs.last().unwrap().id()
+    }
+
+    /// Ends the program that was started last.
+    fn end_last(&mut self) {
+        let mut last = self.programs.pop().unwrap();
+        last.kill().unwrap();
+        last.wait().unwrap();
+    }
+
+    fn configure(&self, text: &str) {
+        fs::write(self.path("c.toml"), text.replace("$DIR", self.state.path().to_str().unwrap())).unwrap();
+    }
+
+    fn cotenant(&self, args: &[&str]) -> Command {
+        let mut command = self.state.cotenant(args);
+        command.env("XDG_DATA_HOME", self.path("data"));
+        command
+    }
+
+    fn daemon(&self) -> Manager {
+        let (config, socket) = (self.path("c.toml"), self.socket());
+        let args = ["daemon", "--config", config.to_str().unwrap(), "--socket", socket.to_str().unwrap()];
+        let daemon = Manager::start(self.cotenant(&args));
+        eventually("the daemon answers", || self.status().is_some());
+        daemon
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.path("control.sock")
+    }
+
+    fn ask(&self, words: &[&str]) -> Output {
+        let socket = self.socket();
+        self.cotenant(&[words, &["--socket", socket.to_str().unwrap()]].concat()).output().unwrap()
+    }
+
+    fn status(&self) -> Option<Value> {
+        let out = self.ask(&["status", "--json"]);
+        out.status.success().then(|| serde_json::from_slice(&out.stdout).unwrap())
+    }
+
+    fn services(&self) -> Vec<String> {
+        let status = self.status().unwrap();
+        status["services"].as_array().unwrap().iter().map(|s| s["name"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for program in &mut self.programs {
+            let _ = program.kill();
+            let _ = program.wait();
+        }
+    }
+}
+
+/// A rule that takes the program `server` to the first CPU.
+const STATIC: &str = "mode = \"enforce\"\ninterval = \"20ms\"\n[set.static]\nmap = \"$MAP\"\n\
+                      [[rule]]\nname = \"server\"\nmatch = { command = \"$DIR/server\" }\npolicy = \"static\"\n";
+
+fn on_first(pin: &Pin) -> String {
+    STATIC.replace("$MAP", &format!("X{}", ".".repeat(pin.map.len() - 1)))
+}
+
+fn mask_of(pid: u32) -> String {
+    masks(pid).swap_remove(0)
+}
+
+#[test]
+fn who_comes_is_managed_and_masks_come_back_on_every_kind_of_exit() {
+    let Some(pin) = Pin::find() else { return };
+    let mut world = World::new("daemon-masks");
+    world.configure(&on_first(&pin));
+    let other = world.start("other", &[]);
+    for end in ["TERM", "INT", "KILL"] {
+        let daemon = world.daemon();
+        assert_eq!(world.services(), [""; 0]);
+        let server = world.start("server", &[]);
+        eventually("it is placed", || mask_of(server) == pin.cpu);
+        assert_eq!((world.services(), mask_of(other)), (vec!["server".to_owned()], pin.own.clone()));
+        signal(end, daemon.pid());
+        if end != "KILL" {
+            let (said, code) = daemon.end();
+            assert_eq!(code, Some(0), "{said}");
+            assert!(said.contains("server is managed: rule server") && said.contains("given back: 1 mask"), "{said}");
+            assert!(!world.socket().exists());
+        }
+        eventually("its mask is back", || mask_of(server) == pin.own);
+        world.end_last();
+    }
+}
+
+#[test]
+fn a_wrong_configuration_leaves_that_of_before_in_force() {
+    let Some(pin) = Pin::find() else { return };
+    let mut world = World::new("daemon-reload");
+    world.configure(&on_first(&pin));
+    let server = world.start("server", &[]);
+    let daemon = world.daemon();
+    eventually("it is placed", || mask_of(server) == pin.cpu);
+    world.configure("mode = \"enforce\"\n[[rule]]\nname = \"server\"\nmatch = { comand = \"x\" }\n");
+    signal("HUP", daemon.pid());
+    let refused = || world.status().unwrap()["config_error"].as_str().map(str::to_owned);
+    eventually("it is refused", || refused().is_some_and(|why| why.contains("c.toml:4:11: unknown field `comand`")));
+    assert_eq!(mask_of(server), pin.cpu);
+    // The same rule: it stays where it is; then another one that leaves it alone.
+    world.configure(&format!("# again\n{}", on_first(&pin)));
+    signal("HUP", daemon.pid());
+    eventually("it is taken", || refused().is_none());
+    assert_eq!(mask_of(server), pin.cpu);
+    world.configure("[[rule]]\nname = \"server\"\nmatch = { command = \"$DIR/server\" }\nclass = \"ignore\"\n");
+    signal("HUP", daemon.pid());
+    eventually("its mask is back", || mask_of(server) == pin.own && world.services().is_empty());
+    signal("TERM", daemon.pid());
+    assert_eq!(daemon.end().1, Some(0));
+}
+
+#[test]
+fn a_service_is_paused_and_resumed_and_so_is_everything() {
+    let Some(pin) = Pin::find() else { return };
+    let mut world = World::new("daemon-pause");
+    world.configure(&on_first(&pin));
+    let server = world.start("server", &[]);
+    let daemon = world.daemon();
+    let placed = || mask_of(server) == pin.cpu;
+    eventually("it is placed", placed);
+    for what in [&["server"][..], &[]] {
+        assert!(world.ask(&[&["pause"], what].concat()).status.success());
+        eventually("its mask is back", || mask_of(server) == pin.own);
+        assert!(world.ask(&[&["resume"], what].concat()).status.success());
+        eventually("it is placed again", placed);
+    }
+    let unknown = world.ask(&["pause", "nobody"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    let said = String::from_utf8(unknown.stderr).unwrap();
+    assert_eq!(said, "cotenant: 'nobody' is no service of yours that is managed; see cotenant status\n");
+    drop(daemon);
+}
+
+#[test]
+fn who_opts_out_is_left_alone_and_so_is_the_second_daemon() {
+    let mut world = World::new("daemon-out");
+    world.configure("[[rule]]\nname = \"all\"\nmatch = { command = \"$DIR/*\" }\n");
+    world.start("in", &[]);
+    world.start("out", &[("COTENANT", "off")]);
+    let daemon = world.daemon();
+    eventually("one is found", || world.services() == ["in"]);
+    let socket = world.socket();
+    let config = world.path("c.toml");
+    let second = ["daemon", "--config", config.to_str().unwrap(), "--socket", socket.to_str().unwrap()];
+    let second = world.cotenant(&second).output().unwrap();
+    assert_eq!(second.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&second.stderr).contains("another daemon runs at"));
+    assert!(world.status().is_some(), "the first one goes on");
+    drop(daemon);
+}
+
+#[test]
+fn nobody_holds_the_daemon_up_by_its_socket() {
+    let mut world = World::new("daemon-hostile");
+    world.configure("[[rule]]\nname = \"all\"\nmatch = { command = \"$DIR/*\" }\n");
+    world.start("server", &[]);
+    let daemon = world.daemon();
+    let connect = || UnixStream::connect(world.socket()).unwrap();
+    let answer = |request: &[u8]| {
+        let mut stream = connect();
+        let _ = stream.write_all(request); // it may be closed before all is written
+        let mut text = String::new();
+        let _ = stream.read_to_string(&mut text);
+        text
+    };
+    for request in [&b"\n"[..], b"{}\n", b"{\"version\":1,\"verb\":\"explode\"}\n", b"\xff\xff\n", &[b' '; 1 << 20]] {
+        assert!(answer(request).starts_with("{\"error\":\"this is no request"), "{request:?}");
+    }
+    let other = answer(b"{\"version\":99,\"verb\":\"status\"}\n");
+    assert!(other.contains("speaks another protocol"), "{other}");
+    // Half requests hold all places until their time is up; then others get in again.
+    let idle: Vec<UnixStream> = (0..40).map(|_| connect()).collect();
+    eventually("it answers", || world.status().is_some());
+    drop(idle);
+    assert!(world.status().is_some());
+    drop(daemon);
+}
+
+#[test]
+fn others_see_and_change_what_is_theirs() {
+    if !is_root() {
+        return skip("becoming another user takes root");
+    }
+    let mut world = World::new("daemon-users");
+    world.configure("[[rule]]\nname = \"all\"\nmatch = { command = \"$DIR/*\" }\n");
+    world.start("server", &[]);
+    let daemon = world.daemon();
+    eventually("it is found", || world.services() == ["server"]);
+    let nobody = |words: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--clear-groups", &world::binary()]).args(words);
+        command.args(["--socket", world.socket().to_str().unwrap()]).output().unwrap()
+    };
+    let out = nobody(&["status", "--json"]);
+    if out.status.code() == Some(126) || out.status.code() == Some(127) {
+        return skip("another user cannot execute the binary here");
+    }
+    let status: Value = serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {out:?}"));
+    assert_eq!(status["services"], Value::Array(Vec::new()));
+    for words in [&["pause"][..], &["resume"], &["pause", "server"]] {
+        assert_eq!(nobody(words).status.code(), Some(1), "{words:?}");
+    }
+    assert_eq!(world.status().unwrap()["paused"], false);
+    drop(daemon);
+}
+
+#[test]
+fn what_is_wrong_in_a_configuration_is_said_with_its_place() {
+    let world = World::new("daemon-check");
+    let check = |text: &str| {
+        world.configure(text);
+        let config = world.path("c.toml");
+        let out = world.cotenant(&["daemon", "--check", "--config", config.to_str().unwrap()]).output().unwrap();
+        let said = String::from_utf8(if out.status.success() { out.stdout } else { out.stderr }).unwrap();
+        (out.status.code(), said.replace(config.to_str().unwrap(), "c.toml"))
+    };
+    let rule = |rest: &str| format!("[[rule]]\nname = \"a\"\n{rest}\n");
+    for (text, said) in [
+        (String::new(), "c.toml: there is no [[rule]]"),
+        ("mode = \"on\"".into(), "c.toml:1:8: unknown variant `on`"),
+        ("interval = \"1d\"".into(), "c.toml:1:12: interval: "),
+        (rule(""), "c.toml:1:1: missing field `match`"),
+        (rule("match = {}"), "c.toml:1:1: match is empty; give unit, cgroup, command or user"),
+        (rule("match = { unit = \"[\" }"), "c.toml:3:18: unit: error parsing glob"),
+        (rule("match = { user = \"no such user\" }"), "c.toml:3:18: user: there is no user 'no such user'"),
+        (rule("match = { unit = \"a\" }\npolicy = \"best\""), "c.toml:4:10: policy: there is no policy 'best'"),
+        (rule("match = { unit = \"a\" }\ngoal = \"90%\""), "c.toml:4:8: goal and metric are for class = \"high\""),
+        (rule("match = { unit = \"a\" }\nclass = \"high\"\ngoal = \"110%\""), "c.toml:5:8: goal: '110%' is no share"),
+        (rule("match = { unit = \"a\" }\nclass = \"high\"\nmetric = \"x:\""), "c.toml:5:10: metric: "),
+        (format!("[set.shape]\nguard = 1\n{}", rule("match = { unit = \"a\" }")), "c.toml:1:6: set: "),
+        (
+            [rule("match = { unit = \"a\" }"), rule("match = { unit = \"b\" }")].concat(),
+            "c.toml: two rules are called 'a'",
+        ),
+    ] {
+        let (code, line) = check(&text);
+        assert_eq!((code, line.lines().count()), (Some(2), 1), "{text}: {line}");
+        assert!(line.contains(said), "{text}: {line}");
+    }
+    let (code, said) = check(&rule("match = { unit = \"nobody-is-called-so.service\" }"));
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.starts_with("ok: observe, 1 rule of c.toml"), "{said}");
+    // Files beside it come first.
+    world.configure(&rule("match = { unit = \"a\" }"));
+    fs::create_dir(world.path("conf.d")).unwrap();
+    fs::write(world.path("conf.d/10-b.toml"), "mode = \"advise\"\n[[rule]]\nname = \"b\"\nmatch = { unit = \"b\" }\n")
+        .unwrap();
+    let config = world.path("c.toml");
+    let out = world.cotenant(&["daemon", "--check", "--config", config.to_str().unwrap()]).output().unwrap();
+    let said = String::from_utf8(out.stdout).unwrap();
+    assert!(said.starts_with("ok: advise, 2 rules of"), "{said}");
+    assert!(said.find("\nb ").unwrap() < said.find("\na ").unwrap(), "{said}");
+}
+
+#[test]
+fn what_was_learnt_by_another_version_is_refused_by_name() {
+    let world = World::new("daemon-state");
+    world.configure("[[rule]]\nname = \"all\"\nmatch = { command = \"$DIR/*\" }\n");
+    fs::create_dir_all(world.path("data/cotenant")).unwrap();
+    let file = world.path("data/cotenant/daemon.json");
+    for (text, remark) in [
+        ("{\"version\":99}", Some("daemon.json: its version is 99, and 1 is read; it is left out")),
+        ("{\"version\":", Some("daemon.json: EOF")),
+        ("{\"version\":1,\"interference\":{}}", None),
+    ] {
+        fs::write(&file, text).unwrap();
+        let daemon = world.daemon();
+        signal("TERM", daemon.pid());
+        let (said, code) = daemon.end();
+        assert_eq!(code, Some(0));
+        match remark {
+            Some(remark) => assert!(said.contains(remark), "{said}"),
+            None => assert!(!said.contains("WARN"), "{said}"),
+        }
+        let kept: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        assert_eq!(kept["version"], 1);
+    }
+}
