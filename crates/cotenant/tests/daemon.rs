@@ -302,6 +302,29 @@ fn what_is_wrong_in_a_configuration_is_said_with_its_place() {
     assert!(said.find("\nb ").unwrap() < said.find("\na ").unwrap(), "{said}");
 }
 
+/// Also with the examples in it.
+#[test]
+fn the_configuration_of_the_package_is_right() {
+    let world = World::new("daemon-package");
+    let packaged = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/cotenant.toml")).unwrap();
+    let example = |line: &str| {
+        let words = line.strip_prefix("# ")?;
+        let is = words.starts_with("[[") || words.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
+        is.then(|| words.to_owned())
+    };
+    let uncommented: Vec<String> =
+        packaged.lines().map(|line| example(line).unwrap_or_else(|| line.to_owned())).collect();
+    for (text, said) in
+        [(packaged.clone(), "ok: observe, 1 rule of c.toml"), (uncommented.join("\n"), "ok: observe, 4 rules of c.toml")]
+    {
+        world.configure(&text);
+        let out = world.cotenant(&["daemon", "--check", "--config", "c.toml"]).current_dir(world.state.path()).output();
+        let out = out.unwrap();
+        let (told, wrong) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        assert!(told.starts_with(said), "{told}{wrong}");
+    }
+}
+
 #[test]
 fn what_was_learnt_by_another_version_is_refused_by_name() {
     let world = World::new("daemon-state");

@@ -57,6 +57,9 @@ const FILES: &[(&str, &str)] = &[
 const LINKS: &[(&str, &str)] = &[
     ("etc/systemd/system/default.target", "/lib/systemd/system/multi-user.target"),
     ("etc/systemd/system/multi-user.target.wants/guest.service", "/etc/systemd/system/guest.service"),
+    ("lib/systemd/system/sysinit.target.wants/systemd-journald.service", "../systemd-journald.service"),
+    ("lib/systemd/system/sockets.target.wants/systemd-journald.socket", "../systemd-journald.socket"),
+    ("lib/systemd/system/sockets.target.wants/systemd-journald-dev-log.socket", "../systemd-journald-dev-log.socket"),
     ("lib64", "/lib/x86_64-linux-gnu"),
     ("usr/bin/cotenant", "/bin/cotenant"),
 ];

@@ -57,11 +57,14 @@ only_documented() {
 }
 no_cotenant() { ! pidof cotenant cotenant-guard; }
 
-# What helps to understand a failure; the end of the log of both.
+# What helps to understand a failure, however it came.
 show() {
+    shown=yes
     systemctl status --no-pager -l -n 0 cotenant || true
-    journalctl -q --no-pager -o short-monotonic -n 25 || true
+    journalctl -q --no-pager -o short-monotonic -n 30 || true
     cotenant status || true
     ls -la /run/cotenant || true
-    for tid in $(workers "${spin:-self}"; echo $tids); do mask_of "$spin" "$tid" && echo "thread $tid: mask $mask"; done || true
+    workers "${spin:=self}"
+    for tid in $tids; do mask_of "$spin" "$tid" && echo "thread $tid: mask $mask"; done || true
 }
+trap '[ $? = 0 ] || [ "${shown:-}" ] || show' EXIT
