@@ -147,12 +147,17 @@ pub fn lines(path: &Path, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::
     Ok(())
 }
 
-/// The first arguments with which a process was started, or what it put in their place; none where it has ended.
+/// The beginning of a file, as far as it can be read.
 #[allow(clippy::disallowed_methods)] // with an end
+pub fn beginning(path: impl AsRef<Path>, most: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let _ = open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
+    bytes
+}
+
+/// The first arguments with which a process was started, or what it put in their place; none where it has ended.
 pub fn command_line(pid: u32) -> Vec<String> {
-    let mut line = Vec::new();
-    // Of what cannot be read to that end, the beginning is as good.
-    let _ = open(format!("/proc/{pid}/cmdline")).and_then(|file| file.take(COMMAND_LINE).read_to_end(&mut line));
+    let line = beginning(format!("/proc/{pid}/cmdline"), COMMAND_LINE);
     line.split(|byte| *byte == 0).take(ARGUMENTS).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 

@@ -14,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use testing::{eventually, spawn_fresh};
-use world::{Manager, Pin, State, is_root, masks, signal, skip};
+use world::{Manager, Pin, State, is_root, masks, may_mount, signal, skip};
 
 /// A machine of our own: a folder with programs, a configuration, and the daemon.
 struct World {
@@ -182,6 +182,36 @@ fn a_service_is_paused_and_resumed_and_so_is_everything() {
 }
 
 #[test]
+fn the_daemon_says_why_and_doctor_what_is_wrong_with_it() {
+    let Some(pin) = Pin::find() else { return };
+    let mut world = World::new("daemon-why");
+    world.configure(&on_first(&pin));
+    let server = world.start("server", &[]);
+    let daemon = world.daemon();
+    eventually("it is placed", || mask_of(server) == pin.cpu);
+    let why = |service: &str| {
+        let out = world.ask(&["why", "--live", service]);
+        (out.status.code(), String::from_utf8(if out.status.success() { out.stdout } else { out.stderr }).unwrap())
+    };
+    eventually("it is told", || why("server").1.contains("server: task "));
+    assert_eq!(
+        why("other"),
+        (Some(2), "cotenant: the daemon manages no service 'other'; see cotenant status\n".into())
+    );
+    if may_mount() || !is_root() {
+        // Without --socket: here it is at the usual place, or the user has none.
+        world.configure("mode = 3");
+        signal("HUP", daemon.pid());
+        let doctor = || String::from_utf8(world.cotenant(&["doctor"]).output().unwrap().stdout).unwrap();
+        let told = if is_root() { "! its configuration is not in force: " } else { "Daemon: " };
+        eventually("doctor sees it", || doctor().contains(told));
+    } else {
+        world::skip_in_part("where root's daemon listens cannot be changed here");
+    }
+    drop(daemon);
+}
+
+#[test]
 fn who_opts_out_is_left_alone_and_so_is_the_second_daemon() {
     let mut world = World::new("daemon-out");
     world.configure("[[rule]]\nname = \"all\"\nmatch = { command = \"$DIR/*\" }\n");
@@ -213,7 +243,7 @@ fn nobody_holds_the_daemon_up_by_its_socket() {
         let _ = stream.read_to_string(&mut text);
         text
     };
-    for request in [&b"\n"[..], b"{}\n", b"{\"version\":1,\"verb\":\"explode\"}\n", b"\xff\xff\n", &[b' '; 1 << 20]] {
+    for request in [&b"\n"[..], b"{}\n", b"{\"version\":1,\"verb\":\"explode\"}\n", b"\xff\xff\n", &[b' '; 8 << 10]] {
         assert!(answer(request).starts_with("{\"error\":\"this is no request"), "{request:?}");
     }
     let other = answer(b"{\"version\":99,\"verb\":\"status\"}\n");

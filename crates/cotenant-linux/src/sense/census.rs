@@ -9,7 +9,6 @@ use crate::sys::cgroups;
 use cotenant_model::proc_text::TaskStat;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -113,10 +112,8 @@ impl Census {
     }
 
     fn has_opted_out(&self, pid: u32) -> bool {
-        let path = self.fs.path(&format!("/proc/{pid}/environ"));
-        let mut environment = Vec::new();
-        let read = fs::File::open(path).and_then(|file| file.take(ENVIRONMENT).read_to_end(&mut environment));
-        read.is_ok() && environment.split(|byte| *byte == 0).any(|entry| entry == b"COTENANT=off")
+        let environment = bounded::beginning(self.fs.path(&format!("/proc/{pid}/environ")), ENVIRONMENT);
+        environment.split(|byte| *byte == 0).any(|entry| entry == b"COTENANT=off")
     }
 }
 

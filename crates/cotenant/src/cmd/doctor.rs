@@ -1,6 +1,8 @@
 //! `cotenant doctor`: what this machine can tell and do, what is missing, what that costs, and the least that would
 //! help.
 
+use crate::daemon::control::{Request, ask};
+use crate::daemon::status::Status;
 use crate::settings;
 use anyhow::Result;
 use cotenant_cli::messages::count;
@@ -37,6 +39,41 @@ struct Report {
     capabilities: Vec<Capability>,
     rivals: Vec<Rival>,
     policies: Vec<Advice>,
+    /// The daemon of this user, or else root's; absent where none runs.
+    daemon: Option<Daemon>,
+}
+
+/// How the daemon stands, and what is wrong with it.
+#[derive(Debug, Serialize)]
+struct Daemon {
+    pid: u32,
+    mode: &'static str,
+    services: usize,
+    wrong: Vec<String>,
+}
+
+/// Samples that are older are a sign that the loop hangs.
+const STALE_S: f64 = 10.0;
+
+fn daemon() -> Option<Daemon> {
+    let status: Status = ask(None, Request::Status).ok()?;
+    let mut wrong: Vec<String> =
+        status.config_error.iter().map(|why| format!("its configuration is not in force: {why}")).collect();
+    if status.sample_age_s > STALE_S {
+        wrong.push(format!("its last sample is {:.0} s old; restart it", status.sample_age_s));
+    }
+    let mute = status
+        .services
+        .iter()
+        .filter(|service| service.cpus.is_some_and(|cpus| cpus > 0.1) && service.source.is_none());
+    let names: Vec<&str> = mute.map(|service| &*service.name).collect();
+    if !names.is_empty() {
+        wrong.push(format!(
+            "nothing tells how fast these are: {}; name a metric in their rule, or let them report progress",
+            names.join(", ")
+        ));
+    }
+    Some(Daemon { pid: status.pid, mode: status.mode(), services: status.services.len(), wrong })
 }
 
 /// What a policy can do here.
@@ -68,6 +105,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         capabilities,
         rivals: rivals::detect(root),
         policies,
+        daemon: daemon(),
     };
     cotenant_cli::answer(args.json, &report, |out| print(out, &report))
 }
@@ -145,6 +183,14 @@ fn print(out: &mut dyn std::io::Write, r: &Report) -> Result<()> {
     for rival in &r.rivals {
         line(&format!("  ! {} ({}): {}", rival.name, rival.found, rival.meaning))?;
         helps(rival.remedy).iter().try_for_each(|text| line(text))?;
+    }
+    match &r.daemon {
+        None => line("Daemon: none runs here")?,
+        Some(daemon) => {
+            let services = count(daemon.services as u64, "service");
+            line(&format!("Daemon: process {} {}, {services}", daemon.pid, daemon.mode))?;
+            daemon.wrong.iter().try_for_each(|wrong| line(&format!("  ! {wrong}")))?;
+        }
     }
     line("Policies:")?;
     r.policies.iter().try_for_each(|a| line(&format!("  {:<10} {}", a.policy, a.text)))?;

@@ -4,7 +4,7 @@ use crate::daemon::control::{Request, ask};
 use crate::daemon::status::Status;
 use anyhow::Result;
 use cotenant_cli::{answer, print_text};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Arguments of `cotenant status`.
@@ -26,6 +26,13 @@ pub struct DaemonArgs {
     socket: Option<PathBuf>,
 }
 
+impl DaemonArgs {
+    /// The socket, where one is named.
+    pub(super) fn socket(&self) -> Option<&Path> {
+        self.socket.as_deref()
+    }
+}
+
 /// Arguments of `cotenant pause` and `cotenant resume`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ServiceArgs {
@@ -42,7 +49,7 @@ pub struct ServiceArgs {
 /// # Errors
 /// Where none runs.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let status: Status = ask(args.daemon.socket.as_deref(), Request::Status)?;
+    let status: Status = ask(args.daemon.socket(), Request::Status)?;
     answer(args.json, &status, |out| status.print(out))
 }
 
@@ -63,6 +70,6 @@ pub fn resume(args: &ServiceArgs) -> Result<ExitCode> {
 }
 
 fn tell(args: &ServiceArgs, request: impl FnOnce(Option<String>) -> Request) -> Result<ExitCode> {
-    let done: String = ask(args.daemon.socket.as_deref(), request(args.service.clone()))?;
+    let done: String = ask(args.daemon.socket(), request(args.service.clone()))?;
     print_text(&format!("{done}\n"))
 }

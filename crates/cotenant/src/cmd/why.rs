@@ -1,7 +1,11 @@
-//! `cotenant why`: why a task was moved, or was not; why an application naps, or is limited.
+//! `cotenant why`: why a task was moved, or was not; why an application naps, or is limited. From a recording, or from
+//! the daemon that runs.
 
 use super::open_recording;
-use cotenant_cli::{print, print_page, usage};
+use super::status::DaemonArgs;
+use crate::daemon::control::{Request, ask};
+use crate::daemon::status::{Decision, Status};
+use cotenant_cli::{answer, print, print_page, usage};
 use cotenant_model::Time;
 use cotenant_record::Tail;
 use cotenant_record::why::{Answer, Query, why};
@@ -15,21 +19,33 @@ Examples:
   cotenant why a.rec worker          every task of that command or application name
   cotenant why a.rec 4711            thread 4711
   cotenant why a.rec x264 --at 13s   what held for it then: place, nap, limits
-  cotenant why a.rec 12s..14s        what was ordered in these two seconds";
+  cotenant why a.rec 12s..14s        what was ordered in these two seconds
+  cotenant why --live nginx.service  the last decisions of the daemon about a service";
 
 /// Arguments of `cotenant why`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(
+    after_help = EXAMPLES,
+    override_usage = "cotenant why [OPTIONS] <FILE> <WHAT>\n       cotenant why [OPTIONS] --live [<SERVICE>]"
+)]
 pub struct Args {
     /// The recording: what `cotenant record` or `--record` wrote
-    pub file: PathBuf,
+    #[arg(required_unless_present = "live", conflicts_with = "live")]
+    pub file: Option<PathBuf>,
     /// A thread id, a command or application name, task:ID, tid:ID, app:ID, or a time since the start: 12.3s (all
     /// that rounds to it) or 12s..14s
-    pub what: Query,
+    #[arg(required_unless_present = "live", conflicts_with = "live")]
+    pub what: Option<Query>,
     /// Tell what held for the task or application at this time, in seconds since the start, such as 12.3s [default:
     /// every move, and what held at the end]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", conflicts_with = "live")]
     pub at: Option<Time>,
+    /// The last decisions of the daemon that runs, about this service, or all with --live alone
+    #[arg(long, value_name = "SERVICE", num_args = 0..=1, default_missing_value = "")]
+    pub live: Option<String>,
+    /// With --live, which daemon
+    #[command(flatten)]
+    daemon: DaemonArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -47,7 +63,28 @@ struct Json<'a> {
 /// # Errors
 /// Where the file is no readable recording.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(service) = &args.live {
+        return live(args, service);
+    }
     if args.json { print(|out| write(args, out)) } else { print_page(|out| write(args, out)) }
+}
+
+fn live(args: &Args, service: &str) -> anyhow::Result<ExitCode> {
+    let status: Status = ask(args.daemon.socket(), Request::Status)?;
+    if !service.is_empty() && !status.services.iter().any(|known| known.name == service) {
+        return Err(usage(format!("the daemon manages no service '{service}'; see cotenant status")));
+    }
+    let last: Vec<&Decision> =
+        status.last.iter().filter(|decision| service.is_empty() || decision.service == service).collect();
+    answer(args.json, &last, |out| {
+        for decision in &last {
+            writeln!(out, "{:.1} s: {}", decision.at_s, decision.line())?;
+        }
+        if last.is_empty() {
+            writeln!(out, "nothing was decided about it lately; the daemon {}", status.mode())?;
+        }
+        Ok(())
+    })
 }
 
 /// Writes the answer.
@@ -55,12 +92,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// Where the file is no readable recording, or `out` takes no more.
 pub fn write(args: &Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    if args.at.is_some() && matches!(args.what, Query::Time { .. }) {
+    let (Some(file), Some(what)) = (&args.file, &args.what) else {
+        return Err(usage("name a recording, and a task, an application or a time in it"));
+    };
+    if args.at.is_some() && matches!(what, Query::Time { .. }) {
         return Err(usage("--at is for a task or an application; a time by itself tells all that was ordered then"));
     }
-    let mut recording = open_recording(&args.file, true)?;
+    let mut recording = open_recording(file, true)?;
     let header = recording.header().clone();
-    let answer = why(&header, recording.by_ref(), &args.what, args.at);
+    let answer = why(&header, recording.by_ref(), what, args.at);
     let tail = recording.tail().unwrap_or(&Tail::Complete);
     if args.json {
         cotenant_cli::pretty(out, &Json { answer: &answer, tail })?;
@@ -71,6 +111,6 @@ pub fn write(args: &Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         }
     }
     let told = !answer.moves.is_empty() || !answer.standing.is_empty() || !answer.unmoved.is_empty();
-    let found = told || matches!(args.what, Query::Time { .. });
+    let found = told || matches!(what, Query::Time { .. });
     Ok(if found { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -124,8 +124,8 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Reads it: the main file, then those beside it in the order of their names, whose settings count for more and
-    /// whose rules come first.
+    /// Reads it: the main file, then those beside it in the order of their names. What these set counts for more, and
+    /// their rules come before those of the main file.
     ///
     /// # Errors
     /// One line with file, line and column.
@@ -139,21 +139,25 @@ impl Config {
             rules: Vec::new(),
             settings: Settings::default(),
         };
-        let mut texts = Vec::new();
-        if named.is_some() || path.exists() {
-            texts.push((path.clone(), settings::read(&path)?));
-        }
-        for path in beside(&path)? {
+        let others = beside(&path)?;
+        let main = if named.is_some() || path.exists() {
+            settings::read(&path)?
+        } else if others.is_empty() {
+            DEFAULT.to_owned()
+        } else {
+            String::new()
+        };
+        let mut texts = vec![(path, main)];
+        for path in others {
             let text = settings::read(&path)?;
             texts.push((path, text));
         }
-        if texts.is_empty() {
-            texts.push((path, DEFAULT.to_owned()));
-        }
-        for (path, text) in &texts {
+        let mut of_main = Vec::new();
+        for (i, (path, text)) in texts.iter().enumerate() {
             let rules = config.take(path, text)?;
-            config.rules.splice(0..0, rules);
+            if i == 0 { of_main = rules } else { config.rules.extend(rules) }
         }
+        config.rules.extend(of_main);
         if config.rules.is_empty() {
             return Err(usage(format!(
                 "{}: there is no [[rule]]; add one that says whom to manage",

@@ -3,12 +3,13 @@
 use super::status::Status;
 use anyhow::{Context as _, Result, bail};
 use cotenant_cli::usage;
+use cotenant_linux::bounded::{self, Limit};
 use cotenant_linux::sys::{self, Lock};
 use cotenant_linux::undo::{default_state_dir, secure_dir};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
-use std::io::{self, BufRead, BufReader, PipeWriter, Read, Write};
+use std::io::{self, PipeWriter, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -21,9 +22,8 @@ use std::time::{Duration, Instant};
 /// Who asks and who answers speak the same version.
 const VERSION: u32 = 1;
 
-/// Bytes of a request, and of an answer.
+/// Bytes of a request.
 const REQUEST: usize = 4 << 10;
-const ANSWER: u64 = 8 << 20;
 
 /// Time for a request to come and an answer to go; and for the loop to do what was asked.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -284,8 +284,7 @@ pub(crate) fn ask<T: DeserializeOwned>(socket: Option<&Path>, request: Request) 
     let mut request = serde_json::to_vec(&Envelope { version: VERSION, request })?;
     request.push(b'\n');
     (&stream).write_all(&request)?;
-    let mut line = Vec::new();
-    BufReader::new((&stream).take(ANSWER)).read_until(b'\n', &mut line).context("the daemon does not answer")?;
+    let line = bounded::rest(&mut &stream, Limit::Named).context("the daemon does not answer")?;
     match serde_json::from_slice(&line).context("the daemon's answer cannot be read; are both of one version?")? {
         Answer::Ok(answer) => Ok(answer),
         Answer::Error(why) => bail!("{why}"),

@@ -57,12 +57,7 @@ pub(crate) fn run(named: Option<&Path>, socket: Option<PathBuf>, level: log::Lev
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(MESSAGE_ID = log::DAEMON, "cotenant {version} begins: {}", config.summary());
     let mut desk = Desk { begun: Instant::now(), shared, paused: false, resting: BTreeSet::new(), refused: None };
-    loop {
-        match serve(&mut config, named, &mut desk)? {
-            Next::Anew => {}
-            Next::Stop => break,
-        }
-    }
+    while serve(&mut config, named, &mut desk)? == Next::Anew {}
     tracing::info!(MESSAGE_ID = log::DAEMON, "cotenant ends");
     Ok(())
 }
@@ -96,6 +91,7 @@ struct Desk {
     refused: Option<String>,
 }
 
+#[derive(PartialEq, Eq)]
 enum Next {
     /// Begin again with a host for the new configuration.
     Anew,
@@ -149,7 +145,9 @@ fn serve(config: &mut Config, named: Option<&Path>, desk: &mut Desk) -> Result<N
     host.call_on(calls)?;
     desk.shared.set_waker(waker);
     let (mut watch, remark) = Watch::begin(&setup.topology);
-    remark.iter().for_each(|text| watch.remark(text));
+    if let Some(remark) = remark {
+        watch.remark(&remark);
+    }
     let drive = Drive::begin(&mut host)?;
     let mut shift = Shift {
         config,
@@ -179,13 +177,13 @@ fn serve(config: &mut Config, named: Option<&Path>, desk: &mut Desk) -> Result<N
         if ended == Ended::Over {
             match shift.host.take_signal() {
                 Some(libc::SIGHUP) => {
-                    if shift.reload(named)? {
+                    if shift.reload(named) {
                         break Next::Anew;
                     }
                 }
-                Some(libc::SIGINT | libc::SIGTERM | libc::SIGQUIT) => break Next::Stop,
-                Some(_) => {}
-                None => break Next::Stop, // waiting failed, which the host's notes say
+                Some(libc::SIGUSR1 | libc::SIGUSR2) => {}
+                // Or waiting failed, which the host's notes say.
+                Some(_) | None => break Next::Stop,
             }
         }
         if shift.mode() != before {
@@ -195,7 +193,7 @@ fn serve(config: &mut Config, named: Option<&Path>, desk: &mut Desk) -> Result<N
             }
         }
     };
-    if matches!(next, Next::Stop) {
+    if next == Next::Stop {
         notify(&[NotifyState::Stopping]);
     }
     shift.end();
@@ -270,13 +268,13 @@ impl Shift<'_> {
                     }
                     known.service = service;
                 }
-                None => self.take_on(service)?,
+                None => self.take_on(service),
             }
         }
         self.assign()
     }
 
-    fn take_on(&mut self, service: Service) -> Result<()> {
+    fn take_on(&mut self, service: Service) {
         let rule = &self.config.rules[service.rule];
         let spec = |throttled| AppSpec {
             metrics: rule.metric.outside.iter().cloned().collect(),
@@ -304,7 +302,6 @@ impl Shift<'_> {
             }
             Err(why) => self.watch.remark(&format!("{} cannot be managed: {why}", service.name)),
         }
-        Ok(())
     }
 
     /// Gives a service back.
@@ -429,7 +426,7 @@ impl Shift<'_> {
     }
 
     /// Reads the configuration again; true where it takes another host.
-    fn reload(&mut self, named: Option<&Path>) -> Result<bool> {
+    fn reload(&mut self, named: Option<&Path>) -> bool {
         if let Ok(now) = NotifyState::monotonic_usec_now() {
             notify(&[NotifyState::Reloading, now]);
         }
@@ -442,7 +439,7 @@ impl Shift<'_> {
                 tracing::error!(MESSAGE_ID = log::CONFIG, "the configuration of before stays in force: {why}");
                 self.desk.refused = Some(why);
                 notify(&[NotifyState::Ready]);
-                return Ok(false);
+                return false;
             }
         };
         self.desk.refused = None;
@@ -474,7 +471,7 @@ impl Shift<'_> {
         (self.setup.mode, *self.config) = (config.mode, config);
         self.looked = None;
         notify(&[NotifyState::Ready]);
-        Ok(other_host)
+        other_host
     }
 
     /// Says how it stands.

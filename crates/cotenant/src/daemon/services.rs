@@ -173,3 +173,111 @@ fn descends(pid: u32, among: &BTreeSet<u32>, residents: &BTreeMap<u32, Resident>
     // A cycle cannot be but while processes come and go.
     std::iter::successors(parent(&pid), parent).take(64).any(|ancestor| among.contains(&ancestor))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::Config;
+    use super::*;
+    use cotenant_linux::FsRoot;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    /// A machine of which each process is (id, parent, control group, program).
+    struct Machine(PathBuf);
+
+    impl Machine {
+        fn new(test: &str, processes: &[(u32, u32, &str, &str)]) -> Self {
+            let root = std::env::temp_dir().join(format!("cotenant-services-{test}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&root);
+            for (pid, parent, cgroup, program) in processes {
+                let folder = root.join(format!("proc/{pid}"));
+                fs::create_dir_all(&folder).unwrap();
+                let rest = ["0"; 40].join(" ");
+                fs::write(folder.join("stat"), format!("{pid} (x) S {parent} 1 1 0 -1 0 {rest}\n")).unwrap();
+                fs::write(folder.join("cgroup"), format!("0::{cgroup}\n")).unwrap();
+                symlink(program, folder.join("exe")).unwrap();
+            }
+            fs::create_dir_all(root.join("proc/self")).unwrap();
+            fs::write(root.join("proc/self/mounts"), "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n").unwrap();
+            Self(root)
+        }
+
+        /// The services by name: which rule, and what they are.
+        fn find(&self, rules: &str, own: &[u32]) -> Vec<(String, usize, String)> {
+            fs::write(self.0.join("c.toml"), rules).unwrap();
+            let config = Config::read(Some(&self.0.join("c.toml"))).unwrap();
+            let mut census = Census::new(FsRoot::at(&self.0));
+            let residents = census.look().unwrap().clone();
+            let found = find(&config.rules, &census, &residents, &own.iter().copied().collect());
+            let what = |target: &Target| match target {
+                Target::Cgroup(path) => path.strip_prefix(&self.0).unwrap().display().to_string(),
+                Target::Trees(pids) | Target::Pids(pids) => format!("{pids:?}"),
+            };
+            found.into_values().map(|s| (s.name, s.rule, what(&s.target))).collect()
+        }
+    }
+
+    impl Drop for Machine {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn rule(name: &str, matches: &str, class: &str) -> String {
+        format!("[[rule]]\nname = \"{name}\"\nmatch = {{ {matches} }}\nclass = \"{class}\"\n")
+    }
+
+    fn found(services: &[(&str, usize, &str)]) -> Vec<(String, usize, String)> {
+        services.iter().map(|(name, rule, what)| ((*name).to_owned(), *rule, (*what).to_owned())).collect()
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_says_what_belongs_together() {
+        let machine = Machine::new(
+            "rules",
+            &[
+                (1, 0, "/init.scope", "/sbin/init"),
+                (10, 1, "/system.slice/nginx.service", "/usr/sbin/nginx"),
+                (11, 10, "/system.slice/nginx.service", "/usr/sbin/nginx"),
+                (20, 1, "/system.slice/system-pg.slice/pg@16.service", "/usr/bin/postgres"),
+                (21, 20, "/system.slice/system-pg.slice/pg@16.service/sub", "/usr/bin/postgres"),
+                (30, 1, "/batch.slice/a/b", "/opt/job (deleted)"),
+                (31, 1, "/user.slice/user-7.slice/session-1.scope", "/opt/job"),
+                (32, 31, "/user.slice/user-7.slice/session-1.scope", "/opt/job"),
+            ],
+        );
+        let units = rule("units", "unit = \"*.service\"", "normal");
+        let both = [
+            ("nginx.service", 0, "sys/fs/cgroup/system.slice/nginx.service"),
+            ("pg@16.service", 0, "sys/fs/cgroup/system.slice/system-pg.slice/pg@16.service"),
+        ];
+        assert_eq!(machine.find(&units, &[]), found(&both));
+        // A slice is a unit, too, and the innermost one that is meant counts.
+        let slice = rule("pg", "unit = \"system-pg.slice\"", "low");
+        assert_eq!(
+            machine.find(&slice, &[]),
+            found(&[("system-pg.slice", 0, "sys/fs/cgroup/system.slice/system-pg.slice")])
+        );
+        let batch = rule("batch", "cgroup = \"/batch.slice/**\"", "low");
+        assert_eq!(machine.find(&batch, &[]), found(&[("b", 0, "sys/fs/cgroup/batch.slice/a/b")]));
+        assert_eq!(machine.find(&rule("a", "cgroup = \"/batch.slice/*\"", "low"), &[]), [], "* stays in its folder");
+        // Programs: descendants come with those that they descend from; several that execute it are one.
+        let jobs = rule("jobs", "command = \"job\"", "normal");
+        assert_eq!(machine.find(&jobs, &[]), found(&[("job", 0, "[30, 31]")]));
+        let nginx = rule("web", "unit = \"nginx.service\", command = \"/usr/sbin/*\"", "ignore") + &units;
+        assert_eq!(machine.find(&nginx, &[]), found(&[(both[1].0, 1, both[1].2)]), "what is ignored is nobody else's");
+        assert_eq!(machine.find(&units, &[11]), found(&both[1..]), "we are in it");
+    }
+
+    #[test]
+    fn services_of_the_same_name_are_called_by_their_paths() {
+        let machine = Machine::new(
+            "names",
+            &[(2, 1, "/a.slice/x.service", "/a"), (3, 1, "/b.slice/x.service", "/b"), (4, 1, "/y.service", "/c")],
+        );
+        let names: Vec<String> =
+            machine.find(&rule("all", "unit = \"*.service\"", "normal"), &[]).into_iter().map(|s| s.0).collect();
+        assert_eq!(names, ["/a.slice/x.service", "/b.slice/x.service", "y.service"]);
+    }
+}

@@ -107,14 +107,19 @@ impl Status {
         }
     }
 
-    /// For people.
-    pub fn print(&self, out: &mut cotenant_cli::page::Sheet<'_>) -> anyhow::Result<()> {
-        let mode = match self.mode {
+    /// What it does, as a verb.
+    pub fn mode(&self) -> &'static str {
+        match self.mode {
             Mode::Observe => "observes",
             Mode::Advise => "advises",
             Mode::Enforce if self.paused => "enforces, paused for now",
             Mode::Enforce => "enforces",
-        };
+        }
+    }
+
+    /// For people.
+    pub fn print(&self, out: &mut cotenant_cli::page::Sheet<'_>) -> anyhow::Result<()> {
+        let mode = self.mode();
         let since = about(Duration::from_secs_f64(self.uptime_s.max(0.0)));
         writeln!(out, "cotenant {} (process {}) {mode}, since {since}", self.version, self.pid)?;
         let share = self.cpu_s / self.uptime_s.max(1.0) * 100.0;

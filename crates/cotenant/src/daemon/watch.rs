@@ -214,7 +214,7 @@ impl Watch {
             self.last.push_back(decision);
         }
         for note in round.decision.iter().flat_map(|decision| &decision.notes) {
-            self.remark(&note.to_string());
+            self.remark(note);
         }
     }
 

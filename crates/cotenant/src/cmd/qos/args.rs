@@ -342,8 +342,6 @@ fn simple(text: &str) -> Option<Simple> {
     (parts.next().is_none() && low <= high && naps.iter().all(|nap| *nap <= 20.0)).then(|| Simple::new(low, high, naps))
 }
 
-/// `90%` or `0.9`.
-
 #[cfg(test)]
 mod tests {
     use super::*;
