@@ -128,6 +128,17 @@ const TWO_NODES: Guest = Guest {
     ..TWO_PACKAGES
 };
 
+/// Two places for threads, and systemd.
+const SERVICE: Guest = Guest {
+    name: "systemd",
+    what: "2 sockets x 1 core, 2 nodes, systemd",
+    kernel: Kernel::Stable,
+    systemd: true,
+    quick: true,
+    scenarios: &["unit"],
+    ..TWO_NODES
+};
+
 /// All guests.
 pub const GUESTS: &[Guest] = &[
     TWO_SOCKETS,
@@ -181,14 +192,13 @@ pub const GUESTS: &[Guest] = &[
     Guest { name: "mappings", kernel: Kernel::Stable, seconds: 150, scenarios: &["mappings"], ..TWO_NODES },
     Guest { name: "damon", kernel: Kernel::Backports, quick: false, scenarios: &["damon"], ..FOUR_NODES },
     Guest { name: "cpusets-new", kernel: Kernel::Backports, quick: false, scenarios: &["cpusets"], ..TWO_SOCKETS },
+    SERVICE,
     Guest {
-        name: "systemd",
-        what: "2 sockets x 1 core, 2 nodes, systemd",
-        kernel: Kernel::Stable,
-        systemd: true,
+        name: "service",
+        quick: false,
         seconds: 150,
-        scenarios: &["unit", "unit-reload", "unit-kill", "unit-state", "unit-rights"],
-        ..TWO_NODES
+        scenarios: &["unit-reload", "unit-kill", "unit-state", "unit-rights"],
+        ..SERVICE
     },
     Guest { name: "background", seconds: 60, scenarios: &["background"], ..ONE_CPU },
     ONE_CPU,

@@ -155,7 +155,7 @@ fn fetch(folder: &Path, guest: &Guest) -> Result<(PathBuf, PathBuf, PathBuf)> {
         bail!("{}: no busybox; remove the folder and try again", debian.unpacked().display());
     }
     let systemd = if guest.systemd {
-        let packages = Packages::at(folder.join(format!("{name}-systemd")), arch, None)?;
+        let packages = debian.beside(folder.join(format!("{name}-systemd")))?;
         packages.all(systemd::PACKAGES).with_context(|| missing("systemd with its libraries"))?
     } else {
         PathBuf::new()
@@ -223,6 +223,12 @@ impl Packages {
         Ok(Self { at, arch, options })
     }
 
+    /// Others by the same lists, in another folder.
+    fn beside(&self, at: PathBuf) -> Result<Self> {
+        fs::create_dir_all(at.join("deb")).with_context(|| at.display().to_string())?;
+        Ok(Self { at, arch: self.arch, options: self.options.clone() })
+    }
+
     fn apt(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(program);
         command.args(&self.options).args(args).current_dir(self.at.join("deb"));
@@ -250,15 +256,19 @@ impl Packages {
 
     /// These packages, unpacked; fetched where they are not here yet. Returns their root.
     fn all(&self, names: &[&str]) -> Result<PathBuf> {
-        let done_before = self.at.join("unpacked");
+        let unpacked = self.at.join("unpacked");
         let wanted = names.join(" ");
-        if fs::read_to_string(&done_before).is_ok_and(|there| there == wanted) {
+        if fs::read_to_string(&unpacked).is_ok_and(|there| there == wanted) {
             return Ok(self.unpacked());
         }
-        done(&mut self.apt("apt-get", &["-qq", "update"]))?;
-        done(self.apt("apt-get", &["-qq", "download"]).args(names))?;
+        let download = || done(self.apt("apt-get", &["-qq", "download"]).args(names));
+        if download().is_err() {
+            // The lists are old, or not there.
+            done(&mut self.apt("apt-get", &["-qq", "update"]))?;
+            download()?;
+        }
         self.unpack()?;
-        fs::write(&done_before, wanted).with_context(|| done_before.display().to_string())?;
+        fs::write(&unpacked, wanted).with_context(|| unpacked.display().to_string())?;
         Ok(self.unpacked())
     }
 
