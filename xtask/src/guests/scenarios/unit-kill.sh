@@ -13,7 +13,8 @@ for way in alone hangs both; do
     # Who comes next does not place anybody, so that what is seen is the undoing.
     configure "${static%victim.service*}nobody.service\" }"
     case $way in
-        alone) kill -9 "$before" ;;
+        # Its guardian is late, and gets what systemd sends to all, first.
+        alone) kill -STOP "$guardian"; kill -9 "$before" ;;
         both) kill -9 "$before" "$guardian" ;;
         hangs) kill -STOP "$before" ;;
     esac

@@ -15,7 +15,8 @@ counts() { ls -l "/proc/$daemon/fd" | grep -q 'perf_event'; }
 await counts
 await says '^cotenant *kernels .* progress'
 grep -q 'NoNewPrivs:.*1' "/proc/$daemon/status" && grep -q 'Seccomp:.*2' "/proc/$daemon/status" || fail "it is not restricted"
-cotenant status --json | grep -q '"cpus": *[0-9]' || fail "it does not see how much runs"
+runs() { cotenant status --json | grep -q '"cpus": *[0-9]'; }
+await runs
 ! logged 'denied\|not permitted' || fail "something was refused"
 # Its user asks an ordinary user's own questions.
 su alice -c 'cotenant status' | grep -q kernels || fail "its user does not see it"

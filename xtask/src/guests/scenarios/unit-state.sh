@@ -12,7 +12,7 @@ systemctl stop cotenant
 for version in 0 2; do
     echo "{\"version\":$version,\"new\":[]}" >$state
     systemctl start cotenant
-    await logged "daemon.json: .*version $version"
+    await logged "daemon.json: its version is $version"
     systemctl stop cotenant
     grep -q '"version":1' $state || fail "nothing was kept after version $version"
     grep -q '"new"' $state.$version || fail "what version $version has learnt is lost"
