@@ -355,6 +355,35 @@ fn the_configuration_of_the_package_is_right() {
     }
 }
 
+/// What the page says of the unit, by the service manager that it names.
+#[test]
+fn the_unit_is_as_safe_as_its_page_says() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let run = |args: &[&str]| Command::new("systemd-analyze").args(args).output().map(|out| out.stdout);
+    let version = run(&["--version"]).unwrap_or_default();
+    if !version.starts_with(b"systemd 252 ") {
+        return skip("there is no systemd-analyze of systemd 252");
+    }
+    let page = fs::read_to_string(format!("{root}/docs/how-to/daemon.md")).unwrap();
+    let (unit, folder) = (format!("{root}/packaging/systemd"), World::new("daemon-unit"));
+    let drop_in = folder.path("cotenant.service.d/network.conf");
+    fs::create_dir(drop_in.parent().unwrap()).unwrap();
+    let copy = folder.path("cotenant.service");
+    fs::copy(format!("{unit}/cotenant.service"), &copy).unwrap();
+    let mut exposures = Vec::new();
+    for with in [false, true] {
+        if with {
+            fs::copy(format!("{unit}/network.conf"), &drop_in).unwrap();
+        }
+        let said = run(&["security", "--offline=true", copy.to_str().unwrap()]).unwrap();
+        let said = String::from_utf8(said).unwrap();
+        let level = said.rsplit_once("cotenant.service: ").and_then(|(_, level)| level.split(' ').next());
+        exposures.push(level.unwrap_or_else(|| panic!("{said}")).to_owned());
+    }
+    let told = format!("says {} (*OK*", exposures[0]);
+    assert!(page.contains(&told) && page.contains(&format!("it is {}.", exposures[1])), "{exposures:?}");
+}
+
 #[test]
 fn what_was_learnt_by_another_version_is_refused_by_name() {
     let world = World::new("daemon-state");
