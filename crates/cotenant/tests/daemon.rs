@@ -344,9 +344,10 @@ fn the_configuration_of_the_package_is_right() {
     };
     let uncommented: Vec<String> =
         packaged.lines().map(|line| example(line).unwrap_or_else(|| line.to_owned())).collect();
-    for (text, said) in
-        [(packaged.clone(), "ok: observe, 1 rule of c.toml"), (uncommented.join("\n"), "ok: observe, 4 rules of c.toml")]
-    {
+    for (text, said) in [
+        (packaged.clone(), "ok: observe, 1 rule of c.toml"),
+        (uncommented.join("\n"), "ok: observe, 4 rules of c.toml"),
+    ] {
         world.configure(&text);
         let out = world.cotenant(&["daemon", "--check", "--config", "c.toml"]).current_dir(world.state.path()).output();
         let out = out.unwrap();
