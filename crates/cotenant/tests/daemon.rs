@@ -332,6 +332,59 @@ fn what_is_wrong_in_a_configuration_is_said_with_its_place() {
     assert!(said.find("\nb ").unwrap() < said.find("\na ").unwrap(), "{said}");
 }
 
+/// Also with the examples in it.
+#[test]
+fn the_configuration_of_the_package_is_right() {
+    let world = World::new("daemon-package");
+    let packaged = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/cotenant.toml")).unwrap();
+    let example = |line: &str| {
+        let words = line.strip_prefix("# ")?;
+        let is = words.starts_with("[[") || words.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
+        is.then(|| words.to_owned())
+    };
+    let uncommented: Vec<String> =
+        packaged.lines().map(|line| example(line).unwrap_or_else(|| line.to_owned())).collect();
+    for (text, said) in [
+        (packaged.clone(), "ok: observe, 1 rule of c.toml"),
+        (uncommented.join("\n"), "ok: observe, 4 rules of c.toml"),
+    ] {
+        world.configure(&text);
+        let out = world.cotenant(&["daemon", "--check", "--config", "c.toml"]).current_dir(world.state.path()).output();
+        let out = out.unwrap();
+        let (told, wrong) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        assert!(told.starts_with(said), "{told}{wrong}");
+    }
+}
+
+/// What the page says of the unit, by the service manager that it names.
+#[test]
+fn the_unit_is_as_safe_as_its_page_says() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let run = |args: &[&str]| Command::new("systemd-analyze").args(args).output().map(|out| out.stdout);
+    let version = run(&["--version"]).unwrap_or_default();
+    if !version.starts_with(b"systemd 252 ") {
+        return skip("there is no systemd-analyze of systemd 252");
+    }
+    let page = fs::read_to_string(format!("{root}/docs/how-to/daemon.md")).unwrap();
+    let (unit, folder) = (format!("{root}/packaging/systemd"), World::new("daemon-unit"));
+    let drop_in = folder.path("cotenant.service.d/network.conf");
+    fs::create_dir(drop_in.parent().unwrap()).unwrap();
+    let copy = folder.path("cotenant.service");
+    fs::copy(format!("{unit}/cotenant.service"), &copy).unwrap();
+    let mut exposures = Vec::new();
+    for with in [false, true] {
+        if with {
+            fs::copy(format!("{unit}/network.conf"), &drop_in).unwrap();
+        }
+        let said = run(&["security", "--offline=true", copy.to_str().unwrap()]).unwrap();
+        let said = String::from_utf8(said).unwrap();
+        let level = said.rsplit_once("cotenant.service: ").and_then(|(_, level)| level.split(' ').next());
+        exposures.push(level.unwrap_or_else(|| panic!("{said}")).to_owned());
+    }
+    let told = format!("says {} (*OK*", exposures[0]);
+    assert!(page.contains(&told) && page.contains(&format!("it is {}.", exposures[1])), "{exposures:?}");
+}
+
 #[test]
 fn what_was_learnt_by_another_version_is_refused_by_name() {
     let world = World::new("daemon-state");

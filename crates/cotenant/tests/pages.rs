@@ -45,6 +45,7 @@ pages! {
     calibrate: "docs/how-to/calibrate.md",
     characterize: "docs/how-to/characterize.md",
     compare: "docs/how-to/compare.md",
+    daemon: "docs/how-to/daemon.md",
     qos: "docs/how-to/qos.md",
     read_a_decision: "docs/how-to/read-a-decision.md",
     read_a_report: "docs/how-to/read-a-report.md",

@@ -4,6 +4,7 @@
 
 use super::machine::Guest;
 use super::parts::Parts;
+use super::systemd;
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::PathBuf;
@@ -20,13 +21,14 @@ macro_rules! scripts {
 pub const SCENARIOS: &[(&str, &str)] = scripts![
     "topology", "static", "sam", "shapes", "pages", "near", "fetch", "far-memory", "sam-nodes", "restore", "cpusets",
     "partitions", "freezer", "hotplug", "rival", "quota", "naps", "background", "ladder", "refused", "mappings",
-    "damon", "faults", "idle-pages", "counters", "single",
+    "damon", "faults", "idle-pages", "counters", "single", "unit", "unit-reload", "unit-kill", "unit-state",
+    "unit-rights",
 ];
 
-const FOLDER: u32 = 0o040_755;
-const PROGRAM: u32 = 0o100_755;
-const TEXT: u32 = 0o100_644;
-const LINK: u32 = 0o120_777;
+pub const FOLDER: u32 = 0o040_755;
+pub const PROGRAM: u32 = 0o100_755;
+pub const TEXT: u32 = 0o100_644;
+pub const LINK: u32 = 0o120_777;
 
 /// Writes the archive of a guest; returns its path.
 ///
@@ -49,6 +51,9 @@ pub fn write(guest: &Guest, parts: &Parts) -> Result<PathBuf> {
     for (name, script) in SCENARIOS {
         archive.add(&format!("scenarios/{name}.sh"), TEXT, script.as_bytes());
     }
+    if guest.systemd {
+        systemd::add(&mut archive, &parts.systemd)?;
+    }
     archive.add("scenarios/list", TEXT, guest.scripts().collect::<Vec<_>>().join("\n").as_bytes());
     let path = parts.folder.join(format!("{}.cpio", guest.name));
     fs::write(&path, archive.close()).with_context(|| path.display().to_string())?;
@@ -62,14 +67,16 @@ const APPLETS: &[&str] = &[
     "tail", "taskset", "tee", "timeout", "tr", "true", "umount", "uname", "vi", "wc",
 ];
 
+/// A file system that is being written.
 #[derive(Default)]
-struct Archive {
+pub struct Archive {
     bytes: Vec<u8>,
     inode: u32,
 }
 
 impl Archive {
-    fn add(&mut self, name: &str, mode: u32, content: &[u8]) {
+    /// A file by its path without the first slash; its folder comes before it. The content of a link is where it leads.
+    pub fn add(&mut self, name: &str, mode: u32, content: &[u8]) {
         self.inode += 1;
         let fields = [
             self.inode,

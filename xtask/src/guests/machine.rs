@@ -45,6 +45,8 @@ pub struct Guest {
     pub memory_only: usize,
     /// After so long it hangs.
     pub seconds: u64,
+    /// Whether its first process is systemd, with the daemon's unit, instead of a script.
+    pub systemd: bool,
     /// Whether continuous integration runs it.
     pub quick: bool,
     pub scenarios: &'static [&'static str],
@@ -66,6 +68,7 @@ const ONE_CPU: Guest = Guest {
     distances: &[],
     memory_only: 0,
     seconds: 45,
+    systemd: false,
     quick: true,
     scenarios: &["topology", "single", SHELL],
 };
@@ -125,6 +128,17 @@ const TWO_NODES: Guest = Guest {
     ..TWO_PACKAGES
 };
 
+/// Two places for threads, and systemd.
+const SERVICE: Guest = Guest {
+    name: "systemd",
+    what: "2 sockets x 1 core, 2 nodes, systemd",
+    kernel: Kernel::Stable,
+    systemd: true,
+    quick: true,
+    scenarios: &["unit"],
+    ..TWO_NODES
+};
+
 /// All guests.
 pub const GUESTS: &[Guest] = &[
     TWO_SOCKETS,
@@ -178,6 +192,14 @@ pub const GUESTS: &[Guest] = &[
     Guest { name: "mappings", kernel: Kernel::Stable, seconds: 150, scenarios: &["mappings"], ..TWO_NODES },
     Guest { name: "damon", kernel: Kernel::Backports, quick: false, scenarios: &["damon"], ..FOUR_NODES },
     Guest { name: "cpusets-new", kernel: Kernel::Backports, quick: false, scenarios: &["cpusets"], ..TWO_SOCKETS },
+    SERVICE,
+    Guest {
+        name: "service",
+        quick: false,
+        seconds: 150,
+        scenarios: &["unit-reload", "unit-kill", "unit-state", "unit-rights"],
+        ..SERVICE
+    },
     Guest { name: "background", seconds: 60, scenarios: &["background"], ..ONE_CPU },
     ONE_CPU,
     Guest {

@@ -9,6 +9,7 @@ mod initramfs;
 mod machine;
 mod parts;
 mod shell;
+mod systemd;
 
 use anyhow::{Result, anyhow, bail};
 use console::{End, Report};
@@ -65,10 +66,10 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
         names => names.iter().map(|name| named(name)).collect::<Result<_>>()?,
     };
     let mut tally = Tally::default();
-    let mut parts: BTreeMap<(Arch, Kernel), Result<Parts, String>> = BTreeMap::new();
+    let mut parts: BTreeMap<(Arch, Kernel, bool), Result<Parts, String>> = BTreeMap::new();
     for guest in chosen {
         tally.guests += 1;
-        let parts = match parts.entry((guest.arch, guest.kernel)) {
+        let parts = match parts.entry((guest.arch, guest.kernel, guest.systemd)) {
             Entry::Occupied(gathered) => gathered.into_mut(),
             Entry::Vacant(none) => none.insert(Parts::gather(root, guest, args.profile())?),
         };

@@ -1,6 +1,7 @@
 //! What a guest is made of: a kernel and busybox, fetched but never installed, the static binary, and a helper in C.
 
 use super::machine::{Arch, Guest, Kernel};
+use super::systemd;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,8 @@ pub struct Parts {
     pub busybox: PathBuf,
     pub cotenant: PathBuf,
     pub spin: PathBuf,
+    /// The root of systemd's packages; empty where the guest has none.
+    pub systemd: PathBuf,
 }
 
 impl Arch {
@@ -94,7 +97,7 @@ impl Parts {
                 "{compiler} links nothing statically; apt-get install --no-install-recommends {packages}"
             )));
         }
-        let (kernel, busybox) = match fetch(&folder, arch, guest.kernel) {
+        let (kernel, busybox, systemd) = match fetch(&folder, guest) {
             Ok(fetched) => fetched,
             Err(why) => return Ok(Err(format!("{why:#}"))),
         };
@@ -107,7 +110,7 @@ impl Parts {
                 .arg(source),
         )?;
         let cotenant = build(root, &folder, profile, target, compiler)?;
-        Ok(Ok(Self { folder, kernel, busybox, cotenant, spin }))
+        Ok(Ok(Self { folder, kernel, busybox, cotenant, spin, systemd }))
     }
 }
 
@@ -136,8 +139,9 @@ fn build(root: &Path, folder: &Path, profile: &str, target: &str, linker: &str) 
     Ok(to.join(target).join(profile).join("cotenant"))
 }
 
-/// A kernel and busybox, unpacked.
-fn fetch(folder: &Path, arch: Arch, kernel: Kernel) -> Result<(PathBuf, PathBuf)> {
+/// A kernel, busybox and where the guest has it systemd, unpacked.
+fn fetch(folder: &Path, guest: &Guest) -> Result<(PathBuf, PathBuf, PathBuf)> {
+    let arch = guest.arch;
     let name = arch.debian();
     let missing = |what: &str| {
         format!("{what} cannot be had; get online, check /etc/apt/sources.list (Debian 12) and try `apt-get update`")
@@ -150,7 +154,13 @@ fn fetch(folder: &Path, arch: Arch, kernel: Kernel) -> Result<(PathBuf, PathBuf)
     if !busybox.exists() {
         bail!("{}: no busybox; remove the folder and try again", debian.unpacked().display());
     }
-    let found = match kernel {
+    let systemd = if guest.systemd {
+        let packages = debian.beside(folder.join(format!("{name}-systemd")))?;
+        packages.all(systemd::PACKAGES).with_context(|| missing("systemd with its libraries"))?
+    } else {
+        PathBuf::new()
+    };
+    let found = match guest.kernel {
         Kernel::Stable => stable,
         Kernel::Backports => {
             let backports = Packages::at(folder.join(format!("{name}-backports")), arch, Some(&backports(&debian)?))?;
@@ -165,7 +175,7 @@ fn fetch(folder: &Path, arch: Arch, kernel: Kernel) -> Result<(PathBuf, PathBuf)
             ubuntu.given(&address, UBUNTU.1).with_context(|| missing(&address))?
         }
     };
-    Ok((found, busybox))
+    Ok((found, busybox, systemd))
 }
 
 /// The line for apt that names backports on the mirror from which this machine has Debian 12.
@@ -213,6 +223,12 @@ impl Packages {
         Ok(Self { at, arch, options })
     }
 
+    /// Others by the same lists, in another folder.
+    fn beside(&self, at: PathBuf) -> Result<Self> {
+        fs::create_dir_all(at.join("deb")).with_context(|| at.display().to_string())?;
+        Ok(Self { at, arch: self.arch, options: self.options.clone() })
+    }
+
     fn apt(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(program);
         command.args(&self.options).args(args).current_dir(self.at.join("deb"));
@@ -234,7 +250,26 @@ impl Packages {
         let image = depends.split_whitespace().find(|word| word.starts_with("linux-image-") && *word != kernel);
         let image = image.with_context(|| format!("{kernel} names no kernel; is /etc/apt/sources.list Debian's?"))?;
         done(self.apt("apt-get", &["-qq", "download", image]).args(others))?;
-        self.unpack()
+        self.unpack()?;
+        self.kernel()
+    }
+
+    /// These packages, unpacked; fetched where they are not here yet. Returns their root.
+    fn all(&self, names: &[&str]) -> Result<PathBuf> {
+        let unpacked = self.at.join("unpacked");
+        let wanted = names.join(" ");
+        if fs::read_to_string(&unpacked).is_ok_and(|there| there == wanted) {
+            return Ok(self.unpacked());
+        }
+        let download = || done(self.apt("apt-get", &["-qq", "download"]).args(names));
+        if download().is_err() {
+            // The lists are old, or not there.
+            done(&mut self.apt("apt-get", &["-qq", "update"]))?;
+            download()?;
+        }
+        self.unpack()?;
+        fs::write(&unpacked, wanted).with_context(|| unpacked.display().to_string())?;
+        Ok(self.unpacked())
     }
 
     /// The kernel of a package that is given by its address and its SHA-256.
@@ -246,14 +281,15 @@ impl Packages {
             &mut self
                 .apt("/usr/lib/apt/apt-helper", &["download-file", address, "linux.deb", &format!("SHA256:{sum}")]),
         )?;
-        self.unpack()
+        self.unpack()?;
+        self.kernel()
     }
 
-    fn unpack(&self) -> Result<PathBuf> {
+    fn unpack(&self) -> Result<()> {
         for package in fs::read_dir(self.at.join("deb"))? {
             done(Command::new("dpkg").arg("-x").arg(package?.path()).arg(self.unpacked()))?;
         }
-        self.kernel()
+        Ok(())
     }
 
     fn kernel(&self) -> Result<PathBuf> {

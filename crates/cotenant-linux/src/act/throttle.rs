@@ -267,7 +267,9 @@ impl Throttle {
         let Some(job) = &mut self.job else { return false };
         let paused = job.pause(journal, members).map_err(|why| self.notes.add(why.to_string()));
         self.pauses += u64::from(paused.is_ok() && self.paused_since.is_none());
-        self.paused_since.get_or_insert(now);
+        if job.is_paused() {
+            self.paused_since.get_or_insert(now);
+        }
         paused.is_ok()
     }
 

@@ -367,6 +367,27 @@ fn the_group_of_somebody_else_stays_his() {
     assert_eq!(group_of(sleeper, mechanism).as_ref(), Some(&theirs), "and stays where it was");
 }
 
+/// As where a service manager shows control groups read-only: one runs on, and need not be let run.
+#[test]
+fn a_group_that_cannot_be_frozen_is_not_told_as_paused() {
+    let zero = "/sys/devices/system/cpu/cpu0/topology/physical_package_id";
+    let dir = TempDir::new("read-only");
+    let (state, group) = (dir.path().join("state"), dir.path().join("group"));
+    fs::create_dir_all(&group).unwrap();
+    std::os::unix::fs::symlink(zero, group.join("cgroup.freeze")).unwrap();
+    if !fs::read_to_string(zero).is_ok_and(|text| text == "0\n") {
+        return eprintln!("skipped: {zero} is not 0");
+    }
+    let mut journal = journal(&state);
+    let mut job = Job::of_group(&mut journal, &group).unwrap();
+    for _ in 0..2 {
+        assert!(job.pause(&mut journal, &[]).is_err() && !job.is_paused());
+    }
+    job.resume().unwrap();
+    let report = journal.finish();
+    assert_eq!(report.failed, 0, "{report:?}");
+}
+
 /// What is left after a compaction is written anew only where it has doubled.
 #[test]
 fn a_journal_that_has_not_grown_is_not_compacted_again() {

@@ -130,7 +130,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>, table: Table) -> ExitCode 
 fn watch(journal: &Path, table: Table) -> io::Result<()> {
     fault::be_guardian();
     point("guardian.start");
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE, libc::SIGTSTP] {
+    // SIGABRT: a service manager's watchdog sends it to all processes of a service.
+    for signal in
+        [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE, libc::SIGTSTP, libc::SIGABRT]
+    {
         sys::ignore(signal)?;
     }
     sys::setsid()?;

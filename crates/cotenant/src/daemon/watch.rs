@@ -17,7 +17,7 @@ use cotenant_record::moves::Move;
 use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Decisions that are kept to be shown.
@@ -43,6 +43,30 @@ struct Written {
 }
 
 const VERSION: u32 = 1;
+
+impl State {
+    /// What was kept; else none, with a remark. What is not taken is put aside: another version may want it again.
+    fn read(file: &Path) -> (Self, Option<String>) {
+        let Ok(text) = bounded::named_text(file) else { return Default::default() };
+        let (aside, why) = match serde_json::from_str::<Written>(&text) {
+            Ok(Written { version }) if version != VERSION => {
+                (version.to_string(), format!("its version is {version}, and {VERSION} is read"))
+            }
+            Ok(_) => match serde_json::from_str(&text) {
+                Ok(state) => return (state, None),
+                Err(why) => ("damaged".to_owned(), why.to_string()),
+            },
+            Err(why) => ("damaged".to_owned(), why.to_string()),
+        };
+        let mut to = file.as_os_str().to_owned();
+        to.push(format!(".{aside}"));
+        let kept = match fs::rename(file, &to) {
+            Ok(()) => format!("kept as {}", Path::new(&to).display()),
+            Err(why) => format!("cannot be put aside: {why}"),
+        };
+        (Self::default(), Some(format!("{}: {why}; it is left out, and {kept}", file.display())))
+    }
+}
 
 /// How a service stands.
 #[derive(Clone, Debug, Default)]
@@ -107,17 +131,7 @@ impl Watch {
     /// With what an earlier daemon has learnt; a remark where that is not taken.
     pub fn begin(topology: &Topology) -> (Self, Option<String>) {
         let file = calibrated::data_folder().map(|folder| folder.join("daemon.json"));
-        let (state, remark) = file.as_ref().map_or_else(Default::default, |file| {
-            let Ok(text) = bounded::named_text(file) else { return Default::default() };
-            let refused = |why: String| (State::default(), Some(format!("{}: {why}; it is left out", file.display())));
-            match serde_json::from_str::<Written>(&text) {
-                Ok(Written { version }) if version != VERSION => {
-                    refused(format!("its version is {version}, and {VERSION} is read"))
-                }
-                Ok(_) => serde_json::from_str(&text).map_or_else(|why| refused(why.to_string()), |state| (state, None)),
-                Err(why) => refused(why.to_string()),
-            }
-        });
+        let (state, remark) = file.as_deref().map_or_else(Default::default, State::read);
         let watch = Self {
             topology: topology.clone(),
             speeds: Speeds::default(),
@@ -269,5 +283,37 @@ impl Watch {
             let text = format!("{}: {why}; what was learnt is lost at a restart", file.display());
             self.remark(&text);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_version_has_learnt_is_refused_by_name_and_kept() {
+        let folder = std::env::temp_dir().join(format!("cotenant-watch-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("daemon.json");
+        assert_eq!(State::read(&file).1, None, "there is none");
+        for (text, aside, words) in [
+            ("{\"version\":1,\"interference\":{}}", None, ""),
+            ("{\"version\":2,\"interference\":[1]}", Some("2"), "its version is 2, and 1 is read; it is left out"),
+            ("{\"version\":1,\"interference\":7}", Some("damaged"), "it is left out"),
+            ("[", Some("damaged"), "it is left out"),
+        ] {
+            fs::write(&file, text).unwrap();
+            let (_, remark) = State::read(&file);
+            match aside {
+                None => assert_eq!((remark, file.exists()), (None, true)),
+                Some(aside) => {
+                    assert!(remark.as_ref().is_some_and(|remark| remark.contains(words)), "{remark:?}");
+                    assert!(!file.exists());
+                    let kept = folder.join(format!("daemon.json.{aside}"));
+                    assert_eq!(fs::read_to_string(kept).unwrap(), text);
+                }
+            }
+        }
+        fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -1,12 +1,15 @@
 #!/bin/sh
-# The first process of a guest: runs the scenarios and tells the host on the console, in lines that begin with '@guest'.
-export PATH=/bin HOME=/root
-mount -t proc proc /proc
-mount -t sysfs sysfs /sys
-mount -t devtmpfs dev /dev
-mount -t tmpfs run /run
+# The first process of a guest, or a service of its systemd: runs the scenarios and tells the host on the console, in lines that begin with '@guest'.
+export PATH=/bin:/usr/bin HOME=/root
+if [ $$ = 1 ]; then
+    [ ! -e /lib/systemd/systemd ] || exec /lib/systemd/systemd
+    mount -t proc proc /proc
+    mount -t sysfs sysfs /sys
+    mount -t devtmpfs dev /dev
+    mount -t tmpfs run /run
+    mount -t cgroup2 cgroup /sys/fs/cgroup
+fi
 mount -t tmpfs tmp /tmp
-mount -t cgroup2 cgroup /sys/fs/cgroup
 echo 1 >/proc/sys/kernel/printk # the kernel's remarks must not tear the report's lines apart
 [ ! -e /proc/sys/kernel/numa_balancing ] || echo 0 >/proc/sys/kernel/numa_balancing
 [ -z "$GUEST_SHELL" ] || { echo "Scenarios: sh -eu /scenarios/NAME.sh. 'exit' ends the guest; if it hangs, Ctrl-A and then X."; setsid cttyhack sh; poweroff -f; }

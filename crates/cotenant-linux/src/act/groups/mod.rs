@@ -128,6 +128,12 @@ impl Group {
         bounded::text(self.path.join(file), Limit::Value).is_ok_and(|text| text.trim() != thawed)
     }
 
+    /// Whether it says itself that nothing keeps it from running but what may be above it.
+    pub fn is_thawed(&self) -> bool {
+        let (file, [thawed, _]) = self.hierarchy.switch();
+        bounded::text(self.path.join(file), Limit::Value).is_ok_and(|text| text.trim() == thawed)
+    }
+
     /// Its processes.
     pub fn members(&self) -> Vec<u32> {
         let text = bounded::text(self.path.join("cgroup.procs"), Limit::Ids).unwrap_or_default();

@@ -183,6 +183,8 @@ fn gone(why: &io::Error) -> bool {
 fn thaw_foreign(group: &Group) -> Result<(), GroupError> {
     match group.freeze(false) {
         Err(GroupError { why, .. }) if gone(&why) => Ok(()),
+        // One that may only be read was never frozen.
+        Err(_) if group.is_thawed() => Ok(()),
         other => other,
     }
 }

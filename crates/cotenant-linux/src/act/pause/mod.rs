@@ -265,9 +265,19 @@ impl Job {
         let again = std::mem::replace(&mut self.paused, true);
         match &mut self.how {
             How::Group(..) if again => Ok(()),
-            How::Group(group, switch) => Ok(around("pause.stop", || switch.set(group, true))?),
+            How::Group(group, switch) => {
+                let stopped = around("pause.stop", || switch.set(group, true));
+                // A group that may not be written runs on, and is not to be told as paused.
+                self.paused = stopped.is_ok() || group.asked_to_freeze();
+                Ok(stopped?)
+            }
             How::Signals(signalled) => signalled.stop(journal, members),
         }
+    }
+
+    /// Whether any of it may be paused now.
+    pub fn is_paused(&self) -> bool {
+        self.paused
     }
 
     /// Lets it run.

@@ -77,6 +77,12 @@ impl Tcp {
         let sockets = match sockets(&mut self.buffer) {
             Ok(sockets) => sockets,
             Err(why) => {
+                let why = match why.raw_os_error() {
+                    Some(libc::EAFNOSUPPORT) => {
+                        "no netlink sockets may be opened; allow AF_NETLINK (RestrictAddressFamilies= of a unit)".into()
+                    }
+                    _ => why.to_string(),
+                };
                 notes.add(format!("bytes over TCP are not known: {why}"));
                 self.sums.clear();
                 return;
