@@ -71,7 +71,7 @@ pub enum StartError {
 
 /// Why a reading failed. One line each.
 #[derive(Debug, thiserror::Error)]
-enum FetchError {
+pub(crate) enum FetchError {
     #[error(transparent)]
     Meter(#[from] MeterError),
     #[error(transparent)]
