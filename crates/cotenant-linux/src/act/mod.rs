@@ -217,6 +217,18 @@ impl Actuators {
         self.throttles.get(&app).map(|throttle| throttle.slept(now))
     }
 
+    /// How much is changed now, by kind. Naps from inside end by themselves, and are none of it.
+    pub fn outstanding(&self) -> [(&'static str, usize); 5] {
+        let throttled = |kind: fn(&Throttle) -> bool| self.throttles.values().filter(|throttle| kind(throttle)).count();
+        [
+            ("mask", self.placement.outstanding()),
+            ("pause", throttled(Throttle::is_paused)),
+            ("cpu_time", throttled(|throttle| throttle.limits_in_force()[0])),
+            ("caches", throttled(|throttle| throttle.limits_in_force()[1])),
+            ("background", throttled(|throttle| throttle.limits_in_force()[2])),
+        ]
+    }
+
     /// These orders come next: the processes that they are the first to change are claimed together.
     pub fn expect(&mut self, orders: &[Order], observer: &Observer) {
         let places = orders.iter().filter(|order| matches!(order.action, Action::Place { .. }));

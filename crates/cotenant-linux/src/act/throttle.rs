@@ -391,6 +391,17 @@ impl Throttle {
         }
     }
 
+    /// Whether it is paused from outside now.
+    pub fn is_paused(&self) -> bool {
+        self.paused_since.is_some()
+    }
+
+    /// Whether its CPU time and its caches are limited now, and whether it is in the background.
+    pub fn limits_in_force(&self) -> [bool; 3] {
+        let Written { cpu_time, caches, background } = &self.written;
+        [cpu_time, caches, background].map(Option::is_some)
+    }
+
     /// Lets it run, for the end of all.
     pub fn let_go(&mut self, now: Time) {
         self.waits = false;

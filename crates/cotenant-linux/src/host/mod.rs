@@ -310,6 +310,11 @@ impl LinuxHost {
         self.notes.iter().cloned().chain(self.act.iter().flat_map(Actuators::notes)).chain(seen).collect()
     }
 
+    /// How much is changed now, by kind; none where this host only observes.
+    pub fn outstanding(&self) -> BTreeMap<&'static str, usize> {
+        self.act.iter().flat_map(Actuators::outstanding).collect()
+    }
+
     /// What the programs of the first application reported themselves up to now; `None` where none did, or none was
     /// found to.
     pub fn reported(&mut self) -> Option<Reported> {

@@ -12,6 +12,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use toml::Spanned;
@@ -33,7 +34,7 @@ const DEFAULT: &str = "[[rule]]\nname = \"services\"\nmatch = { unit = \"*.servi
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 struct File {
     mode: Option<Mode>,
-    listen: Option<String>,
+    listen: Option<Spanned<String>>,
     interval: Option<Spanned<String>>,
     /// Settings of policies by policy and key, as `--set` takes them.
     set: BTreeMap<Spanned<String>, toml::Table>,
@@ -120,7 +121,7 @@ pub(crate) struct Config {
     pub path: PathBuf,
     pub mode: Mode,
     /// Where metrics are served; `None`: nowhere.
-    pub listen: Option<String>,
+    pub listen: Option<SocketAddr>,
     pub interval: Duration,
     pub rules: Vec<Rule>,
     settings: Settings,
@@ -193,8 +194,15 @@ impl Config {
         let file: File = toml::from_str(text)
             .map_err(|e| usage(format!("{}: {}", at(e.span().map_or(0, |span| span.start)), e.message())))?;
         self.mode = file.mode.unwrap_or(self.mode);
-        if let Some(listen) = file.listen {
-            self.listen = (!listen.is_empty()).then_some(listen);
+        if let Some(listen) = &file.listen {
+            let text = listen.get_ref();
+            let address = (!text.is_empty()).then(|| text.parse()).transpose();
+            self.listen = address.map_err(|_| {
+                let place = at(listen.span().start);
+                usage(format!(
+                    "{place}: listen: '{text}' is no address with a port; give one such as 127.0.0.1:9844, or \"\" for none"
+                ))
+            })?;
         }
         if let Some(interval) = &file.interval {
             self.interval = units::interval(interval.get_ref())

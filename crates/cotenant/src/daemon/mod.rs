@@ -6,10 +6,13 @@
 
 pub(crate) mod config;
 pub(crate) mod control;
+mod latency;
 pub(crate) mod log;
+mod metrics;
 mod services;
 pub(crate) mod status;
 mod watch;
+mod web;
 
 use crate::args::MetricArg;
 use crate::cmd;
@@ -25,16 +28,17 @@ use cotenant_linux::sense::census::Census;
 use cotenant_linux::sys;
 use cotenant_model::host::{Drive, Ended};
 use cotenant_model::policy::Policy;
-use cotenant_model::{AppId, Effect, Mode, Owns, Rule, Time};
+use cotenant_model::{AppId, Effect, Mode, Owns, Rule};
 use cotenant_policies::Qos;
 use sd_notify::NotifyState;
 use services::Service;
-use status::{ServiceStatus, Status};
+use status::{Listen, ServiceStatus, Status};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use watch::Watch;
+use web::Web;
 
 /// Time between two looks who is there.
 const LOOK: Duration = Duration::from_secs(2);
@@ -56,7 +60,15 @@ pub(crate) fn run(named: Option<&Path>, socket: Option<PathBuf>, level: log::Lev
     log::begin(level)?;
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(MESSAGE_ID = log::DAEMON, "cotenant {version} begins: {}", config.summary());
-    let mut desk = Desk { begun: Instant::now(), shared, paused: false, resting: BTreeSet::new(), refused: None };
+    let mut desk = Desk {
+        begun: Instant::now(),
+        shared,
+        web: Web::default(),
+        paused: false,
+        resting: BTreeSet::new(),
+        refused: None,
+    };
+    desk.web.serve_at(config.listen, &desk.shared);
     while serve(&mut config, named, &mut desk)? == Next::Anew {}
     tracing::info!(MESSAGE_ID = log::DAEMON, "cotenant ends");
     Ok(())
@@ -83,6 +95,7 @@ fn own() -> BTreeSet<u32> {
 struct Desk {
     begun: Instant,
     shared: Arc<Shared>,
+    web: Web,
     /// Nothing is changed for now.
     paused: bool,
     /// Services that are left alone for now.
@@ -468,6 +481,7 @@ impl Shift<'_> {
         }
         // A policy with the settings of before goes on with what it has learnt.
         self.decide_by(setup.deciders);
+        self.desk.web.serve_at(config.listen, &self.desk.shared);
         (self.setup.mode, *self.config) = (config.mode, config);
         self.looked = None;
         notify(&[NotifyState::Ready]);
@@ -488,6 +502,13 @@ impl Shift<'_> {
             self.kept = Instant::now();
             self.watch.keep();
         }
+        let listen = self.desk.web.state();
+        if let Some(Listen { address, error: Some(why) }) = &listen {
+            self.watch.remark(&format!("metrics cannot be served at {address}: {why}; it is tried again"));
+        }
+        let tier = self.host.tier();
+        let counted = tier.present.iter().map(|present| (present.signal, true));
+        let signals = counted.chain(tier.missing.iter().map(|missing| (missing.signal, false)));
         let at = self.host.now();
         for Managed { app, .. } in self.managed.values() {
             self.watch.slept(*app, self.host.slept_of(*app), at);
@@ -523,8 +544,14 @@ impl Shift<'_> {
             config_error: self.desk.refused.clone(),
             cpu_s: sys::own_cpu_time().as_secs_f64(),
             resident_bytes: resident(),
-            tier: self.host.tier().to_string(),
-            sample_age_s: self.age().as_secs_f64(),
+            tier: tier.to_string(),
+            signals: signals.map(|(signal, is)| (signal.name().to_owned(), is)).collect(),
+            sample_age_s: (self.host.now() - self.watch.at).as_secs_f64(),
+            made: Instant::now(),
+            interval_s: self.config.interval.as_secs_f64(),
+            listen,
+            changes: self.host.outstanding().into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect(),
+            bandwidth: BTreeMap::new(),
             services: services.chain(resting).collect(),
             interference: self.watch.interference(),
             decisions: self.watch.decisions(),
@@ -534,10 +561,6 @@ impl Shift<'_> {
         let text = format!("{}, {}", self.config.summary(), count(self.managed.len() as u64, "service"));
         notify(&[NotifyState::Status(&text)]);
         self.desk.shared.set_status(status);
-    }
-
-    fn age(&self) -> Duration {
-        if self.watch.at == Time::default() { Duration::ZERO } else { self.host.now() - self.watch.at }
     }
 
     /// Gives everything back.

@@ -8,8 +8,9 @@ use cotenant_model::Mode;
 use cotenant_model::interference::Row;
 use cotenant_model::number::scaled;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// All of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,8 +32,21 @@ pub(crate) struct Status {
     pub resident_bytes: Option<u64>,
     /// What can be counted, in words.
     pub tier: String,
+    /// Whether each signal is counted here, by name.
+    pub signals: BTreeMap<String, bool>,
     /// Age of the last sample when this was made, seconds.
     pub sample_age_s: f64,
+    /// When this was made.
+    #[serde(skip, default = "Instant::now")]
+    pub made: Instant,
+    /// Time between two samples, seconds.
+    pub interval_s: f64,
+    /// Where metrics are served, or are to be; absent where nobody wants that.
+    pub listen: Option<Listen>,
+    /// What is changed now and will be undone, by kind.
+    pub changes: BTreeMap<String, usize>,
+    /// Memory traffic of nodes, bytes per second; those of which it is known.
+    pub bandwidth: BTreeMap<u32, f64>,
     pub services: Vec<ServiceStatus>,
     /// Who loses speed while who runs, beyond doubt, the greatest loss first.
     pub interference: Vec<Row>,
@@ -66,6 +80,23 @@ pub(crate) struct ServiceStatus {
     pub kept: Option<f64>,
     /// The share of the last minute in which it was made to wait, of class low.
     pub throttled: Option<f64>,
+    /// How long its answers took in the last seconds, where that is known.
+    pub latencies: Vec<Quantile>,
+}
+
+/// So large a share of answers came within so many seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Quantile {
+    pub quantile: f64,
+    pub seconds: f64,
+}
+
+/// Where metrics are served.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Listen {
+    pub address: String,
+    /// Why they are not; it is tried again and again.
+    pub error: Option<String>,
 }
 
 /// How often what was done.
@@ -87,7 +118,31 @@ pub(crate) struct Decision {
     pub outcome: Option<String>,
 }
 
+/// An older sample is stale, unless samples are wanted more seldom.
+const STALE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
 impl Status {
+    /// Nobody is managed, and nothing is known.
+    pub fn of_nobody(made: Instant) -> Self {
+        let text = r#"{"version": "1.2.3", "pid": 1, "mode": "observe", "paused": false, "uptime_s": 0.0, "config": "",
+            "cpu_s": 0.5, "tier": "", "signals": {}, "sample_age_s": 0.0, "interval_s": 0.1, "changes": {},
+            "bandwidth": {}, "services": [], "interference": [], "decisions": [], "last": [], "notes": []}"#;
+        Self { made, ..serde_json::from_str(text).unwrap() }
+    }
+}
+
+impl Status {
+    /// How old the last sample is by now.
+    pub fn age(&self) -> Duration {
+        Duration::try_from_secs_f64(self.sample_age_s).unwrap_or_default() + self.made.elapsed()
+    }
+
+    /// Whether it is older than it may be: 10 s, or three intervals.
+    pub fn is_stale(&self) -> bool {
+        self.age() > STALE.max(Duration::try_from_secs_f64(3.0 * self.interval_s).unwrap_or_default())
+    }
+
     /// What a user may see who is not the daemon's own: their services, and nothing of others.
     pub fn for_user(&self, uid: u32) -> Self {
         let services: Vec<ServiceStatus> = self.services.iter().filter(|service| service.uid == uid).cloned().collect();
@@ -101,6 +156,8 @@ impl Status {
                 .collect(),
             last: self.last.iter().filter(|decision| own(&decision.service)).cloned().collect(),
             decisions: Vec::new(),
+            changes: BTreeMap::new(),
+            bandwidth: BTreeMap::new(),
             notes: Vec::new(),
             services,
             ..self.clone()
@@ -129,6 +186,13 @@ impl Status {
         match &self.config_error {
             Some(why) => writeln!(out, "configuration: that of before is in force: {why}")?,
             None => writeln!(out, "configuration: {}", self.config)?,
+        }
+        match &self.listen {
+            Some(Listen { address, error: None }) => writeln!(out, "metrics: http://{address}/metrics")?,
+            Some(Listen { address, error: Some(why) }) => {
+                writeln!(out, "metrics: none, {address} cannot be listened at: {why}")?;
+            }
+            None => {}
         }
         self.print_services(out)?;
         for row in &self.interference {

@@ -1,5 +1,6 @@
 //! What the daemon remembers of the rounds of its loop: speeds, who hurts whom, what was decided, the shapes found.
 
+use super::latency::Latency;
 use super::log::{self, Seldom};
 use super::status::{Decision, Decisions, ServiceStatus};
 use crate::args::MetricArg;
@@ -11,7 +12,7 @@ use crate::run::summary::outcome_name;
 use cotenant_linux::act::throttle::Slept;
 use cotenant_linux::bounded;
 use cotenant_model::interference::{Interference, Row};
-use cotenant_model::{AppId, Reading, Round, Signal, Time, Topology};
+use cotenant_model::{AppId, Effect, Reading, Round, Signal, Time, Topology};
 use cotenant_policies::Qos;
 use cotenant_record::moves::Move;
 use serde::Deserialize;
@@ -80,6 +81,7 @@ struct Now {
     /// What it did, and what it would have done alone, at some moments of the last minute.
     kept: Last<[f64; 2]>,
     slept: Last<f64>,
+    latency: Latency,
 }
 
 /// Sums at moments of the last minute, the latest last.
@@ -121,7 +123,7 @@ pub(super) struct Watch {
     last: VecDeque<Decision>,
     /// Service and reason of the last one.
     reason: Option<(String, String)>,
-    /// The time of the last sample, and when the daemon began on that clock.
+    /// The time of the last sample on the clock of the host.
     pub at: Time,
     seldom: Seldom,
     file: Option<PathBuf>,
@@ -174,6 +176,11 @@ impl Watch {
                 }
             }
         }
+        for app in &round.sample.apps {
+            if let (Some(so_far), Some(now)) = (&app.latency_ns, self.now.get_mut(&app.id)) {
+                now.latency.add(self.at, so_far);
+            }
+        }
         if let Some(state) = round.decision.and_then(|decision| decision.state.read::<Qos>()) {
             for (i, (app, _)) in high.iter().enumerate() {
                 let sums = state.total.speeds.get(i).copied().zip(state.expected(i));
@@ -189,7 +196,7 @@ impl Watch {
             let service = round.sample.apps.iter().find(|known| Some(known.id) == app);
             let service = service.map(|app| app.name.clone()).unwrap_or_default();
             let outcome = outcome_name(*outcome).map(str::to_owned);
-            let (means, stage) = (format!("{:?}", done.effect).to_lowercase(), done.reason.stage.clone());
+            let (means, stage) = (effect_name(done.effect), done.reason.stage.clone());
             let decision = Decision { at_s: self.at.as_secs_f64(), service, what: done.to_string(), outcome };
             tracing::debug!(
                 MESSAGE_ID = log::DECISION,
@@ -239,7 +246,8 @@ impl Watch {
         let share = |[first, last]: [(Time, f64); 2]| (last.1 - first.1) / (last.0 - first.0).as_secs_f64();
         let throttled = now.slept.ends().map(share);
         let (cpus, speed, source) = (now.cpus, now.speed, now.told);
-        ServiceStatus { threads: now.threads, cpus, speed, source, kept, throttled, ..status }
+        let latencies = now.latency.told;
+        ServiceStatus { threads: now.threads, cpus, speed, source, kept, throttled, latencies, ..status }
     }
 
     /// How long a service slept so far, where it is to be throttled.
@@ -284,6 +292,11 @@ impl Watch {
             self.remark(&text);
         }
     }
+}
+
+/// As it is written in recordings, too.
+fn effect_name(effect: Effect) -> String {
+    serde_json::to_value(effect).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -69,6 +69,11 @@ impl Placement {
         self.tasks.contains_key(&(tid, start_ticks))
     }
 
+    /// Threads that have a mask of ours now. Those that have ended are forgotten within some seconds.
+    pub fn outstanding(&self) -> usize {
+        self.tasks.values().filter(|task| task.ours.is_some()).count()
+    }
+
     /// The mask that a task would have without us. A child inherits our mask: its original is its creator's. Such a
     /// task is entered in the journal at once, so that it is given back even if its creator is long gone by then.
     pub fn original_mask(&mut self, journal: &mut Journal, task: &NewTask) -> CpuSet {
