@@ -76,8 +76,6 @@ pub(super) struct Learned {
     pub spots: Places,
     /// How far each application is above its speed under the kernel's placement, as logarithms.
     pub standing: Vec<f64>,
-    /// How far off that may be: half an interval.
-    pub doubt: Vec<f64>,
     /// How many seeds have been drawn; `None`: all.
     seeds: Option<usize>,
     /// The same of orderly neighbours of the incumbent.
@@ -147,7 +145,6 @@ impl Learned {
         self.memory = places.clone();
         (self.incumbent, self.places, self.is_kernel) = (shape, places, true);
         self.standing = vec![0.0; self.situation.measures.len()];
-        self.doubt = self.standing.clone();
     }
 
     /// Threads that have come take the places of like ones that have gone.
@@ -282,9 +279,6 @@ impl Learned {
         for (standing, change) in self.standing.iter_mut().zip(changes) {
             *standing = if is_kernel { 0.0 } else { *standing + change };
         }
-        if is_kernel {
-            self.doubt.fill(0.0);
-        }
         if with_memory {
             self.memory = places.clone();
         }
@@ -294,11 +288,6 @@ impl Learned {
         (self.idle, self.orderly, self.recent, self.rest) = (0, Some(0), None, REST);
         self.followed = is_kernel || with_memory;
         self.kept += 1;
-    }
-
-    /// How far off each application's standing may be after changes that may be off by so much themselves.
-    pub fn doubt_with(&self, doubts: &[f64]) -> Vec<f64> {
-        self.doubt.iter().zip(doubts).map(|(before, now)| before.hypot(*now)).collect()
     }
 
     /// The candidate is not kept. `open`: more trials might show that it is better.

@@ -28,8 +28,6 @@ const UNHEARD: u32 = 20;
 const ALPHA: f64 = 0.05;
 /// Pairs of windows after which the guard believes an application's loss.
 const GUARDED: usize = 4;
-/// Pairs of windows after which a candidate is given up of which the guard is not sure.
-const SURE: usize = 24;
 /// Traces that may show that other threads are busy than it seemed.
 const RETRACED: u32 = 3;
 /// Situations whose best shape is remembered.
@@ -300,22 +298,16 @@ impl ShapesState {
         let changes = trial.changes();
         let is_kernel = candidate.kind == Kind::Kernel;
         let guarded = !is_kernel && estimate.pairs >= 2 && guards(settings.guard, &learned.standing, &changes);
-        let doubts = trial.doubts(&learned.clock, ALPHA);
-        let doubt = learned.doubt_with(&doubts);
-        let at_least: Vec<f64> = changes.iter().zip(&doubt).map(|(change, doubt)| change - doubt).collect();
-        let unsure = !is_kernel && guards(settings.guard, &learned.standing, &at_least);
         // The audit shows that somebody is further below the kernel's placement than may be.
         let against: Vec<f64> = changes.iter().map(|change| -change).collect();
         let violated =
             is_kernel && estimate.pairs >= GUARDED && guards(settings.guard, &vec![0.0; against.len()], &against);
-        let better = verdict == Verdict::Better && !guarded;
-        let kept = (better && !unsure) || violated;
+        let kept = (verdict == Verdict::Better && !guarded) || violated;
         learned.count(&candidate, kept);
         learned.recent = trial.last.clone().filter(|(at, _)| round.now - *at < FRESH);
         learned.ledger.spent(trial.cost, if kept { estimate.mean } else { 0.0 }, round.now);
         let said = format!("{}: {}", candidate.shape.text(&learned.situation.names(), &board), said(&estimate));
         if kept {
-            learned.doubt = doubt;
             learned.keep(candidate.shape, places, &changes, is_kernel, false);
             let what = if is_kernel { "given back to the kernel" } else { "kept" };
             round.notes.push(format!("{what}: {said}"));
@@ -324,12 +316,7 @@ impl ShapesState {
             self.put_back(round.view, "it stands");
         } else {
             if is_kernel && estimate.pairs >= GUARDED {
-                (learned.standing, learned.doubt) = (against, doubts);
-            }
-            if better && estimate.pairs < SURE {
-                // It is measured next, too: until the guard is sure.
-                let (pairs, stage) = (trial.pairs.clone(), STAGES.len() - 1);
-                learned.first = Some(Candidate { pairs, stage, ..candidate.clone() });
+                learned.standing = against;
             }
             let open = verdict == Verdict::Undecided && estimate.mean > 0.0 && !guarded;
             learned.dismiss(candidate, trial.pairs, estimate.mean, open);

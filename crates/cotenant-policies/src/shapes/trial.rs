@@ -277,16 +277,6 @@ impl Trial {
         (0..apps).map(of).collect()
     }
 
-    /// How far the mean change of each application may be off, by its own interval.
-    pub fn doubts(&self, clock: &Clock, alpha: f64) -> Vec<f64> {
-        let apps = self.pairs.first().map_or(0, Vec::len);
-        let of = |app: usize| {
-            let Summary { n, variance, .. } = Summary::of(&self.pairs.iter().map(|pair| pair[app]).collect::<Vec<_>>());
-            if n < 2 { f64::INFINITY } else { half_width(clock.mean_square().max(variance), n as f64, TAU, alpha) }
-        };
-        (0..apps).map(of).collect()
-    }
-
     /// Takes what a round tells.
     pub fn add(
         &mut self,
