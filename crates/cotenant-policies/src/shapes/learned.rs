@@ -64,6 +64,8 @@ pub(super) struct Learned {
     /// What the kernel had chosen, and where each thread stood then.
     pub kernel: Shape,
     pub kernel_places: Places,
+    /// Where each thread stood when its memory came to lie where it does.
+    pub memory: Places,
     /// The best so far.
     pub incumbent: Shape,
     pub places: Places,
@@ -140,13 +142,14 @@ impl Learned {
         self.tried.clear();
         self.note(shape.key(board));
         (self.kernel, self.kernel_places, self.spots) = (shape.clone(), places.clone(), spots);
+        self.memory = places.clone();
         (self.incumbent, self.places, self.is_kernel) = (shape, places, true);
         self.standing = vec![0.0; self.situation.measures.len()];
     }
 
     /// Threads that have come take the places of like ones that have gone.
     pub fn replace(&mut self, before: &[(TaskId, usize)], after: &[(TaskId, usize)]) {
-        for places in [&mut self.places, &mut self.kernel_places, &mut self.spots] {
+        for places in [&mut self.places, &mut self.kernel_places, &mut self.memory, &mut self.spots] {
             for group in 0..self.situation.groups.len() {
                 let of = |members: &[(TaskId, usize)], other: &[(TaskId, usize)]| -> Vec<TaskId> {
                     let own = members.iter().filter(|member| member.1 == group && !other.contains(member));
@@ -195,20 +198,20 @@ impl Learned {
         if let Some(first) = self.first.take() {
             return Some(first);
         }
-        if let Some(drawn) = self.seeds {
-            let all = seeds(board, &self.situation.threads());
-            let next = (drawn..all.len()).find(|&i| self.is_new(&all[i], board));
-            self.seeds = next.map(|i| i + 1);
-            if let Some(i) = next {
-                return Some(Candidate::new(all[i].clone(), Kind::Seed));
-            }
-        }
         if let Some(drawn) = self.orderly {
             let all = orderly(board, &self.incumbent);
             let next = (drawn..all.len()).find(|&i| self.is_new(&all[i], board));
             self.orderly = next.map(|i| i + 1);
             if let Some(i) = next {
                 return Some(Candidate::new(all[i].clone(), Kind::Inside));
+            }
+        }
+        if let Some(drawn) = self.seeds {
+            let all = seeds(board, &self.situation.threads(), &self.incumbent.doubling);
+            let next = (drawn..all.len()).find(|&i| self.is_new(&all[i], board));
+            self.seeds = next.map(|i| i + 1);
+            if let Some(i) = next {
+                return Some(Candidate::new(all[i].clone(), Kind::Seed));
             }
         }
         for _ in 0..if self.idle < FRUITLESS { DRAWS } else { 0 } {
@@ -275,6 +278,9 @@ impl Learned {
     pub fn keep(&mut self, shape: Shape, places: Places, changes: &[f64], is_kernel: bool, with_memory: bool) {
         for (standing, change) in self.standing.iter_mut().zip(changes) {
             *standing = if is_kernel { 0.0 } else { *standing + change };
+        }
+        if with_memory {
+            self.memory = places.clone();
         }
         (self.incumbent, self.places, self.is_kernel) = (shape, places, is_kernel);
         self.promising.clear();

@@ -96,13 +96,16 @@ fn orders(groups: usize) -> Vec<Vec<u8>> {
 
 /// Shapes to begin with, the likely ones first: even; own domains per group, neighbouring, dealt over nodes and
 /// packages; each two clusters of groups on halves of the machine; the fewest domains.
-pub(super) fn seeds(board: &Board, threads: &[usize]) -> Vec<Shape> {
+pub(super) fn seeds(board: &Board, threads: &[usize], doubling: &Doubling) -> Vec<Shape> {
     let (groups, domains) = (threads.len(), board.domains.len());
     let all: Vec<usize> = (0..domains).collect();
     let dealt = board.dealt();
     let total: usize = threads.iter().sum();
-    let usual = Doubling { order: (0..groups as u8).collect(), ..Doubling::default() };
-    let blank = || Shape { doubling: usual.clone(), ..Shape::empty(groups, domains) };
+    let blank = || {
+        let mut shape = Shape { doubling: doubling.clone(), ..Shape::empty(groups, domains) };
+        shape.choose_doubling();
+        shape
+    };
     let mut found = Vec::new();
     let own = |order: &[usize]| {
         let mut shape = blank();
@@ -327,22 +330,38 @@ enum Within {
     Even,
     /// Own domains per group.
     Own,
-    /// One group in as few domains as it needs, the others in the rest.
-    Fewest(usize),
+    /// One group in domains of its own.
+    Apart(usize, Size),
+    /// One group among the others again.
+    Among(usize),
+}
+
+/// How many domains a group gets for its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Size {
+    /// As few as its threads have cores.
+    Cores,
+    /// As few as its threads have CPUs.
+    Seats,
+    /// One more than it stands in.
+    More,
+    /// One less than it stands in.
+    Less,
 }
 
 fn inside(board: &Board, next: &mut Shape, group: usize, rng: &mut Rng) -> Option<()> {
     let of: fn(&Domain) -> usize = if rng.bool() { |d| d.node } else { |d| d.package };
-    let how = [Within::Even, Within::Own, Within::Fewest(group)][rng.usize(..3)];
-    arrange(board, next, of, how)
+    let apart = [Size::Cores, Size::Seats, Size::More, Size::Less].map(|size| Within::Apart(group, size));
+    let ways = [&[Within::Even, Within::Own], &apart[..], &[Within::Among(group)]].concat();
+    arrange(board, next, of, ways[rng.usize(..ways.len())])
 }
 
-/// Shapes next to this one that are tried before any is drawn: orderly inside each node and package, so that few
-/// threads leave their memory.
+/// Shapes that are tried before any other: orderly inside each node and package, so that few threads leave their
+/// memory. One group after the other gets domains of its own.
 pub(super) fn orderly(board: &Board, shape: &Shape) -> Vec<Shape> {
     let parts: [fn(&Domain) -> usize; 2] = [|d| d.node, |d| d.package];
-    let fewest = (0..shape.counts.len()).map(Within::Fewest);
-    let ways = [Within::Even, Within::Own].into_iter().chain(fewest).flat_map(|how| parts.map(|of| (of, how)));
+    let apart = (0..shape.counts.len()).flat_map(|g| [Size::Cores, Size::Seats].map(|size| Within::Apart(g, size)));
+    let ways = [Within::Own].into_iter().chain(apart).chain([Within::Even]).flat_map(|how| parts.map(|of| (of, how)));
     let shapes = ways.filter_map(|(of, how)| {
         let mut next = shape.clone();
         next.choose_doubling();
@@ -356,30 +375,79 @@ fn arrange(board: &Board, next: &mut Shape, of: fn(&Domain) -> usize, how: Withi
     if parts.iter().all(|part| part.len() < 2) {
         return None;
     }
-    let groups = next.counts.len();
     for part in &parts {
-        let threads: Vec<usize> =
-            (0..groups).map(|g| part.iter().map(|&d| std::mem::take(&mut next.counts[g][d]) as usize).sum()).collect();
-        let total: usize = threads.iter().sum();
         match how {
-            Within::Even => (0..groups).for_each(|g| deal(next, board, g, threads[g], part)),
-            Within::Own => {
-                let (mut from, mut before) = (0, 0);
-                for (g, &n) in threads.iter().enumerate().filter(|(_, n)| **n > 0) {
-                    before += n;
-                    let to = (before * part.len()).div_ceil(total.max(1)).clamp(1, part.len());
-                    deal(next, board, g, n, &part[from.min(to - 1)..to]);
-                    from = to;
-                }
-            }
-            Within::Fewest(group) => {
-                let room = part.iter().map(|&d| board.domains[d].room()).max().unwrap_or(1);
-                let own = threads[group].div_ceil(room.max(1)).clamp(1, part.len());
-                deal(next, board, group, threads[group], &part[..own]);
-                let rest = if own < part.len() { &part[own..] } else { &part[..] };
-                (0..groups).filter(|g| *g != group).for_each(|g| deal(next, board, g, threads[g], rest));
+            Within::Even => even(board, next, part),
+            Within::Own => own(board, next, part),
+            Within::Apart(group, size) => set_apart(board, next, part, group, size),
+            Within::Among(group) => {
+                let free = free_for(next, part, group);
+                even(board, next, &free);
             }
         }
     }
     Some(())
+}
+
+/// One group in domains of its own, the others in the rest; whoever stands apart already goes on doing so.
+fn set_apart(board: &Board, next: &mut Shape, part: &[usize], group: usize, size: Size) {
+    let mut free = free_for(next, part, group);
+    // First where most of it stands: fewer threads move.
+    free.sort_by_key(|&d| Reverse(next.counts[group][d]));
+    let now = free.iter().filter(|&&d| next.counts[group][d] > 0).count();
+    if now == 0 {
+        return;
+    }
+    let threads = take(next, &free);
+    let most = |of: fn(&Domain) -> usize| free.iter().map(|&d| of(&board.domains[d])).max().unwrap_or(1).max(1);
+    let domains = match size {
+        Size::Cores => threads[group].div_ceil(most(Domain::room)),
+        Size::Seats => threads[group].div_ceil(most(Domain::seats)),
+        Size::More => now + 1,
+        Size::Less => now - 1,
+    };
+    let (own, rest) = free.split_at(domains.clamp(1, free.len()));
+    deal(next, board, group, threads[group], own);
+    for g in (0..threads.len()).filter(|g| *g != group) {
+        deal_first(next, board, g, threads[g], rest, &free);
+    }
+}
+
+/// The domains of `part` but those of other groups that share none of theirs with anybody.
+fn free_for(shape: &Shape, part: &[usize], group: usize) -> Vec<usize> {
+    let alone = |g: usize, d: usize| shape.counts[g][d] == 0 || shape.load(d) == usize::from(shape.counts[g][d]);
+    let apart: Vec<usize> =
+        (0..shape.counts.len()).filter(|&g| g != group && part.iter().all(|&d| alone(g, d))).collect();
+    part.iter().copied().filter(|&d| apart.iter().all(|&g| shape.counts[g][d] == 0)).collect()
+}
+
+/// Takes all threads out of some domains: how many each group had there.
+fn take(shape: &mut Shape, part: &[usize]) -> Vec<usize> {
+    let of = |counts: &mut Vec<u16>| part.iter().map(|&d| usize::from(std::mem::take(&mut counts[d]))).sum();
+    shape.counts.iter_mut().map(of).collect()
+}
+
+/// Every group over all of some domains.
+fn even(board: &Board, next: &mut Shape, part: &[usize]) {
+    let threads = take(next, part);
+    threads.iter().enumerate().for_each(|(g, &n)| deal(next, board, g, n, part));
+}
+
+/// Own domains per group.
+fn own(board: &Board, next: &mut Shape, part: &[usize]) {
+    let threads = take(next, part);
+    let (mut from, mut before, total) = (0, 0, threads.iter().sum::<usize>());
+    for (g, &n) in threads.iter().enumerate().filter(|(_, n)| **n > 0) {
+        before += n;
+        let to = (before * part.len()).div_ceil(total).clamp(1, part.len());
+        deal_first(next, board, g, n, &part[from.min(to - 1)..to], part);
+        from = to;
+    }
+}
+
+/// Deals over some domains as many as have a CPU there, and the others over all of `part`.
+fn deal_first(shape: &mut Shape, board: &Board, group: usize, n: usize, domains: &[usize], part: &[usize]) {
+    let free = domains.iter().map(|&d| board.domains[d].seats().saturating_sub(shape.load(d))).sum();
+    deal(shape, board, group, n.min(free), domains);
+    deal(shape, board, group, n.saturating_sub(free), part);
 }

@@ -191,10 +191,11 @@ impl ShapesState {
         if let Some(sam) = &round.policy.sam {
             learned.ask(sam, round, &board, &self.members);
         }
-        let home = learned.places.clone();
+        let (home, memory) = (learned.places.clone(), learned.memory.clone());
         let allowed = learned.situation.allowed();
+        let stands = |places: &Places, task| domain_of(&board, round.view, places, task);
         let seats = |shape: &Shape| {
-            shape.seats(&board, &self.members, &allowed, |task| domain_of(&board, round.view, &home, task))
+            shape.seats(&board, &self.members, &allowed, |task| stands(&home, task), |task| stands(&memory, task))
         };
         let next = loop {
             let Some(candidate) = learned.next(&board, &mut round.rng) else { break None };

@@ -116,33 +116,37 @@ impl Shape {
     }
 
     /// Where each thread goes. `members` are the threads, ascending, each with its group; `now` is the domain of each
-    /// thread. Threads stay in their domain as far as the shape lets them.
+    /// thread, `memory` the one in which it touched its memory. As far as the shape lets them, threads stand on the
+    /// node of their memory, and stay in their domain.
     pub fn seats(
         &self,
         board: &Board,
         members: &[(TaskId, usize)],
         allowed: &[CpuSet],
         now: impl Fn(TaskId) -> Option<usize>,
+        memory: impl Fn(TaskId) -> Option<usize>,
     ) -> Places {
         let mut places = BTreeMap::new();
         let mut standing: Vec<Vec<Vec<TaskId>>> = vec![vec![Vec::new(); self.counts.len()]; board.domains.len()];
         for (group, counts) in self.counts.iter().enumerate() {
             let mut left: Vec<usize> = counts.iter().map(|n| *n as usize).collect();
-            let mut homeless = Vec::new();
-            for &(task, _) in members.iter().filter(|(_, of)| *of == group) {
-                match now(task).filter(|&d| left.get(d).is_some_and(|n| *n > 0)) {
-                    Some(domain) => {
+            let own = members.iter().filter(|(_, of)| *of == group);
+            let node = |task| memory(task).map(|domain| board.domains[domain].node);
+            let mut homeless: Vec<_> = own.map(|&(task, _)| (task, now(task), node(task))).collect();
+            // Threads that have come since the shape was drawn stay with the kernel.
+            for (near, stays) in [(true, true), (true, false), (false, true), (false, false)] {
+                homeless.retain(|&(task, now, node)| {
+                    let fits = |&d: &usize| {
+                        left.get(d).is_some_and(|n| *n > 0)
+                            && (!near || node.is_none_or(|of| of == board.domains[d].node))
+                    };
+                    let domain = if stays { now.filter(fits) } else { (0..left.len()).find(fits) };
+                    if let Some(domain) = domain {
                         left[domain] -= 1;
                         standing[domain][group].push(task);
                     }
-                    None => homeless.push(task),
-                }
-            }
-            let mut free = (0..left.len()).flat_map(|d| std::iter::repeat_n(d, left[d]));
-            for task in homeless {
-                // Threads that have come since the shape was drawn stay with the kernel.
-                let Some(domain) = free.next() else { break };
-                standing[domain][group].push(task);
+                    domain.is_none()
+                });
             }
         }
         for (domain, groups) in board.domains.iter().zip(standing) {

@@ -2,7 +2,7 @@
 //! policy on a made-up machine.
 
 use super::board::Board;
-use super::moves::{KINDS, neighbour, seeds};
+use super::moves::{KINDS, neighbour, orderly, seeds};
 use super::phases::guards;
 use super::shape::{Doubling, Places, Shape};
 use super::trial::{Ask, Clock, Goal, Point, STAGES, Side, Trial, Verdict};
@@ -172,7 +172,7 @@ fn text(places: &Places) -> Vec<String> {
 fn a_domain_with_room_is_the_kernels_choice() {
     let board = board();
     let all = vec![board.domains[0].cpus.or(&board.domains[1].cpus); 2];
-    let places = shape(&[&[2, 0], &[0, 2]], &[0, 1]).seats(&board, &members(&[2, 2]), &all, |_| None);
+    let places = shape(&[&[2, 0], &[0, 2]], &[0, 1]).seats(&board, &members(&[2, 2]), &all, |_| None, |_| None);
     let domain = |d: usize| board.domains[d].cpus.to_string();
     assert_eq!(text(&places), [domain(0), domain(0), domain(1), domain(1)]);
 }
@@ -183,7 +183,7 @@ fn who_comes_first_doubles_up() {
     let board = board();
     let all = vec![board.domains[0].cpus.clone(); 2];
     let of = |order: &[u8]| {
-        let places = shape(&[&[4, 0], &[2, 0]], order).seats(&board, &members(&[4, 2]), &all, |_| None);
+        let places = shape(&[&[4, 0], &[2, 0]], order).seats(&board, &members(&[4, 2]), &all, |_| None, |_| None);
         let mut cores: Vec<Vec<u32>> = Vec::new();
         for unit in &board.domains[0].units {
             cores.push(places.iter().filter(|(_, set)| *set == unit).map(|(task, _)| task.0).collect());
@@ -195,14 +195,14 @@ fn who_comes_first_doubles_up() {
     assert_eq!(of(&[1, 0]), [vec![4, 5], vec![0, 1], vec![], vec![]]);
     let mut pair = shape(&[&[4, 0], &[2, 0]], &[0, 1]);
     pair.doubling.pair = Some((0, 1));
-    let places = pair.seats(&board, &members(&[4, 2]), &all, |_| None);
+    let places = pair.seats(&board, &members(&[4, 2]), &all, |_| None, |_| None);
     for (one, other) in [(0, 4), (1, 5)] {
         let [one, other] = [one, other].map(|task| places[&TaskId(task)].clone());
         assert_eq!((one.len(), other.len()), (1, 1));
         assert!(board.domains[0].units.contains(&one.or(&other)), "a core for both");
     }
     pair.doubling.packed = Some(1);
-    let places = pair.seats(&board, &members(&[2, 2]), &all, |_| None);
+    let places = pair.seats(&board, &members(&[2, 2]), &all, |_| None, |_| None);
     assert_eq!(places[&TaskId(2)], board.domains[0].units[0], "it would have a core of its own");
 }
 
@@ -226,9 +226,40 @@ fn threads_stay_where_they_are_as_far_as_may_be() {
     let board = board();
     let all = vec![board.domains[0].cpus.or(&board.domains[1].cpus)];
     let now = |task: TaskId| Some((task.0 % 2) as usize); // 0, 2, 4 in the first, 1, 3 in the second
-    let places = shape(&[&[1, 4]], &[0]).seats(&board, &members(&[5]), &all, now);
+    let places = shape(&[&[1, 4]], &[0]).seats(&board, &members(&[5]), &all, now, |_| None);
     let moved = |task: u32| !places[&TaskId(task)].is_subset(&board.domains[task as usize % 2].cpus);
     assert_eq!((0..5).filter(|&task| moved(task)).collect::<Vec<_>>(), [2, 4]);
+}
+
+/// Whoever has to leave goes where its memory is, and whoever is far from it goes back.
+#[test]
+fn threads_go_where_their_memory_is() {
+    let topology = machine(2, 2, 2, 1);
+    let board = Board::new(&topology, topology.usable(), |_| 0);
+    let all = vec![topology.usable().clone()];
+    // Two domains per node; each of the first four threads has its memory in its domain, the last one elsewhere.
+    let now = |task: TaskId| Some([0, 1, 2, 3, 3][task.0 as usize]);
+    let memory = |task: TaskId| Some([0, 1, 2, 3, 0][task.0 as usize]);
+    let places = shape(&[&[2, 1, 2, 0]], &[0]).seats(&board, &members(&[5]), &all, now, memory);
+    let node = |task: u32| board.domains.iter().position(|d| places[&TaskId(task)].is_subset(&d.cpus)).unwrap() / 2;
+    assert_eq!((0..5).map(node).collect::<Vec<_>>(), [0, 0, 1, 1, 0]);
+}
+
+/// One group after the other gets domains of its own, inside each node; those that do not fit stand with others.
+#[test]
+fn groups_are_set_apart_one_after_the_other() {
+    let topology = machine(2, 4, 2, 2);
+    let board = Board::new(&topology, topology.usable(), |_| 0);
+    let mixed = shape(&[&[1; 8], &[1; 8], &[1; 8]], &[0, 1, 2]);
+    let first = orderly(&board, &mixed).into_iter().find(|next| next.counts[0] == [4, 0, 0, 0, 4, 0, 0, 0]).unwrap();
+    assert_eq!(first.counts[1..], [[0, 2, 1, 1, 0, 2, 1, 1], [0, 1, 2, 1, 0, 1, 2, 1]]);
+    let second = orderly(&board, &first).into_iter().find(|next| next.counts[1] == [0, 4, 0, 0, 0, 4, 0, 0]).unwrap();
+    assert_eq!((&second.counts[0], &second.counts[2][..4]), (&first.counts[0], &[0, 0, 2, 2][..]));
+    let full = orderly(&board, &shape(&[&[2; 8], &[2; 8]], &[0, 1]));
+    assert!(
+        full.iter().all(|next| next.fits(&board, &[topology.usable().clone(), topology.usable().clone()])),
+        "{full:?}"
+    );
 }
 
 proptest! {
@@ -244,7 +275,7 @@ proptest! {
         let board = Board::new(&topology, topology.usable(), |_| 0);
         let allowed = vec![topology.usable().clone(); threads.len()];
         let mut rng = Rng::with_seed(seed);
-        let first = seeds(&board, &threads);
+        let first = seeds(&board, &threads, &Doubling::default());
         prop_assert!(!first.is_empty());
         for start in first.iter().take(6) {
             let mut shape = start.clone();
@@ -253,7 +284,7 @@ proptest! {
                 for (group, n) in threads.iter().enumerate() {
                     prop_assert_eq!(next.threads(group), *n, "{:?}: {:?}", KINDS[kind], next);
                 }
-                let places = next.seats(&board, &members(&threads), &allowed, |_| None);
+                let places = next.seats(&board, &members(&threads), &allowed, |_| None, |_| None);
                 prop_assert_eq!(places.len(), threads.iter().sum::<usize>());
                 prop_assert!(places.values().all(|set| !set.is_empty() && set.is_subset(topology.usable())));
                 if next.fits(&board, &allowed) {
