@@ -15,6 +15,7 @@ pub mod machine;
 pub mod mix;
 pub mod occupancy;
 pub mod optimum;
+pub mod physics;
 mod places;
 pub mod reports;
 pub mod run;

@@ -1,7 +1,7 @@
 //! The best mapping known of a mix: of all that a search tries and all that policies came to rest at.
 
 use super::mixes::Mix;
-use super::once::long;
+use super::once::{Ran, long};
 use anyhow::Context as _;
 use cotenant_cli::usage;
 use cotenant_linux::bounded;
@@ -25,6 +25,21 @@ pub(super) struct Best {
     /// Seed by seed, with its memory where Linux let it be touched; empty where memory does not stay there.
     #[serde(default)]
     pub lying: Vec<Found>,
+}
+
+impl Best {
+    /// Linux's own speeds, seed by seed, where no better one is looked for.
+    pub fn of_linux<'a>(runs: impl Iterator<Item = &'a Ran>) -> Self {
+        let found = |run: &Ran| Found {
+            speeds: run.rest.clone(),
+            places: run.places.clone(),
+            from: "none".to_owned(),
+            evaluations: 0,
+            all: false,
+        };
+        let lying: Vec<Found> = runs.map(found).collect();
+        Self { touched: lying[0].clone(), lying }
+    }
 }
 
 /// The best of several mappings.

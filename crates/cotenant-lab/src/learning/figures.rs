@@ -4,9 +4,33 @@ use super::Arm;
 use super::best::Best;
 use super::mixes::Mix;
 use super::once::Ran;
+use cotenant_model::stats;
 use cotenant_sim::course::mean_share;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt;
+
+/// A geometric mean with its 95 % interval, where there are several values.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Mean {
+    pub value: f64,
+    pub interval: Option<[f64; 2]>,
+}
+
+impl Mean {
+    fn of(values: impl Iterator<Item = f64>) -> Self {
+        let summary = stats::Summary::of(&values.map(f64::ln).collect::<Vec<_>>());
+        let interval = summary.estimate().map(|mean| [mean.low().exp(), mean.high().exp()]);
+        Self { value: summary.mean.exp(), interval }
+    }
+}
+
+impl fmt::Display for Mean {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.3}", self.value)?;
+        self.interval.map_or(Ok(()), |[low, high]| write!(f, " ({low:.3} to {high:.3})"))
+    }
+}
 
 /// A policy on a mix; Linux is one, too. Shares are of the speed under the best mapping known, for memory that stays
 /// where Linux let it be touched, the best with it there: geometric means over applications, then over seeds.
@@ -30,6 +54,10 @@ pub(super) struct Row {
     /// Seconds lost against Linux, and by how much half a second and 1 % of the time were exceeded at most.
     pub lost_s: f64,
     pub over_budget_s: f64,
+    /// Seconds of Linux's work missing at most, what was gained before counted, of the worst seed; and by how much that
+    /// exceeded the same.
+    pub behind_s: f64,
+    pub behind_over_s: f64,
     /// Placements and page moves of a run.
     pub moves: f64,
     pub page_moves: f64,
@@ -49,6 +77,9 @@ pub(super) struct Row {
 pub(super) struct Seed {
     pub rest: f64,
     pub after: Vec<f64>,
+    /// Over Linux with the same seed: on average up to each mark, and in the second half of the time.
+    pub over_linux: Vec<f64>,
+    pub late_over_linux: f64,
     pub worst_app: f64,
     pub lost_s: f64,
 }
@@ -62,6 +93,8 @@ pub(super) struct MixRows {
     pub best: Best,
     /// The best mapping with memory where Linux let it be touched, over the best with memory touched where it is.
     pub lying: f64,
+    /// Of each seed, the slowest application's speed under the best mapping known over that under Linux, at rest.
+    pub best_slowest: Vec<f64>,
     pub rows: Vec<Row>,
 }
 
@@ -85,7 +118,22 @@ pub(super) struct Summary {
     /// The mean of the mixes, and the most.
     pub lost_s: f64,
     pub over_budget_s: f64,
+    /// The most of the mixes.
+    pub behind_s: f64,
+    pub behind_over_s: f64,
     pub moves: f64,
+    /// Over Linux with the same seed, of mixes and seeds: on average up to each mark, and in the second half of the
+    /// time; the mean of the seeds of the worst mix, and the worst seed, at the end.
+    pub over_linux: Vec<Mean>,
+    pub late_over_linux: Mean,
+    pub over_linux_least: f64,
+    pub over_linux_least_seed: f64,
+    /// The slowest application of each mix and seed over Linux, at rest: geometric means, of the best mappings, too.
+    pub slowest: f64,
+    pub best_slowest: f64,
+    /// What the first policy does at the end over what this one does: the mean of the mixes, and the least; at rest.
+    pub first_over: [f64; 2],
+    pub first_over_at_rest: [f64; 2],
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
@@ -117,6 +165,19 @@ pub(super) fn rows(arms: &[Arm], runs: &[(Ran, Vec<Ran>)], best: &Best, mapped: 
     std::iter::once(first).chain(others).collect()
 }
 
+/// Of each seed, the slowest application's speed under the best mapping known over that under Linux.
+pub(super) fn best_slowest(best: &Best, runs: &[(Ran, Vec<Ran>)]) -> Vec<f64> {
+    let of = |(seed, run): (usize, &(Ran, Vec<Ran>))| {
+        let best = best.lying.get(seed).unwrap_or(&best.touched);
+        slowest(&best.speeds, &run.0.rest)
+    };
+    runs.iter().enumerate().map(of).collect()
+}
+
+fn slowest(own: &[f64], linux: &[f64]) -> f64 {
+    least(own.iter().zip(linux).map(|(own, linux)| own / linux))
+}
+
 /// The geometric mean of what the best mappings with memory where it lies are of the best one of all.
 pub(super) fn lying(best: &Best) -> f64 {
     geometric(best.lying.iter().map(|lying| mean_share(&lying.speeds, &best.touched.speeds)))
@@ -129,7 +190,9 @@ fn row(policy: &str, noise: Option<f64>, runs: &[&Ran], linux: &[&Ran], best: &B
     let one = |(i, (run, linux)): (usize, (&&Ran, &&Ran))| Seed {
         rest: share(i, &run.rest),
         after: run.after.iter().map(|speeds| share(i, speeds)).collect(),
-        worst_app: least(run.rest.iter().zip(&linux.rest).map(|(own, linux)| own / linux)),
+        over_linux: run.after.iter().zip(&linux.after).map(|(own, linux)| mean_share(own, linux)).collect(),
+        late_over_linux: mean_share(&run.late, &linux.late),
+        worst_app: slowest(&run.rest, &linux.rest),
         lost_s: run.lost_s,
     };
     let seeds: Vec<Seed> = runs.iter().zip(linux).enumerate().map(one).collect();
@@ -151,6 +214,8 @@ fn row(policy: &str, noise: Option<f64>, runs: &[&Ran], linux: &[&Ran], best: &B
         apps: (0..best.touched.speeds.len()).map(of_app).collect(),
         lost_s: mean(runs.iter().map(|run| run.lost_s)),
         over_budget_s: runs.iter().map(|run| run.over_budget_s).fold(f64::NEG_INFINITY, f64::max),
+        behind_s: runs.iter().map(|run| run.behind_s).fold(0.0, f64::max),
+        behind_over_s: runs.iter().map(|run| run.behind_over_s).fold(f64::NEG_INFINITY, f64::max),
         moves: mean(runs.iter().map(|run| run.moves[0] as f64)),
         page_moves: mean(runs.iter().map(|run| run.moves[1] as f64)),
         rounds,
@@ -171,6 +236,13 @@ pub(super) fn summaries(mixes: &[MixRows]) -> Vec<Summary> {
         for (i, first) in own[0].rows.iter().enumerate() {
             let rows = || own.iter().map(|mix| &mix.rows[i]);
             let marks = first.after.len();
+            let seeds = || rows().flat_map(|row| &row.seeds);
+            let at_end = |row: &Row| geometric(row.seeds.iter().map(|seed| seed.over_linux[marks - 1]));
+            // Linux is the first row, then comes the first policy.
+            let ahead = |of: fn(&Row) -> f64| {
+                let each = || own.iter().map(move |mix| of(mix.rows.get(1).unwrap_or(&mix.rows[0])) / of(&mix.rows[i]));
+                [geometric(each()), least(each())]
+            };
             all.push(Summary {
                 machine: machine.clone(),
                 policy: first.policy.clone(),
@@ -186,7 +258,17 @@ pub(super) fn summaries(mixes: &[MixRows]) -> Vec<Summary> {
                 worst_app: least(rows().map(|row| row.worst_app)),
                 lost_s: mean(rows().map(|row| row.lost_s)),
                 over_budget_s: rows().map(|row| row.over_budget_s).fold(f64::NEG_INFINITY, f64::max),
+                behind_s: rows().map(|row| row.behind_s).fold(0.0, f64::max),
+                behind_over_s: rows().map(|row| row.behind_over_s).fold(f64::NEG_INFINITY, f64::max),
                 moves: mean(rows().map(|row| row.moves)),
+                over_linux: (0..marks).map(|mark| Mean::of(seeds().map(|seed| seed.over_linux[mark]))).collect(),
+                late_over_linux: Mean::of(seeds().map(|seed| seed.late_over_linux)),
+                over_linux_least: least(rows().map(at_end)),
+                over_linux_least_seed: least(seeds().map(|seed| seed.over_linux[marks - 1])),
+                slowest: geometric(seeds().map(|seed| seed.worst_app)),
+                best_slowest: geometric(own.iter().flat_map(|mix| mix.best_slowest.iter().copied())),
+                first_over: ahead(|row| row.after[row.after.len() - 1]),
+                first_over_at_rest: ahead(|row| row.rest),
             });
         }
     }
@@ -202,11 +284,14 @@ mod tests {
     fn ran(rest: [f64; 2], after: [f64; 2], lost_s: f64) -> Ran {
         Ran {
             after: vec![after.to_vec()],
+            late: rest.to_vec(),
             rest: rest.to_vec(),
             places: vec![0, 1],
             pages: Vec::new(),
             lost_s,
             over_budget_s: lost_s - 0.5,
+            behind_s: lost_s / 2.0,
+            behind_over_s: lost_s / 2.0 - 0.5,
             moves: [4, 0],
             rounds: BTreeMap::from([("trial".to_owned(), 3)]),
             notes: Vec::new(),
@@ -258,9 +343,10 @@ mod tests {
 
         let mix = |rows: Vec<Row>| MixRows {
             machine: "m".to_owned(),
-            mix: Mix { label: String::new(), apps: Vec::new() },
+            mix: Mix::default(),
             best: best.clone(),
             lying: 1.0,
+            best_slowest: best_slowest(&best, &runs),
             rows,
         };
         let better = Row { rest: 1.0, worst_app: 0.5, lost_s: 0.0, ..own.clone() };
@@ -268,5 +354,15 @@ mod tests {
         assert_eq!((all.len(), all[1].mixes, all[1].worst_app, all[1].lost_s), (2, 2, 0.25, 1.0));
         near(all[1].rest, 0.5_f64.powf(0.25));
         near(all[1].rest_least, 0.5_f64.sqrt());
+        // Over Linux with the same seed 0.98^1/2 and 1.25, on both mixes.
+        near(all[1].over_linux[0].value, (0.98_f64.sqrt() * 1.25).sqrt());
+        let [low, high] = all[1].over_linux[0].interval.unwrap();
+        assert!(low < 1.0 && high > 1.25, "{low} {high}");
+        near(all[1].over_linux_least_seed, 0.98_f64.sqrt());
+        assert_eq!((all[1].behind_s, all[1].behind_over_s), (1.5, 1.0));
+        near(all[1].slowest, 0.5_f64.sqrt());
+        near(all[1].best_slowest, 2.0_f64.sqrt());
+        near(all[0].first_over[0], own.after[0] / linux.after[0]);
+        assert_eq!(all[1].first_over, [1.0, 1.0]);
     }
 }

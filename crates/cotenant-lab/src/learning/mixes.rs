@@ -2,6 +2,7 @@
 
 use crate::reproduce::cases::{Case, mixes, standalone};
 use anyhow::Context as _;
+use cotenant_measure::workload::{Arrival, MOST_RUNS, SPAN, Size, Workload};
 use cotenant_sim::app::{Program, parse_programs};
 use cotenant_sim::machine::SimMachine;
 use fastrand::Rng;
@@ -17,28 +18,58 @@ const BYTES: f64 = 2e6;
 pub(super) const DRAWN: usize = 10;
 
 /// Programs of `workloads/` with their threads.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Mix {
     /// For people: `mix 9`, `HuBench (8t)`, `drawn 3`.
     pub label: String,
     /// Names and threads.
     pub apps: Vec<(String, usize)>,
+    /// When each comes, seconds, and how often it runs; empty where all are there all the time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub visits: Vec<(f64, u32)>,
 }
 
 impl From<Case> for Mix {
     fn from(case: Case) -> Self {
-        Self { apps: case.apps.iter().map(|app| (app.program(), app.threads)).collect(), label: case.label }
+        let apps = case.apps.iter().map(|app| (app.program(), app.threads)).collect();
+        Self { label: case.label, apps, visits: Vec::new() }
     }
 }
 
-/// The mixes of a machine, at most so many: SAM's on its machine unless a seed is given, else drawn ones.
-pub(super) fn of(name: &str, machine: &SimMachine, most: Option<usize>, seed: Option<u64>) -> anyhow::Result<Vec<Mix>> {
+/// The mixes of a machine whose label contains a text, at most so many: SAM's on its machine unless a seed is given,
+/// else drawn ones.
+pub(super) fn of(
+    name: &str,
+    machine: &SimMachine,
+    most: Option<usize>,
+    seed: Option<u64>,
+    among: Option<&str>,
+) -> anyhow::Result<Vec<Mix>> {
+    let wanted = |mix: &Mix| among.is_none_or(|text| mix.label.contains(text));
     if name != SAMS || seed.is_some() {
-        return drawn(name, machine.topology.usable().len(), most.unwrap_or(DRAWN), seed.unwrap_or(1));
+        let mut all = drawn(name, machine.topology.usable().len(), most.unwrap_or(DRAWN), seed.unwrap_or(1))?;
+        all.retain(wanted);
+        return Ok(all);
     }
-    let all: Vec<Mix> = mixes().into_iter().chain(standalone()).map(Mix::from).collect();
-    let most = most.unwrap_or(all.len()).clamp(1, all.len());
+    let mut all: Vec<Mix> = mixes().into_iter().chain(standalone()).map(Mix::from).collect();
+    all.retain(wanted);
+    let most = most.unwrap_or(all.len()).min(all.len());
     Ok((0..most).map(|i| all[i * all.len() / most].clone()).collect())
+}
+
+/// Programs that come and go as in `ReSense`'s large workloads, each with an eighth of the contexts.
+pub(super) fn visits(machine: &SimMachine, most: Option<usize>, seed: Option<u64>) -> anyhow::Result<Vec<Mix>> {
+    let pool = pools()?.concat();
+    let threads = (machine.topology.usable().len() / Size::Large.programs()).max(1);
+    let first = seed.unwrap_or(1);
+    let one = |n: u64| {
+        let workload = Workload::generate(Size::Large, &pool, SPAN, MOST_RUNS, first.wrapping_add(n));
+        let at = |arrival| if let Arrival::At(at) = arrival { at.as_secs_f64() } else { 0.0 };
+        let apps = workload.jobs.iter().map(|job| (job.name.clone(), threads)).collect();
+        let visits = workload.jobs.iter().map(|job| (at(job.arrival), job.runs)).collect();
+        Mix { label: format!("visits {}", n + 1), apps, visits }
+    };
+    Ok((0..most.unwrap_or(DRAWN) as u64).map(one).collect())
 }
 
 /// Two to four programs with so many threads in all that they use 40 to 100 % of the contexts.
@@ -66,7 +97,8 @@ fn drawn(machine: &str, contexts: usize, mixes: usize, seed: u64) -> anyhow::Res
             *part += (weight / all * (threads - programs) as f64) as usize;
         }
         parts[0] += threads - parts.iter().sum::<usize>();
-        Mix { label: format!("drawn {n}"), apps: names.into_iter().zip(parts).collect() }
+        let apps = names.into_iter().zip(parts).collect();
+        Mix { label: format!("drawn {n}"), apps, visits: Vec::new() }
     };
     Ok((1..=mixes).map(one).collect())
 }
@@ -94,7 +126,7 @@ mod tests {
     fn drawn_mixes_fill_a_part_of_the_machine() {
         for contexts in [8, 24, 192] {
             let all = drawn("a", contexts, 200, 1).unwrap();
-            for Mix { label, apps } in &all {
+            for Mix { label, apps, .. } in &all {
                 let threads: usize = apps.iter().map(|app| app.1).sum();
                 let part = threads as f64 / contexts as f64;
                 assert!((0.35..=1.0).contains(&part) && (2..=4).contains(&apps.len()), "{label}: {apps:?}");

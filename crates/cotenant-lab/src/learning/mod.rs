@@ -11,10 +11,13 @@ use cotenant_cli::page::Sheet;
 use cotenant_cli::progress::beside;
 use cotenant_cli::table::Table;
 use cotenant_cli::{answer, machine_arg, usage};
+use cotenant_measure::workload::SPAN;
 use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Config, DynPolicy, Settings, settings};
+use cotenant_sim::app;
 use cotenant_sim::batch::parallel;
 use cotenant_sim::optimum::Limits;
+use cotenant_sim::physics;
 use cotenant_sim::scenario::Scenario;
 use figures::{MixRows, Summary, rows, summaries};
 use mixes::Mix;
@@ -23,14 +26,15 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 const EXAMPLES: &str = "\
 Examples:
   cotenant-lab learning --machines ivy-bridge-2s --mixes 5 --seeds 2 --horizon 120
   cotenant-lab learning --policies sam,atom --noise 0.01,0.05 --json > learning.json
   cotenant-lab learning --policies sam --best learning.json          without searching again
-  cotenant-lab learning --policies atom --set atom.turn=2s --observe progress_outliers=0.01";
+  cotenant-lab learning --policies atom --set atom.turn=2s --observe progress_outliers=0.01
+  cotenant-lab learning --policies shapes --evaluations 0 --physics smt=0.8 --physics memory_ns=x1.3 --phases 5";
 
 /// Simulated machines unless others are named: SAM's, and from 2 to 32 last-level caches.
 const MACHINES: &str =
@@ -54,6 +58,9 @@ pub struct Args {
     /// Mixes per machine at most [default: SAM's 26 mixes and 23 programs on ivy-bridge-2s, 10 drawn ones elsewhere]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub mixes: Option<u64>,
+    /// Only mixes whose name contains this text, as in "mix "
+    #[arg(long, value_name = "TEXT")]
+    pub among: Option<String>,
     /// Draw mixes by this seed, on ivy-bridge-2s, too [default: 1, and SAM's mixes on ivy-bridge-2s]
     #[arg(long, value_name = "SEED")]
     pub draw: Option<u64>,
@@ -87,10 +94,25 @@ pub struct Args {
     /// A key of a scenario's observation, as in gaps=0.1; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub observe: Vec<String>,
+    /// A figure of the machine's `[simulator]` section, as in smt=0.5, replacement=lru or llc_ns=x1.3; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub physics: Vec<String>,
+    /// Programs alternate: so many seconds with half as many accesses to the last-level cache and other cores again,
+    /// and as many with half of them
+    #[arg(long, value_name = "SECONDS")]
+    pub phases: Option<f64>,
+    /// Where programs touch their memory first
+    #[arg(long, value_name = "WHERE", default_value = "threads")]
+    pub touch: Touch,
+    /// Programs come and go as in ReSense's large workloads: eight, each on an eighth of the contexts, at random times
+    /// within 400 s; each runs one to ten times, with so many seconds of work
+    #[arg(long, value_name = "SECONDS")]
+    pub visits: Option<f64>,
     /// How far decided CPUs are widened: cpu, llc or node [default: cpu for auto, shapes and static, else llc]
     #[arg(long, value_name = "TO")]
     pub pin: Option<String>,
-    /// Mappings that the search for the best one of a mix evaluates
+    /// Mappings that the search for the best one of a mix evaluates; 0: none is looked for, and shares are of Linux's
+    /// speed at rest with the same seed
     #[arg(long, value_name = "N", default_value_t = 300)]
     pub evaluations: usize,
     /// Take the best mappings from a file that --json has written, where it has a mix, instead of searching
@@ -111,6 +133,31 @@ pub enum Pages {
     Move,
     /// Programs begin anew every 20 s or so, and touch their memory where they are then
     Anew,
+}
+
+/// Where programs touch their memory first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Touch {
+    /// Each thread where it starts, or as the program's file says
+    Threads,
+    /// All of a program's memory where its first thread starts
+    First,
+    /// All memory on the machine's first node
+    One,
+    /// On all nodes alike
+    All,
+}
+
+impl Touch {
+    fn pages(self, nodes: usize) -> Option<app::Pages> {
+        match self {
+            Self::Threads => None,
+            Self::First => Some(app::Pages::FirstThread),
+            Self::One => Some(app::Pages::Fixed((0..nodes).map(|node| f64::from(u8::from(node == 0))).collect())),
+            Self::All => Some(app::Pages::Interleave),
+        }
+    }
 }
 
 /// A policy and what it is told.
@@ -150,6 +197,10 @@ struct Results {
     pages: Pages,
     settings: Settings,
     observe: Vec<String>,
+    physics: Vec<String>,
+    phases_s: Option<f64>,
+    touch: Touch,
+    visits_s: Option<f64>,
     /// Seconds that `after` and `over_linux_best` are about.
     marks: Vec<f64>,
     summaries: Vec<Summary>,
@@ -164,10 +215,21 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if !(1.0..=1e5).contains(&args.horizon) {
         return Err(usage(format!("--horizon is {}; it must be from 1 to 100000 seconds", args.horizon)));
     }
+    for (option, seconds) in [("--phases", args.phases), ("--visits", args.visits)] {
+        if let Some(seconds) = seconds.filter(|seconds| !(0.01..=1e5).contains(seconds)) {
+            return Err(usage(format!("{option} is {seconds}; it must be from 0.01 to 100000 seconds")));
+        }
+    }
+    if args.visits.is_some() && (args.horizon <= SPAN.as_secs_f64() || args.evaluations > 0) {
+        let least = SPAN.as_secs();
+        let why = "programs that come and go have no best mapping";
+        return Err(usage(format!("--visits: {why}; give --evaluations 0, and a --horizon above {least} s")));
+    }
     let settings = settings_of(args)?;
     let arms = arms(args)?;
-    let mut marks: Vec<f64> = MARKS.into_iter().filter(|mark| *mark < args.horizon).collect();
-    marks.push(args.horizon);
+    // Who comes later has no speed before.
+    let early = MARKS.into_iter().filter(|mark| *mark < args.horizon && args.visits.is_none());
+    let marks: Vec<f64> = early.chain([args.horizon]).collect();
     let cases = cases(args, &settings)?;
     for arm in &arms {
         let (scenario, policy) = arm.set(&cases[0].scenario)?;
@@ -196,6 +258,20 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let Case { machine, mix, scenario } = &cases[i];
             let runs = &runs[i];
             let limits = Limits { classes: args.evaluations, evaluations: args.evaluations };
+            if args.evaluations == 0 {
+                let best = Best::of_linux(runs.iter().map(|run| &run.0));
+                let mapped: Vec<Vec<_>> = (0..=arms.len())
+                    .map(|i| {
+                        runs.iter()
+                            .map(|run| if i == 0 { run.0.rest.clone() } else { run.1[i - 1].rest.clone() })
+                            .collect()
+                    })
+                    .collect();
+                let rows = rows(&arms, runs, &best, &mapped);
+                let best_slowest = vec![1.0; runs.len()];
+                let (machine, mix) = (machine.clone(), mix.clone());
+                return Ok(MixRows { machine, mix, best, lying: 1.0, best_slowest, rows });
+            }
             let names = std::iter::once("none").chain(arms.iter().map(|arm| &*arm.policy));
             let ran = |i: usize| runs.iter().map(move |run| if i == 0 { &run.0 } else { &run.1[i - 1] });
             let rests: Vec<_> = names.enumerate().flat_map(|(i, name)| ran(i).map(move |run| (name, run))).collect();
@@ -225,8 +301,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let mapped = (0..=arms.len()).map(|i| ran(i).map(mapped).collect::<anyhow::Result<Vec<_>>>());
             let mapped: Vec<_> = mapped.collect::<anyhow::Result<_>>()?;
             let rows = rows(&arms, runs, &best, &mapped);
-            let lying = figures::lying(&best);
-            anyhow::Ok(MixRows { machine: machine.clone(), mix: mix.clone(), best, lying, rows })
+            let (lying, best_slowest) = (figures::lying(&best), figures::best_slowest(&best, runs));
+            anyhow::Ok(MixRows { machine: machine.clone(), mix: mix.clone(), best, lying, best_slowest, rows })
         };
         parallel(&each, one, |n| show("best mappings", each.len(), n))
     })?;
@@ -237,6 +313,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         pages: args.pages,
         settings,
         observe: args.observe.clone(),
+        physics: args.physics.clone(),
+        phases_s: args.phases,
+        touch: args.touch,
+        visits_s: args.visits,
         marks,
         summaries: summaries(&mixes),
         mixes,
@@ -294,30 +374,55 @@ fn cases(args: &Args, settings: &Settings) -> anyhow::Result<Vec<Case>> {
     let mut all = Vec::new();
     for machine in &args.machines {
         let most = args.mixes.map(|n| n as usize);
-        let sim = scenario(args, machine, &[("cpu".to_owned(), 1)])?.sim;
-        for mix in mixes::of(machine, &sim, most, args.draw)? {
-            let mut scenario = scenario(args, machine, &mix.apps)?;
+        let one = Mix { apps: vec![("cpu".to_owned(), 1)], ..Mix::default() };
+        let sim = scenario(args, machine, &one)?.sim;
+        let mixes = match args.visits {
+            Some(_) => mixes::visits(&sim, most, args.draw)?,
+            None => mixes::of(machine, &sim, most, args.draw, args.among.as_deref())?,
+        };
+        for mix in mixes {
+            let mut scenario = scenario(args, machine, &mix)?;
             scenario.config.settings = settings.clone();
             scenario.config.move_pages = args.pages == Pages::Move;
             all.push(Case { machine: machine.clone(), mix, scenario });
         }
     }
+    if all.is_empty() {
+        return Err(usage(format!("--among {}: no mix has such a name", args.among.as_deref().unwrap_or_default())));
+    }
     Ok(all)
 }
 
-fn scenario(args: &Args, machine: &str, apps: &[(String, usize)]) -> anyhow::Result<Scenario> {
+fn scenario(args: &Args, machine: &str, mix: &Mix) -> anyhow::Result<Scenario> {
     let (end_s, kernel, anew) = (args.horizon, &args.kernel, args.pages == Pages::Anew);
     let (work_s, runs) = if anew { (RUN_S, 1_000_000) } else { (PLENTY * args.horizon, 1) };
+    let work_s = args.visits.unwrap_or(work_s);
     let mut text = format!("machine = '{machine}'\nkernel = '{kernel}'\nend_s = {end_s}\n");
     text += "[observation]\nprogress_noise = 0\n";
     for key in &args.observe {
         let _ = writeln!(text, "{key}");
     }
-    for (program, threads) in apps {
-        let _ = write!(text, "[[app]]\nprogram = '{program}'\nthreads = {threads}\nwork_s = {work_s}\nruns = {runs}\n");
+    for (i, (program, threads)) in mix.apps.iter().enumerate() {
+        let _ = write!(text, "[[app]]\nprogram = '{program}'\nthreads = {threads}\nwork_s = {work_s}\n");
+        let (arrival_s, runs) = mix.visits.get(i).copied().unwrap_or((0.0, runs));
+        let _ = write!(text, "arrival_s = {arrival_s}\nruns = {runs}\n");
     }
-    let find = |name: &str| machine_arg::resolve(Some(name)).map(|f| f.machine).map_err(|e| e.to_string());
-    Scenario::parse(&text, find).map_err(|why| usage(format!("the scenario of {machine}: {why}")))
+    let find = |name: &str| {
+        let found = machine_arg::resolve(Some(name)).map_err(|e| e.to_string())?;
+        physics::changed(found.machine, &args.physics).map_err(|why| format!("--physics {why}"))
+    };
+    let scenario = Scenario::parse(&text, find);
+    let mut scenario = scenario.map_err(|why| usage(format!("the scenario of {machine}: {why}")))?;
+    let pages = args.touch.pages(scenario.sim.nodes());
+    for app in &mut scenario.apps {
+        let mut program = app::Program::clone(&app.program);
+        if let Some(seconds) = args.phases {
+            program = program.alternating(app.instructions / work_s * seconds);
+        }
+        program.pages = pages.clone().unwrap_or(program.pages);
+        app.program = Arc::new(program);
+    }
+    Ok(scenario)
 }
 
 fn tables(out: &mut Sheet<'_>, results: &Results) -> io::Result<()> {
@@ -355,13 +460,36 @@ fn tables(out: &mut Sheet<'_>, results: &Results) -> io::Result<()> {
         table.row(cells);
     }
     out.table(&table)?;
+    writeln!(out)?;
+    let mut heads: Vec<String> = ["machine", "policy", ">noise"].map(str::to_owned).to_vec();
+    heads.extend(marks.iter().cloned());
+    heads.extend(
+        [">second half", ">worst mix", ">slowest app", ">of the best", ">behind s", ">first over it"]
+            .map(str::to_owned),
+    );
+    let mut table = Table::new(heads.iter().map(String::as_str));
+    for s in results.summaries.iter().filter(|s| s.noise.is_some()) {
+        let mut cells = vec![s.machine.clone(), s.policy.clone(), noise(s.noise)];
+        cells.extend(s.over_linux.iter().chain([&s.late_over_linux]).map(ToString::to_string));
+        cells.extend([s.over_linux_least, s.slowest, s.best_slowest].iter().map(share));
+        cells.push(format!("{:.1}", s.behind_s));
+        let [mean, least] = s.first_over;
+        cells.push(format!("{mean:.3} ({least:.3})"));
+        table.row(cells);
+    }
+    out.table(&table)?;
     writeln!(
         out,
         "\nShares of the best mapping known, geometric means over applications, seeds and mixes: at rest, with memory where \
          it is by then; on average up to each time, learning included. Mapping: as if memory had been touched where threads \
          came to rest, of the best such mapping. Lying: the best with memory where Linux let it be touched, of the same. \
          Worst app: speed at rest over that under Linux, the least. Lost: seconds lost against Linux. Over Linux's best: \
-         the worst seed of the worst mix over Linux's best seed, at each time."
+         the worst seed of the worst mix over Linux's best seed, at each time.\n\n\
+         The last table: speed over that under Linux with the same seed, geometric means over mixes and seeds with their \
+         95 % intervals: on average up to each time, and in the second half. Worst mix: of the seeds' means, at the end. \
+         Slowest app: at rest, of each mix and seed, geometric mean; of the best: the same of the best mappings. Behind: \
+         seconds of Linux's work missing at most. First over it: the first policy over this one at the end; in brackets, \
+         of the worst mix."
     )
 }
 
@@ -392,6 +520,11 @@ mod tests {
             ("--set sam.nosuch=1", "nosuch"),
             ("--pin tile", "--pin tile"),
             ("--observe nosuch=1", "nosuch"),
+            ("--physics smt", "expected KEY=VALUE"),
+            ("--physics nosuch=1", "nosuch"),
+            ("--phases 0", "--phases is 0"),
+            ("--visits 2", "--evaluations 0"),
+            ("--among nosuch", "no mix"),
             ("--best /nosuch", "/nosuch"),
         ] {
             let text = format!("--machines westmere-2s --mixes 1 --seeds 1 --horizon 2 {text}");

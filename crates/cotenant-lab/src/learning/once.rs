@@ -21,8 +21,10 @@ const BUDGET: (f64, f64) = (0.5, 0.01);
 /// A run.
 #[derive(Clone, Debug)]
 pub(super) struct Ran {
-    /// Instructions per second of each application from the start to each mark.
+    /// Instructions per second of each application from the start to each mark, while it was there.
     pub after: Vec<Vec<f64>>,
+    /// The same in the second half of the time; of applications that come and go, in all of it.
+    pub late: Vec<f64>,
     /// The same at rest, with the pages where they were at the end.
     pub rest: Vec<f64>,
     /// The CPU of each thread at rest; empty where they never all ran.
@@ -33,6 +35,10 @@ pub(super) struct Ran {
     pub lost_s: f64,
     /// By how much that exceeded half a second and 1 % of the time at most, seconds; negative = never.
     pub over_budget_s: f64,
+    /// Seconds of Linux's work that were missing at most, what was gained before counted; and by how much that
+    /// exceeded the same.
+    pub behind_s: f64,
+    pub behind_over_s: f64,
     /// Placements carried out, and page moves.
     pub moves: [u64; 2],
     /// Rounds in which something was carried out, by the stage that its reason names.
@@ -70,36 +76,77 @@ pub(super) fn run(scenario: &Scenario, arms: &[Arm], marks: &[f64], seed: u64) -
 
 fn ran(scenario: &Scenario, own: &Course, linux: &Course, marks: &[f64], started: Instant) -> anyhow::Result<Ran> {
     let look = LOOK.as_secs_f64();
-    let by = |mark: f64| &own.work[((mark / look).round() as usize).clamp(1, own.work.len()) - 1];
-    let after = marks.iter().map(|&mark| by(mark).iter().map(|work| work / mark).collect()).collect();
-    let rest = if own.places.is_empty() {
-        let end = scenario.end.as_secs_f64();
-        let (from, to) = (by((1.0 - LAST) * end), by(end));
-        to.iter().zip(from).map(|(to, from)| (to - from) / (LAST * end)).collect()
+    let index = |seconds: f64| ((seconds / look).round() as usize).clamp(1, own.work.len()) - 1;
+    let came: Vec<f64> = scenario.apps.iter().map(|app| app.arrival.as_secs_f64()).collect();
+    let stays = came.iter().all(|came| *came == 0.0);
+    let after: Vec<Vec<f64>> = marks.iter().map(|&mark| speeds(&own.work[..=index(mark)], &came)).collect();
+    let whole = speeds(&own.work, &came);
+    let late = if stays {
+        let (first, all) = (&own.work[index(own.work.len() as f64 * look / 2.0)], &own.work[own.work.len() - 1]);
+        let seconds = own.work.len() as f64 * look / 2.0;
+        all.iter().zip(first).map(|(all, first)| (all - first) / seconds).collect()
     } else {
-        scenario.at_rest(&own.places, long(Some(&own.pages)))?.0
+        whole.clone()
     };
-    let (lost_s, over_budget_s) = lost(&own.work, &linux.work);
+    let places = if stays { own.places.clone() } else { Vec::new() };
+    let rest = if places.is_empty() { whole } else { scenario.at_rest(&places, long(Some(&own.pages)))?.0 };
+    let [lost_s, over_budget_s, behind_s, behind_over_s] = lost(&own.work, &linux.work);
     let wall_s = started.elapsed().as_secs_f64();
     let (moves, rounds, notes) = Default::default();
-    let (places, pages, steps) = (own.places.clone(), own.pages.clone(), own.steps);
-    Ok(Ran { after, rest, places, pages, lost_s, over_budget_s, moves, rounds, notes, steps, wall_s })
+    let (pages, steps) = (own.pages.clone(), own.steps);
+    Ok(Ran {
+        after,
+        late,
+        rest,
+        places,
+        pages,
+        lost_s,
+        over_budget_s,
+        behind_s,
+        behind_over_s,
+        moves,
+        rounds,
+        notes,
+        steps,
+        wall_s,
+    })
 }
 
-/// Seconds lost, and by how much they exceeded the budget at most.
-fn lost(own: &[Vec<f64>], linux: &[Vec<f64>]) -> (f64, f64) {
+/// Work of each application per second of its stay, which ends in the last of the looks in which it did any.
+fn speeds(work: &[Vec<f64>], came: &[f64]) -> Vec<f64> {
+    let look = LOOK.as_secs_f64();
+    let one = |(app, came): (usize, &f64)| {
+        let at = |i: usize| work[i][app];
+        let done = |i: usize| at(i) - if i > 0 { at(i - 1) } else { 0.0 };
+        let last = (0..work.len()).rev().find(|&i| done(i) > 0.0).unwrap_or(0);
+        // Of the look in which it ends, as much as it did of what it had done in the one before.
+        let ends = last > 0 && last + 1 < work.len() && done(last - 1) > 0.0;
+        let part = if ends { (done(last) / done(last - 1)).min(1.0) } else { 1.0 };
+        at(last) / ((last as f64 + part) * look - came).max(look)
+    };
+    came.iter().enumerate().map(one).collect()
+}
+
+/// Seconds lost, and by how much they exceeded the budget at most; the same of what is missing altogether.
+fn lost(own: &[Vec<f64>], linux: &[Vec<f64>]) -> [f64; 4] {
     let (look, (at_once, part)) = (LOOK.as_secs_f64(), BUDGET);
-    let (mut lost, mut over, mut now) = (0.0, -at_once, 0.0);
+    let share = |own: &[f64], linux: &[f64]| {
+        // Who is not there, or done, cannot be compared.
+        let (own, linux): (Vec<f64>, Vec<f64>) =
+            own.iter().zip(linux).filter(|(own, linux)| **own > 0.0 && **linux > 0.0).unzip();
+        if own.is_empty() { 1.0 } else { mean_share(&own, &linux) }
+    };
+    let (mut lost, mut over, mut behind, mut behind_over, mut now) = (0.0, -at_once, 0.0, -at_once, 0.0);
     for i in 1..own.len().min(linux.len()) {
         let step = |of: &[Vec<f64>]| -> Vec<f64> { of[i].iter().zip(&of[i - 1]).map(|(b, a)| b - a).collect() };
-        let (own, linux) = (step(own), step(linux));
-        if own.iter().chain(&linux).all(|work| *work > 0.0) {
-            lost += (1.0 - mean_share(&own, &linux)).max(0.0) * look;
-        }
+        lost += (1.0 - share(&step(own), &step(linux))).max(0.0) * look;
         now += look;
         over = f64::max(over, lost - at_once - part * now);
+        let missing = (1.0 - share(&own[i], &linux[i])) * now;
+        behind = f64::max(behind, missing);
+        behind_over = f64::max(behind_over, missing - at_once - part * now);
     }
-    (lost, over)
+    [lost, over, behind, behind_over]
 }
 
 #[derive(Default)]
@@ -155,8 +202,17 @@ mod tests {
         // A quarter of the first one's speed is half of the mean: 50 ms lost of each 100 ms.
         let mut own = [[20.0, 100.0]; 20];
         own[..12].fill([2.5, 100.0]);
-        let (lost_s, over_s) = lost(&course(&own), &linux);
+        let [lost_s, over_s, behind_s, _] = lost(&course(&own), &linux);
         assert!((lost_s - 0.6).abs() < 1e-9 && (over_s - (0.1 - 0.012)).abs() < 1e-9, "{lost_s} {over_s}");
-        assert_eq!(lost(&linux, &linux), (0.0, -0.5), "at the start");
+        assert!((behind_s - 0.6).abs() < 1e-9, "{behind_s}: later it does more than Linux");
+        assert_eq!(lost(&linux, &linux), [0.0, -0.5, 0.0, -0.5], "at the start");
+    }
+
+    /// One is there all the time, one comes after 0.2 s and ends in the middle of the fifth tenth of a second.
+    #[test]
+    fn who_goes_has_the_speed_of_its_stay() {
+        let work = [[1.0, 0.0], [2.0, 0.0], [3.0, 4.0], [4.0, 8.0], [5.0, 10.0], [6.0, 10.0]].map(|at| at.to_vec());
+        let found = speeds(&work, &[0.0, 0.2]);
+        assert!((found[0] - 10.0).abs() < 1e-9 && (found[1] - 40.0).abs() < 1e-9, "{found:?}");
     }
 }
