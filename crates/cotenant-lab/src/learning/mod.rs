@@ -94,7 +94,8 @@ pub struct Args {
     /// A key of a scenario's observation, as in gaps=0.1; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub observe: Vec<String>,
-    /// A figure of the machine's `[simulator]` section, as in smt=0.5, replacement=lru or llc_ns=x1.3; may be repeated
+    /// A figure of the machine's `[simulator]` section, as in smt=0.5, replacement=lru or `llc_ns=x1.3`; may be
+    /// repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub physics: Vec<String>,
     /// Programs alternate: so many seconds with half as many accesses to the last-level cache and other cores again,
@@ -104,7 +105,7 @@ pub struct Args {
     /// Where programs touch their memory first
     #[arg(long, value_name = "WHERE", default_value = "threads")]
     pub touch: Touch,
-    /// Programs come and go as in ReSense's large workloads: eight, each on an eighth of the contexts, at random times
+    /// Programs come and go as in the paper of resense: eight, each on an eighth of the contexts, at random times
     /// within 400 s; each runs one to ten times, with so many seconds of work
     #[arg(long, value_name = "SECONDS")]
     pub visits: Option<f64>,
@@ -212,19 +213,7 @@ struct Results {
 /// # Errors
 /// Where a name is unknown, a setting is not taken, or a simulation finds no state of the machine.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    if !(1.0..=1e5).contains(&args.horizon) {
-        return Err(usage(format!("--horizon is {}; it must be from 1 to 100000 seconds", args.horizon)));
-    }
-    for (option, seconds) in [("--phases", args.phases), ("--visits", args.visits)] {
-        if let Some(seconds) = seconds.filter(|seconds| !(0.01..=1e5).contains(seconds)) {
-            return Err(usage(format!("{option} is {seconds}; it must be from 0.01 to 100000 seconds")));
-        }
-    }
-    if args.visits.is_some() && (args.horizon <= SPAN.as_secs_f64() || args.evaluations > 0) {
-        let least = SPAN.as_secs();
-        let why = "programs that come and go have no best mapping";
-        return Err(usage(format!("--visits: {why}; give --evaluations 0, and a --horizon above {least} s")));
-    }
+    check(args)?;
     let settings = settings_of(args)?;
     let arms = arms(args)?;
     // Who comes later has no speed before.
@@ -322,6 +311,24 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         mixes,
     };
     answer(args.json, &results, |out| Ok(tables(out, &results)?))
+}
+
+/// Whether the times that are given are possible together.
+fn check(args: &Args) -> anyhow::Result<()> {
+    if !(1.0..=1e5).contains(&args.horizon) {
+        return Err(usage(format!("--horizon is {}; it must be from 1 to 100000 seconds", args.horizon)));
+    }
+    for (option, seconds) in [("--phases", args.phases), ("--visits", args.visits)] {
+        if let Some(seconds) = seconds.filter(|seconds| !(0.01..=1e5).contains(seconds)) {
+            return Err(usage(format!("{option} is {seconds}; it must be from 0.01 to 100000 seconds")));
+        }
+    }
+    if args.visits.is_some() && (args.horizon <= SPAN.as_secs_f64() || args.evaluations > 0) {
+        let least = SPAN.as_secs();
+        let why = "programs that come and go have no best mapping";
+        return Err(usage(format!("--visits: {why}; give --evaluations 0, and a --horizon above {least} s")));
+    }
+    Ok(())
 }
 
 /// Settings of policies: `--set`, and those that have an option of their own.
