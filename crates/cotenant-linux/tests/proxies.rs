@@ -4,7 +4,7 @@ use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost, What};
 use cotenant_linux::sense::processes::Target;
 use cotenant_linux::sense::topology;
 use cotenant_model::speed::{Ladder, Source, Standing};
-use cotenant_model::{Host as _, Sample, View, Wake};
+use cotenant_model::{Host as _, Sample, Time, View, Wake};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -38,22 +38,28 @@ fn after(ms: u64, before: &Sample, host: &mut LinuxHost) -> Sample {
     host.sample().unwrap()
 }
 
+/// It may wait long for a CPU.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 #[test]
 fn a_program_that_reads_has_a_speed() {
     let reader = Reader::start();
     let mut host = reader.host(true);
     let (mut prev, mut ladder) = (host.sample().unwrap(), Ladder::default());
-    for _ in 0..24 {
+    let steady = |ladder: &Ladder| {
+        let all = ladder.all();
+        let io = all.iter().find(|(source, ..)| **source == Source::Io);
+        io.is_some_and(|(_, standing, spread)| *standing != Standing::Unknown && spread.is_some_and(|s| s.windows >= 8))
+    };
+    while !steady(&ladder) {
         let next = after(250, &prev, &mut host);
         let view = View::new(&prev, &next);
-        assert!(view.apps[0].io.is_some_and(|io| io.value > 0.0), "{:?}", view.apps[0]);
+        assert!(view.apps[0].io.is_some(), "{:?}", view.apps[0]);
         assert_eq!(view.apps[0].tcp, None, "it has no connection");
         ladder.add(&view, &view.apps[0], &view.tasks.iter().collect::<Vec<_>>());
+        assert!(next.at < Time::default() + PATIENCE, "{:?}", ladder.all());
         prev = next;
     }
-    let all = ladder.all();
-    let (_, standing, spread) = all.iter().find(|(source, ..)| **source == Source::Io).unwrap();
-    assert!(*standing != Standing::Unknown && spread.unwrap().windows >= 8, "{all:?}");
     host.finish();
 }
 
