@@ -16,6 +16,8 @@ mod board;
 mod learned;
 mod ledger;
 mod moves;
+#[cfg(test)]
+mod null_tests;
 mod pages;
 mod phases;
 mod settings;

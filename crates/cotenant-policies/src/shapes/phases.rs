@@ -75,7 +75,7 @@ impl ShapesState {
         let before = std::mem::replace(&mut self.members, members);
         let groups = situation.described();
         match &mut self.learned {
-            Some(learned) if learned.situation.is_like(&situation) => {
+            Some(learned) if learned.situation.is_like(&situation) && !renewed(&before, &self.members) => {
                 learned.replace(&before, &self.members);
                 self.put_back(round.view, "threads take the places of like ones");
             }
@@ -88,6 +88,11 @@ impl ShapesState {
                 let known = { known }.find(sound);
                 learned.first = known.map(|known| Candidate::new(known.shape.clone(), Kind::Known));
                 self.learned = Some(Box::new(learned));
+                // What was best before may leave CPUs idle now, or take new threads from their memory. The kernel
+                // moves nobody where the load is even.
+                if !self.plan.wanted().is_empty() {
+                    self.put(round.view, &BTreeMap::new(), "programs came or went: the kernel chooses first");
+                }
             }
         }
         // Who was placed stays there; whoever has come is the kernel's.
@@ -383,6 +388,12 @@ impl ShapesState {
             self.memory.remove(0);
         }
     }
+}
+
+/// Whether all threads of a group are new: a program has begun anew, and its memory is where its threads began.
+fn renewed(before: &[(TaskId, usize)], after: &[(TaskId, usize)]) -> bool {
+    let stays = |group: usize| after.iter().any(|member| member.1 == group && before.contains(member));
+    after.iter().any(|member| !stays(member.1))
 }
 
 /// Whether somebody would be further below the kernel's placement than may be.

@@ -1,7 +1,7 @@
 //! A trial: a candidate against the incumbent, in blocks of four windows, by a test that is valid at every look.
 //!
 //! ```text
-//!   A0 │settle│ B1 B2 │settle│ A1       or       B0 │settle│ A1 A2 │settle│ B1      (a coin says which)
+//!   A0 │settle│ B1 B2 │settle│ A1       or       B0 │settle│ A1 A2 │settle│ B1      (a coin, then the other)
 //! ```
 
 use cotenant_model::Time;
@@ -24,8 +24,9 @@ pub(super) const FRESH: Duration = Duration::from_secs(2);
 const HOPELESS: f64 = 0.03;
 /// The least gain that is worth a change.
 pub(super) const LEAST: f64 = 0.005;
-/// A gain from which one block may be enough.
-const LARGE: f64 = 0.03;
+/// Pairs of windows before anything is kept: a block in either order, since whatever changes while a block is measured
+/// may look like a gain in it, and then looks like a loss in the other.
+const BOTH: usize = 4;
 /// Blocks in a row that are thrown away before a trial is given up.
 const THROWN: u32 = 3;
 /// A difference between two windows under one placement beyond this many deviations is a change of the load.
@@ -325,7 +326,8 @@ impl Trial {
         let [inner, outer] = [(2, 1), (3, 0)].map(|(now, before)| goal.worth(&lead(&block[now], &block[before])));
         let limit = JUMP * clock.mean_square().sqrt().max(1e-6);
         clock.add(inner);
-        if inner.abs() > limit || outer.abs() > limit * std::f64::consts::SQRT_2 {
+        let thrown = inner.abs() > limit || outer.abs() > limit * std::f64::consts::SQRT_2;
+        if thrown {
             self.thrown += 1;
             if self.thrown >= THROWN {
                 return Ask::Done(Verdict::Restless);
@@ -340,7 +342,12 @@ impl Trial {
         if let Some(verdict) = self.judge(goal, clock, stage, alpha) {
             return Ask::Done(verdict);
         }
-        self.reversed = rng.bool();
+        // Each second block is in the other order: phases that are as long as a block cancel out.
+        self.reversed = match self.pairs.len() % 4 {
+            _ if thrown => self.reversed,
+            2 => !self.reversed,
+            _ => rng.bool(),
+        };
         if self.side() == side { Ask::Stay } else { Ask::Switch(self.side()) }
     }
 
@@ -349,7 +356,7 @@ impl Trial {
         if pairs < 2 {
             return None;
         }
-        if m - r > 0.0 && m >= LEAST && (pairs >= 4 || m > LARGE) {
+        if m - r > 0.0 && m >= LEAST && pairs >= BOTH {
             return Some(Verdict::Better);
         }
         if m + r < stage.delta || (m < -HOPELESS && m + 0.6 * r < 0.0) {
