@@ -1,7 +1,7 @@
 //! A trial: a candidate against the incumbent, in blocks of four windows, by a test that is valid at every look.
 //!
 //! ```text
-//!   A0 │settle│ B1 B2 │settle│ A1       or       B0 │settle│ A1 A2 │settle│ B1      (a coin, then the other)
+//!   A0 │settle│ B1 B2 │settle│ A1       or       B0 │settle│ A1 A2 │settle│ B1      (a coin says which)
 //! ```
 
 use cotenant_model::Time;
@@ -24,9 +24,6 @@ pub(super) const FRESH: Duration = Duration::from_secs(2);
 const HOPELESS: f64 = 0.03;
 /// The least gain that is worth a change.
 pub(super) const LEAST: f64 = 0.005;
-/// Pairs of windows before anything is kept: a block in either order, since whatever changes while a block is measured
-/// may look like a gain in it, and then looks like a loss in the other.
-const BOTH: usize = 4;
 /// Blocks in a row that are thrown away before a trial is given up.
 const THROWN: u32 = 3;
 /// A difference between two windows under one placement beyond this many deviations is a change of the load.
@@ -224,6 +221,8 @@ pub(super) struct Trial {
     from: Time,
     /// Candidate over incumbent, per pair of windows: logarithms per application.
     pub pairs: Vec<Vec<f64>>,
+    /// Blocks of each order that count: A B B A, and B A A B.
+    orders: [u32; 2],
     /// Blocks in a row that were thrown away.
     thrown: u32,
     /// Seconds of the incumbent's speed that it has cost so far; below 0: gained.
@@ -326,14 +325,14 @@ impl Trial {
         let [inner, outer] = [(2, 1), (3, 0)].map(|(now, before)| goal.worth(&lead(&block[now], &block[before])));
         let limit = JUMP * clock.mean_square().sqrt().max(1e-6);
         clock.add(inner);
-        let thrown = inner.abs() > limit || outer.abs() > limit * std::f64::consts::SQRT_2;
-        if thrown {
+        if inner.abs() > limit || outer.abs() > limit * std::f64::consts::SQRT_2 {
             self.thrown += 1;
             if self.thrown >= THROWN {
                 return Ask::Done(Verdict::Restless);
             }
         } else {
             self.thrown = 0;
+            self.orders[usize::from(self.reversed)] += 1;
             for (one, two) in [(0, 1), (3, 2)] {
                 let (of, over) = if self.reversed { (one, two) } else { (two, one) };
                 self.pairs.push(lead(&block[of], &block[over]));
@@ -342,10 +341,10 @@ impl Trial {
         if let Some(verdict) = self.judge(goal, clock, stage, alpha) {
             return Ask::Done(verdict);
         }
-        // Each second block is in the other order: phases that are as long as a block cancel out.
-        self.reversed = match self.pairs.len() % 4 {
-            _ if thrown => self.reversed,
-            2 => !self.reversed,
+        // By the third block each order was used; else a coin says it.
+        self.reversed = match self.orders {
+            [n, 0] if n > 1 => true,
+            [0, n] if n > 1 => false,
             _ => rng.bool(),
         };
         if self.side() == side { Ask::Stay } else { Ask::Switch(self.side()) }
@@ -356,13 +355,15 @@ impl Trial {
         if pairs < 2 {
             return None;
         }
-        if m - r > 0.0 && m >= LEAST && pairs >= BOTH {
+        // Whatever changes while a block is measured may look like a gain in it, and then is a loss in the other order.
+        let both = !self.orders.contains(&0);
+        if m - r > 0.0 && m >= LEAST && both {
             return Some(Verdict::Better);
         }
         if m + r < stage.delta || (m < -HOPELESS && m + 0.6 * r < 0.0) {
             return Some(Verdict::Worse);
         }
-        (pairs >= 2 * stage.blocks).then_some(Verdict::Undecided)
+        (pairs >= 2 * stage.blocks && both).then_some(Verdict::Undecided)
     }
 }
 
