@@ -16,6 +16,8 @@ mod board;
 mod learned;
 mod ledger;
 mod moves;
+#[cfg(test)]
+mod null_tests;
 mod pages;
 mod phases;
 mod settings;
@@ -36,6 +38,7 @@ use cotenant_model::speed::{self, Ladder};
 use cotenant_model::{ActionOutcome, AppId, Decision, Proposal, Reason, TaskId, Time, View};
 use fastrand::Rng;
 use learned::{Candidate, Learned};
+use ledger::Ledger;
 use pages::PageTrial;
 use serde::{Deserialize, Serialize};
 use shape::{Places, Shape};
@@ -86,6 +89,8 @@ pub struct ShapesState {
     meter: Meter,
     plan: Plan,
     learned: Option<Box<Learned>>,
+    /// What trials have cost, while nothing is known.
+    ledger: Option<Ledger>,
     /// The best shapes of situations of before.
     memory: Vec<KnownShape>,
     /// Where what is drawn goes on.
@@ -261,6 +266,7 @@ impl ShapesState {
         if tasks != self.tasks || left || matches!(self.phase, Phase::Fresh) {
             if matches!(self.phase, Phase::Trial(_) | Phase::Pages { .. }) {
                 self.put_back(view, "threads came or went");
+                self.break_off(now);
             }
             self.tasks = tasks;
             self.watch(now);

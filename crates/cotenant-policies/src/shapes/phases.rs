@@ -60,7 +60,7 @@ impl ShapesState {
                 self.fruitless += 1;
                 let note = || format!("no decision: {why}; placement is left to the kernel");
                 round.notes.extend((self.fruitless > 1).then(note));
-                self.learned = None;
+                self.ledger = self.learned.take().map(|learned| learned.ledger.anew()).or(self.ledger.take());
                 self.put(round.view, &BTreeMap::new(), "nothing tells how fast it is");
                 return self.watch(round.now);
             }
@@ -75,22 +75,26 @@ impl ShapesState {
         let before = std::mem::replace(&mut self.members, members);
         let groups = situation.described();
         match &mut self.learned {
-            Some(learned) if learned.situation.is_like(&situation) => {
+            Some(learned) if learned.situation.is_like(&situation) && !renewed(&before, &self.members) => {
                 learned.replace(&before, &self.members);
                 self.put_back(round.view, "threads take the places of like ones");
             }
             _ => {
                 let (board, threads) = (situation.board(round.ctx), situation.threads());
-                let ledger = self.learned.take().map_or_else(|| Ledger::new(round.now), |before| before.ledger.anew());
-                let mut learned = Learned::new(situation, ledger);
+                let before = self.learned.take().map(|before| before.ledger.anew()).or(self.ledger.take());
+                let mut learned = Learned::new(situation, before.unwrap_or_else(|| Ledger::new(round.now)));
                 let known = self.memory.iter().chain(&round.policy.settings.known);
                 let sound = |known: &&KnownShape| known.groups == groups && known.shape.is_for(&board, &threads);
                 let known = { known }.find(sound);
                 learned.first = known.map(|known| Candidate::new(known.shape.clone(), Kind::Known));
                 self.learned = Some(Box::new(learned));
+                // What was best before may leave CPUs idle now, or take new threads from their memory. The kernel
+                // moves nobody where the load is even.
+                if !self.plan.wanted().is_empty() {
+                    self.put(round.view, &BTreeMap::new(), "programs came or went: the kernel chooses first");
+                }
             }
         }
-        // Who was placed stays there; whoever has come is the kernel's.
         self.recount(round.view);
         self.trace();
     }
@@ -136,7 +140,20 @@ impl ShapesState {
             self.silent.extend(self.meter.silent(&learned.situation));
         }
         self.put_back(round.view, "an application does not tell its speed any more");
+        self.break_off(round.now);
         self.watch(round.now);
+    }
+
+    /// What is being tried ends without a verdict; what it has cost counts.
+    pub(super) fn break_off(&mut self, now: Time) {
+        let cost = match &self.phase {
+            Phase::Trial(running) => running.trial.cost,
+            Phase::Pages { trial, .. } => trial.cost,
+            _ => return,
+        };
+        if let Some(learned) = &mut self.learned {
+            learned.ledger.spent(cost, 0.0, now);
+        }
     }
 
     /// The incumbent was measured for long enough.
@@ -256,6 +273,7 @@ impl ShapesState {
             if self.plan.stands() {
                 running.asked = None;
             } else if round.now - asked > 3 * round.ctx.config.interval {
+                learned.ledger.spent(running.trial.cost, 0.0, round.now);
                 learned.forget(&running.candidate, &learned.situation.board(round.ctx));
                 self.put_back(round.view, "threads could not be placed");
                 self.phase = Phase::Rest { until: round.now + REST, saving: true };
@@ -265,10 +283,10 @@ impl ShapesState {
         let goal = learned.goal(&round.policy.settings.objective, round.view);
         let stage = STAGES[running.candidate.stage.min(STAGES.len() - 1)];
         let Some(point) = self.meter.add(round.view, &learned.situation) else {
-            if self.meter.waits() > PATIENCE {
-                return self.unheard(round);
-            }
             self.phase = Phase::Trial(running);
+            if self.meter.waits() > PATIENCE {
+                self.unheard(round);
+            }
             return;
         };
         match running.trial.add(&point, &goal, &mut learned.clock, stage, ALPHA, &mut round.rng) {
@@ -341,6 +359,7 @@ impl ShapesState {
         let goal = learned.goal(&settings.objective, round.view);
         let point = self.meter.add(round.view, &learned.situation).filter(|_| self.plan.stands());
         if self.meter.waits() > PATIENCE {
+            self.phase = Phase::Pages { trial, candidate };
             return self.unheard(round);
         }
         let places = candidate.as_ref().map_or(&learned.places, |(_, places)| places).clone();
@@ -384,6 +403,12 @@ impl ShapesState {
             self.memory.remove(0);
         }
     }
+}
+
+/// Whether all threads of a group are new: a program has begun anew, and its memory is where its threads began.
+fn renewed(before: &[(TaskId, usize)], after: &[(TaskId, usize)]) -> bool {
+    let stays = |group: usize| after.iter().any(|member| member.1 == group && before.contains(member));
+    after.iter().any(|member| !stays(member.1))
 }
 
 /// Whether somebody would be further below the kernel's placement than may be.

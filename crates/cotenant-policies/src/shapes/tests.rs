@@ -1,11 +1,10 @@
-//! The test of a trial on made-up programs: how often it is wrong, and what it misses. Shapes by hand. The whole
-//! policy on a made-up machine.
+//! Shapes by hand. The whole policy on a made-up machine.
 
 use super::board::Board;
 use super::moves::{KINDS, neighbour, orderly, seeds};
+use super::null_tests::Program;
 use super::phases::guards;
 use super::shape::{Doubling, Places, Shape};
-use super::trial::{Ask, Clock, Goal, Point, STAGES, Side, Trial, Verdict};
 use super::{Phase, Shapes, ShapesState};
 use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Config, Ctx, Policy};
@@ -20,132 +19,6 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A program whose speed is read every 0.1 s.
-struct Program {
-    /// Standard deviation of a reading; half of the variance lasts for a second.
-    noise: f64,
-    /// Seconds, and by how much faster the first half of that time is.
-    phase: Option<(f64, f64)>,
-    rng: Rng,
-    slow: f64,
-    at: f64,
-}
-
-impl Program {
-    fn new(noise: f64, phase: Option<(f64, f64)>, seed: u64) -> Self {
-        let mut rng = Rng::with_seed(seed);
-        let at = rng.f64() * 100.0;
-        Self { noise, phase, rng, slow: 0.0, at }
-    }
-
-    fn normal(&mut self) -> f64 {
-        (-2.0 * (1.0 - self.rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * self.rng.f64()).cos()
-    }
-
-    fn read(&mut self, effect: f64, now: Time) -> Point {
-        self.at += 0.1;
-        let keep = (-0.1_f64).exp();
-        self.slow = self.slow * keep + (1.0 - keep * keep).sqrt() * self.normal();
-        let noise = self.noise * std::f64::consts::FRAC_1_SQRT_2 * (self.slow + self.normal());
-        let phase = self.phase.map_or(0.0, |(length, size)| if self.at / length % 1.0 < 0.5 { size } else { 0.0 });
-        Point { at: now, seconds: 0.1, logs: vec![effect + noise + phase] }
-    }
-}
-
-/// Tries a candidate of this effect through all stages: whether it was kept, and seconds that it took.
-fn experiment(program: &mut Program, effect: f64, seed: u64) -> (bool, f64) {
-    let mut rng = Rng::with_seed(seed);
-    let mut now = Time(1_000_000_000);
-    let mut step = || {
-        now = Time(now.0 + 100_000_000);
-        now
-    };
-    let mut values = Vec::new();
-    for _ in 0..30 {
-        let point = program.read(0.0, step());
-        values.push((point.seconds, point.logs[0]));
-    }
-    if Clock::jumps(&values) {
-        for _ in 0..50 {
-            let point = program.read(0.0, step());
-            values.push((point.seconds, point.logs[0]));
-        }
-    }
-    let mut clock = Clock::from_trace(&values).unwrap();
-    let mut pairs = Vec::new();
-    let began = step();
-    let mut now = began;
-    let mut recent = None;
-    for stage in STAGES {
-        let (mut trial, mut side) = Trial::new(now, recent.take(), std::mem::take(&mut pairs));
-        if side == Side::Candidate {
-            trial.switched(now);
-        }
-        let verdict = loop {
-            now = step();
-            let point = program.read(if side == Side::Candidate { effect } else { 0.0 }, now);
-            match trial.add(&point, &Goal::Mean, &mut clock, stage, 0.05, &mut rng) {
-                Ask::Stay => {}
-                Ask::Switch(to) => {
-                    side = to;
-                    trial.switched(now);
-                }
-                Ask::Done(verdict) => break verdict,
-            }
-        };
-        if verdict != Verdict::Undecided || trial.estimate(&Goal::Mean, &clock, 0.05).mean <= 0.0 {
-            return (verdict == Verdict::Better, (now - began).as_secs_f64());
-        }
-        pairs = trial.pairs;
-    }
-    (false, (now - began).as_secs_f64())
-}
-
-/// Share of kept candidates, and seconds per trial.
-fn kept(noise: f64, phase: Option<(f64, f64)>, effect: f64, trials: u64) -> (f64, f64) {
-    let all = (0..trials).map(|seed| experiment(&mut Program::new(noise, phase, seed), effect, seed ^ 0x5eed));
-    let (kept, seconds): (Vec<bool>, Vec<f64>) = all.unzip();
-    let share = kept.iter().filter(|kept| **kept).count() as f64 / trials as f64;
-    (share, seconds.iter().sum::<f64>() / trials as f64)
-}
-
-/// Nothing is kept that gains nothing, whatever the noise is like, and what gains is.
-#[test]
-fn null_effects_are_seldom_kept_and_gains_are() {
-    // Deviation, phase (seconds, size), effect, least and most that may be kept of 300.
-    for (noise, phase, effect, least, most) in [
-        (0.01, None, 0.0, 0.0, 0.02),
-        (0.01, Some((0.6, 0.1)), 0.0, 0.0, 0.02),
-        (0.05, None, 0.0, 0.0, 0.05),
-        (0.05, Some((0.6, 0.1)), 0.0, 0.0, 0.06),
-        (0.01, None, -0.02, 0.0, 0.0),
-        (0.02, None, 0.03, 0.9, 1.0),
-        (0.01, None, 0.02, 0.9, 1.0),
-    ] {
-        let (share, _) = kept(noise, phase, effect, 300);
-        assert!((least..=most).contains(&share), "noise {noise}, phase {phase:?}, effect {effect}: {share}");
-    }
-}
-
-/// Experiments of each kind: 20, or as many as `COTENANT_TRIALS` says (`cargo xtask full`). As a table:
-/// `COTENANT_TRIALS=10000 cargo test --release -p cotenant-policies null_experiments -- --nocapture`.
-#[test]
-fn null_experiments() {
-    let trials = std::env::var("COTENANT_TRIALS").ok().and_then(|number| number.parse().ok()).unwrap_or(20);
-    println!("noise | phase | effect | kept | seconds");
-    for noise in [0.01, 0.02, 0.05] {
-        for phase in [None, Some((0.3, 0.1)), Some((0.6, 0.1)), Some((1.3, 0.1)), Some((5.0, 0.1))] {
-            for effect in [0.0, 0.02, 0.03, 0.05] {
-                let (share, seconds) = kept(noise, phase, effect, trials);
-                println!("{noise} | {phase:?} | {effect} | {:.2} % | {seconds:.1}", share * 100.0);
-                // Of few one or two may be wrong by chance.
-                let bound = if noise > 0.02 { 0.04 } else { 0.02 } + 2.0 / trials as f64;
-                assert!(effect != 0.0 || share <= bound, "{noise} {phase:?}: {share}");
-            }
-        }
-    }
-}
 
 /// Two domains of four cores with two contexts each.
 fn board() -> Board {
@@ -296,17 +169,23 @@ proptest! {
 }
 
 /// A made-up machine: two domains, two programs of four threads; together in one domain they run at `together`.
-struct Pretend {
-    topology: Topology,
-    at: Time,
+pub(super) struct Pretend {
+    pub topology: Topology,
+    pub at: Time,
     /// Where each task runs: the kernel leaves it there while its mask lets it.
-    cpus: Vec<CpuId>,
+    pub cpus: Vec<CpuId>,
+    /// The first task.
+    first: u32,
     work: [f64; 2],
     prev: Option<Sample>,
     rng: Rng,
     together: f64,
     /// Until when the second program tells its progress.
     tells: Time,
+    /// How fast both programs are instead, and what each says of it, instead of nearly the truth.
+    pub other: Option<(fn(&Self) -> f64, [Program; 2])>,
+    /// What the policy remarked, and how fast it was then.
+    pub notes: Vec<(Time, String, f64)>,
 }
 
 impl Pretend {
@@ -320,21 +199,27 @@ impl Pretend {
         Self::on(machine(1, 1, 2, 1), vec![0, 1, 0, 1], together)
     }
 
-    fn on(topology: Topology, cpus: Vec<u32>, together: f64) -> Self {
+    pub fn on(topology: Topology, cpus: Vec<u32>, together: f64) -> Self {
         Self {
             topology,
             at: Time(0),
             cpus: cpus.into_iter().map(CpuId).collect(),
+            first: 0,
             work: [0.0; 2],
             prev: None,
             rng: Rng::with_seed(7),
             tells: Time::NEVER,
             together,
+            other: None,
+            notes: Vec::new(),
         }
     }
 
     /// Both programs run faster by how many of a program's threads stand together: in a domain, on one CPU of two.
-    fn speed(&self) -> f64 {
+    pub fn speed(&self) -> f64 {
+        if let Some((speed, _)) = &self.other {
+            return speed(self);
+        }
         let several = self.topology.llc_domains().len() > 1;
         let half = |cpu: CpuId| if several { self.topology.llc_of(cpu).unwrap() } else { cpu.index() };
         let own = &self.cpus[..self.cpus.len() / 2];
@@ -351,10 +236,14 @@ impl Pretend {
             if app == 1 && silent {
                 continue;
             }
-            *work += speed * seconds * 1e6 * (1.0 + 0.01 * (self.rng.f64() - 0.5));
+            let said = match &mut self.other {
+                None => 1.0 + 0.01 * (self.rng.f64() - 0.5),
+                Some((_, programs)) => programs[app].read(0.0, self.at).logs[0].exp(),
+            };
+            *work += speed * seconds * 1e6 * said;
         }
         let info = |task: u32| TaskInfo {
-            id: TaskId(task),
+            id: TaskId(self.first + task),
             app: AppId(task / (self.cpus.len() as u32 / 2)),
             allowed: self.topology.usable().clone(),
             ..TaskInfo::default()
@@ -376,26 +265,39 @@ impl Pretend {
     }
 
     /// Seconds under the policy; each order fares as `fate` says. Speed at the end.
-    fn run(&mut self, policy: &Shapes, seconds: f64, fate: impl Fn(Time) -> Outcome) -> (f64, ShapesState) {
+    pub fn run(&mut self, policy: &Shapes, seconds: f64, fate: impl Fn(Time) -> Outcome) -> (f64, ShapesState) {
+        self.go_on(policy, ShapesState::default(), seconds, fate)
+    }
+
+    fn go_on(
+        &mut self,
+        policy: &Shapes,
+        mut state: ShapesState,
+        seconds: f64,
+        fate: impl Fn(Time) -> Outcome,
+    ) -> (f64, ShapesState) {
         let topology = self.topology.clone();
         let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
         let config = Config { pin: Pin::Cpu, ..Config::default() };
         let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
-        let (mut state, mut outcomes, mut wait) = (ShapesState::default(), Vec::new(), 0.1);
+        let (mut outcomes, mut wait) = (Vec::new(), 0.1);
         let end = self.at + Duration::from_secs_f64(seconds);
         while self.at < end {
             let next = self.sample(wait);
             let prev = self.prev.replace(next.clone()).unwrap_or_else(|| next.clone());
             let view = View::new(&prev, &next);
             let decision = Policy::decide(policy, &ctx, &view, &outcomes, state, view.at);
+            let speed = self.speed();
+            self.notes.extend(decision.notes.iter().map(|note| (view.at, note.clone(), speed)));
             outcomes = Vec::new();
             for proposal in &decision.proposals {
                 let outcome = fate(self.at);
                 if outcome == Outcome::Applied
                     && let Action::Place { task, contexts } = &proposal.action
-                    && !contexts.contains(self.cpus[task.0 as usize])
+                    && let Some(cpu) = task.0.checked_sub(self.first).map(|task| &mut self.cpus[task as usize])
+                    && !contexts.contains(*cpu)
                 {
-                    self.cpus[task.0 as usize] = contexts.first().unwrap();
+                    *cpu = contexts.first().unwrap();
                 }
                 outcomes.push(ActionOutcome { action: proposal.action.clone(), outcome });
             }
@@ -456,6 +358,19 @@ fn what_is_denied_did_not_happen() {
     let fate = |at| if at < late { Outcome::Denied } else { Outcome::Applied };
     let (speed, state) = machine.run(&Shapes::default(), 240.0, fate);
     assert!((speed - 1.2).abs() < 1e-9, "{speed} {:?}", state.phase);
+}
+
+/// Both programs begin anew, as the kernel spreads them: what was best before is given up, and must win again.
+#[test]
+fn who_begins_anew_is_the_kernels_first() {
+    let (policy, applied) = (Shapes::default(), |_| Outcome::Applied);
+    let mut machine = Pretend::new(1.2);
+    let (before, state) = machine.run(&policy, 60.0, applied);
+    (machine.first, machine.cpus) = (8, Pretend::new(1.2).cpus);
+    let (anew, state) = machine.go_on(&policy, state, 2.0, applied);
+    assert!(before > 1.19 && anew == 1.0 && state.plan.wanted().is_empty(), "{before} {anew} {:?}", state.plan);
+    let (again, state) = machine.go_on(&policy, state, 20.0, applied);
+    assert!(again > 1.19, "{again} {:?}", state.phase);
 }
 
 /// One program would lose a tenth where the mean gains: the guard refuses, `off` allows it.

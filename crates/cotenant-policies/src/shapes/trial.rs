@@ -24,8 +24,6 @@ pub(super) const FRESH: Duration = Duration::from_secs(2);
 const HOPELESS: f64 = 0.03;
 /// The least gain that is worth a change.
 pub(super) const LEAST: f64 = 0.005;
-/// A gain from which one block may be enough.
-const LARGE: f64 = 0.03;
 /// Blocks in a row that are thrown away before a trial is given up.
 const THROWN: u32 = 3;
 /// A difference between two windows under one placement beyond this many deviations is a change of the load.
@@ -223,6 +221,8 @@ pub(super) struct Trial {
     from: Time,
     /// Candidate over incumbent, per pair of windows: logarithms per application.
     pub pairs: Vec<Vec<f64>>,
+    /// Blocks of each order that count: A B B A, and B A A B.
+    orders: [u32; 2],
     /// Blocks in a row that were thrown away.
     thrown: u32,
     /// Seconds of the incumbent's speed that it has cost so far; below 0: gained.
@@ -332,6 +332,7 @@ impl Trial {
             }
         } else {
             self.thrown = 0;
+            self.orders[usize::from(self.reversed)] += 1;
             for (one, two) in [(0, 1), (3, 2)] {
                 let (of, over) = if self.reversed { (one, two) } else { (two, one) };
                 self.pairs.push(lead(&block[of], &block[over]));
@@ -340,7 +341,12 @@ impl Trial {
         if let Some(verdict) = self.judge(goal, clock, stage, alpha) {
             return Ask::Done(verdict);
         }
-        self.reversed = rng.bool();
+        // By the third block each order was used; else a coin says it.
+        self.reversed = match self.orders {
+            [n, 0] if n > 1 => true,
+            [0, n] if n > 1 => false,
+            _ => rng.bool(),
+        };
         if self.side() == side { Ask::Stay } else { Ask::Switch(self.side()) }
     }
 
@@ -349,13 +355,15 @@ impl Trial {
         if pairs < 2 {
             return None;
         }
-        if m - r > 0.0 && m >= LEAST && (pairs >= 4 || m > LARGE) {
+        // Whatever changes while a block is measured may look like a gain in it, and then is a loss in the other order.
+        let both = !self.orders.contains(&0);
+        if m - r > 0.0 && m >= LEAST && both {
             return Some(Verdict::Better);
         }
         if m + r < stage.delta || (m < -HOPELESS && m + 0.6 * r < 0.0) {
             return Some(Verdict::Worse);
         }
-        (pairs >= 2 * stage.blocks).then_some(Verdict::Undecided)
+        (pairs >= 2 * stage.blocks && both).then_some(Verdict::Undecided)
     }
 }
 

@@ -1,0 +1,237 @@
+//! The test of a trial on made-up programs: how often it is wrong, and what it misses. The whole policy for days on a
+//! machine on which nothing is better than what the kernel does.
+//!
+//! More of it, as JSON lines: `COTENANT_TRIALS=10000 cargo test --release -p cotenant-policies null_ -- --nocapture`.
+
+use super::Shapes;
+use super::settings::ShapesSettings;
+use super::tests::Pretend;
+use super::trial::{Ask, Clock, Goal, Point, SETTLE, STAGES, Side, Trial, Verdict};
+use cotenant_model::testing::machine;
+use cotenant_model::{Outcome, Time};
+use fastrand::Rng;
+use serde_json::json;
+
+/// What a program's speed is like, besides noise.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kind {
+    name: &'static str,
+    /// Seconds, and by how much faster the first half of that time is.
+    phase: Option<(f64, f64)>,
+    /// By how much, where it begins after the trace and is as long as a block: each one meets it alike.
+    follows: Option<f64>,
+    /// Probability of a reading that is off by half.
+    outliers: f64,
+    /// By how much the level jumps up or down, or back, every 30 s.
+    jump: f64,
+}
+
+const NOISE: Kind = Kind { name: "noise", phase: None, follows: None, outliers: 0.0, jump: 0.0 };
+
+const fn phases(name: &'static str, seconds: f64) -> Kind {
+    Kind { name, phase: Some((seconds, 0.1)), ..NOISE }
+}
+
+/// Phases of 0.3 to 10 s; of these, 1.6 to 10.8 s are as long as a block, half of them two windows, of windows of 0.3 to
+/// 2.6 s.
+const KINDS: [Kind; 16] = [
+    NOISE,
+    phases("phases, 0.3 s", 0.3),
+    phases("phases, 0.6 s", 0.6),
+    phases("phases, 1.3 s", 1.3),
+    phases("phases, 1.6 s", 1.6),
+    phases("phases, 2.6 s", 2.6),
+    phases("phases, 2.8 s", 2.8),
+    phases("phases, 4.4 s", 4.4),
+    phases("phases, 5 s", 5.0),
+    phases("phases, 6.8 s", 6.8),
+    phases("phases, 10 s", 10.0),
+    phases("phases, 10.8 s", 10.8),
+    Kind { name: "phases as long as a block, from the first trial on", follows: Some(0.1), ..NOISE },
+    Kind { name: "outliers", outliers: 0.01, ..NOISE },
+    Kind { name: "jumps", jump: 0.2, ..NOISE },
+    Kind { name: "all of it", phase: Some((1.3, 0.1)), outliers: 0.01, jump: 0.2, ..NOISE },
+];
+
+/// A program whose speed is read every 0.1 s.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    /// Standard deviation of a reading; half of the variance lasts for a second.
+    noise: f64,
+    kind: Kind,
+    rng: Rng,
+    slow: f64,
+    level: f64,
+    at: f64,
+}
+
+impl Program {
+    fn new(noise: f64, kind: Kind, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let at = rng.f64() * 100.0;
+        Self { noise, kind, rng, slow: 0.0, level: 0.0, at }
+    }
+
+    fn normal(&mut self) -> f64 {
+        (-2.0 * (1.0 - self.rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * self.rng.f64()).cos()
+    }
+
+    pub fn read(&mut self, effect: f64, now: Time) -> Point {
+        self.at += 0.1;
+        let keep = (-0.1_f64).exp();
+        self.slow = self.slow * keep + (1.0 - keep * keep).sqrt() * self.normal();
+        let noise = self.noise * std::f64::consts::FRAC_1_SQRT_2 * (self.slow + self.normal());
+        let Kind { phase, outliers, jump, .. } = self.kind;
+        let phase = phase.map_or(0.0, |(length, size)| if self.at / length % 1.0 < 0.5 { size } else { 0.0 });
+        let sign = |rng: &mut Rng| if rng.bool() { 1.0 } else { -1.0 };
+        if jump > 0.0 && self.rng.f64() < 0.1 / 30.0 {
+            self.level = if self.level == 0.0 { sign(&mut self.rng) * jump } else { 0.0 };
+        }
+        let off = if outliers > 0.0 && self.rng.f64() < outliers { sign(&mut self.rng) * 0.5 } else { 0.0 };
+        let log = effect + noise + phase + self.level + f64::ln_1p(off);
+        Point { at: now, seconds: 0.1, logs: vec![log] }
+    }
+}
+
+/// Tries a candidate of this effect through all stages: whether it was kept, and seconds that it took.
+fn experiment(program: &mut Program, effect: f64, seed: u64) -> (bool, f64) {
+    let mut rng = Rng::with_seed(seed);
+    let mut now = Time(1_000_000_000);
+    let mut step = || {
+        now = Time(now.0 + 100_000_000);
+        now
+    };
+    let mut read = |_| {
+        let point = program.read(0.0, step());
+        (point.seconds, point.logs[0])
+    };
+    let mut values: Vec<(f64, f64)> = (0..30).map(&mut read).collect();
+    if Clock::jumps(&values) {
+        values.extend((0..50).map(&mut read));
+    }
+    let mut clock = Clock::from_trace(&values).unwrap();
+    if let Some(size) = program.kind.follows {
+        program.kind.phase = Some((4.0 * clock.window + 2.0 * SETTLE.as_secs_f64(), size));
+    }
+    let mut pairs = Vec::new();
+    let began = step();
+    let mut now = began;
+    let mut recent = None;
+    for stage in STAGES {
+        let (mut trial, mut side) = Trial::new(now, recent.take(), std::mem::take(&mut pairs));
+        if side == Side::Candidate {
+            trial.switched(now);
+        }
+        let verdict = loop {
+            now = step();
+            let point = program.read(if side == Side::Candidate { effect } else { 0.0 }, now);
+            match trial.add(&point, &Goal::Mean, &mut clock, stage, 0.05, &mut rng) {
+                Ask::Stay => {}
+                Ask::Switch(to) => {
+                    side = to;
+                    trial.switched(now);
+                }
+                Ask::Done(verdict) => break verdict,
+            }
+        };
+        if verdict != Verdict::Undecided || trial.estimate(&Goal::Mean, &clock, 0.05).mean <= 0.0 {
+            return (verdict == Verdict::Better, (now - began).as_secs_f64());
+        }
+        pairs = trial.pairs;
+    }
+    (false, (now - began).as_secs_f64())
+}
+
+/// Share of kept candidates, and seconds per trial.
+fn kept(noise: f64, kind: Kind, effect: f64, trials: u64) -> (f64, f64) {
+    let all = (0..trials).map(|seed| experiment(&mut Program::new(noise, kind, seed), effect, seed ^ 0x5eed));
+    let (kept, seconds): (Vec<bool>, Vec<f64>) = all.unzip();
+    let share = kept.iter().filter(|kept| **kept).count() as f64 / trials as f64;
+    (share, seconds.iter().sum::<f64>() / trials as f64)
+}
+
+/// Nothing is kept that gains nothing, whatever the noise is like, and what gains is.
+#[test]
+fn null_effects_are_seldom_kept_and_gains_are() {
+    // Deviation, kind, effect, least and most that may be kept of 300.
+    for (noise, kind, effect, least, most) in [
+        (0.01, NOISE, 0.0, 0.0, 0.02),
+        (0.01, KINDS[2], 0.0, 0.0, 0.02),
+        (0.05, NOISE, 0.0, 0.0, 0.05),
+        (0.05, KINDS[2], 0.0, 0.0, 0.06),
+        (0.01, NOISE, -0.02, 0.0, 0.0),
+        (0.02, NOISE, 0.03, 0.9, 1.0),
+        (0.01, NOISE, 0.02, 0.9, 1.0),
+    ] {
+        let (share, _) = kept(noise, kind, effect, 300);
+        assert!((least..=most).contains(&share), "noise {noise}, {}, effect {effect}: {share}", kind.name);
+    }
+}
+
+/// How many experiments of each kind: few, or what `cargo xtask full` wants.
+fn trials() -> Option<u64> {
+    std::env::var("COTENANT_TRIALS").ok()?.parse().ok()
+}
+
+#[test]
+fn null_experiments() {
+    let trials = trials().unwrap_or(20);
+    let mut wrong = Vec::new();
+    for noise in [0.01, 0.02, 0.05] {
+        for kind in KINDS {
+            for effect in if kind.name == NOISE.name { &[0.0, 0.02, 0.03, 0.05][..] } else { &[0.0, 0.03] } {
+                let (share, seconds) = kept(noise, kind, *effect, trials);
+                let name = kind.name;
+                let row = json!({
+                    "noise": noise, "kind": name, "effect": effect, "trials": trials, "kept": share, "seconds": seconds
+                });
+                println!("{row}");
+                // Of few one or two may be wrong by chance.
+                let bound = if noise > 0.02 { 0.04 } else { 0.02 } + 2.0 / trials as f64;
+                wrong.extend((*effect == 0.0 && share > bound).then_some(row));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+/// The kernel's placement is the fastest, each other one slower by up to 3 %, as its threads in each domain say.
+fn slower(machine: &Pretend) -> f64 {
+    let domains = machine.topology.llc_domains().len();
+    let half = machine.cpus.len() / 2;
+    let mut counts = vec![[0_u64; 2]; domains];
+    for (task, cpu) in machine.cpus.iter().enumerate() {
+        counts[machine.topology.llc_of(*cpu).unwrap()][task / half] += 1;
+    }
+    let even = counts.iter().all(|of| of[0] == of[1]);
+    counts.sort_unstable();
+    let seed = counts.iter().flatten().fold(7, |sum: u64, n| sum.wrapping_mul(31).wrapping_add(*n));
+    if even { 1.0 } else { 1.0 - 0.03 * Rng::with_seed(seed).f64() }
+}
+
+/// A week, or some hours: what is kept is wrong, and audits find it out. At most one is not found out by the end.
+#[test]
+fn null_week() {
+    let hours = if trials().is_some() { 168.0 } else { 2.0 };
+    for (noise, kind) in [(0.01, NOISE), (0.05, NOISE), (0.05, KINDS[15])] {
+        for seed in 1..=if trials().is_some() { 3 } else { 1 } {
+            // Four domains of four cores; each has two threads of each program.
+            let cpus: Vec<u32> = (0..2).flat_map(|app| (0..8).map(move |i| i / 2 * 4 + i % 2 + 2 * app)).collect();
+            let mut machine = Pretend::on(machine(2, 2, 4, 1), cpus, 1.0);
+            machine.other = Some((slower, [1, 2].map(|app| Program::new(noise, kind, 10 * seed + app))));
+            let policy = Shapes::new(ShapesSettings { seed, ..ShapesSettings::default() });
+            let (speed, state) = machine.run(&policy, hours * 3_600.0, |_| Outcome::Applied);
+            let told = |what: &str| machine.notes.iter().filter(|(_, note, _)| note.starts_with(what)).count();
+            let back =
+                machine.notes.iter().rposition(|(_, note, _)| note.starts_with("given back")).map_or(0, |i| i + 1);
+            let left = machine.notes[back..].iter().filter(|(_, note, _)| note.starts_with("kept")).count();
+            let trials = state.learned.as_ref().map_or(0, |learned| learned.trials);
+            let row = json!({
+                "hours": hours, "noise": noise, "kind": kind.name, "seed": seed, "trials": trials,
+                "kept": told("kept"), "given_back": told("given back"), "left": left, "speed": speed
+            });
+            println!("{row}");
+            assert!(left <= 1, "{noise} {}: {:?}", kind.name, machine.notes);
+        }
+    }
+}
