@@ -131,6 +131,11 @@ impl Decider {
     pub fn live(name: &str, mut config: Config, topology: &Topology) -> Result<Self> {
         learn(&mut config, name, topology)?;
         let policy = registry().make(name, &config).map_err(usage)?;
+        if policy.needs().pauses {
+            return Err(usage(format!(
+                "policy {name} chooses which of many jobs run and lets the others wait; use it with 'cotenant schedule'"
+            )));
+        }
         if policy.needs().exact {
             config.pin = Pin::Cpu;
         }

@@ -181,6 +181,24 @@ fn a_service_is_paused_and_resumed_and_so_is_everything() {
     drop(daemon);
 }
 
+/// A pause takes all means away, and resuming brings them back.
+#[test]
+fn who_gives_way_can_be_made_to_wait_again_after_a_pause() {
+    let mut world = World::new("daemon-low");
+    world.configure(
+        "mode = \"enforce\"\n[[rule]]\nname = \"batch\"\nmatch = { command = \"$DIR/*\" }\nclass = \"low\"\n",
+    );
+    world.start("batch", &[]);
+    let daemon = world.daemon();
+    let can_wait = || world.status().unwrap()["services"][0]["throttled"].is_number();
+    eventually("it can be made to wait", can_wait);
+    assert!(world.ask(&["pause"]).status.success());
+    eventually("nobody waits in a pause", || world.services() == ["batch"] && !can_wait());
+    assert!(world.ask(&["resume"]).status.success());
+    eventually("it can be made to wait again", can_wait);
+    drop(daemon);
+}
+
 #[test]
 fn the_daemon_says_why_and_doctor_what_is_wrong_with_it() {
     let Some(pin) = Pin::find() else { return };
@@ -304,6 +322,7 @@ fn what_is_wrong_in_a_configuration_is_said_with_its_place() {
         (rule("match = { unit = \"[\" }"), "c.toml:3:18: unit: error parsing glob"),
         (rule("match = { user = \"no such user\" }"), "c.toml:3:18: user: there is no user 'no such user'"),
         (rule("match = { unit = \"a\" }\npolicy = \"best\""), "c.toml:4:10: policy: there is no policy 'best'"),
+        (rule("match = { unit = \"a\" }\npolicy = \"das\""), "policy das chooses which of many jobs run"),
         (rule("match = { unit = \"a\" }\ngoal = \"90%\""), "c.toml:4:8: goal and metric are for class = \"high\""),
         (rule("match = { unit = \"a\" }\nclass = \"high\"\ngoal = \"110%\""), "c.toml:5:8: goal: '110%' is no share"),
         (rule("match = { unit = \"a\" }\nclass = \"high\"\nmetric = \"x:\""), "c.toml:5:10: metric: "),

@@ -350,7 +350,7 @@ fn a_real_prometheus_takes_metrics_rules_and_the_queries_of_the_dashboard() {
     expressions(&dashboard, &mut found);
     assert!(found.len() > 15, "{found:?}");
     let is_known = |expr: &str| {
-        ["goal", "speed", "latency", "throttled", "interference", "decisions", "changes", "bandwidth"]
+        ["goal", "speed", "latency", "throttled", "interference", "decisions", "changes"]
             .iter()
             .all(|unknown| !expr.contains(unknown))
     };

@@ -272,16 +272,6 @@ impl LinuxHost {
         self.observer.retarget(app, target);
     }
 
-    /// Gives back all that was changed, and goes on observing.
-    pub fn give_back(&mut self) {
-        let now = self.now();
-        if let Some(act) = &mut self.act {
-            for app in self.apps.keys() {
-                act.remove(now, *app, &self.observer);
-            }
-        }
-    }
-
     /// Commands that have ended since the last call: exit code (128 + signal), and when.
     pub fn take_ended(&mut self) -> Vec<(AppId, u8, Time)> {
         std::mem::take(&mut self.ended)

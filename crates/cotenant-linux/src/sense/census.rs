@@ -69,7 +69,7 @@ impl Census {
     ///
     /// # Errors
     /// Where `/proc` cannot be listed.
-    pub fn look(&mut self) -> std::io::Result<&BTreeMap<u32, Resident>> {
+    pub fn look(&mut self) -> std::io::Result<()> {
         let pids = self.fs.numbered("/proc", "")?;
         self.cut = pids.len() > PROCESSES;
         let mut before = std::mem::take(&mut self.residents);
@@ -78,7 +78,12 @@ impl Census {
                 self.residents.insert(pid, resident);
             }
         }
-        Ok(&self.residents)
+        Ok(())
+    }
+
+    /// Who lived at the last look, by process id.
+    pub fn residents(&self) -> &BTreeMap<u32, Resident> {
+        &self.residents
     }
 
     fn one(&self, pid: u32, before: Option<Resident>) -> Option<Resident> {
@@ -130,7 +135,8 @@ mod tests {
         let mut child = Command::new("sleep").arg("1000").env("COTENANT", "off").stdin(Stdio::null()).spawn().unwrap();
         let me = std::process::id();
         // What it executes is the test's own program until exec(2), which `spawn` waits for.
-        let residents = census.look().unwrap().clone();
+        census.look().unwrap();
+        let residents = census.residents().clone();
         let found = &residents[&child.id()];
         assert_eq!((found.parent, found.uid), (me, crate::sys::euid()));
         assert!(
@@ -139,10 +145,12 @@ mod tests {
         );
         assert!(found.cgroup.starts_with('/'));
         assert!(found.opted_out && !residents[&me].opted_out);
-        assert_eq!(census.look().unwrap()[&child.id()].looks, 1);
+        census.look().unwrap();
+        assert_eq!(census.residents()[&child.id()].looks, 1);
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(!census.look().unwrap().contains_key(&child.id()));
+        census.look().unwrap();
+        assert!(!census.residents().contains_key(&child.id()));
     }
 
     #[test]
@@ -160,8 +168,9 @@ mod tests {
         }
         fs::create_dir_all(dump.join("proc/9")).unwrap();
         let mut census = Census::new(FsRoot::at(&dump));
+        census.look().unwrap();
         let found: Vec<(u32, String)> =
-            census.look().unwrap().iter().map(|(pid, who)| (*pid, who.cgroup.clone())).collect();
+            census.residents().iter().map(|(pid, who)| (*pid, who.cgroup.clone())).collect();
         assert_eq!(found, [(7, "/a.slice/b.service".to_owned())]);
         fs::remove_dir_all(dump).unwrap();
     }

@@ -6,6 +6,7 @@
 
 pub(crate) mod config;
 pub(crate) mod control;
+mod deciding;
 mod latency;
 pub(crate) mod log;
 mod metrics;
@@ -14,9 +15,7 @@ pub(crate) mod status;
 mod watch;
 mod web;
 
-use crate::args::MetricArg;
-use crate::cmd;
-use crate::settings::{self, Decider, Setup};
+use crate::settings::{self, Setup};
 use anyhow::Result;
 use config::{Class, Config};
 use control::{Control, Order, Request, Shared, may_all};
@@ -27,9 +26,8 @@ use cotenant_linux::host::{AppSpec, LinuxHost, Until, What};
 use cotenant_linux::sense::census::Census;
 use cotenant_linux::sys;
 use cotenant_model::host::{Drive, Ended};
-use cotenant_model::policy::Policy;
-use cotenant_model::{AppId, Effect, Mode, Owns, Rule};
-use cotenant_policies::Qos;
+use cotenant_model::{AppId, Mode, Owns, Rule};
+use deciding::{Cast, setup};
 use sd_notify::NotifyState;
 use services::Service;
 use status::{Listen, ServiceStatus, Status};
@@ -77,18 +75,14 @@ pub(crate) fn run(named: Option<&Path>, socket: Option<PathBuf>, level: log::Lev
 /// What each rule matches now.
 ///
 /// # Errors
-/// As [`Config::read`], and where `/proc` cannot be listed.
+/// As [`Config::read`], where a policy cannot work here, and where `/proc` cannot be listed.
 pub(crate) fn check(named: Option<&Path>) -> Result<(Config, Vec<(String, usize)>)> {
     let config = Config::read(named)?;
+    setup(&config, settings::live_machine(None)?)?;
     let mut census = Census::new(FsRoot::live());
-    let residents = census.look()?.clone();
-    let found = services::find(&config.rules, &census, &residents, &own());
+    census.look()?;
+    let found = services::find(&config.rules, &census, std::process::id());
     Ok((config, found.into_values().map(|service| (service.name, service.rule)).collect()))
-}
-
-/// This process: its guardian is one, too, but a process of its own.
-fn own() -> BTreeSet<u32> {
-    BTreeSet::from([std::process::id()])
 }
 
 /// What stays while hosts come and go.
@@ -109,16 +103,6 @@ enum Next {
     /// Begin again with a host for the new configuration.
     Anew,
     Stop,
-}
-
-/// Who is to be kept at a goal, and who gives way for it.
-#[derive(Debug, Default, PartialEq)]
-struct Cast {
-    high: Vec<(AppId, MetricArg)>,
-    low: Vec<AppId>,
-    /// The highest goal of all: what is given for one is given for the others.
-    goal: f64,
-    names: BTreeSet<String>,
 }
 
 /// A service with its application in the host.
@@ -200,10 +184,7 @@ fn serve(config: &mut Config, named: Option<&Path>, desk: &mut Desk) -> Result<N
             }
         }
         if shift.mode() != before {
-            shift.drive.change(&vec![None; shift.setup.deciders.len()]);
-            if shift.desk.paused {
-                shift.host.give_back();
-            }
+            shift.begin_anew();
         }
     };
     if next == Next::Stop {
@@ -215,24 +196,6 @@ fn serve(config: &mut Config, named: Option<&Path>, desk: &mut Desk) -> Result<N
 
 fn notify(state: &[NotifyState<'_>]) {
     let _ = sd_notify::notify(state); // nobody listens, or nobody is there
-}
-
-/// The policies of the rules, about nobody yet.
-fn setup(
-    config: &Config,
-    machine: (cotenant_model::Topology, cotenant_model::profile::MachineProfile),
-) -> Result<Setup> {
-    let mut deciders = Vec::new();
-    for policy in config.policies() {
-        let decider = config.decider(policy, &machine.0)?;
-        deciders.push(Decider { owns: Owns { apps: Some(BTreeSet::new()), effects: None }, ..decider });
-    }
-    if deciders.is_empty() {
-        deciders.push(config.decider("none", &machine.0)?);
-    }
-    let mut setup = Setup::of(machine, None, BTreeMap::new(), deciders)?;
-    setup.mode = config.mode;
-    Ok(setup)
 }
 
 impl Shift<'_> {
@@ -264,8 +227,12 @@ impl Shift<'_> {
             return Ok(());
         }
         self.looked = Some(Instant::now());
-        let residents = self.census.look()?.clone();
-        let mut found = services::find(&self.config.rules, &self.census, &residents, &own());
+        self.census.look()?;
+        if self.census.cut {
+            self.watch
+                .remark("there are more processes than can be looked at; those with the highest ids are left out");
+        }
+        let mut found = services::find(&self.config.rules, &self.census, std::process::id());
         found.retain(|name, _| !self.desk.resting.contains(name));
         let gone =
             |managed: &Managed| found.get(&managed.service.name).is_none_or(|new| new.rule != managed.service.rule);
@@ -295,7 +262,7 @@ impl Shift<'_> {
             ..AppSpec::new(service.name.clone(), What::Running(service.target.clone()))
         };
         // The rule is the consent to let it wait. Who cannot be made to is looked at all the same.
-        let throttled = (rule.class == Class::Low && self.config.mode == Mode::Enforce).then_some(Enforcer::Auto);
+        let throttled = (rule.class == Class::Low && self.mode() == Mode::Enforce).then_some(Enforcer::Auto);
         let mut added = self.host.add(spec(throttled));
         if let (Err(why), Some(_)) = (&added, throttled) {
             self.watch.remark(&format!("{} cannot be throttled: {why}", service.name));
@@ -317,6 +284,15 @@ impl Shift<'_> {
         }
     }
 
+    /// Everybody is given back, and taken on by the next look as the mode is now; no policy remembers anything.
+    fn begin_anew(&mut self) {
+        for name in self.managed.keys().cloned().collect::<Vec<_>>() {
+            self.leave(&name, "the mode is another");
+        }
+        self.drive.change(&vec![None; self.setup.deciders.len()]);
+        self.looked = None;
+    }
+
     /// Gives a service back.
     fn leave(&mut self, name: &str, why: &str) {
         if let Some(Managed { app, .. }) = self.managed.remove(name) {
@@ -324,69 +300,6 @@ impl Shift<'_> {
             self.watch.forget(app);
             tracing::info!(MESSAGE_ID = log::SERVICE, COTENANT_SERVICE = name, "{name} is not managed any more: {why}");
         }
-    }
-
-    /// Says to each policy whom it decides about.
-    fn assign(&mut self) -> Result<()> {
-        let rule = |managed: &Managed| &self.config.rules[managed.service.rule];
-        for decider in self.setup.deciders.iter_mut().filter(|decider| decider.policy.name() != Qos::SECTION) {
-            let policy = decider.policy.name();
-            let own = self.managed.values().filter(|managed| rule(managed).policy == policy);
-            decider.owns.apps = Some(own.map(|managed| managed.service.name.clone()).collect());
-        }
-        let mut cast = Cast::default();
-        for managed in self.managed.values() {
-            let (app, name, rule) = (managed.app, managed.service.name.clone(), rule(managed));
-            match rule.class {
-                Class::High => cast.high.push((app, rule.metric.clone())),
-                Class::Low => cast.low.push(app),
-                Class::Normal | Class::Ignore => continue,
-            }
-            cast.goal = cast.goal.max(rule.goal);
-            cast.names.insert(name);
-        }
-        if cast != self.cast {
-            self.recast(cast)?;
-        }
-        Ok(())
-    }
-
-    /// Others are to be kept, or to give way.
-    fn recast(&mut self, cast: Cast) -> Result<()> {
-        let mut deciders: Vec<Decider> = std::mem::take(&mut self.setup.deciders);
-        let before: Vec<&str> = deciders.iter().map(|decider| decider.policy.name()).collect();
-        // Speeds alone are by the place of who is kept; who gives way may come and go.
-        let goes_on = cast.high == self.cast.high && cast.goal == self.cast.goal;
-        let place = |name: &str| before.iter().position(|old| *old == name).filter(|_| goes_on || name != Qos::SECTION);
-        let mut kept: Vec<Option<usize>> =
-            before.iter().filter(|name| **name != Qos::SECTION).map(|name| place(name)).collect();
-        let qos = place(Qos::SECTION);
-        deciders.retain(|decider| decider.policy.name() != Qos::SECTION);
-        if !cast.high.is_empty() && !cast.low.is_empty() {
-            let config = cmd::qos::keep(&cast.high, cast.low.clone(), cast.goal);
-            let effects = [Effect::Nap, Effect::CpuTime, Effect::Caches, Effect::Background];
-            let owns = Owns { apps: Some(cast.names.clone()), effects: Some(effects.into()) };
-            deciders.insert(0, Decider { owns, ..Decider::live(Qos::SECTION, config, &self.setup.topology)? });
-            kept.insert(0, qos);
-        }
-        (self.setup.deciders, self.cast) = (deciders, cast);
-        self.drive.change(&kept);
-        Ok(())
-    }
-
-    /// These place from now on; who throttles is seen to by the next look.
-    fn decide_by(&mut self, mut deciders: Vec<Decider>) {
-        let before = |new: &Decider| {
-            let same = |old: &Decider| old.policy.name() == new.policy.name() && old.config == new.config;
-            self.setup.deciders.iter().position(same)
-        };
-        let mut before: Vec<Option<usize>> = deciders.iter().map(before).collect();
-        if let Some(qos) = self.setup.deciders.iter().position(|old| old.policy.name() == Qos::SECTION) {
-            deciders.insert(0, self.setup.deciders.swap_remove(qos));
-            before.insert(0, Some(qos));
-        }
-        self.setup.deciders = deciders;
-        self.drive.change(&before);
     }
 
     /// Does what was asked over the socket.
@@ -408,7 +321,7 @@ impl Shift<'_> {
                 all()?;
                 self.desk.paused = false;
                 self.desk.resting.clear();
-                self.looked = None;
+                self.looked = None; // of those who rested nobody else tells
                 tracing::info!(MESSAGE_ID = log::DAEMON, "resumed by user {}", order.uid);
                 Ok("resumed".to_owned())
             }
@@ -426,8 +339,8 @@ impl Shift<'_> {
                 if !self.desk.resting.contains(name) {
                     return Err(format!("'{name}' is not paused; see cotenant status"));
                 }
-                let residents = self.census.look().map_err(|why| why.to_string())?.clone();
-                let found = services::find(&self.config.rules, &self.census, &residents, &own());
+                self.census.look().map_err(|why| why.to_string())?;
+                let found = services::find(&self.config.rules, &self.census, std::process::id());
                 if !may_all(order.uid) && found.get(name).is_none_or(|service| service.uid != order.uid) {
                     return Err(format!("'{name}' is no service of yours"));
                 }
@@ -551,7 +464,6 @@ impl Shift<'_> {
             interval_s: self.config.interval.as_secs_f64(),
             listen,
             changes: self.host.outstanding().into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect(),
-            bandwidth: BTreeMap::new(),
             services: services.chain(resting).collect(),
             interference: self.watch.interference(),
             decisions: self.watch.decisions(),

@@ -29,19 +29,13 @@ pub(crate) struct Service {
 /// What tells services apart: the place of the rule, and the control group or the program.
 type Key = (usize, String);
 
-/// Finds the services that the rules name. `own` are processes that are never managed.
-pub(crate) fn find(
-    rules: &[Rule],
-    census: &Census,
-    residents: &BTreeMap<u32, Resident>,
-    own: &BTreeSet<u32>,
-) -> BTreeMap<String, Service> {
-    let ours = sys::euid();
-    let our_groups: BTreeSet<&str> =
-        own.iter().filter_map(|pid| residents.get(pid)).map(|me| &*me.cgroup).filter(|path| *path != "/").collect();
+/// Finds the services that the rules name. `own` is the daemon's process: neither it nor its group is managed.
+pub(crate) fn find(rules: &[Rule], census: &Census, own: u32) -> BTreeMap<String, Service> {
+    let (ours, residents) = (sys::euid(), census.residents());
+    let our_group = residents.get(&own).map(|me| &*me.cgroup).filter(|path| *path != "/");
     let mut found: BTreeMap<Key, Found> = BTreeMap::new();
     for (&pid, resident) in residents {
-        if own.contains(&pid) || ours != 0 && resident.uid != ours {
+        if pid == own || ours != 0 && resident.uid != ours {
             continue;
         }
         let Some((i, whole)) =
@@ -50,7 +44,7 @@ pub(crate) fn find(
             continue;
         };
         let group = whole.group();
-        let within_us = group.is_some_and(|group| our_groups.iter().any(|ours| is_below(ours, group)));
+        let within_us = group.zip(our_group).is_some_and(|(group, ours)| is_below(ours, group));
         if rules[i].class == Class::Ignore || within_us {
             continue;
         }
@@ -64,7 +58,7 @@ pub(crate) fn find(
         service.off |= resident.opted_out;
         service.pids.insert(pid);
     }
-    named(found, residents)
+    named(found, census.residents())
 }
 
 /// Whom a rule takes together with a process that it matches.
@@ -204,12 +198,12 @@ mod tests {
         }
 
         /// The services by name: which rule, and what they are.
-        fn find(&self, rules: &str, own: &[u32]) -> Vec<(String, usize, String)> {
+        fn find(&self, rules: &str, own: u32) -> Vec<(String, usize, String)> {
             fs::write(self.0.join("c.toml"), rules).unwrap();
             let config = Config::read(Some(&self.0.join("c.toml"))).unwrap();
             let mut census = Census::new(FsRoot::at(&self.0));
-            let residents = census.look().unwrap().clone();
-            let found = find(&config.rules, &census, &residents, &own.iter().copied().collect());
+            census.look().unwrap();
+            let found = find(&config.rules, &census, own);
             let what = |target: &Target| match target {
                 Target::Cgroup(path) => path.strip_prefix(&self.0).unwrap().display().to_string(),
                 Target::Trees(pids) | Target::Pids(pids) => format!("{pids:?}"),
@@ -252,22 +246,22 @@ mod tests {
             ("nginx.service", 0, "sys/fs/cgroup/system.slice/nginx.service"),
             ("pg@16.service", 0, "sys/fs/cgroup/system.slice/system-pg.slice/pg@16.service"),
         ];
-        assert_eq!(machine.find(&units, &[]), found(&both));
+        assert_eq!(machine.find(&units, 0), found(&both));
         // A slice is a unit, too, and the innermost one that is meant counts.
         let slice = rule("pg", "unit = \"system-pg.slice\"", "low");
         assert_eq!(
-            machine.find(&slice, &[]),
+            machine.find(&slice, 0),
             found(&[("system-pg.slice", 0, "sys/fs/cgroup/system.slice/system-pg.slice")])
         );
         let batch = rule("batch", "cgroup = \"/batch.slice/**\"", "low");
-        assert_eq!(machine.find(&batch, &[]), found(&[("b", 0, "sys/fs/cgroup/batch.slice/a/b")]));
-        assert_eq!(machine.find(&rule("a", "cgroup = \"/batch.slice/*\"", "low"), &[]), [], "* stays in its folder");
+        assert_eq!(machine.find(&batch, 0), found(&[("b", 0, "sys/fs/cgroup/batch.slice/a/b")]));
+        assert_eq!(machine.find(&rule("a", "cgroup = \"/batch.slice/*\"", "low"), 0), [], "* stays in its folder");
         // Programs: descendants come with those that they descend from; several that execute it are one.
         let jobs = rule("jobs", "command = \"job\"", "normal");
-        assert_eq!(machine.find(&jobs, &[]), found(&[("job", 0, "[30, 31]")]));
+        assert_eq!(machine.find(&jobs, 0), found(&[("job", 0, "[30, 31]")]));
         let nginx = rule("web", "unit = \"nginx.service\", command = \"/usr/sbin/*\"", "ignore") + &units;
-        assert_eq!(machine.find(&nginx, &[]), found(&[(both[1].0, 1, both[1].2)]), "what is ignored is nobody else's");
-        assert_eq!(machine.find(&units, &[11]), found(&both[1..]), "we are in it");
+        assert_eq!(machine.find(&nginx, 0), found(&[(both[1].0, 1, both[1].2)]), "what is ignored is nobody else's");
+        assert_eq!(machine.find(&units, 11), found(&both[1..]), "we are in it");
     }
 
     #[test]
@@ -277,7 +271,7 @@ mod tests {
             &[(2, 1, "/a.slice/x.service", "/a"), (3, 1, "/b.slice/x.service", "/b"), (4, 1, "/y.service", "/c")],
         );
         let names: Vec<String> =
-            machine.find(&rule("all", "unit = \"*.service\"", "normal"), &[]).into_iter().map(|s| s.0).collect();
+            machine.find(&rule("all", "unit = \"*.service\"", "normal"), 0).into_iter().map(|s| s.0).collect();
         assert_eq!(names, ["/a.slice/x.service", "/b.slice/x.service", "y.service"]);
     }
 }

@@ -45,8 +45,6 @@ pub(crate) struct Status {
     pub listen: Option<Listen>,
     /// What is changed now and will be undone, by kind.
     pub changes: BTreeMap<String, usize>,
-    /// Memory traffic of nodes, bytes per second; those of which it is known.
-    pub bandwidth: BTreeMap<u32, f64>,
     pub services: Vec<ServiceStatus>,
     /// Who loses speed while who runs, beyond doubt, the greatest loss first.
     pub interference: Vec<Row>,
@@ -127,7 +125,7 @@ impl Status {
     pub fn of_nobody(made: Instant) -> Self {
         let text = r#"{"version": "1.2.3", "pid": 1, "mode": "observe", "paused": false, "uptime_s": 0.0, "config": "",
             "cpu_s": 0.5, "tier": "", "signals": {}, "sample_age_s": 0.0, "interval_s": 0.1, "changes": {},
-            "bandwidth": {}, "services": [], "interference": [], "decisions": [], "last": [], "notes": []}"#;
+            "services": [], "interference": [], "decisions": [], "last": [], "notes": []}"#;
         Self { made, ..serde_json::from_str(text).unwrap() }
     }
 }
@@ -157,7 +155,6 @@ impl Status {
             last: self.last.iter().filter(|decision| own(&decision.service)).cloned().collect(),
             decisions: Vec::new(),
             changes: BTreeMap::new(),
-            bandwidth: BTreeMap::new(),
             notes: Vec::new(),
             services,
             ..self.clone()

@@ -115,7 +115,7 @@ impl<T: Copy> Last<T> {
 /// All of it.
 pub(super) struct Watch {
     topology: Topology,
-    pub speeds: Speeds,
+    speeds: Speeds,
     interference: Interference,
     known: Known,
     now: BTreeMap<AppId, Now>,

@@ -160,14 +160,6 @@ fn about_the_machine(to: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Re
          CPU time or caches, or in the background",
         None,
         status.changes.iter().map(|(kind, count)| (vec![("kind", &**kind)], *count as f64)),
-    )?;
-    let nodes: Vec<(String, f64)> = status.bandwidth.iter().map(|(node, bytes)| (node.to_string(), *bytes)).collect();
-    gauges(
-        to,
-        "cotenant_memory_bandwidth",
-        "Memory traffic of a node per second",
-        Some(&Unit::Bytes),
-        nodes.iter().map(|(node, bytes)| (vec![("node", &**node)], *bytes)),
     )
 }
 

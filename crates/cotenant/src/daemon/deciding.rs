@@ -1,0 +1,104 @@
+//! Who decides about whom: each policy that the rules name about its services, and `qos` about all of class high and
+//! low.
+
+use super::config::{Class, Config};
+use super::{Managed, Shift};
+use crate::args::MetricArg;
+use crate::cmd;
+use crate::settings::{Decider, Setup};
+use anyhow::Result;
+use cotenant_model::policy::Policy;
+use cotenant_model::profile::MachineProfile;
+use cotenant_model::{AppId, Effect, Owns, Topology};
+use cotenant_policies::Qos;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Who is to be kept at a goal, and who gives way for it.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Cast {
+    pub high: Vec<(AppId, MetricArg)>,
+    low: Vec<AppId>,
+    /// The highest goal of all: what is given for one is given for the others.
+    goal: f64,
+    names: BTreeSet<String>,
+}
+
+/// The policies of the rules, about nobody yet.
+pub(super) fn setup(config: &Config, machine: (Topology, MachineProfile)) -> Result<Setup> {
+    let mut deciders = Vec::new();
+    for policy in config.policies() {
+        let decider = config.decider(policy, &machine.0)?;
+        deciders.push(Decider { owns: Owns { apps: Some(BTreeSet::new()), effects: None }, ..decider });
+    }
+    if deciders.is_empty() {
+        deciders.push(config.decider("none", &machine.0)?);
+    }
+    let mut setup = Setup::of(machine, None, BTreeMap::new(), deciders)?;
+    setup.mode = config.mode;
+    Ok(setup)
+}
+
+impl Shift<'_> {
+    /// Says to each policy whom it decides about.
+    pub(super) fn assign(&mut self) -> Result<()> {
+        let rule = |managed: &Managed| &self.config.rules[managed.service.rule];
+        for decider in self.setup.deciders.iter_mut().filter(|decider| decider.policy.name() != Qos::SECTION) {
+            let policy = decider.policy.name();
+            let own = self.managed.values().filter(|managed| rule(managed).policy == policy);
+            decider.owns.apps = Some(own.map(|managed| managed.service.name.clone()).collect());
+        }
+        let mut cast = Cast::default();
+        for managed in self.managed.values() {
+            let (app, name, rule) = (managed.app, managed.service.name.clone(), rule(managed));
+            match rule.class {
+                Class::High => cast.high.push((app, rule.metric.clone())),
+                Class::Low => cast.low.push(app),
+                Class::Normal | Class::Ignore => continue,
+            }
+            cast.goal = cast.goal.max(rule.goal);
+            cast.names.insert(name);
+        }
+        if cast != self.cast {
+            self.recast(cast)?;
+        }
+        Ok(())
+    }
+
+    /// Others are to be kept, or to give way.
+    fn recast(&mut self, cast: Cast) -> Result<()> {
+        let mut deciders: Vec<Decider> = std::mem::take(&mut self.setup.deciders);
+        let before: Vec<&str> = deciders.iter().map(|decider| decider.policy.name()).collect();
+        // Speeds alone are by the place of who is kept; who gives way may come and go.
+        let goes_on = cast.high == self.cast.high && cast.goal == self.cast.goal;
+        let place = |name: &str| before.iter().position(|old| *old == name).filter(|_| goes_on || name != Qos::SECTION);
+        let mut kept: Vec<Option<usize>> =
+            before.iter().filter(|name| **name != Qos::SECTION).map(|name| place(name)).collect();
+        let qos = place(Qos::SECTION);
+        deciders.retain(|decider| decider.policy.name() != Qos::SECTION);
+        if !cast.high.is_empty() && !cast.low.is_empty() {
+            let config = cmd::qos::keep(&cast.high, cast.low.clone(), cast.goal);
+            let effects = [Effect::Nap, Effect::CpuTime, Effect::Caches, Effect::Background];
+            let owns = Owns { apps: Some(cast.names.clone()), effects: Some(effects.into()) };
+            deciders.insert(0, Decider { owns, ..Decider::live(Qos::SECTION, config, &self.setup.topology)? });
+            kept.insert(0, qos);
+        }
+        (self.setup.deciders, self.cast) = (deciders, cast);
+        self.drive.change(&kept);
+        Ok(())
+    }
+
+    /// These place from now on; who throttles is seen to by the next look.
+    pub(super) fn decide_by(&mut self, mut deciders: Vec<Decider>) {
+        let before = |new: &Decider| {
+            let same = |old: &Decider| old.policy.name() == new.policy.name() && old.config == new.config;
+            self.setup.deciders.iter().position(same)
+        };
+        let mut before: Vec<Option<usize>> = deciders.iter().map(before).collect();
+        if let Some(qos) = self.setup.deciders.iter().position(|old| old.policy.name() == Qos::SECTION) {
+            deciders.insert(0, self.setup.deciders.swap_remove(qos));
+            before.insert(0, Some(qos));
+        }
+        self.setup.deciders = deciders;
+        self.drive.change(&before);
+    }
+}
