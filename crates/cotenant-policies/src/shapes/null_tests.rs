@@ -32,7 +32,7 @@ const fn phases(name: &'static str, seconds: f64) -> Kind {
     Kind { name, phase: Some((seconds, 0.1)), ..NOISE }
 }
 
-/// Phases of 0.3 to 10 s; of these, 1.6 to 10.8 s are as long as a block, half of them two windows, of windows of 0.3 to
+/// Phases of 0.3 to 10.8 s; from 1.6 s on they are as long as a block, half of them two windows, of windows of 0.3 to
 /// 2.6 s.
 const KINDS: [Kind; 16] = [
     NOISE,
