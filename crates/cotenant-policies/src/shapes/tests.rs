@@ -168,6 +168,9 @@ proptest! {
     }
 }
 
+/// How fast both programs are, and what each says of it.
+type Other = (fn(&Pretend) -> f64, [Program; 2]);
+
 /// A made-up machine: two domains, two programs of four threads; together in one domain they run at `together`.
 pub(super) struct Pretend {
     pub topology: Topology,
@@ -182,8 +185,8 @@ pub(super) struct Pretend {
     together: f64,
     /// Until when the second program tells its progress.
     tells: Time,
-    /// How fast both programs are instead, and what each says of it, instead of nearly the truth.
-    pub other: Option<(fn(&Self) -> f64, [Program; 2])>,
+    /// Instead of nearly the truth.
+    pub other: Option<Other>,
     /// What the policy remarked, and how fast it was then.
     pub notes: Vec<(Time, String, f64)>,
 }
