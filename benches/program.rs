@@ -3,10 +3,12 @@
 //!
 //! A thread that "runs" wakes up in each interval and works for some 20 µs: on few CPUs a thousand could not do more.
 //!
-//! Or a crowd: many processes of sleeping threads, in which new ones are born all the time.
+//! Or a crowd: many processes of sleeping threads, in which new ones are born all the time. Or a process that starts
+//! short ones.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -22,7 +24,8 @@ const BIRTHS_PER_S: u32 = 400;
 /// Who is born in a crowd.
 pub const BIRTHS: [&str; 4] = ["nobody", "threads for 50 ms", "threads for 5 s", "processes for 5 s"];
 
-/// Tells a copy of the benchmark to be the program: its threads, and how many of them run; or `crowd` and who is born.
+/// Tells a copy of the benchmark to be the program: its threads, and how many of them run; or `crowd` and who is born;
+/// or `births` and how many processes a minute.
 const PROGRAM: &str = "COTENANT_BENCH_PROGRAM";
 
 /// A process, killed on drop.
@@ -45,8 +48,22 @@ pub fn start_crowd(births: &str) -> Running {
     copy(&format!("crowd {births}"))
 }
 
+/// Starts the program by another name of its file.
+pub fn start_by_name(file: &Path, threads: usize, running: usize) -> Running {
+    copy_of(file, &format!("{threads} {running}"))
+}
+
+/// Starts a program by another name of its file that starts so many processes a minute, each of which ends at once.
+pub fn start_births(file: &Path, per_minute: u32) -> Running {
+    copy_of(file, &format!("births {per_minute}"))
+}
+
 fn copy(spec: &str) -> Running {
-    let mut command = Command::new(std::env::current_exe().expect("this benchmark's own file"));
+    copy_of(&std::env::current_exe().expect("this benchmark's own file"), spec)
+}
+
+fn copy_of(file: &Path, spec: &str) -> Running {
+    let mut command = Command::new(file);
     command.env(PROGRAM, spec).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut program = Running(command.spawn().expect("a copy of this benchmark starts"));
     let mut line = String::new();
@@ -61,6 +78,7 @@ pub fn run_if_asked() {
     match spec.split_once(' ') {
         Some(("crowd", births)) => crowd(births),
         Some(("member", births)) => member(births),
+        Some(("births", per_minute)) => short_ones(per_minute.parse().expect("set by this benchmark")),
         _ => {}
     }
     let (threads, running) = spec.split_once(' ').expect("set by this benchmark");
@@ -140,5 +158,16 @@ fn member(births: &str) -> ! {
             }
         });
     }
+    until_the_end();
+}
+
+fn short_ones(per_minute: u32) -> ! {
+    spawn(move || {
+        let (begin, each) = (Instant::now(), Duration::from_secs(60) / per_minute);
+        for i in 1.. {
+            std::thread::sleep((begin + each * i).saturating_duration_since(Instant::now()));
+            let _ = Command::new("true").env_remove(PROGRAM).status();
+        }
+    });
     until_the_end();
 }

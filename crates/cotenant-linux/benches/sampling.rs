@@ -3,6 +3,7 @@
 //! of the sampler alone where 400 threads are born a second in 200 processes. One JSON object per line. With
 //! `-- births` the latter only.
 
+#[allow(dead_code)] // what other benchmarks need of it
 #[path = "../../../benches/program.rs"]
 mod program;
 #[path = "../../../benches/report.rs"]

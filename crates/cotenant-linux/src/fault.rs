@@ -38,8 +38,8 @@ pub const PAUSE_STEPS: &[&str] = &["pause.group", "pause.stop", "pause.cont", "r
 /// Steps of limiting CPU time, see [`crate::act::cpu_time`]; a process that undoes reaches `resume.group`.
 pub const QUOTA_STEPS: &[&str] = &["quota.make", "quota.set", "quota.end"];
 
-/// Steps of the background without a control group, see [`crate::act::background`]; undoing reaches the latter.
-pub const BACKGROUND_STEPS: &[&str] = &["background.thread", "background.session"];
+/// Steps of the background without a group of ours, see [`crate::act::background`]; undoing reaches the latter two.
+pub const BACKGROUND_STEPS: &[&str] = &["background.thread", "background.session", "background.unit"];
 
 /// Crash points that only a guardian reaches; it also reaches the `restore.*` and `journal.remove.*` ones.
 pub const GUARDIAN_POINTS: &[&str] =

@@ -9,11 +9,15 @@
 //! `cargo bench -p cotenant --bench end_to_end`; `COTENANT_BENCH_SECONDS` (default 20) is the length of each
 //! measurement. With `-- births` the crowd only.
 
+#[path = "../../../benches/cost.rs"]
+mod cost;
+#[allow(dead_code)] // what other benchmarks need of it
 #[path = "../../../benches/program.rs"]
 mod program;
 #[path = "../../../benches/report.rs"]
 mod report;
 
+use cost::{cpu_ns, family};
 use program::Running;
 use report::Report;
 use serde_json::{Value, json};
@@ -99,19 +103,6 @@ fn measure(mut command: Command, length: Duration) -> Value {
         "processes": family.len(),
         "seconds": elapsed.as_secs_f64(),
     })
-}
-
-/// A process and its children.
-fn family(pid: u32) -> Vec<u32> {
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    std::iter::once(pid).chain(children.split_whitespace().filter_map(|word| word.parse().ok())).collect()
-}
-
-/// CPU time of all threads of a process so far.
-fn cpu_ns(pid: u32) -> u64 {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let text = threads.filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok());
-    text.filter_map(|text| text.split_whitespace().next()?.parse::<u64>().ok()).sum()
 }
 
 /// The most memory that was resident at once.

@@ -25,21 +25,23 @@
 
 #[path = "../../../benches/report.rs"]
 mod report;
+#[path = "../../../benches/servers.rs"]
+mod servers;
 
 use cotenant_model::proc_text::stolen_ticks;
 use cotenant_model::stats::median::middle;
 use report::Report;
 use serde_json::{Value, json};
+use servers::{COTENANT, PORT, Server, is_there, shell, told};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-const COTENANT: &str = env!("CARGO_BIN_EXE_cotenant");
 const WAYS: [&str; 6] = ["together", "nice", "quota", "weight", "background", "naps"];
 
 /// Tells this program to be a client: `RATE SECONDS`.
@@ -47,7 +49,6 @@ const CLIENT: &str = "COTENANT_BENCH_CLIENT";
 
 /// What is to be kept.
 const GOAL: f64 = 0.9;
-const PORT: u16 = 26_379;
 
 /// A program of high priority: what is run, and how `cotenant qos` is told. It prints how fast it was, and the
 /// percentile where it answers questions.
@@ -163,58 +164,6 @@ const LOW: [(&str, &str, &str); 7] = [
     ("xz", "xz", "while :; do xz -T2 -c $COTENANT >/dev/null; done"),
 ];
 
-fn is_there(program: &str) -> bool {
-    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).stdout(Stdio::null()).status();
-    found.is_ok_and(|status| status.success())
-}
-
-/// A server that the benchmark talks to, and its folder; ended and removed when dropped.
-struct Server(Option<Child>, PathBuf);
-
-impl Server {
-    fn of(name: &str) -> Option<Self> {
-        let folder = std::env::temp_dir().join(format!("study-{}.server", std::process::id()));
-        let data = folder.display();
-        let line = match name.split('-').next() {
-            Some("redis") => format!("exec redis-server --port {PORT} --save '' --dir {data}"),
-            // PostgreSQL refuses root.
-            Some("postgres") => format!(
-                "PATH=$PATH:$(echo /usr/lib/postgresql/*/bin); cd /; chown postgres {data}; exec setpriv --reuid postgres --regid postgres --clear-groups sh -c \
-                 'initdb -A trust -D {data}/db >&2 && exec postgres -D {data}/db -p {PORT} -k {data}'"
-            ),
-            _ => return Some(Self(None, folder)),
-        };
-        fs::create_dir_all(&folder).ok()?;
-        let child = shell(&line, None).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
-        let server = Self(Some(child), folder);
-        let ready = format!(
-            "for i in $(seq 60); do {} >/dev/null 2>&1 && exit; sleep 0.5; done; exit 1",
-            if name.starts_with("redis") {
-                format!("redis-cli -p {PORT} ping")
-            } else {
-                "psql -c 'select 1'".to_owned()
-            }
-        );
-        let fill = if name.starts_with("postgres") { "&& pgbench -i -q 2>/dev/null" } else { "" };
-        let filled = shell(&format!("({ready}) {fill}"), None).stdout(Stdio::null()).status();
-        filled.is_ok_and(|status| status.success()).then_some(server)
-    }
-
-    fn pid(&self) -> Option<u32> {
-        self.0.as_ref().map(Child::id)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            let _ = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-            let _ = child.wait();
-            let _ = fs::remove_dir_all(&self.1);
-        }
-    }
-}
-
 /// Groups of version 1 for the batch program: what it uses, and what it may.
 struct Groups(Vec<PathBuf>);
 
@@ -258,23 +207,6 @@ impl Drop for Groups {
         self.clear();
         self.0.iter().for_each(|path| drop(fs::remove_dir(path)));
     }
-}
-
-fn shell(line: &str, cpus: Option<&str>) -> Command {
-    let mut command = Command::new(if cpus.is_some() { "taskset" } else { "sh" });
-    if let Some(cpus) = cpus {
-        command.args(["-c", cpus, "sh"]);
-    }
-    command.args(["-c", line]).stdin(Stdio::null());
-    told(&mut command);
-    command
-}
-
-/// Where things are.
-fn told(command: &mut Command) {
-    let port = PORT.to_string();
-    let postgres = [("PGHOST", "127.0.0.1"), ("PGPORT", &port), ("PGUSER", "postgres"), ("PGDATABASE", "postgres")];
-    command.env("COTENANT", COTENANT).envs(postgres);
 }
 
 /// Clock ticks since the start that the host gave to other guests, and all.

@@ -51,6 +51,7 @@ const FILES: &[(&str, &str)] = &[
     ("etc/systemd/system/guest.service", include_str!("scenarios/guest.service")),
     ("scenarios/units.sh", include_str!("scenarios/units.sh")),
     ("packaging/cotenant.service", include_str!("../../../packaging/systemd/cotenant.service")),
+    ("packaging/throttle.conf", include_str!("../../../packaging/systemd/throttle.conf")),
     ("packaging/cotenant.toml", include_str!("../../../packaging/cotenant.toml")),
 ];
 

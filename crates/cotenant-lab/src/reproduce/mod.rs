@@ -16,6 +16,7 @@ mod spread;
 mod tang;
 mod thresholds;
 mod tumanov;
+mod why;
 
 use cotenant_cli::page::Sheet;
 use cotenant_cli::progress::beside;
@@ -170,7 +171,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let results = beside(how_far, || {
         let results = wanted.map(|(experiment, figure, _, make)| {
             lab.show(0.0, (*experiment).to_owned());
-            Ok(Outcome { experiment, figure, found: make(&mut lab)? })
+            let found = make(&mut lab)?;
+            let found = why::of(experiment, args.quick).into_iter().fold(found, Found::because);
+            Ok(Outcome { experiment, figure, found })
         });
         results.collect::<anyhow::Result<Vec<Outcome>>>()
     });

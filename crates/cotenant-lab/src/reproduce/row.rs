@@ -22,6 +22,12 @@ impl Found {
         let verdict = tally(&rows);
         Self::new(rows, verdict, note)
     }
+
+    /// Says why rows that say nothing of it themselves are not as in the paper, where they are not.
+    pub fn because(mut self, why: &str) -> Self {
+        self.rows = self.rows.into_iter().map(|row| row.because(why)).collect();
+        self
+    }
 }
 
 /// What a row says where there is nothing to compare with.
@@ -46,8 +52,11 @@ pub(super) struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<At>,
     /// Whether it is as in the paper, where the paper says something.
-    #[serde(skip)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub met: Option<bool>,
+    /// Its verdict says why it is not.
+    #[serde(skip)]
+    pub explained: bool,
 }
 
 /// A row's place: a cell of a heatmap where there is a `y`, else a point over `x`.
@@ -110,9 +119,9 @@ pub(super) fn claim(label: impl Into<String>, measured: f64, unit: &'static str,
 }
 
 impl Row {
-    /// Says why it is not as in the paper, where it is not.
+    /// Says why it is not as in the paper, where it is not and nobody has said so.
     pub fn because(mut self, why: &str) -> Self {
-        if self.met == Some(false) {
+        if self.met == Some(false) && !std::mem::replace(&mut self.explained, true) {
             self.verdict = format!("{}: {why}", self.verdict);
         }
         self

@@ -36,6 +36,7 @@ use throttle::{Enforcer, Slept, Throttle};
 pub const EFFECTS: Table = &[
     Kind::of::<groups::Groups>(),
     Kind::of::<pause::Stopped>(),
+    Kind::of::<background::Units>(),
     Kind::of::<background::Sessions>(),
     Kind::of::<background::Classes>(),
     Kind::of::<placement::Masks>(),

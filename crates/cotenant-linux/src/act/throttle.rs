@@ -156,11 +156,13 @@ impl Throttle {
                         use --means auto"
                 .to_owned());
         }
-        let job = match target {
-            Target::Cgroup(path) => Job::of_group(journal, path).map_err(|why| why.to_string())?,
-            Target::Pids(_) | Target::Trees(_) => Job::of_processes(),
-        };
-        Ok(Self::new(enforcer, Some(job)))
+        Ok(match target {
+            Target::Cgroup(path) => {
+                let job = Job::of_group(journal, path).map_err(|why| why.to_string())?;
+                Self { background: Background::of_group(path), ..Self::new(enforcer, Some(job)) }
+            }
+            Target::Pids(_) | Target::Trees(_) => Self::new(enforcer, Some(Job::of_processes())),
+        })
     }
 
     /// Of programs for which nothing was prepared: by their marks, or by signals.

@@ -28,7 +28,8 @@ use std::time::Duration;
 const NOBODY: u32 = 65_534;
 
 /// Takes the threads of a process to the background and back: `STATE_DIR PID STEP…`. Each step says what is in force.
-/// `hold` waits for a line, where `PID` is a process that belongs to it from then on.
+/// `hold` waits for a line, where `PID` is a process that belongs to it from then on; with `of:FOLDER` it is the
+/// members of that control group.
 pub fn backgrounder(args: &[String]) {
     let [state_dir, pid, steps @ ..] = args else { panic!("usage: STATE_DIR PID STEP…") };
     let (mut pids, mut notes) = (vec![pid.parse::<u32>().unwrap()], Notes::default());
@@ -60,6 +61,7 @@ pub fn backgrounder(args: &[String]) {
                 let notes: Vec<_> = notes.iter().collect();
                 return say(&format!("end {notes:?} {:?}", journal.finish()));
             }
+            group if group.starts_with("of:") => background = Background::of_group(Path::new(&group[3..])),
             other => panic!("no step {other}"),
         }
     }
@@ -433,15 +435,21 @@ fn dying_at_any_point_leaves_nobody_in_the_background() {
         return;
     }
     let cases = [Session::Own, Session::Shared].map(|session| Case::new(session, 1));
-    let steps = ["on", "off", "on", "end"];
+    let of_unit = format!("of:{}", cases[0].dir.path().join("unit").display());
     let reached = |point: &String| by_session() || !point.starts_with("background.session");
     for point in fault::points(fault::BACKGROUND_STEPS).filter(reached) {
-        let case = &cases[usize::from(!point.starts_with("background.session"))];
+        let case = &cases[usize::from(point.starts_with("background.thread"))];
+        let in_unit = point.starts_with("background.unit").then_some(&of_unit[..]);
+        let steps: Vec<&str> = in_unit.into_iter().chain(["on", "off", "on", "end"]).collect();
         for n in 1.. {
+            let unit = ["idle", "weight"].map(|of| format!("unit/cpu.{of}"));
+            unit.iter().zip(["0", "40"]).for_each(|(file, value)| case.dir.write(file, value));
             let (fired, what) = (case.dir.path().join("fired"), format!("{point}, time {n}"));
             let mut player = Player::start(dying(case.command(&steps), &format!("main:{point}:{n}"), &fired));
             let status = player.end();
             case.is_undone(&what);
+            let left = unit.map(|file| fs::read_to_string(case.dir.path().join(file)).unwrap());
+            assert_eq!(left, ["0", "40"], "{what}");
             if fs::remove_file(&fired).is_err() {
                 assert!(status.success() && n > 1, "{what}: {status}");
                 break;

@@ -38,6 +38,9 @@ use std::time::{Duration, Instant};
 use watch::Watch;
 use web::Web;
 
+/// Services that are managed at most.
+const SERVICES: usize = 2_048;
+
 /// Time between two looks who is there.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -234,6 +237,16 @@ impl Shift<'_> {
         }
         let mut found = services::find(&self.config.rules, &self.census, std::process::id());
         found.retain(|name, _| !self.desk.resting.contains(name));
+        if found.len() > SERVICES {
+            let there = found.len();
+            self.watch.remark(&format!("{there} services match; {SERVICES} are managed, those that were before first"));
+            let mut room = SERVICES - found.keys().filter(|name| self.managed.contains_key(*name)).count();
+            found.retain(|name, _| {
+                let fits = self.managed.contains_key(name) || room > 0;
+                room -= usize::from(fits && !self.managed.contains_key(name));
+                fits
+            });
+        }
         let gone =
             |managed: &Managed| found.get(&managed.service.name).is_none_or(|new| new.rule != managed.service.rule);
         let gone: Vec<String> = self.managed.values().filter(|m| gone(m)).map(|m| m.service.name.clone()).collect();

@@ -8,9 +8,6 @@ use cotenant_model::text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Services at most; of more, those are left alone that come last by their names.
-const SERVICES: usize = 2_048;
-
 /// What is managed as one application: all of a unit, all of a control group, or the processes that execute one
 /// program and their descendants, as the rule names them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,7 +150,7 @@ fn named(found: BTreeMap<Key, Found>, residents: &BTreeMap<u32, Resident>) -> BT
             // Who descends from another one comes with it.
             None => Target::Trees(pids.iter().copied().filter(|pid| !descends(*pid, &pids, residents)).collect()),
         };
-        if off || services.len() == SERVICES || services.contains_key(&name) {
+        if off || services.contains_key(&name) {
             continue;
         }
         services.insert(name.clone(), Service { name, rule, target, uid, processes: pids.len() });

@@ -1,6 +1,8 @@
 //! What the tests share: the binary in a state folder of its own, and a program whose threads come and go.
 
 use crate::testing::{Player, TempDir, eventually};
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::io::BufRead;
 use std::os::unix::process::CommandExt;
@@ -248,12 +250,19 @@ pub fn all_but_newborn_have(what: &str, pid: u32, mask: &str) {
     assert!(!all.is_empty() && late <= 1 + all.len() / 50, "{what}: {all:?}");
 }
 
-/// Waits until all threads of a process have that mask, and looks whether those that come next have it, too, but for
-/// the newborn, which the next round places.
+/// Waits until all threads of a process have that mask that are there now, and looks whether those that come next have
+/// it, too, but for the newborn, which the next round places.
 pub fn settle(what: &str, pid: u32, mask: &str) {
-    eventually(what, || all_have(pid, mask));
-    (0..20).for_each(|_| all_but_newborn_have(&format!("{what}, and stays so"), pid, mask));
-    eventually(what, || all_have(pid, mask));
+    let without = || -> BTreeSet<OsString> {
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let others = threads.filter(|thread| ![mask, ""].contains(&&*self::mask(thread.path().join("status"))));
+        others.map(|thread| thread.file_name()).collect()
+    };
+    for _ in 0..2 {
+        let now = without();
+        eventually(what, || now.is_disjoint(&without()));
+        (0..20).for_each(|_| all_but_newborn_have(&format!("{what}, and stays so"), pid, mask));
+    }
 }
 
 /// A process that waits for the end of its standard input. Killed on drop.

@@ -1,5 +1,5 @@
 //! The background: programs run only where nobody else wants the CPU. By the group of their CPU time where they have
-//! one, else by the least weight of their sessions, else by `SCHED_IDLE` of each thread.
+//! one, ours or their unit's, else by the least weight of their sessions, else by `SCHED_IDLE` of each thread.
 //!
 //! Not by both: where the kernel portions out CPU time by session first (autogroup), `SCHED_IDLE` gives way within its
 //! session only, and a CPU on which such threads alone run counts as idle, so whoever wakes up is sent there to wait.
@@ -7,6 +7,7 @@
 pub mod group;
 mod sessions;
 pub(crate) mod threads;
+mod unit;
 
 use crate::act::groups::LimitError;
 use crate::notes::Notes;
@@ -16,11 +17,14 @@ use crate::undo::Journal;
 use cotenant_model::TaskInfo;
 use sessions::Weights;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use threads::Policies;
+use unit::Unit;
 
 pub use sessions::Sessions;
 pub use threads::Classes;
+pub use unit::Units;
 
 /// By which of these means programs run in the background here, tried; of those that run already what counts of limits
 /// is their own.
@@ -54,15 +58,22 @@ fn means(idle: bool, by_session: bool, between: &str) -> String {
     means.into_iter().flatten().collect::<Vec<_>>().join(between)
 }
 
-/// The background of one application that has no group of CPU time.
+/// The background of one application that has no group of CPU time of ours.
 #[derive(Debug, Default)]
 pub struct Background {
     on: bool,
+    /// Its own control group, where that has a share of CPU time.
+    unit: Option<Unit>,
     threads: Policies,
     sessions: Weights,
 }
 
 impl Background {
+    /// Of all members of a control group that is somebody else's.
+    pub fn of_group(path: &Path) -> Self {
+        Self { unit: Unit::of(path), ..Self::default() }
+    }
+
     /// Turns it on or off, of these threads; see [`Background::tend`]. What is in force, as people read it.
     ///
     /// # Errors
@@ -80,6 +91,9 @@ impl Background {
         if !on {
             return Ok(None);
         }
+        if self.unit.is_some() {
+            return Ok(Some("cpu.idle 1".to_owned()));
+        }
         let means = means(self.threads.any(), self.sessions.any(), " and ");
         if means.is_empty() { Err(LimitError::NoBackground) } else { Ok(Some(means)) }
     }
@@ -87,6 +101,12 @@ impl Background {
     /// Brings those that were born since, and those that could not be changed before, to what is to be. `foreign`: we
     /// have not started them.
     pub fn tend(&mut self, journal: &mut Journal, tasks: &[Arc<TaskInfo>], foreign: bool, notes: &mut Notes) {
+        if let Some(unit) = &mut self.unit {
+            if unit.tend(journal, self.on, notes) || !self.on {
+                return;
+            }
+            self.unit = None;
+        }
         let barred: BTreeSet<u32> =
             tasks.iter().filter(|info| self.threads.is_barred(info)).map(|info| info.pid).collect();
         let pids = tasks.iter().map(|info| info.pid).filter(|pid| !barred.contains(pid)).collect();
@@ -96,12 +116,15 @@ impl Background {
 
     /// Whether it has ever been turned on.
     pub fn is_used(&self) -> bool {
-        self.threads.is_used()
+        self.unit.is_some() || self.threads.is_used()
     }
 
     /// Gives back what was changed; lines about what fails, which is tried again at the end of all.
     pub fn end(mut self, journal: &mut Journal) -> Vec<String> {
         let mut notes = Notes::default();
+        if let Some(unit) = &mut self.unit {
+            unit.tend(journal, false, &mut notes);
+        }
         self.threads.end(journal, &mut notes);
         self.sessions.end(journal, &mut notes);
         notes.iter().cloned().collect()

@@ -18,7 +18,7 @@ use std::process::Command;
 
 pub use limits::LimitError;
 use undoing::GroupRecord;
-pub use undoing::{Groups, dissolve};
+pub use undoing::{Groups, dissolve, path_of, word_of};
 
 /// A file or folder of a control group cannot be used.
 #[derive(Debug, thiserror::Error)]

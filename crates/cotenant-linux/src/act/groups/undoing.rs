@@ -62,13 +62,14 @@ impl Record for GroupRecord {
 }
 
 /// A path as one word of plain letters.
-fn word_of(path: &Path) -> String {
+pub fn word_of(path: &Path) -> String {
     let plain = |b: u8| b.is_ascii_graphic() && b != b'%';
     let letter = |&b: &u8| if plain(b) { char::from(b).to_string() } else { format!("%{b:02x}") };
     path.as_os_str().as_bytes().iter().map(letter).collect()
 }
 
-fn path_of(word: &str) -> Option<PathBuf> {
+/// Such a word read again; `None` where it is not an absolute path.
+pub fn path_of(word: &str) -> Option<PathBuf> {
     let mut bytes = Vec::new();
     let mut rest = word.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {

@@ -1,0 +1,257 @@
+//! The background of a control group that is somebody else's, such as a unit of systemd: `cpu.idle`, where the group
+//! has it. Whose threads are portioned out CPU time group by group give way to other groups by nothing else.
+//!
+//! A group that is idle has no weight, and gets the kernel's default when it is not idle any more. So its own is
+//! journaled, and written back.
+
+use crate::act::groups::{self, path_of, word_of};
+use crate::bounded::{self, Limit};
+use crate::fault::around;
+use crate::notes::Notes;
+use crate::undo::{Effect, Journal, Living, Record, RestoreReport, Undoer, number};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+const IDLE: &str = "cpu.idle";
+/// Weights of version 2, and shares of version 1, with the kernel's defaults.
+const WEIGHTS: [(&str, u32); 2] = [("cpu.weight", 100), ("cpu.shares", 1024)];
+
+/// The group of one application.
+#[derive(Debug)]
+pub struct Unit {
+    path: PathBuf,
+    /// It is idle because of us.
+    idle: bool,
+    /// Another agent decides.
+    left: bool,
+}
+
+impl Unit {
+    /// That of this folder; `None` where it has no share of CPU time of its own, or is idle by somebody else's will.
+    pub fn of(path: &Path) -> Option<Self> {
+        let unit = Self { path: path.to_owned(), idle: false, left: false };
+        (is_idle(path) == Some(false) && weight(path).is_some()).then_some(unit)
+    }
+
+    /// Makes it idle, or gives it its weight back; whether it is idle now.
+    pub fn tend(&mut self, journal: &mut Journal, on: bool, notes: &mut Notes) -> bool {
+        if self.idle && is_idle(&self.path) == Some(false) {
+            journal.strike(&UnitRecord::Left(self.path.clone()));
+            notes.add(format!("{} is left alone: another agent has written {IDLE}", self.path.display()));
+            (self.idle, self.left) = (false, true);
+        }
+        if self.left || self.idle == on {
+            return self.idle;
+        }
+        if on {
+            match self.begin(journal) {
+                Ok(()) => self.idle = true,
+                Err(why) => {
+                    notes.add(format!("{} is not in the background: {why}", self.path.display()));
+                    self.left = true;
+                }
+            }
+        } else if let Some(weight) = journal.outstanding::<Units>().0.get(&self.path).copied() {
+            match around("background.unit", || give_back(&self.path, weight)) {
+                Ok(_) => {
+                    journal.strike(&UnitRecord::Left(self.path.clone()));
+                    self.idle = false;
+                }
+                Err(why) => notes.add(refused(&self.path, weight, &why)),
+            }
+        }
+        self.idle
+    }
+
+    fn begin(&self, journal: &mut Journal) -> Result<(), String> {
+        let weight = weight(&self.path).ok_or("it has no weight any more")?;
+        journal.announce(&UnitRecord::Idle(self.path.clone(), weight))?;
+        let written = around("background.unit", || groups::write(&self.path.join(IDLE), "1"));
+        written.map_err(|why| {
+            journal.strike(&UnitRecord::Left(self.path.clone()));
+            format!("{IDLE}: {why}")
+        })
+    }
+}
+
+fn text(path: &Path, file: &str) -> Option<String> {
+    Some(bounded::text(path.join(file), Limit::Value).ok()?.trim().to_owned())
+}
+
+/// `None` where it cannot be.
+fn is_idle(path: &Path) -> Option<bool> {
+    match &text(path, IDLE)?[..] {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    }
+}
+
+fn weight(path: &Path) -> Option<u32> {
+    WEIGHTS.iter().find_map(|(file, _)| text(path, file)?.parse().ok())
+}
+
+/// Whether there was anything to give back: another agent may have done so.
+fn give_back(path: &Path, original: u32) -> io::Result<bool> {
+    let (file, default) = WEIGHTS.into_iter().find(|(file, _)| path.join(file).exists()).unwrap_or(WEIGHTS[0]);
+    match is_idle(path) {
+        Some(true) => groups::write(&path.join(IDLE), "0")?,
+        // Whoever has died between the two writes has left the default.
+        Some(false) if original != default && weight(path) == Some(default) => {}
+        _ => return Ok(false),
+    }
+    groups::write(&path.join(file), &original.to_string())?;
+    Ok(true)
+}
+
+fn refused(path: &Path, weight: u32, why: &io::Error) -> String {
+    let path = path.display();
+    format!("{path} keeps {IDLE} 1: {why}; as root, echo 0 > {path}/{IDLE}, and its weight was {weight}")
+}
+
+/// A group is idle because of us, or no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnitRecord {
+    /// That folder's is about to be, and had this weight before.
+    Idle(PathBuf, u32),
+    /// It has its weight again, or another agent has made it what it is.
+    Left(PathBuf),
+}
+
+impl fmt::Display for UnitRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Idle(path, weight) => write!(f, "idle {} {weight}", word_of(path)),
+            Self::Left(path) => write!(f, "unidle {}", word_of(path)),
+        }
+    }
+}
+
+impl Record for UnitRecord {
+    type Effect = Units;
+
+    fn parse(line: &str) -> Option<Self> {
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["idle", path, weight] => Some(Self::Idle(path_of(path)?, number(Some(weight))?)),
+            ["unidle", path] => Some(Self::Left(path_of(path)?)),
+            _ => None,
+        }
+    }
+}
+
+/// Groups that may be idle because of us, with their weights before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Units(BTreeMap<PathBuf, u32>);
+
+impl Effect for Units {
+    type Record = UnitRecord;
+
+    fn enter(&mut self, record: &UnitRecord) {
+        match record {
+            UnitRecord::Idle(path, weight) => drop(self.0.insert(path.clone(), *weight)),
+            UnitRecord::Left(path) => drop(self.0.remove(path)),
+        }
+    }
+
+    fn knows(&self, record: &UnitRecord) -> bool {
+        match record {
+            UnitRecord::Idle(path, weight) => self.0.get(path) == Some(weight),
+            UnitRecord::Left(path) => !self.0.contains_key(path),
+        }
+    }
+
+    fn essential(&self, _: Vec<UnitRecord>, _: &Living) -> Vec<UnitRecord> {
+        self.0.iter().map(|(path, weight)| UnitRecord::Idle(path.clone(), *weight)).collect()
+    }
+
+    fn undo(&self, _: &Undoer<'_>, report: &mut RestoreReport) {
+        for (path, weight) in &self.0 {
+            match around("background.unit", || give_back(path, *weight)) {
+                Ok(true) => report.restored += 1,
+                Ok(false) if path.exists() => report.unchanged += 1,
+                Ok(false) => report.gone += 1,
+                Err(why) => report.fail(refused(path, *weight, &why)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::act::restore;
+    use crate::testing::TempDir;
+    use crate::tests::journal;
+    use std::fs;
+
+    fn group(idle: &str, weight: &str) -> TempDir {
+        let dir = TempDir::new("unit");
+        dir.write("unit/cpu.idle", idle);
+        dir.write("unit/cpu.weight", weight);
+        dir
+    }
+
+    fn has(path: &Path) -> [String; 2] {
+        ["cpu.idle", "cpu.weight"].map(|file| text(path, file).unwrap())
+    }
+
+    // A file that is no control group's keeps what is longer than what is written: all weights have three digits.
+    #[test]
+    fn a_unit_has_its_own_weight_again_whoever_gives_it_back() {
+        for killed in [false, true] {
+            let (dir, state) = (group("0\n", "400\n"), TempDir::new("unit-state"));
+            let path = dir.path().join("unit");
+            let (mut journal, mut notes) = (journal(state.path()), Notes::default());
+            let mut unit = Unit::of(&path).unwrap();
+            assert!(unit.tend(&mut journal, true, &mut notes) && unit.tend(&mut journal, true, &mut notes));
+            assert_eq!(has(&path), ["1", "400"]);
+            fs::write(path.join("cpu.weight"), "0").unwrap(); // as the kernel shows an idle group
+            if !killed {
+                assert!(!unit.tend(&mut journal, false, &mut notes));
+                assert_eq!(has(&path), ["0", "400"]);
+            }
+            let report = journal.finish();
+            assert_eq!((has(&path), report.restored, report.failed), (["0".into(), "400".into()], killed.into(), 0));
+            assert_eq!(restore(state.path()).failed, 0);
+            assert!(notes.iter().next().is_none());
+            for (idle, weight, becomes, given) in
+                [("0", "100", ["0", "400"], true), ("0", "700", ["0", "700"], false), ("1", "0", ["0", "400"], true)]
+            {
+                fs::write(path.join("cpu.idle"), idle).unwrap();
+                fs::write(path.join("cpu.weight"), weight).unwrap();
+                assert_eq!((give_back(&path, 400).unwrap(), has(&path)), (given, becomes.map(String::from)));
+            }
+        }
+    }
+
+    #[test]
+    fn what_another_agent_has_written_stays() {
+        let (dir, state) = (group("0", "40"), TempDir::new("unit-state"));
+        let path = dir.path().join("unit");
+        let (mut journal, mut notes) = (journal(state.path()), Notes::default());
+        let mut unit = Unit::of(&path).unwrap();
+        assert!(unit.tend(&mut journal, true, &mut notes));
+        dir.write("unit/cpu.idle", "0");
+        dir.write("unit/cpu.weight", "70");
+        assert!(!unit.tend(&mut journal, true, &mut notes), "it is not made idle again");
+        assert!(notes.iter().any(|note| note.contains("another agent")));
+        assert_eq!(journal.finish().restored, 0);
+        assert_eq!(has(&path), ["0", "70"]);
+        for (idle, weight) in [("1", "0"), ("", "100"), ("0", "")] {
+            assert!(Unit::of(&group(idle, weight).path().join("unit")).is_none(), "{idle}, {weight}");
+        }
+        assert!(Unit::of(dir.path()).is_none(), "it has no share of its own");
+    }
+
+    #[test]
+    fn records_read_back_as_they_were_written() {
+        for record in [UnitRecord::Idle("/a b".into(), 40), UnitRecord::Left("/a b".into())] {
+            assert_eq!(UnitRecord::parse(&record.to_string()), Some(record));
+        }
+        for none in ["idle x 40", "idle /x", "idle /x -1", "unidle /x 1"] {
+            assert_eq!(UnitRecord::parse(none), None, "{none}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! What the daemon costs, its guardian included, and whether that stays so while services come and go.
+//!
+//! `cargo bench -p cotenant --bench daemon`: 200 services with 2,000 threads of which 200 run. Observing, placing all of
+//! them on CPU 0 (`static`), and by `auto`.
+//!
+//! With `-- soak`: 20 services of which one restarts every two seconds, and one that starts 2,000 short processes a
+//! minute, with a row each minute and a last one that says how the second half compares with the first.
+//!
+//! `COTENANT_BENCH_SECONDS` (20 for each row; 600 for `soak`) says how long.
+
+#[path = "../../../benches/cost.rs"]
+mod cost;
+#[allow(dead_code)] // what other benchmarks need of it
+#[path = "../../../benches/program.rs"]
+mod program;
+#[path = "../../../benches/report.rs"]
+mod report;
+
+use cost::{cpu_ns, family};
+use program::Running;
+use report::Report;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Looks get rarer in the first seconds.
+const SETTLE: Duration = Duration::from_secs(15);
+const THREADS: usize = 10;
+const RUNNING: usize = 1;
+const MANY: usize = 200;
+const FEW: usize = 20;
+const RESTARTS: Duration = Duration::from_secs(2);
+const BIRTHS_PER_MINUTE: u32 = 2_000;
+
+/// What stays flat in a soak.
+const FLAT: [&str; 4] = ["percent_of_a_core", "resident_mb", "descriptors", "threads"];
+
+fn main() {
+    program::run_if_asked();
+    let folder = Folder::new();
+    let mut report = Report::new("daemon");
+    let seconds = |or: u64| {
+        let told = std::env::var("COTENANT_BENCH_SECONDS").ok().and_then(|s| s.parse().ok());
+        Duration::from_secs(told.unwrap_or(or))
+    };
+    if std::env::args().any(|arg| arg == "soak") {
+        soak(&folder, &mut report, seconds(600));
+        return;
+    }
+    let _services: Vec<Running> = (0..MANY).map(|i| folder.service(i)).collect();
+    for (mode, policy) in [("observe", "auto"), ("enforce", "static"), ("enforce", "auto")] {
+        let daemon = Daemon::start(&folder, mode, policy);
+        std::thread::sleep(SETTLE);
+        let before = Looked::at(&daemon);
+        std::thread::sleep(seconds(20));
+        let after = Looked::at(&daemon);
+        let mut row = after.since(&before);
+        row["mode"] = mode.into();
+        row["policy"] = policy.into();
+        row["services"] = Daemon::services(&folder).into();
+        row["threads_of_services"] = (MANY * THREADS).into();
+        report.row(row);
+    }
+}
+
+fn soak(folder: &Folder, report: &mut Report, length: Duration) {
+    let mut services: Vec<Running> = (0..FEW).map(|i| folder.service(i)).collect();
+    let _births = program::start_births(&folder.name(FEW), BIRTHS_PER_MINUTE);
+    let daemon = Daemon::start(folder, "enforce", "auto");
+    std::thread::sleep(SETTLE);
+    let begin = Instant::now();
+    let (mut before, mut rows, mut restarts) = (Looked::at(&daemon), Vec::new(), 0_usize);
+    for minute in 1..=(length.as_secs() / 60).max(2) {
+        let end = begin + Duration::from_secs(60) * minute as u32;
+        while Instant::now() < end {
+            std::thread::sleep(RESTARTS);
+            let i = restarts % FEW;
+            services[i] = folder.service(i);
+            restarts += 1;
+        }
+        let now = Looked::at(&daemon);
+        let mut row = now.since(&before);
+        row["minute"] = minute.into();
+        row["services"] = Daemon::services(folder).into();
+        row["restarts"] = restarts.into();
+        report.row(row.clone());
+        rows.push(row);
+        before = now;
+    }
+    let halves = rows.split_at(rows.len() / 2);
+    let mean =
+        |rows: &[Value], key: &str| rows.iter().filter_map(|row| row[key].as_f64()).sum::<f64>() / rows.len() as f64;
+    let ratios = FLAT.map(|key| (key.to_owned(), (mean(halves.1, key) / mean(halves.0, key)).into()));
+    report.row(json!({ "second_half_over_first": Value::Object(ratios.into_iter().collect()) }));
+}
+
+/// Where all of it lies: the services' files, the configuration and the state. Removed on drop.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let folder = Self(std::env::temp_dir().join(format!("cotenant-daemon-{}", std::process::id())));
+        fs::create_dir_all(folder.0.join("services")).expect("a folder for services");
+        fs::copy(std::env::current_exe().expect("this benchmark's own file"), folder.0.join("program"))
+            .expect("a copy of this benchmark");
+        for i in 0..=MANY {
+            fs::hard_link(folder.0.join("program"), folder.name(i)).expect("another name for it");
+        }
+        folder
+    }
+
+    fn name(&self, i: usize) -> PathBuf {
+        self.0.join(format!("services/service-{i}"))
+    }
+
+    fn service(&self, i: usize) -> Running {
+        program::start_by_name(&self.name(i), THREADS, RUNNING)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cotenant"));
+        command.args(args).arg("--socket").arg(self.0.join("socket")).stdin(Stdio::null()).stderr(Stdio::null());
+        command.env("XDG_RUNTIME_DIR", &self.0).env("XDG_DATA_HOME", self.0.join("data"));
+        command
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Daemon(Running);
+
+impl Daemon {
+    fn start(folder: &Folder, mode: &str, policy: &str) -> Self {
+        let config = folder.0.join("cotenant.toml");
+        let services = folder.0.join("services/*");
+        let text = format!(
+            "mode = \"{mode}\"\n[set.static]\nmap = \"X*\"\n[[rule]]\nname = \"bench\"\n\
+             match = {{ command = {:?} }}\npolicy = \"{policy}\"\n",
+            services.to_str().expect("a plain path")
+        );
+        fs::write(&config, text.replace("X*", &map())).expect("a configuration");
+        let mut command = folder.command(&["daemon", "--config", config.to_str().expect("a plain path")]);
+        Self(Running(command.stdout(Stdio::null()).spawn().expect("the daemon starts")))
+    }
+
+    /// How many services it has.
+    fn services(folder: &Folder) -> usize {
+        let out = folder.command(&["status", "--json"]).output().expect("it starts");
+        let status: Value = serde_json::from_slice(&out.stdout).unwrap_or_default();
+        status["services"].as_array().map_or(0, Vec::len)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It gives everything back before it ends.
+        if Command::new("kill").args(["-TERM", &self.0.0.id().to_string()]).status().is_ok_and(|s| s.success()) {
+            let _ = self.0.0.wait();
+        }
+    }
+}
+
+/// The first CPU of all.
+fn map() -> String {
+    let out = Command::new(env!("CARGO_BIN_EXE_cotenant")).args(["topo", "--json"]).output().expect("it starts");
+    let topo: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    format!("X{}", ".".repeat(topo["cpus"].as_u64().expect("a count") as usize - 1))
+}
+
+/// What the daemon and its guardian have and have used.
+struct Looked {
+    at: Instant,
+    cpu_ns: u64,
+    resident_mb: f64,
+    descriptors: usize,
+    threads: usize,
+}
+
+impl Looked {
+    fn at(daemon: &Daemon) -> Self {
+        let family = family(daemon.0.0.id());
+        let entries = |what: &str| -> usize {
+            let folders = family.iter().map(|pid| PathBuf::from(format!("/proc/{pid}/{what}")));
+            folders.map(|folder| fs::read_dir(folder).map_or(0, Iterator::count)).sum()
+        };
+        Self {
+            at: Instant::now(),
+            cpu_ns: family.iter().map(|pid| cpu_ns(*pid)).sum(),
+            resident_mb: family.iter().map(|pid| resident_kib(*pid)).sum::<u64>() as f64 / 1024.0,
+            descriptors: entries("fd"),
+            threads: entries("task"),
+        }
+    }
+
+    fn since(&self, before: &Self) -> Value {
+        let elapsed = self.at - before.at;
+        json!({
+            "percent_of_a_core": (self.cpu_ns - before.cpu_ns) as f64 / elapsed.as_nanos() as f64 * 100.0,
+            "resident_mb": self.resident_mb,
+            "descriptors": self.descriptors,
+            "threads": self.threads,
+            "seconds": elapsed.as_secs_f64(),
+        })
+    }
+}
+
+fn resident_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status")).unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
+}

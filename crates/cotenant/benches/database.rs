@@ -1,0 +1,232 @@
+//! A database and a batch service under the daemon's rules, minute by minute: `PostgreSQL` under `pgbench --rate` (a
+//! latency counts from its scheduled moment), two `sledge-large` beside it, class high with a goal of 90 %, and class low.
+//!
+//! `cargo bench -p cotenant --bench database`; root, since the batch service also runs in a group with `cpu.idle`, the
+//! fixed setting that it is compared with. `COTENANT_BENCH_MINUTES` (60) under the daemon; two minutes alone
+//! and two with that fixed setting before, and again behind. `COTENANT_BENCH_PERCENTILE` (95) is what is to be kept,
+//! `COTENANT_BENCH_LOAD` (0.3) the share of what the server can answer that it is asked.
+//!
+//! A row for each minute: its way, percentiles in µs, CPUs of the batch service, percent of a core that the daemon and
+//! its guardian took. The last row: the percentile alone (median), in how many minutes 90 % of it was kept, under the
+//! daemon and alone, and the batch service's CPU time over that of the fixed setting (mean of each).
+
+#[path = "../../../benches/cost.rs"]
+mod cost;
+#[path = "../../../benches/report.rs"]
+mod report;
+#[path = "../../../benches/servers.rs"]
+mod servers;
+
+use cost::{cpu_ns, family};
+use cotenant_model::stats::median::middle;
+use report::Report;
+use serde_json::{Value, json};
+use servers::{COTENANT, PORT, Server, is_there, shell, told};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+const GOAL: f64 = 0.9;
+/// A minute, seconds.
+const MINUTE: u64 = 60;
+const BATCH: usize = 2;
+
+fn main() {
+    let number = |name: &str, or: f64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(or);
+    let minutes = number("COTENANT_BENCH_MINUTES", 60.0) as usize;
+    let percentile = number("COTENANT_BENCH_PERCENTILE", 95.0);
+    let folder = Folder::new();
+    let Some(idle) = Idle::make() else {
+        eprintln!("skipped: no control group with cpu.idle can be made here; run as root");
+        return;
+    };
+    let Some(_server) = is_there("pgbench").then(|| Server::of("postgres")).flatten() else {
+        eprintln!("skipped: PostgreSQL cannot be run here");
+        return;
+    };
+    let rate = answers_per_s() * number("COTENANT_BENCH_LOAD", 0.3);
+    let mut bench = Bench { report: Report::new("database"), rows: Vec::new(), folder: &folder, rate, percentile };
+    bench.compare(&idle);
+    {
+        let batch = Batch::start(&folder, None);
+        bench.minute("together", &batch.0, None);
+        let daemon = folder.daemon(percentile);
+        for _ in 0..minutes {
+            bench.minute("daemon", &batch.0, Some(&daemon.0));
+        }
+    }
+    bench.compare(&idle);
+    let all = judged(&bench.rows, percentile);
+    bench.report.row(all);
+}
+
+struct Bench<'a> {
+    report: Report,
+    rows: Vec<Value>,
+    folder: &'a Folder,
+    rate: f64,
+    percentile: f64,
+}
+
+impl Bench<'_> {
+    fn minute(&mut self, way: &str, batch: &[Child], daemon: Option<&Child>) {
+        let used = |pids: Vec<u32>| pids.into_iter().map(cpu_ns).sum::<u64>();
+        let of_batch = || used(batch.iter().map(Child::id).collect());
+        let of_daemon = || daemon.map(|daemon| used(family(daemon.id())));
+        let (begin, before) = (Instant::now(), (of_batch(), of_daemon()));
+        let mut latencies = self.folder.asked(self.rate);
+        let passed = begin.elapsed().as_nanos() as f64;
+        latencies.sort_by(f64::total_cmp);
+        let at = |percent: f64| latencies.get((latencies.len() as f64 * percent / 100.0) as usize).copied();
+        let row = json!({
+            "way": way, "answers": latencies.len(), "rate_per_s": self.rate,
+            "p50_us": at(50.0), "p95_us": at(95.0), "p99_us": at(99.0), "kept_us": at(self.percentile),
+            "batch_cpus": (of_batch() - before.0) as f64 / passed,
+            "daemon_percent": of_daemon().zip(before.1).map(|(now, then)| (now - then) as f64 / passed * 100.0),
+        });
+        self.report.row(row.clone());
+        self.rows.push(row);
+    }
+
+    fn compare(&mut self, idle: &Idle) {
+        for _ in 0..2 {
+            self.minute("alone", &[], None);
+            let batch = Batch::start(self.folder, Some(idle));
+            self.minute("cpu.idle", &batch.0, None);
+        }
+    }
+}
+
+/// What all minutes come to.
+fn judged(rows: &[Value], percentile: f64) -> Value {
+    let of = |way: &str, key: &str| -> Vec<f64> {
+        rows.iter().filter(|row| row["way"] == way).filter_map(|row| row[key].as_f64()).collect()
+    };
+    let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
+    let alone = middle(&of("alone", "kept_us")).value;
+    let kept = |way: &str| {
+        let minutes = of(way, "kept_us");
+        minutes.iter().filter(|us| alone / **us >= GOAL).count() as f64 / minutes.len() as f64
+    };
+    json!({
+        "percentile": percentile, "alone_us": alone, "goal": GOAL,
+        "minutes_kept": kept("daemon"), "minutes_kept_alone": kept("alone"), "minutes_kept_idle": kept("cpu.idle"),
+        "batch_over_idle": mean(of("daemon", "batch_cpus")) / mean(of("cpu.idle", "batch_cpus")),
+        "daemon_percent": mean(of("daemon", "daemon_percent")),
+    })
+}
+
+/// How many the server answers when it is asked all the time.
+fn answers_per_s() -> f64 {
+    let out = shell("pgbench -n -S -c 4 -T 5", None).stderr(Stdio::null()).output().expect("pgbench runs");
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let tps = text.lines().find_map(|line| line.strip_prefix("tps = ")?.split_whitespace().next()?.parse().ok());
+    tps.expect("pgbench says how fast it was")
+}
+
+/// Configuration, state, logs, and the batch program by a name of its own. Removed on drop.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let folder = Self(std::env::temp_dir().join(format!("cotenant-database-{}", std::process::id())));
+        fs::create_dir_all(&folder.0).expect("a folder");
+        fs::copy(COTENANT, folder.0.join("batch")).expect("another name for it");
+        folder
+    }
+
+    /// Latencies of a minute, µs from the scheduled moments on.
+    fn asked(&self, rate: f64) -> Vec<f64> {
+        let log = self.0.join("log");
+        let line =
+            format!("pgbench -n -S -c 4 -T {MINUTE} --rate {rate} -l --log-prefix={} >/dev/null 2>&1", log.display());
+        assert!(shell(&line, None).status().is_ok_and(|status| status.success()), "pgbench");
+        let files = fs::read_dir(&self.0).expect("the folder").flatten().map(|entry| entry.path());
+        let logs = files.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("log.")));
+        let mut latencies = Vec::new();
+        for path in logs {
+            let text = fs::read_to_string(&path).expect("pgbench's log");
+            latencies.extend(text.lines().filter_map(|line| line.split(' ').nth(2)?.parse::<f64>().ok()));
+            fs::remove_file(path).expect("a log of ours");
+        }
+        latencies
+    }
+
+    fn daemon(&self, percentile: f64) -> Daemon {
+        let config = self.0.join("cotenant.toml");
+        let text = format!(
+            "mode = \"enforce\"\n\
+             [[rule]]\nname = \"database\"\nmatch = {{ command = \"postgres\" }}\nclass = \"high\"\ngoal = \"90%\"\n\
+             metric = \"postgres:127.0.0.1:{PORT}:p{percentile}\"\n\
+             [[rule]]\nname = \"batch\"\nmatch = {{ command = \"{}/batch\" }}\nclass = \"low\"\n",
+            self.0.display()
+        );
+        fs::write(&config, text).expect("a configuration");
+        let mut command = Command::new(COTENANT);
+        told(&mut command);
+        command.args(["daemon", "--config"]).arg(&config).arg("--socket").arg(self.0.join("socket"));
+        command.env("XDG_RUNTIME_DIR", &self.0).env("XDG_DATA_HOME", self.0.join("data")).stdin(Stdio::null());
+        let log = fs::File::create(std::env::temp_dir().join("cotenant-database.log")).expect("a log");
+        Daemon(command.stdout(Stdio::null()).stderr(log).spawn().expect("the daemon starts"))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It gives everything back before it ends.
+        if Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status().is_ok_and(|s| s.success()) {
+            let _ = self.0.wait();
+        }
+    }
+}
+
+struct Batch(Vec<Child>);
+
+impl Batch {
+    /// In that group, or where it is started.
+    fn start(folder: &Folder, group: Option<&Idle>) -> Self {
+        let join = group.map_or(String::new(), |group| format!("echo $$ > {}/cgroup.procs; ", group.0.display()));
+        let line = format!("{join}exec {}/batch kernel sledge-large --seconds 1000000", folder.0.display());
+        let start = || shell(&line, None).stdout(Stdio::null()).spawn().expect("the batch program starts");
+        Self((0..BATCH).map(|_| start()).collect())
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A group that gets what others leave.
+struct Idle(PathBuf);
+
+impl Idle {
+    fn make() -> Option<Self> {
+        let mounted = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"].map(Path::new);
+        let group = |root: &Path| Self(root.join(format!("cotenant-database-{}", std::process::id())));
+        // One that cannot is removed by being dropped.
+        mounted
+            .into_iter()
+            .map(group)
+            .find(|group| fs::create_dir(&group.0).is_ok() && fs::write(group.0.join("cpu.idle"), "1").is_ok())
+    }
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}

@@ -1,0 +1,80 @@
+# Classes: a rule of class low is the consent to freeze that service alone; whoever restarts, kills or stops the daemon in the middle of a pause finds it running. Without the drop-in nobody is frozen.
+. /scenarios/units.sh
+install
+classes='mode = "enforce"
+[[rule]]
+name = "server"
+match = { command = "/bin/cotenant", user = "alice" }
+class = "high"
+goal = "95%"
+[[rule]]
+name = "batch"
+match = { unit = "victim.service" }
+class = "low"'
+nobody='[[rule]]
+name = "nobody"
+match = { unit = "nobody.service" }'
+printf '[Service]\nUser=alice\nExecStart=/bin/cotenant kernel chase --size 1M --seconds 3600\n' >/etc/systemd/system/server.service
+victim_spin
+systemctl start server
+group=/sys/fs/cgroup/system.slice/victim.service
+frozen() { while read -r key value; do [ "$key" != frozen ] || break; done <$group/cgroup.events; [ "$value" = 1 ]; }
+thawed() { ! frozen && read -r value <$group/cgroup.freeze && [ "$value" = 0 ]; }
+# frozen_soon N: within N looks it is seen frozen; a look takes less than a millisecond, a pause many.
+frozen_soon() { i=0; until frozen; do i=$((i + 1)); [ $i -lt "$1" ] || return 1; done; }
+# stop_in_a_pause PID: the process is stopped while the victim stands still.
+stop_in_a_pause() {
+    until frozen_soon 100000 && kill -STOP "$1" && sleep 0.1 && frozen; do kill -CONT "$1"; done
+}
+
+configure "$classes"
+systemctl start cotenant
+await says '^batch'
+await logged 'control group\|frozen\|throttle'
+! frozen_soon 20000 || fail "it was frozen although the unit leaves control groups to systemd"
+systemctl stop cotenant
+
+drop_in WatchdogSec=5
+cp /packaging/throttle.conf /etc/systemd/system/cotenant.service.d/
+systemctl daemon-reload
+systemctl start cotenant
+await frozen_soon 20000
+# The server is left alone, whatever happens to the batch.
+read -r value </sys/fs/cgroup/system.slice/server.service/cgroup.freeze
+[ "$value" = 0 ] || fail "the server is frozen"
+
+for way in restart alone hangs both; do
+    await frozen_soon 20000
+    before=$(main_of cotenant)
+    guardian=$(guardian_of "$before")
+    [ -n "$guardian" ] || fail "there is no guardian"
+    # Who comes next freezes nobody, so that what is seen is the undoing.
+    configure "$nobody"
+    [ $way = restart ] || stop_in_a_pause "$before"
+    case $way in
+        restart) systemctl restart cotenant ;;
+        alone) kill -9 "$before" ;;
+        both) kill -9 "$before" "$guardian" ;;
+        hangs) ;;
+    esac
+    await main_is_new "$before"
+    thawed || fail "$way: it still stands"
+    await runs_freely "$spin"
+    await gone "$guardian"
+    [ $way != both ] || logged '^[1-9][0-9]* .*given back\|let run again' || fail "somebody else undid it"
+    configure "$classes"
+    systemctl reload cotenant
+done
+
+# A service that ends in the middle of a pause does so at once, and its successor is taken on.
+await frozen_soon 20000
+systemctl restart victim
+spin=$(main_of victim)
+await has_workers "$spin" 2
+await frozen_soon 20000
+systemctl stop cotenant
+thawed || fail "stopped: it still stands"
+runs_freely "$spin" || fail "stopped: it does not run freely"
+only_documented || fail "something is left"
+no_cotenant || [ "$(pidof cotenant)" = "$(main_of server)" ] || fail "a process is left"
+systemctl stop server victim
