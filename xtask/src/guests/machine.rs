@@ -200,7 +200,7 @@ pub const GUESTS: &[Guest] = &[
         scenarios: &["unit-reload", "unit-kill", "unit-state", "unit-rights"],
         ..SERVICE
     },
-    Guest { name: "classes", quick: false, seconds: 150, scenarios: &["unit-class"], ..SERVICE },
+    Guest { name: "classes", quick: false, seconds: 240, scenarios: &["unit-class"], ..SERVICE },
     Guest { name: "background", seconds: 60, scenarios: &["background"], ..ONE_CPU },
     ONE_CPU,
     Guest {
