@@ -26,6 +26,7 @@ use cotenant_linux::host::{AppSpec, LinuxHost, Until, What};
 use cotenant_linux::sense::census::Census;
 use cotenant_linux::sys;
 use cotenant_model::host::{Drive, Ended};
+use cotenant_model::policy::{Config as PolicyConfig, Ctx};
 use cotenant_model::{AppId, Mode, Owns, Rule};
 use deciding::{Cast, setup};
 use sd_notify::NotifyState;
@@ -43,6 +44,9 @@ const SERVICES: usize = 2_048;
 
 /// Time between two looks who is there.
 const LOOK: Duration = Duration::from_secs(2);
+
+/// Time between two samples where nobody decides: speeds are told each second.
+const OBSERVE: Duration = Duration::from_millis(500);
 
 /// How often it says how it stands, and how often it writes down what it has learnt.
 const TELL: Duration = Duration::from_secs(1);
@@ -213,10 +217,12 @@ impl Shift<'_> {
         let policies: Vec<String> =
             self.setup.deciders.iter().map(|decider| decider.policy.name().to_owned()).collect();
         let mut rules = self.setup.rules();
+        let seldom;
         if mode == Mode::Observe {
             // Nobody decides, so one looks for all.
-            let first = Rule { owns: Owns::default(), ..rules.swap_remove(0) };
-            rules = vec![first];
+            let first = rules.swap_remove(0);
+            seldom = PolicyConfig { interval: self.config.interval.max(OBSERVE), ..first.ctx.config.clone() };
+            rules = vec![Rule { owns: Owns::default(), ctx: Ctx { config: &seldom, ..first.ctx }, ..first }];
         }
         let next = [Some(TELL), self.watchdog.map(|limit| limit / 3)].into_iter().flatten().min().unwrap_or(TELL);
         self.host.call_at(self.host.now() + next);
