@@ -122,7 +122,7 @@ pub fn rest_text(file: &mut impl Read, limit: Limit) -> io::Result<String> {
 /// As [`read`].
 #[allow(clippy::disallowed_methods)] // with an end
 pub fn rest(file: &mut impl Read, limit: Limit) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(1 << 10); // most files of /proc, in one call
     if file.take(limit.bytes() + 1).read_to_end(&mut bytes)? as u64 > limit.bytes() {
         return Err(too_large(limit.bytes()));
     }

@@ -12,14 +12,16 @@ use crate::sense::capability::{Capability, Standing};
 use crate::sense::processes::Process;
 use crate::sys;
 use cotenant_model::{AppId, Moved, Time};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::time::Duration;
 
 /// Each count is made not more often than this, so that rounds of 100 ms each have a new one; and not for more than
-/// this share of the time of one CPU: 0.5 %.
+/// this share of the time of one CPU: 0.5 %, or 0.1 % for more than so many applications.
 const FASTEST: Duration = Duration::from_millis(90);
 const SHARE: u32 = 200;
+const SHARE_OF_MANY: u32 = 1_000;
+const MANY: usize = 16;
 
 /// Where cost makes counts rarer than this, a note says so.
 const RARE: Duration = Duration::from_secs(5);
@@ -44,14 +46,16 @@ impl Proxies {
     /// Counts what is due; the CPU time that it took.
     pub fn look(&mut self, processes: &Processes, at: Time) -> Duration {
         let begin = sys::thread_cpu_time();
+        let apps: BTreeSet<AppId> = processes.values().map(|process| process.app).collect();
+        let share = if apps.len() > MANY { SHARE_OF_MANY } else { SHARE };
         if self.io_due <= at {
             self.io.look(processes, at, &mut self.notes);
-            self.io_due = at + pause("bytes read and written", begin, &mut self.notes);
+            self.io_due = at + pause("bytes read and written", begin, share, &mut self.notes);
         }
         let middle = sys::thread_cpu_time();
         if self.tcp_due <= at {
             self.tcp.look(processes, at, &mut self.notes);
-            self.tcp_due = at + pause("bytes over TCP", middle, &mut self.notes);
+            self.tcp_due = at + pause("bytes over TCP", middle, share, &mut self.notes);
         }
         sys::thread_cpu_time().saturating_sub(begin)
     }
@@ -75,9 +79,9 @@ impl Proxies {
 }
 
 /// How long until the next count, after one that began then.
-fn pause(what: &str, begin: Duration, notes: &mut Notes) -> Duration {
+fn pause(what: &str, begin: Duration, share: u32, notes: &mut Notes) -> Duration {
     let cost = sys::thread_cpu_time().saturating_sub(begin);
-    let pause = FASTEST.max(cost.saturating_mul(SHARE));
+    let pause = FASTEST.max(cost.saturating_mul(share));
     if pause > RARE {
         notes.add(format!("{what} are counted every {:.0} s: more often would cost too much", pause.as_secs_f64()));
     }
