@@ -1,7 +1,7 @@
 //! Starting a program the way `nice` and `perf stat` do: same terminal, same process group, its exit code is ours.
 
 use crate::sys;
-use std::ffi::OsString;
+use std::ffi::{OsString, c_int};
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
@@ -84,12 +84,24 @@ impl Child {
     ///
     /// # Errors
     /// [`LaunchError`].
-    pub fn spawn_command(mut command: Command) -> Result<Self, LaunchError> {
+    pub fn spawn_command(command: Command) -> Result<Self, LaunchError> {
+        Self::spawn(command, libc::SIGCONT)
+    }
+
+    /// The same for a program that is of no use without us: it gets SIGTERM then.
+    ///
+    /// # Errors
+    /// [`LaunchError`].
+    pub fn spawn_helper(command: Command) -> Result<Self, LaunchError> {
+        Self::spawn(command, libc::SIGTERM)
+    }
+
+    fn spawn(mut command: Command, when_we_die: c_int) -> Result<Self, LaunchError> {
         let program = command.get_program().to_owned();
         as_from_outside(&mut command);
         // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory.
         unsafe {
-            command.pre_exec(|| sys::set_parent_death_signal(libc::SIGCONT));
+            command.pre_exec(move || sys::set_parent_death_signal(when_we_die));
         }
         let spawned = sys::become_subreaper().and_then(|()| command.spawn());
         let child = spawned.map_err(|why| match why.raw_os_error() {
