@@ -117,3 +117,48 @@ pub fn steps<'a>(out: &mut Sheet<'_>, steps: impl IntoIterator<Item = &'a Step>)
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cotenant_cli::machine_arg;
+    use cotenant_linux::sense::tier::Tier;
+
+    /// What is said of a machine, by its description, on which programs can be paused, and run in the background or not.
+    fn outlook(machine: &str, background: Standing) -> Outlook {
+        let topology = machine_arg::resolve(Some(machine)).unwrap().machine.topology;
+        let (pmus, present, missing, notes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let tier = TierReport { tier: Tier::SoftwareOnly, pmus, present, missing, notes };
+        let means = |name: &str, standing| Capability {
+            name: name.to_owned(),
+            standing,
+            found: "found".to_owned(),
+            cost: "costs".to_owned(),
+            remedy: if standing == Standing::Available { String::new() } else { "that".to_owned() },
+        };
+        Outlook::of(&topology, &tier, &[means("freezer", Standing::Available), means("background", background)])
+    }
+
+    fn subcommands(outlook: &Outlook) -> Vec<&str> {
+        outlook.next.iter().map(|step| step.command.split(' ').nth(1).unwrap()).collect()
+    }
+
+    #[test]
+    fn what_suits_the_machine_comes_first() {
+        let small = outlook("package:1 l3:1 core:2 pu:1", Standing::Available);
+        assert_eq!(subcommands(&small), ["demo", "qos", "compare", "doctor"]);
+        let large = outlook("package:2 [numa] l3:1 core:4 pu:1", Standing::Available);
+        assert_eq!(subcommands(&large), ["demo", "compare", "qos", "doctor"]);
+        assert!(large.placing.starts_with("policy auto tries placements"), "{large:?}");
+        assert!(large.machine.starts_with("2 packages, 2 memory nodes, 2 LLC domains, 8 cores"), "{large:?}");
+    }
+
+    #[test]
+    fn what_is_missing_comes_with_what_helps() {
+        let whole = outlook("package:1 l3:1 core:2 pu:1", Standing::Available);
+        assert_eq!((&*whole.throttling, whole.missing.len()), ("freezer (found), background (found)", 0));
+        let part = outlook("package:1 l3:1 core:2 pu:1", Standing::Missing);
+        assert_eq!(part.throttling, "freezer (found)");
+        assert_eq!(part.missing, ["background: costs; helps: that"]);
+    }
+}

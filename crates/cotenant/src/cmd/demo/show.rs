@@ -81,17 +81,19 @@ pub fn print(out: &mut Sheet<'_>, r: &Report<'_>) -> Result<()> {
 
 fn placed(Simulated { machine, policy, over_linux, .. }: &Simulated) -> String {
     let gain = over_linux.map_or_else(String::new, |gain| {
-        format!(" All in all that is {:.0} ± {:.0} % faster.", gain.value * 100.0, gain.half_width * 100.0)
+        format!(" On average they are {:.0} ± {:.0} % faster.", gain.value * 100.0, gain.half_width * 100.0)
     });
     format!(
-        "Where threads sit matters more on a machine with two sockets. Simulated ({machine}): how many times as long as \
-         alone programs take if Linux places their threads, and if the policy {policy} does.{gain}"
+        "On a larger machine it matters where threads sit. Simulated, not measured ({machine}, two sockets): seconds \
+         that programs take if Linux places their threads, and if the policy {policy} does, which goes by hardware \
+         counters.{gain}"
     )
 }
 
 fn simulated(simulated: &Simulated) -> impl Iterator<Item = [String; 4]> {
     let app = |app: &super::App| {
-        [app.name.clone(), app.threads.to_string(), format!("×{:.2}", app.linux), format!("×{:.2}", app.placed)]
+        let [linux, placed] = [app.linux_s, app.placed_s].map(|seconds| format!("{seconds:.1} s"));
+        [app.name.clone(), app.threads.to_string(), linux, placed]
     };
     simulated.apps.iter().map(app)
 }
@@ -111,22 +113,23 @@ pub fn page(r: &Report<'_>) -> Result<String> {
     });
     let cpus = r.phases.iter().map(|phase| group(phase, phase.batch_cpus, None));
     let series = [String::new()];
-    let mut figures = page::Table::new("The server's latencies, from when each question was due", &[
-        HEADS[0], "#answers", "#p50", "#p99", HEADS[4],
-    ]);
+    let mut figures = page::Table::new(
+        "The server's latencies, from when each question was due",
+        &[HEADS[0], "#answers", "#p50", "#p99", HEADS[4]],
+    );
     figures.rows = r.phases.iter().map(|phase| cells(phase).to_vec()).collect();
     let policy = format!("#{}", r.simulated.policy);
     let mut table = page::Table::new(placed(r.simulated), &["", "#threads", "#Linux", &policy]);
     table.rows = simulated(r.simulated).map(|row| row.to_vec()).collect();
     let mut blocks: Vec<Block> = r.verdict.text.iter().cloned().map(Block::Text).collect();
-    let p99s = figure::bars("p99", "p99 of the server, with its 95 % interval", "ms", &series, &p99s.collect::<Vec<_>>())?;
+    let p99s =
+        figure::bars("p99", "p99 of the server, with its 95 % interval", "ms", &series, &p99s.collect::<Vec<_>>())?;
     let cpus = figure::bars("cpus", "CPUs of the batch program", "CPUs", &series, &cpus.collect::<Vec<_>>())?;
     blocks.extend(p99s.into_iter().chain(cpus).map(Block::Figure));
     blocks.extend([Block::Table(figures), Block::Table(table)]);
     blocks.push(Block::Heading(format!("What to try next on this machine ({})", r.outlook.machine)));
-    blocks.push(Block::Facts(
-        r.outlook.next[1..].iter().map(|step| (step.command.clone(), step.why.clone())).collect(),
-    ));
+    blocks
+        .push(Block::Facts(r.outlook.next[1..].iter().map(|step| (step.command.clone(), step.why.clone())).collect()));
     blocks.extend(r.outlook.missing.iter().map(|missing| Block::Text(format!("Missing: {missing}"))));
     Ok(page::html("Cotenant on this machine", &[Section { title: "Demonstration".to_owned(), blocks }]))
 }

@@ -120,7 +120,8 @@ impl Stage {
             }
         };
         self.progress.clear();
-        let said = bounded::rest(&mut program.said, Limit::Named).context("what a program of the demonstration says")?;
+        let said =
+            bounded::rest(&mut program.said, Limit::Named).context("what a program of the demonstration says")?;
         let cpus = cpu.as_secs_f64() / (at - program.since).as_secs_f64();
         Ok(Ended { status, cpus, said: String::from_utf8_lossy(&said).into_owned() })
     }

@@ -116,7 +116,9 @@ pub fn judge(phases: &Phases, threads: usize, notes: &[String]) -> Verdict {
             };
             text.push(format!("cotenant qos helps: {still}. {price}"));
             if cpus < SAME * before {
-                text.push("That is next to nothing: here the server is quick only if the batch program waits.".to_owned());
+                text.push(
+                    "That is next to nothing: here the server is quick only if the batch program waits.".to_owned(),
+                );
             }
             text.extend(better_nice(phases));
         }
@@ -174,9 +176,8 @@ fn why_no_help(qos: &Phase, notes: &[String]) -> String {
 fn better_nice(Phases { together, nice, qos, .. }: &Phases) -> Option<String> {
     let [with_nice, with_qos] = [nice, qos].map(|phase| phase.batch_cpus.unwrap_or_default());
     let as_good = Change::of(nice, together) == Change::Shorter && Change::of(qos, nice) != Change::Shorter;
-    (as_good && with_nice >= with_qos * (1.0 - SAME)).then(|| {
-        format!("Here nice 19 does as well, and the batch program gets {} CPUs: use that.", digits(with_nice))
-    })
+    (as_good && with_nice >= with_qos * (1.0 - SAME))
+        .then(|| format!("Here nice 19 does as well, and the batch program gets {} CPUs: use that.", digits(with_nice)))
 }
 
 #[cfg(test)]
