@@ -36,8 +36,8 @@ pub struct Outlook {
     pub throttling: String,
     /// What of that is missing, with what it costs and what would help.
     pub missing: Vec<String>,
-    /// Commands to try: the demonstration, two for programs of the user's, of which the first suits this machine better,
-    /// and `doctor`.
+    /// Commands to try: the demonstration, two for programs of the user's, the one that suits this machine better
+    /// first, and `doctor`.
     pub next: [Step; 4],
 }
 
@@ -124,7 +124,7 @@ mod tests {
     use cotenant_cli::machine_arg;
     use cotenant_linux::sense::tier::Tier;
 
-    /// What is said of a machine, by its description, on which programs can be paused, and run in the background or not.
+    /// What is said of a machine, by its description, on which programs can be paused, and maybe run in the background.
     fn outlook(machine: &str, background: Standing) -> Outlook {
         let topology = machine_arg::resolve(Some(machine)).unwrap().machine.topology;
         let (pmus, present, missing, notes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());

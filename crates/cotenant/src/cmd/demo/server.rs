@@ -141,9 +141,9 @@ mod tests {
         near(even.p50_s, 1e-3 * (1.0 + 1_000.0 / 1_960.0));
         near(even.p99_s, 15e-3);
         even.p99_interval_s.iter().for_each(|end| near(*end, 15e-3));
-        // Pieces of which 3, 1, 3 and 1 % are slow: 1.5, 0.5, 1.5 and 0.5 % are above 15 ms. Their standard deviation is
-        // 0.577 %, half of it that of their mean, and t(3) is 3.182: ± 0.919 %. So the ends are the quantiles of 98.08 %,
-        // 0.08 % into the slow ones, and of 99.92 %, 1.92 % of 2 % into them.
+        // Pieces of which 3, 1, 3 and 1 % are slow: 1.5, 0.5, 1.5 and 0.5 % are above 15 ms. Their standard deviation
+        // is 0.577 %, half of it that of their mean, and t(3) is 3.182: ± 0.919 %. So the ends are the quantiles of
+        // 98.08 %, 0.08 % into the slow ones, and of 99.92 %, 1.92 % of 2 % into them.
         let uneven = Answers::of(&[piece(970, 30), piece(990, 10), piece(970, 30), piece(990, 10)]).unwrap();
         near(uneven.p99_s, 15e-3);
         let about = 3.182 * (1.0e-4_f64 / 3.0).sqrt() / 2.0;
