@@ -67,7 +67,7 @@ pub struct Verdict {
     pub text: Vec<String>,
 }
 
-/// An interval of the p99 alone that is wider than by this factor says more of the machine than of the server.
+/// An interval of a p99 that is wider than by this factor says more of the machine than of its programs.
 const UNSTEADY: f64 = 2.0;
 /// A shorter phase than this is mostly what `qos` takes to learn, seconds.
 const LEARNS_S: f64 = 20.0;
@@ -124,7 +124,11 @@ pub fn judge(phases: &Phases, threads: usize, notes: &[String]) -> Verdict {
         }
         Change::Longer => text.push(format!("cotenant qos did harm here: p99 {}. {price}", p99(qos))),
         _ if harmed => {
-            text.push(format!("cotenant qos did not help here: p99 {}. {price} {}", p99(qos), why_no_help(qos, notes)));
+            text.push(format!(
+                "cotenant qos did not help here, as far as these phases can tell: p99 {}. {price} {}",
+                p99(qos),
+                why_no_help(qos, notes)
+            ));
         }
         _ => text.push(format!("Under cotenant qos the p99 is {}. {price}", p99(qos))),
     }
@@ -142,15 +146,9 @@ fn against(phase: &Phase, alone: &Phase) -> String {
 }
 
 fn why_no_harm(Phases { alone, together, .. }: &Phases, threads: usize) -> String {
-    let [low, high] = alone.server.p99_interval_s;
     let cpus = together.batch_cpus.unwrap_or_default();
-    if high > low * UNSTEADY {
-        return format!(
-            "Alone it is unsteady (95 %: {} to {}), so something else disturbs this machine: try again when it is quiet, \
-             or for longer (--seconds 180).",
-            time(low),
-            time(high)
-        );
+    if let Some(why) = unsteady("Alone it", alone) {
+        return why;
     }
     if cpus < threads as f64 / 2.0 {
         return format!(
@@ -163,13 +161,25 @@ fn why_no_harm(Phases { alone, together, .. }: &Phases, threads: usize) -> Strin
         .to_owned()
 }
 
+fn unsteady(what: &str, phase: &Phase) -> Option<String> {
+    let [low, high] = phase.server.p99_interval_s;
+    (high > low * UNSTEADY).then(|| {
+        let [low, high] = [low, high].map(time);
+        format!(
+            "{what} is unsteady (95 %: {low} to {high}), so something else disturbs this machine: try again when it is \
+             quiet, or for longer (--seconds 180)."
+        )
+    })
+}
+
 fn why_no_help(qos: &Phase, notes: &[String]) -> String {
     let short = (qos.seconds < LEARNS_S).then(|| {
         format!("It had {} s, and takes about {LEARNS_S} s to learn: try --seconds 60 or more.", digits(qos.seconds))
     });
     let said: Vec<String> = notes.iter().map(|note| format!("It says: {note}.")).collect();
     let missing = || "cotenant doctor says which means to throttle are missing here.".to_owned();
-    short.or_else(|| (!said.is_empty()).then(|| said.join(" "))).unwrap_or_else(missing)
+    let said = || (!said.is_empty()).then(|| said.join(" "));
+    short.or_else(|| unsteady("It", qos)).or_else(said).unwrap_or_else(missing)
 }
 
 /// What is simpler and does as well is said, too.
@@ -252,7 +262,13 @@ mod tests {
         let idle = Phases { qos: phase(26.0, [22.0, 29.0], 1.9), ..harmed() };
         let (verdict, text) = told(&idle);
         assert_eq!((verdict.qos, verdict.gained), (Change::None, false));
-        assert!(text.contains("cotenant qos did not help here: p99 26.0 ms.") && text.ends_with("are missing here."));
+        assert!(text.contains("did not help here, as far as these phases can tell: p99 26.0 ms."), "{text}");
+        assert!(text.ends_with("are missing here."), "{text}");
+        // From 6 to 98 ms: that may be anything.
+        let unsteady = Phases { qos: phase(10.0, [6.0, 98.0], 0.2), ..harmed() };
+        let (verdict, text) = told(&unsteady);
+        assert_eq!((verdict.qos, verdict.gained), (Change::None, false));
+        assert!(text.contains("It is unsteady (95 %: 6.00 ms to 98.0 ms), so something else disturbs"), "{text}");
         let noted = judge(&idle, 2, &["no freezer".to_owned()]).text.join(" ");
         assert!(noted.ends_with("It says: no freezer."), "{noted}");
         let short = Phases { qos: Phase { seconds: 3.0, ..idle.qos.clone() }, ..idle };
