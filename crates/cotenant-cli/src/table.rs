@@ -101,7 +101,7 @@ impl Table {
 }
 
 /// A text in lines of at most so many characters, cut between words where it can be.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;
     for word in text.split(' ') {

@@ -8,9 +8,9 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "cotenant", version, propagate_version = true, max_term_width = 110)]
 pub struct Cli {
-    /// What to do.
+    /// What to do. Nothing: this machine and some commands to try are shown.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
 }
 
 #[cfg(test)]

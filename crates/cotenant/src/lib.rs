@@ -47,7 +47,7 @@ pub fn main_with(policies: Registry) -> ExitCode {
     let result = match args.next().as_deref().and_then(cmd::cc::language) {
         Some(cxx) => cmd::cc::run(cxx, args),
         None => match cli::Cli::try_parse() {
-            Ok(cli) => cmd::run(&cli.command),
+            Ok(cli) => cli.command.as_ref().map_or_else(cmd::outlook::run, cmd::run),
             Err(error) => return misused(&error),
         },
     };

@@ -10,16 +10,16 @@ use std::path::Path;
 
 /// Looks below `root` (`/` on a live machine).
 pub fn detect(root: &Path) -> Vec<Capability> {
-    let mut all = vec![
-        performance_events(root),
-        memory_nodes(root),
-        freezer(root),
-        cpu_quota(root),
-        resctrl(root),
-        page_placement(root),
-    ];
+    let mut all = vec![performance_events(root), memory_nodes(root)];
+    all.extend(throttling(root));
+    all.extend([resctrl(root), page_placement(root)]);
     all.extend(memory::capabilities(&FsRoot::at(root)));
     all
+}
+
+/// Those of them by which programs can be made to run less.
+pub fn throttling(root: &Path) -> [Capability; 2] {
+    [freezer(root), cpu_quota(root)]
 }
 
 pub(crate) fn text(root: &Path, path: &str) -> Option<String> {

@@ -1,9 +1,9 @@
 //! Starting a program the way `nice` and `perf stat` do: same terminal, same process group, its exit code is ours.
 
 use crate::sys;
-use std::ffi::OsString;
+use std::ffi::{OsString, c_int};
 use std::io;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::{CommandExt, ExitStatusExt, parent_id};
 use std::process::{Command, ExitStatus};
 
 /// Why a program was not started.
@@ -84,12 +84,30 @@ impl Child {
     ///
     /// # Errors
     /// [`LaunchError`].
-    pub fn spawn_command(mut command: Command) -> Result<Self, LaunchError> {
+    pub fn spawn_command(command: Command) -> Result<Self, LaunchError> {
+        Self::spawn(command, libc::SIGCONT)
+    }
+
+    /// The same for a program that is of no use without us: it gets SIGTERM then.
+    ///
+    /// # Errors
+    /// [`LaunchError`].
+    pub fn spawn_helper(command: Command) -> Result<Self, LaunchError> {
+        Self::spawn(command, libc::SIGTERM)
+    }
+
+    fn spawn(mut command: Command, when_we_die: c_int) -> Result<Self, LaunchError> {
         let program = command.get_program().to_owned();
         as_from_outside(&mut command);
-        // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory.
+        let we = std::process::id();
+        // SAFETY: between fork and exec it makes two async-signal-safe system calls and touches no memory.
         unsafe {
-            command.pre_exec(|| sys::set_parent_death_signal(libc::SIGCONT));
+            command.pre_exec(move || {
+                sys::set_parent_death_signal(when_we_die)?;
+                // Who died before that sends nothing.
+                let orphaned = when_we_die == libc::SIGTERM && parent_id() != we;
+                if orphaned { Err(io::Error::from_raw_os_error(libc::ESRCH)) } else { Ok(()) }
+            });
         }
         let spawned = sys::become_subreaper().and_then(|()| command.spawn());
         let child = spawned.map_err(|why| match why.raw_os_error() {

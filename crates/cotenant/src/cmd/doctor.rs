@@ -78,9 +78,9 @@ fn daemon() -> Option<Daemon> {
 
 /// What a policy can do here.
 #[derive(Debug, Serialize)]
-struct Advice {
-    policy: &'static str,
-    text: String,
+pub(super) struct Advice {
+    pub policy: &'static str,
+    pub text: String,
 }
 
 /// Examines this machine.
@@ -110,7 +110,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     cotenant_cli::answer(args.json, &report, |out| print(out, &report))
 }
 
-fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {
+/// What each policy can do here.
+pub(super) fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {
     let (packages, cpus) = (topology.packages().len(), topology.usable().len());
     let (nodes, caches) = (topology.nodes().len(), topology.llc_domains().len());
     let sam = match tier.tier {
@@ -148,12 +149,16 @@ fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {
     all.into_iter().map(|(policy, text)| Advice { policy, text }).collect()
 }
 
+/// `1 package, 1 memory node, …`, of so many packages, memory nodes, LLC domains, cores and usable CPUs.
+pub(super) fn parts(counts: [usize; 5]) -> String {
+    let nouns = ["package", "memory node", "LLC domain", "core", "usable CPU"];
+    let parts = counts.into_iter().zip(nouns).map(|(n, noun)| count(n as u64, noun));
+    parts.collect::<Vec<_>>().join(", ")
+}
+
 fn print(out: &mut dyn std::io::Write, r: &Report) -> Result<()> {
     let mut line = |text: &str| writeln!(out, "{text}");
-    let parts = [r.packages, r.numa_nodes, r.llc_domains, r.cores, r.cpus];
-    let nouns = ["package", "memory node", "LLC domain", "core", "usable CPU"];
-    let parts = parts.into_iter().zip(nouns).map(|(n, noun)| count(n as u64, noun));
-    line(&format!("Machine: {}", parts.collect::<Vec<_>>().join(", ")))?;
+    line(&format!("Machine: {}", parts([r.packages, r.numa_nodes, r.llc_domains, r.cores, r.cpus])))?;
     let helps = |remedy: &str| (!remedy.is_empty()).then(|| format!("      helps: {remedy}"));
     line(&format!("Counters: {}", r.tier.tier))?;
     let present: Vec<&str> = r.tier.present.iter().map(|p| p.signal.name()).collect();

@@ -10,9 +10,11 @@ pub mod compare;
 pub mod completions;
 pub mod daemon;
 pub mod decide;
+pub mod demo;
 pub mod doctor;
 pub mod kernel;
 pub mod man;
+pub(crate) mod outlook;
 pub mod profiles;
 pub mod qos;
 pub mod record;
@@ -42,6 +44,14 @@ use std::process::ExitCode;
 /// help.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// See in a minute what a batch program does to a server on this machine, and what helps
+    ///
+    /// Both are built in: nothing is installed, and no privilege is needed. The server is asked at random moments, by a
+    /// schedule that does not wait for it, and a latency counts from when its question was due. It is measured alone,
+    /// beside the batch program, beside it at nice 19, and under `cotenant qos`. The verdict follows from the 95 %
+    /// intervals of the p99, and says so if nothing is gained. Then comes a simulated machine on which placing threads
+    /// pays, and what to try on this one. Ctrl-C ends all of it with exit code 128 + signal; nothing is left behind.
+    Demo(demo::Args),
     /// Start a command and manage it; its exit code and signals pass through
     ///
     /// The command keeps its terminal, standard streams, process group and signals: Ctrl-C and Ctrl-Z do what they
@@ -242,6 +252,7 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Bench(args) => bench::run(args),
         Command::Record(args) => reported(|| record::run(args)),
         Command::Decide(args) => decide::run(args),
+        Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Report(args) => report::run(args),
