@@ -1,7 +1,7 @@
 //! What the daemon costs, its guardian included, and whether that stays so while services come and go.
 //!
-//! `cargo bench -p cotenant --bench daemon`: 200 services with 2,000 threads of which 200 run. Observing, placing all of
-//! them on CPU 0 (`static`), and by `auto`.
+//! `cargo bench -p cotenant --bench daemon`: 200 services with 2,000 threads of which 200 run. Observing, placing all
+//! of them on CPU 0 (`static`), and by `auto`.
 //!
 //! With `-- soak`: 20 services of which one restarts every two seconds, and one that starts 2,000 short processes a
 //! minute, with a row each minute and a last one that says how the second half compares with the first.

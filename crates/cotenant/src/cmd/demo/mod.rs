@@ -17,7 +17,7 @@ use cotenant_sim::optimum::Limits;
 use cotenant_sim::scenario::Scenario;
 use serde::Serialize;
 use serde_json::Value;
-use server::{Answers, SETTLING};
+use server::{SETTLING, Served};
 use stage::{Stage, Stopped};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -193,7 +193,7 @@ impl Scene {
 
     /// The server, and beside it the batch program, started by these words.
     fn phase(&self, stage: &mut Stage, name: &'static str, seconds: f64, batch: Option<&[&str]>) -> Result<Phase> {
-        stage.doing = name.to_owned();
+        name.clone_into(&mut stage.doing);
         let shell = |before: &[&str], line: &str| {
             let words = [before, &["sh", "-c", line]].concat();
             let mut command = Command::new(words[0]);
@@ -219,7 +219,7 @@ impl Scene {
 
     /// Both under `cotenant qos`, with all that it says.
     fn qos(&self, stage: &mut Stage, name: &'static str, seconds: f64) -> Result<(Phase, Value)> {
-        stage.doing = name.to_owned();
+        name.clone_into(&mut stage.doing);
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["qos", "--json", "--metric", "latency_p99_s", "--high", &self.server(seconds)]);
         command.args(["--low", &format!("{} {seconds}", self.batch())]);
@@ -234,7 +234,7 @@ impl Scene {
         Ok((self.phase_of(name, seconds, answers, cpus), summary))
     }
 
-    fn phase_of(&self, name: &'static str, seconds: f64, server: Answers, batch_cpus: Option<f64>) -> Phase {
+    fn phase_of(&self, name: &'static str, seconds: f64, server: Served, batch_cpus: Option<f64>) -> Phase {
         let phase = Phase { name, seconds: seconds - SETTLING.as_secs_f64(), server, batch_cpus };
         if !self.quiet {
             tell(show::line(&phase));
@@ -244,7 +244,7 @@ impl Scene {
 }
 
 /// What the server says in a line of its own.
-fn answers_in(said: &str) -> Option<Answers> {
+fn answers_in(said: &str) -> Option<Served> {
     said.lines().find_map(|line| serde_json::from_str(line).ok())
 }
 

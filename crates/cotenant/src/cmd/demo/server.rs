@@ -31,7 +31,7 @@ const PIECES: usize = 10;
 /// What the answers of a phase come to. Latencies are seconds from the moment in which a question was due, whenever it
 /// was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Answers {
+pub struct Served {
     pub answers: u64,
     pub p50_s: f64,
     pub p99_s: f64,
@@ -39,14 +39,16 @@ pub struct Answers {
     pub p99_interval_s: [f64; 2],
 }
 
-impl Answers {
+impl Served {
     /// Of histograms of nanoseconds, piece by piece; `None` without answers.
     ///
     /// The interval is Woodruff's: by how much the share of slow answers scatters from piece to piece, so far apart are
     /// the quantiles at its ends. Slow answers come in bursts, so they are not counted as independent.
     pub fn of(pieces: &[Histogram]) -> Option<Self> {
         let mut all = Histogram::default();
-        pieces.iter().for_each(|piece| all.add(piece));
+        for piece in pieces {
+            all.add(piece);
+        }
         let p99 = all.quantile(0.99)?;
         let asked = pieces.iter().filter(|piece| piece.count() > 0);
         let slow: Vec<f64> = asked.map(|piece| piece.above(p99) / piece.count() as f64).collect();
@@ -65,7 +67,7 @@ impl Answers {
 ///
 /// # Errors
 /// Where it can have no sockets or no thread.
-pub fn serve(length: Duration) -> Result<Option<Answers>> {
+pub fn serve(length: Duration) -> Result<Option<Served>> {
     cotenant_rt::init();
     let table = cycle();
     let (mut questions, client) = UnixStream::pair()?;
@@ -90,7 +92,7 @@ pub fn serve(length: Duration) -> Result<Option<Answers>> {
         std::hint::black_box(at);
         Ok(())
     })?;
-    Ok(Answers::of(&pieces))
+    Ok(Served::of(&pieces))
 }
 
 /// Asks at moments that are drawn in advance, the same ones each time; each question is when it was due, nanoseconds
@@ -135,7 +137,7 @@ mod tests {
     #[test]
     fn the_interval_follows_the_scatter_of_the_pieces() {
         // 2 % are slow, evenly: the p99 is the middle of them, and as sure as can be.
-        let even = Answers::of(&[piece(980, 20), piece(980, 20)]).unwrap();
+        let even = Served::of(&[piece(980, 20), piece(980, 20)]).unwrap();
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a}, not {b}");
         assert_eq!(even.answers, 2_000);
         near(even.p50_s, 1e-3 * (1.0 + 1_000.0 / 1_960.0));
@@ -144,7 +146,7 @@ mod tests {
         // Pieces of which 3, 1, 3 and 1 % are slow: 1.5, 0.5, 1.5 and 0.5 % are above 15 ms. Their standard deviation
         // is 0.577 %, half of it that of their mean, and t(3) is 3.182: ± 0.919 %. So the ends are the quantiles of
         // 98.08 %, 0.08 % into the slow ones, and of 99.92 %, 1.92 % of 2 % into them.
-        let uneven = Answers::of(&[piece(970, 30), piece(990, 10), piece(970, 30), piece(990, 10)]).unwrap();
+        let uneven = Served::of(&[piece(970, 30), piece(990, 10), piece(970, 30), piece(990, 10)]).unwrap();
         near(uneven.p99_s, 15e-3);
         let about = 3.182 * (1.0e-4_f64 / 3.0).sqrt() / 2.0;
         near(uneven.p99_interval_s[0], 10e-3 * (1.0 + (0.01 - about) / 0.02));
@@ -153,16 +155,16 @@ mod tests {
 
     #[test]
     fn one_piece_says_nothing_of_scatter() {
-        let one = Answers::of(&[Histogram::default(), piece(980, 20)]).unwrap();
+        let one = Served::of(&[Histogram::default(), piece(980, 20)]).unwrap();
         assert_eq!(one.p99_interval_s, [1e-3, 20e-3], "from the least to the most");
-        assert_eq!(Answers::of(&[Histogram::default()]), None);
+        assert_eq!(Served::of(&[Histogram::default()]), None);
     }
 
     #[test]
     fn lookups_visit_all_of_the_table() {
         let table = cycle();
         let mut at = 0;
-        let back = (1..).find(|_| {
+        let back = (1..=ENTRIES).find(|_| {
             at = table[at as usize];
             at == 0
         });

@@ -1,6 +1,6 @@
 //! What the phases of the demonstration say, in words.
 
-use super::server::Answers;
+use super::server::Served;
 use crate::run::progress::{digits, time};
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ pub struct Phase {
     /// How long it was measured, seconds.
     pub seconds: f64,
     #[serde(flatten)]
-    pub server: Answers,
+    pub server: Served,
     /// CPU time of the batch program per second that it was there; absent where there was none.
     pub batch_cpus: Option<f64>,
 }
@@ -197,7 +197,7 @@ mod tests {
     /// A p99 in milliseconds with its interval, and the CPUs of the batch program.
     fn phase(p99: f64, [low, high]: [f64; 2], batch_cpus: f64) -> Phase {
         let [p99_s, low, high] = [p99, low, high].map(|ms| ms / 1e3);
-        let server = Answers { answers: 10_000, p50_s: 1e-4, p99_s, p99_interval_s: [low, high] };
+        let server = Served { answers: 10_000, p50_s: 1e-4, p99_s, p99_interval_s: [low, high] };
         Phase { name: "", seconds: 30.0, server, batch_cpus: (batch_cpus > 0.0).then_some(batch_cpus) }
     }
 
