@@ -32,8 +32,8 @@ pub fn kill(pid: u32, signal: c_int) -> io::Result<()> {
     check(unsafe { libc::kill(pid.cast_signed(), signal) }).map(|_| ())
 }
 
-/// Stops this process with its process group, as Ctrl-Z does, until somebody lets them go on. Nothing stops where nobody
-/// could.
+/// Stops this process with its process group, as Ctrl-Z does, until somebody lets them go on. Nothing stops where
+/// nobody could.
 ///
 /// # Errors
 /// Never.
