@@ -150,6 +150,12 @@ pub fn columns() -> Option<usize> {
     (width > 0).then_some(width.into())
 }
 
+/// Characters and lines of standard output, where that is a terminal.
+pub fn stdout_size() -> Option<(usize, usize)> {
+    let (Width(width), Height(height)) = terminal_size_of(std::io::stdout())?;
+    (width > 0 && height > 0).then_some((width.into(), height.into()))
+}
+
 /// The same of standard error.
 pub(crate) fn stderr_columns() -> Option<usize> {
     let (Width(width), _) = terminal_size_of(std::io::stderr())?;

@@ -21,6 +21,11 @@ impl Page {
         Self { columns: columns(), coloured: std::io::stdout().is_terminal() && !dull }
     }
 
+    /// Whether colours are wanted.
+    pub fn is_coloured(&self) -> bool {
+        self.coloured
+    }
+
     /// A line with its end. What does not fit goes on below, further in than the line begins.
     pub fn line(&self, text: &str) -> String {
         let words = text.trim_start_matches([' ', '│', '├', '└', '─']);

@@ -18,6 +18,7 @@ pub mod report;
 pub mod run;
 mod settings;
 mod store;
+mod top;
 mod units;
 
 use clap::error::ErrorKind;

@@ -181,6 +181,31 @@ fn a_service_is_paused_and_resumed_and_so_is_everything() {
     drop(daemon);
 }
 
+#[test]
+fn top_shows_what_the_daemon_knows() {
+    let mut world = World::new("daemon-top");
+    world.configure("[[rule]]\nname = \"all\"\nmatch = { command = \"$DIR/*\" }\nclass = \"low\"\n");
+    world.start("server", &[]);
+    let daemon = world.daemon();
+    let seen = || -> Value { serde_json::from_slice(&world.ask(&["top", "--json"]).stdout).unwrap() };
+    let busy = |picture: &Value| picture["packages"][0]["domains"][0]["cores"][0]["cpus"][0]["busy"].clone();
+    let is_known = |picture: &Value| picture["services"][0]["cpus"].is_number() && busy(picture).is_number();
+    eventually("a second is over", || is_known(&seen()));
+    let picture = seen();
+    assert!(picture["source"].as_str().unwrap().starts_with("daemon "), "{picture}");
+    let service = &picture["services"][0];
+    assert_eq!((&service["name"], &service["class"]), (&"server".into(), &"low".into()));
+    assert_eq!(service["busiest"][0]["name"], "server", "{service}");
+    assert_eq!(service["threads"], 1, "{service}");
+    let once = world.ask(&["top", "--once"]);
+    let text = String::from_utf8(once.stdout).unwrap();
+    assert!(once.status.success() && text.starts_with("cotenant top · daemon "), "{text}");
+    assert!(text.contains(" server ") && text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    drop(daemon);
+    let gone = world.ask(&["top", "--once"]);
+    assert_eq!(gone.status.code(), Some(2), "a daemon that is named has to answer");
+}
+
 /// A pause takes all means away, and resuming brings them back.
 #[test]
 fn who_gives_way_can_be_made_to_wait_again_after_a_pause() {

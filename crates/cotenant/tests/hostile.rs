@@ -177,12 +177,19 @@ fn a_recording_of_hostile_names_is_read() {
         &["replay", &file, "--policy", "sam"],
         &["replay", &file, "--json"],
         &["report", &file, "-o", "-"],
+        &["top", &file, "--once"],
+        &["top", &file, "--json"],
     ] {
         assert!(!place.said(args).is_empty(), "{args:?}");
     }
     header.policy = hostile(200);
     let strange = place.file("b.rec", record(&header, &mut host, &Gather));
-    for args in [&["replay", &strange][..], &["why", &strange, "task:3"], &["report", &strange, "-o", "-"]] {
+    for args in [
+        &["replay", &strange][..],
+        &["why", &strange, "task:3"],
+        &["report", &strange, "-o", "-"],
+        &["top", &strange, "--once"],
+    ] {
         place.said(args);
     }
 }

@@ -52,6 +52,7 @@ pages! {
     report_progress: "docs/how-to/report-progress.md",
     schedule: "docs/how-to/schedule.md",
     sharing: "docs/reference/sharing.md",
+    top: "docs/how-to/top.md",
     without_a_pmu: "docs/how-to/without-a-pmu.md",
     who_hurts_whom: "docs/how-to/who-hurts-whom.md",
     write_a_policy: "docs/how-to/write-a-policy.md",

@@ -66,13 +66,14 @@ impl Terminal {
         stdin.flush().unwrap();
     }
 
-    /// Waits until the screen shows it, at most 60 s, and forgets what came before it.
-    fn shows(&mut self, text: &str) {
+    /// Waits until the screen shows it, at most 60 s, and forgets what came before it, which is returned.
+    fn shows(&mut self, text: &str) -> String {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some(at) = self.seen.find(text) {
+                let before = self.seen[..at].to_owned();
                 self.seen.drain(..at + text.len());
-                return;
+                return before;
             }
             match self.screen.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(bytes) => self.seen.push_str(&String::from_utf8_lossy(&bytes)),
@@ -361,6 +362,93 @@ fn a_closed_terminal_ends_attaching_and_gives_back() {
     assert!(fs::read_to_string(&stat).unwrap().contains("cat"), "the target goes on");
     drop(target.stdin.take());
     assert!(target.wait().unwrap().success());
+}
+
+/// What takes a terminal, and what gives it back.
+const TAKEN: &str = "\x1b[?1049h";
+const GIVEN_BACK: &str = "\x1b[?1049l";
+
+/// `cotenant top` in a terminal, which is as it was before when it has ended.
+const TOP: &str = "stty cols 80 rows 24; before=$(stty -g)";
+const AFTER: &str = "code=$?; test \"$before\" = \"$(stty -g)\" || echo it is not as it was; exit $code";
+
+#[test]
+fn top_obeys_keys_and_gives_the_terminal_back() {
+    let Some(mut terminal) = Terminal::start(&format!("{TOP}; {COTENANT} top --no-daemon; {AFTER}")) else { return };
+    terminal.shows(TAKEN);
+    terminal.shows("own look at");
+    terminal.types(" ");
+    terminal.shows("PAUSED");
+    terminal.types(" /");
+    terminal.shows("filter: ");
+    terminal.types("nobody-is-called-so");
+    terminal.shows("no service is like the filter");
+    terminal.types("\x1b");
+    terminal.shows("quit");
+    terminal.types("\r");
+    terminal.shows("back");
+    terminal.types("q");
+    let (code, rest) = terminal.end();
+    assert_eq!(code, Some(0), "{rest}");
+    assert!(rest.contains(GIVEN_BACK) && !rest.contains("not as it was"), "{rest:?}");
+}
+
+#[test]
+fn top_gives_the_terminal_back_on_a_signal() {
+    for (signal, ended) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
+        let top = format!("env --default-signal sh -c 'echo I am $$.; exec {COTENANT} top --no-daemon'");
+        let Some(mut terminal) = Terminal::start(&format!("{TOP}; {top}; {AFTER}")) else { return };
+        terminal.shows("I am ");
+        let pid = terminal.shows(".");
+        terminal.shows("own look at");
+        assert!(Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success());
+        let (code, rest) = terminal.end();
+        assert_eq!(code, Some(ended), "{rest}");
+        assert!(rest.contains(GIVEN_BACK) && !rest.contains("not as it was"), "{rest:?}");
+    }
+}
+
+#[test]
+fn control_z_gives_the_terminal_back_and_fg_takes_it_again() {
+    let Some(mut terminal) = Terminal::start("bash --norc --noprofile -i") else { return };
+    terminal.shows(PROMPT);
+    terminal.types(&format!("stty cols 80 rows 24; {COTENANT} top --no-daemon\n"));
+    terminal.shows("own look at");
+    terminal.types("\x1a");
+    terminal.shows(GIVEN_BACK);
+    terminal.shows("Stopped");
+    terminal.shows(PROMPT);
+    terminal.types("fg; echo code $?\n");
+    terminal.shows(TAKEN);
+    terminal.shows("own look at");
+    terminal.types("q");
+    terminal.shows(GIVEN_BACK);
+    terminal.shows("code 0");
+    terminal.shows(PROMPT);
+    terminal.types("exit\n");
+    assert_eq!(terminal.end().0, Some(0));
+}
+
+#[test]
+fn top_travels_through_a_recording() {
+    let folder = TempDir::new("terminal-top");
+    let Some(mut terminal) = Terminal::start(&format!(
+        "cd {} && {COTENANT} record -q -o a.rec --interval 20ms -- sleep 1 && {TOP}; NO_COLOR=1 {COTENANT} top a.rec; {AFTER}",
+        folder.path().display()
+    )) else {
+        return;
+    };
+    terminal.shows(TAKEN);
+    terminal.shows("recording a.rec, observed");
+    terminal.shows(" of "); // of more than nine, so that all of it is written again
+    terminal.types("\x1b[H"); // home
+    terminal.shows("moment 1");
+    terminal.types("\x1b[C"); // right
+    terminal.shows("2");
+    terminal.types("\x03");
+    let (code, rest) = terminal.end();
+    assert_eq!(code, Some(0), "{rest}");
+    assert!(rest.contains(GIVEN_BACK) && !rest.contains("not as it was"), "{rest:?}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub use masks::{getaffinity, setaffinity, setaffinity_all};
 pub use netlink::open_sock_diag;
 pub use processes::{
     Usage, become_subreaper, euid, kill, kill_group, pidfd_open, pidfd_signal, reap, reap_pidfd, set_name,
-    set_parent_death_signal, setsid, signal_group,
+    set_parent_death_signal, setsid, signal_group, stop_own_group,
 };
 pub use signals::{Signal, SignalFd, SignalMask, ignore, is_ignored, survive_file_limit};
 pub use sockets::{connect_unix, peer_uid, receive, stamp_arrivals};

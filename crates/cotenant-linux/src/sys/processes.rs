@@ -32,6 +32,16 @@ pub fn kill(pid: u32, signal: c_int) -> io::Result<()> {
     check(unsafe { libc::kill(pid.cast_signed(), signal) }).map(|_| ())
 }
 
+/// Stops this process with its process group, as Ctrl-Z does, until somebody lets them go on. Nothing stops where
+/// nobody could.
+///
+/// # Errors
+/// Never.
+pub fn stop_own_group() -> io::Result<()> {
+    // SAFETY: takes no pointers. 0 is the group of the caller.
+    check(unsafe { libc::kill(0, libc::SIGTSTP) }).map(|_| ())
+}
+
 /// Kills a process group.
 ///
 /// # Errors

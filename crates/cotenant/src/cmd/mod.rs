@@ -27,6 +27,7 @@ pub mod schedule;
 pub mod sharing;
 pub mod sim;
 pub mod status;
+pub mod top;
 pub mod topo;
 pub mod why;
 
@@ -139,6 +140,12 @@ pub enum Command {
     ///
     /// Root and the user who runs the daemon see everything, others their own services.
     Status(status::Args),
+    /// What runs where, how fast, who hurts whom, and what was decided: live, or of a recording
+    ///
+    /// Shows the machine as packages, cache domains and cores; services with their speed against their goal; the last
+    /// decisions; Enter the details of one. Asks the daemon. Where none answers it looks at your own programs, without
+    /// root, and changes nothing. Of a recording, ← and → go through time. The keys are shown at the bottom.
+    Top(top::Args),
     /// Let the daemon change nothing, of one service or at all; what was changed is given back
     ///
     /// All: root and the user who runs the daemon. One service: its own user, too.
@@ -260,6 +267,7 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Restore(args) => restore::run(args),
         Command::Daemon(args) => reported(|| daemon::run(args)),
         Command::Status(args) => status::run(args),
+        Command::Top(args) => top::run(args),
         Command::Pause(args) => status::pause(args),
         Command::Resume(args) => status::resume(args),
         Command::Cc(args) => cc::run(false, args.words.iter().cloned()),

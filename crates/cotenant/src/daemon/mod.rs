@@ -10,9 +10,9 @@ mod deciding;
 mod latency;
 pub(crate) mod log;
 mod metrics;
-mod services;
+pub(crate) mod services;
 pub(crate) mod status;
-mod watch;
+pub(crate) mod watch;
 mod web;
 
 use crate::settings::{self, Setup};
@@ -482,6 +482,7 @@ impl Shift<'_> {
             made: Instant::now(),
             interval_s: self.config.interval.as_secs_f64(),
             listen,
+            cpus: self.watch.cpus(),
             changes: self.host.outstanding().into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect(),
             services: services.chain(resting).collect(),
             interference: self.watch.interference(),

@@ -1,6 +1,7 @@
 //! The services of this machine, by the rules: who is to be managed now, under which rule.
 
 use super::config::{Class, Matches, Rule};
+use crate::names;
 use cotenant_linux::sense::census::{Census, Resident};
 use cotenant_linux::sense::processes::Target;
 use cotenant_linux::sys;
@@ -110,6 +111,30 @@ fn covers<'a>(matches: &Matches, resident: &'a Resident) -> Option<Whole<'a>> {
         (None, Some(_)) => Some(Whole::Group(&resident.cgroup)),
         (None, None) => Some(program.map_or_else(|| Whole::User(format!("user {}", resident.uid)), Whole::Program)),
     }
+}
+
+/// Whoever may be looked at where no rule names anybody: the processes of each system service, and of each other
+/// program, by its name. `own` is the process that asks.
+pub(crate) fn programs(census: &Census, own: u32) -> BTreeMap<String, Service> {
+    let ours = sys::euid();
+    let mut found: BTreeMap<String, (u32, Vec<u32>)> = BTreeMap::new();
+    for (&pid, resident) in census.residents() {
+        let is_unit = |(name, _): &(&str, &str)| name.ends_with(".service");
+        let unit = units(&resident.cgroup).find(is_unit).filter(|(_, path)| path.starts_with("/system.slice/"));
+        if pid == own || ours != 0 && resident.uid != ours || resident.opted_out {
+            continue;
+        }
+        let of_unit = unit.map(|(name, _)| text::name(name.as_bytes()));
+        let of_program = || Some(names::base(without_mark(resident.program.as_deref()?)));
+        // Programs that guard secrets do not tell what they execute.
+        let Some(name) = of_unit.or_else(of_program).or_else(|| names::of_process(pid)) else { continue };
+        found.entry(name).or_insert((resident.uid, Vec::new())).1.push(pid);
+    }
+    let service = |(name, (uid, pids)): (String, (u32, Vec<u32>))| {
+        let processes = pids.len();
+        (name.clone(), Service { name, rule: 0, target: Target::Pids(pids), uid, processes })
+    };
+    found.into_iter().take(super::SERVICES).map(service).collect()
 }
 
 /// The units that a control group belongs to, with the path of each, the innermost first.

@@ -7,6 +7,7 @@ use cotenant_cli::table::Table;
 use cotenant_model::Mode;
 use cotenant_model::interference::Row;
 use cotenant_model::number::scaled;
+use cotenant_model::{CpuId, CpuSet};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -43,6 +44,9 @@ pub(crate) struct Status {
     pub interval_s: f64,
     /// Where metrics are served, or are to be; absent where nobody wants that.
     pub listen: Option<Listen>,
+    /// How busy each CPU is; none before a second is over.
+    #[serde(default)]
+    pub cpus: Vec<CpuStatus>,
     /// What is changed now and will be undone, by kind.
     pub changes: BTreeMap<String, usize>,
     pub services: Vec<ServiceStatus>,
@@ -80,6 +84,41 @@ pub(crate) struct ServiceStatus {
     pub throttled: Option<f64>,
     /// How long its answers took in the last seconds, where that is known.
     pub latencies: Vec<Quantile>,
+    /// Where its threads ran in the last second.
+    #[serde(default)]
+    pub places: Vec<Place>,
+    /// Those of its threads that ran most in the last second, the busiest first.
+    #[serde(default)]
+    pub busiest: Vec<ThreadStatus>,
+}
+
+/// A CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CpuStatus {
+    pub cpu: CpuId,
+    /// The share of the last second in which it was busy, whoever used it.
+    pub busy: f64,
+}
+
+/// What a service uses of a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    pub cpu: CpuId,
+    /// CPUs' worth of time.
+    pub cpus: f64,
+}
+
+/// A thread.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ThreadStatus {
+    pub tid: u32,
+    pub name: String,
+    /// Where it runs, or ran last.
+    pub cpu: Option<CpuId>,
+    /// CPUs' worth of time.
+    pub cpus: f64,
+    /// Where it may run.
+    pub allowed: CpuSet,
 }
 
 /// So large a share of answers came within so many seconds.

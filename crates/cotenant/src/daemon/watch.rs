@@ -2,7 +2,7 @@
 
 use super::latency::Latency;
 use super::log::{self, Seldom};
-use super::status::{Decision, Decisions, ServiceStatus};
+use super::status::{CpuStatus, Decision, Decisions, Place, ServiceStatus, ThreadStatus};
 use crate::args::MetricArg;
 use crate::calibrated;
 use crate::known::Known;
@@ -12,7 +12,10 @@ use crate::run::summary::outcome_name;
 use cotenant_linux::act::throttle::Slept;
 use cotenant_linux::bounded;
 use cotenant_model::interference::{Interference, Row};
-use cotenant_model::{AppId, Effect, Reading, Round, Signal, Time, Topology};
+use cotenant_model::view::merge;
+use cotenant_model::{
+    AppId, CpuId, CpuSample, Effect, Reading, Round, Sample, Signal, TaskId, TaskView, Time, Topology,
+};
 use cotenant_policies::Qos;
 use cotenant_record::moves::Move;
 use serde::Deserialize;
@@ -26,6 +29,9 @@ const LAST: usize = 256;
 
 /// Threads and CPU time are counted over this long.
 const WINDOW: Duration = Duration::from_secs(1);
+
+/// Threads of a service that are named.
+const THREADS: usize = 16;
 
 /// And whether goals are kept, over this.
 const MINUTE: Duration = Duration::from_secs(60);
@@ -73,15 +79,98 @@ impl State {
 #[derive(Clone, Debug, Default)]
 struct Now {
     threads: usize,
-    /// CPU time that its threads have had since the window began, nanoseconds, and since when.
-    ran: Option<(f64, Time)>,
+    /// What its threads ran since the window began, and since when.
+    ran: Option<(Ran, Time)>,
+    /// Up to when that is known: several rules may tell of the same time.
+    until: Time,
     cpus: Option<f64>,
+    places: Vec<Place>,
+    busiest: Vec<ThreadStatus>,
     speed: Option<f64>,
     told: Option<String>,
     /// What it did, and what it would have done alone, at some moments of the last minute.
     kept: Last<[f64; 2]>,
     slept: Last<f64>,
     latency: Latency,
+}
+
+/// CPU time in nanoseconds: in all, by CPU, by thread.
+#[derive(Clone, Debug, Default)]
+struct Ran {
+    all: f64,
+    on: BTreeMap<CpuId, f64>,
+    of: BTreeMap<TaskId, f64>,
+}
+
+impl Ran {
+    fn add(&mut self, threads: &[&TaskView], seconds: f64) {
+        for task in threads {
+            let Some(ns) = task.per_s(Signal::CpuTime).map(|per_s| per_s * seconds).filter(|ns| *ns > 0.0) else {
+                continue;
+            };
+            self.all += ns;
+            *self.of.entry(task.info.id).or_default() += ns;
+            if let Some(cpu) = task.cpu {
+                *self.on.entry(cpu).or_default() += ns;
+            }
+        }
+    }
+}
+
+impl Now {
+    /// Takes in what its threads ran in a round; tells what became of it where a window is over.
+    fn ran(&mut self, round: &Round<'_>, threads: &[&TaskView], window: Duration) {
+        if round.prev.at < self.until {
+            return;
+        }
+        self.until = round.sample.at;
+        let (ran, since) = self.ran.get_or_insert_with(|| (Ran::default(), round.prev.at));
+        ran.add(threads, round.view.interval.as_secs_f64());
+        let length = (round.sample.at - *since).as_nanos() as f64;
+        if round.sample.at - *since < window || length == 0.0 {
+            return;
+        }
+        let counted = threads.is_empty() || ran.all > 0.0;
+        let counted = counted || threads.iter().any(|task| task.per_s(Signal::CpuTime).is_some());
+        self.cpus = counted.then_some(ran.all / length);
+        self.places = ran.on.iter().map(|(cpu, ns)| Place { cpu: *cpu, cpus: ns / length }).collect();
+        let mut busiest: Vec<(&&TaskView, f64)> =
+            threads.iter().map(|task| (task, ran.of.get(&task.info.id).copied().unwrap_or_default())).collect();
+        busiest.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let shown = busiest.into_iter().take(THREADS).map(|(task, ns)| ThreadStatus {
+            tid: task.info.tid,
+            name: task.info.comm.clone(),
+            cpu: task.cpu,
+            cpus: ns / length,
+            allowed: task.info.allowed.clone(),
+        });
+        self.busiest = shown.collect();
+        self.ran = None;
+    }
+}
+
+/// How busy the CPUs are.
+#[derive(Debug, Default)]
+struct Busy {
+    /// When the window began, and what was counted by then.
+    since: Option<(Time, Vec<CpuSample>)>,
+    told: Vec<CpuStatus>,
+}
+
+impl Busy {
+    fn add(&mut self, last: &Sample, sample: &Sample, window: Duration) {
+        let (since, before) = self.since.get_or_insert_with(|| (last.at, last.cpus.clone()));
+        let length = sample.at - *since;
+        if length < window || length.is_zero() {
+            return;
+        }
+        let share = |(before, now): (Option<&CpuSample>, &CpuSample)| {
+            let ns = now.busy_ns.checked_sub(before?.busy_ns)?;
+            Some(CpuStatus { cpu: now.id, busy: (ns as f64 / length.as_nanos() as f64).min(1.0) })
+        };
+        self.told = merge(before.as_slice(), &sample.cpus, |cpu| cpu.id).filter_map(share).collect();
+        self.since = Some((sample.at, sample.cpus.clone()));
+    }
 }
 
 /// Sums at moments of the last minute, the latest last.
@@ -113,12 +202,15 @@ impl<T: Copy> Last<T> {
 }
 
 /// All of it.
-pub(super) struct Watch {
+pub(crate) struct Watch {
     topology: Topology,
+    /// Threads and CPU time are counted over this long.
+    window: Duration,
     speeds: Speeds,
     interference: Interference,
     known: Known,
     now: BTreeMap<AppId, Now>,
+    busy: Busy,
     counts: BTreeMap<(String, String), u64>,
     last: VecDeque<Decision>,
     /// Service and reason of the last one.
@@ -134,20 +226,28 @@ impl Watch {
     pub fn begin(topology: &Topology) -> (Self, Option<String>) {
         let file = calibrated::data_folder().map(|folder| folder.join("daemon.json"));
         let (state, remark) = file.as_deref().map_or_else(Default::default, State::read);
-        let watch = Self {
+        let watch = Self { interference: state.interference, file, ..Self::anew(topology, WINDOW) };
+        (watch, remark)
+    }
+
+    /// Of what nobody has learnt anything yet, and of which nothing is to be kept. CPU time is told after each
+    /// `window`.
+    pub fn anew(topology: &Topology, window: Duration) -> Self {
+        Self {
             topology: topology.clone(),
+            window,
             speeds: Speeds::default(),
-            interference: state.interference,
+            interference: Interference::default(),
             known: Known::of(topology),
             now: BTreeMap::new(),
+            busy: Busy::default(),
             counts: BTreeMap::new(),
             last: VecDeque::new(),
             reason: None,
             at: Time::default(),
             seldom: Seldom::default(),
-            file,
-        };
-        (watch, remark)
+            file: None,
+        }
     }
 
     /// Takes a round in.
@@ -156,19 +256,13 @@ impl Watch {
         self.speeds.add(round);
         self.interference.watch(&self.topology, round);
         self.known.watch(round);
+        self.busy.add(round.last, round.sample, self.window);
         let tasks = round.view.tasks_by_app();
         for app in &round.view.apps {
             let now = self.now.entry(app.id).or_default();
             let threads = tasks.get(&app.id).map_or(&[][..], Vec::as_slice);
             now.threads = threads.len();
-            let seconds = round.view.interval.as_secs_f64();
-            let ran: Option<f64> = threads.iter().map(|task| task.per_s(Signal::CpuTime)).sum();
-            let (sum, since) = now.ran.get_or_insert((0.0, round.prev.at));
-            *sum += ran.unwrap_or_default() * seconds;
-            if round.sample.at - *since >= WINDOW {
-                now.cpus = Some(*sum / (round.sample.at - *since).as_nanos() as f64);
-                now.ran = None;
-            }
+            now.ran(round, threads, self.window);
             if let Some(source) = self.speeds.best(app.id) {
                 now.told = Some(source.to_string());
                 if let Some(reading) = source.reading(round.view, app).and_then(Reading::as_speed) {
@@ -246,15 +340,28 @@ impl Watch {
         let share = |[first, last]: [(Time, f64); 2]| (last.1 - first.1) / (last.0 - first.0).as_secs_f64();
         let throttled = now.slept.ends().map(share);
         let (cpus, speed, source) = (now.cpus, now.speed, now.told);
-        let latencies = now.latency.told;
-        ServiceStatus { threads: now.threads, cpus, speed, source, kept, throttled, latencies, ..status }
+        let (latencies, places, busiest) = (now.latency.told, now.places, now.busiest);
+        let threads = now.threads;
+        ServiceStatus { threads, cpus, speed, source, kept, throttled, latencies, places, busiest, ..status }
     }
 
     /// How long a service slept so far, where it is to be throttled.
     pub fn slept(&mut self, app: AppId, slept: Option<Slept>, at: Time) {
-        if let (Some(slept), Some(now)) = (slept, self.now.get_mut(&app)) {
-            now.slept.add(at, slept.outside_s + slept.inside_s / slept.threads.max(1) as f64);
+        if let Some(slept) = slept {
+            self.slept_s(app, slept.outside_s + slept.inside_s / slept.threads.max(1) as f64, at);
         }
+    }
+
+    /// The same in seconds.
+    pub fn slept_s(&mut self, app: AppId, seconds: f64, at: Time) {
+        if let Some(now) = self.now.get_mut(&app) {
+            now.slept.add(at, seconds);
+        }
+    }
+
+    /// How busy the CPUs are.
+    pub fn cpus(&self) -> Vec<CpuStatus> {
+        self.busy.told.clone()
     }
 
     pub fn interference(&self) -> Vec<Row> {

@@ -53,6 +53,10 @@ pub struct Args {
     /// machine]
     #[arg(long, value_name = "FILE", conflicts_with = "mix")]
     pub profiles: Option<PathBuf>,
+    /// Record the simulation with seed 1 under the first policy that decides, for `cotenant top`, why, replay and
+    /// report. A recording that is already there is kept as FILE.old; any other file is left alone
+    #[arg(long, value_name = "FILE", conflicts_with = "mix")]
+    pub record: Option<PathBuf>,
     /// Programs of workloads/ that run beside each other, each on a core of its own
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "machine")]
     pub mix: Vec<String>,

@@ -1,15 +1,19 @@
 //! `cotenant sim FILE`: a scenario under several policies.
 
 use super::{Args, Assumed, assumed, say_assumed};
+use crate::run::recorder::Recorder;
 use crate::{registry::registry, settings, units};
 use anyhow::Context as _;
+use cotenant_cli::messages::tell;
 use cotenant_cli::page::Sheet;
 use cotenant_cli::progress::simulating;
 use cotenant_cli::table::Table;
 use cotenant_cli::usage;
 use cotenant_linux::bounded;
+use cotenant_model::Mode;
 use cotenant_model::number::scaled;
 use cotenant_policies::Static;
+use cotenant_record::{DEFAULTS, Header, HostDescription};
 use cotenant_sim::band::ends;
 use cotenant_sim::batch::{self, Batch, OPTIMAL, Plan, Series, map_text};
 use cotenant_sim::optimum::{Best, Label, Limits};
@@ -19,6 +23,10 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
+
+/// The seed that is recorded, and bytes of a recording at most.
+const SEED: u64 = 1;
+const LIMIT: u64 = 1 << 30;
 
 pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     let path = file.display();
@@ -68,7 +76,10 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
         }
         batch::run(&scenario, &plan, registry(), progress)
     });
-    let batch = batch.map_err(explain)?;
+    let batch = batch.map_err(&explain)?;
+    if let Some(path) = &args.record {
+        record(&scenario, &plan, path, explain)?;
+    }
     let drawn = if args.no_band || args.csv {
         Vec::new()
     } else {
@@ -84,6 +95,44 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     }
     let text = |out: &mut Sheet<'_>| Ok(table(out, &scenario, &plan, &batch, &drawn)?);
     cotenant_cli::answer(args.json, &report(&scenario, &plan, &batch, &drawn), text).context("sim")
+}
+
+/// Records one of the simulations, which is run once more for that.
+fn record(
+    scenario: &Scenario,
+    plan: &Plan,
+    path: &Path,
+    explain: impl FnOnce(SimError) -> anyhow::Error,
+) -> anyhow::Result<()> {
+    // Linux alone decides nothing, and a search no single run.
+    let decides = |name: &&String| *name != OPTIMAL && *name != "none";
+    let name = plan
+        .policies
+        .iter()
+        .find(decides)
+        .ok_or_else(|| usage("--record is for a policy that decides; name one with --policy, such as sam"))?;
+    let policy = registry().make(name, &scenario.config).map_err(usage)?;
+    let ctx = scenario.ctx();
+    let header = Header {
+        cotenant: env!("CARGO_PKG_VERSION").to_owned(),
+        topology: ctx.topology.clone(),
+        machine: ctx.machine.clone(),
+        apps: ctx.apps.clone(),
+        config: ctx.config.clone(),
+        defaults: DEFAULTS,
+        policy: name.clone(),
+        rules: Vec::new(),
+        mode: Mode::Enforce,
+        seeds: vec![SEED],
+        host: HostDescription { kernel: plan.kernel.to_string(), tier: "simulated".to_owned() },
+        command: Vec::new(),
+        started_unix_s: None,
+        redacted: false,
+    };
+    let mut recorder = Recorder::create(path, &header, LIMIT)?;
+    let run = scenario.run(&*policy, plan.kernel, SEED, |round| recorder.round(round).iter().for_each(tell));
+    recorder.finish().iter().for_each(tell);
+    run.map(drop).map_err(explain)
 }
 
 fn label(best: &Best) -> &'static str {

@@ -1,0 +1,143 @@
+//! One service, or one of its threads.
+
+use super::{Drawn, Pen, goal, known, misses, on, p99, percent, policy, take};
+use crate::daemon::status::{Decision, ServiceStatus, ThreadStatus};
+use crate::run::hurts;
+use crate::top::picture::Picture;
+use crate::top::ui;
+use cotenant_cli::live_view::cut;
+use cotenant_cli::messages::count;
+use cotenant_model::number::scaled;
+use cotenant_model::text::clean;
+use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Text};
+use ratatui::widgets::{Paragraph, Widget, Wrap};
+
+/// A service: what is known of it, who hurts it, its threads, and what was decided about it.
+pub(super) fn service(pen: &mut Pen<'_>, picture: &Picture, name: &str, mut room: Rect) -> Drawn {
+    let Some(service) = ui::service(picture, name) else {
+        pen.head(take(&mut room, 1), name, "");
+        pen.text(room, 0, "it does not run at this moment", pen.dim());
+        return Drawn::default();
+    };
+    pen.head(take(&mut room, 1), name, service.class.name());
+    for (label, value) in facts(service) {
+        fact(pen, take(&mut room, 1), label, &value, label == "goal" && misses(service));
+    }
+    let pairs: Vec<_> = picture.interference.iter().filter(|row| row.victim == name || row.aggressor == name).collect();
+    for row in pairs.iter().take(3) {
+        let [loss, interval] = hurts::shares(row);
+        let text = format!("{} loses {loss} ({interval}) while {} runs", row.victim, row.aggressor);
+        fact(pen, take(&mut room, 1), "interference", &text, false);
+    }
+    let rows = service.busiest.len().max(1).min(usize::from(room.height / 2).max(2));
+    let title = if service.busiest.len() < service.threads { "its busiest threads" } else { "its threads" };
+    pen.head(take(&mut room, 1), title, &format!("{} of {}", service.busiest.len(), service.threads));
+    let list = take(&mut room, rows as u16);
+    let drawn = threads(pen, &service.busiest, list);
+    decided(pen, room, "decisions about it", picture.last.iter().filter(|decision| decision.service == name));
+    drawn
+}
+
+/// What is known of a service, by label.
+fn facts(service: &ServiceStatus) -> Vec<(&'static str, String)> {
+    let cpus = known(service.cpus, |cpus| format!("{cpus:.2}"));
+    let (threads, processes) = (count(service.threads as u64, "thread"), count(service.processes as u64, "process"));
+    let mut facts = vec![("uses", format!("{cpus} CPUs with {threads} of {processes}, on CPUs {}", on(service)))];
+    let rule = if service.rule.is_empty() { String::new() } else { format!("rule {}, ", service.rule) };
+    if !service.policy.is_empty() || service.paused {
+        facts.push(("managed", format!("{rule}policy {}", policy(service))));
+    }
+    let speed = match (service.speed, &service.source) {
+        (Some(speed), Some(source)) => format!("{} by {source}", scaled(speed).trim_end()),
+        _ => "not known".to_owned(),
+    };
+    facts.push(("speed", speed));
+    if service.goal.is_some() {
+        facts.push(("goal", format!("{} of its speed alone, in the last minute", goal(service))));
+    }
+    if let Some(throttled) = service.throttled {
+        facts.push(("throttled", format!("waited for {} of the last minute", percent(throttled))));
+    }
+    if !p99(service).is_empty() {
+        let quantile = |latency: &crate::daemon::status::Quantile| {
+            format!("p{:.0} {}s", latency.quantile * 100.0, scaled(latency.seconds))
+        };
+        facts.push(("latency", service.latencies.iter().map(quantile).collect::<Vec<_>>().join(", ")));
+    }
+    facts
+}
+
+fn fact(pen: &mut Pen<'_>, line: Rect, label: &str, value: &str, alert: bool) {
+    pen.text(line, 0, label, pen.dim());
+    pen.text(line, 14, value, if alert { pen.alert() } else { Style::new() });
+}
+
+fn threads(pen: &mut Pen<'_>, all: &[ThreadStatus], list: Rect) -> Drawn {
+    if all.is_empty() {
+        pen.text(list, 0, "no thread ran in the last second", pen.dim());
+    }
+    let height = usize::from(list.height);
+    let chosen = pen.ui.thread.min(all.len().saturating_sub(1));
+    let first = (chosen + 1).saturating_sub(height);
+    for (i, thread) in all.iter().enumerate().skip(first).take(height) {
+        let row = Rect { y: list.y + (i - first) as u16, height: 1, ..list };
+        let cpu = thread.cpu.map_or_else(|| "?".to_owned(), |cpu| cpu.to_string());
+        let text = format!(
+            "{:>8}  {:<16}  CPU {cpu:<4}  {:>5.2} CPUs  may use {}",
+            thread.tid,
+            cut(&thread.name, 16),
+            thread.cpus,
+            thread.allowed
+        );
+        pen.text(row, 0, &text, Style::new());
+        if i == chosen && pen.ui.keys {
+            pen.buffer.set_style(row, Style::new().add_modifier(Modifier::REVERSED));
+        }
+    }
+    Drawn { list, first }
+}
+
+/// A thread of a service.
+pub(super) fn thread(pen: &mut Pen<'_>, picture: &Picture, (name, tid): (&str, u32), mut room: Rect) {
+    pen.head(take(&mut room, 1), &format!("thread {tid} of {name}"), "");
+    let found = ui::service(picture, name).and_then(|service| service.busiest.iter().find(|thread| thread.tid == tid));
+    match found {
+        None => {
+            pen.text(take(&mut room, 1), 0, "it is not among the busiest threads at this moment", pen.dim());
+        }
+        Some(thread) => {
+            let cpu = thread.cpu.map_or_else(|| "?".to_owned(), |cpu| cpu.to_string());
+            let facts = [
+                ("name", thread.name.clone()),
+                ("uses", format!("{:.2} CPUs", thread.cpus)),
+                ("on", format!("CPU {cpu}")),
+                ("may use", format!("CPUs {}", thread.allowed)),
+            ];
+            for (label, value) in facts {
+                fact(pen, take(&mut room, 1), label, &value, false);
+            }
+        }
+    }
+    // As moves write it.
+    let mark = format!("tid {tid})");
+    decided(pen, room, "decisions about it", picture.last.iter().filter(|decision| decision.what.contains(&mark)));
+}
+
+/// Decisions in full, the latest first.
+fn decided<'a>(
+    pen: &mut Pen<'_>,
+    mut room: Rect,
+    title: &str,
+    decisions: impl DoubleEndedIterator<Item = &'a Decision>,
+) {
+    pen.head(take(&mut room, 1), title, "");
+    let lines: Vec<Line<'_>> =
+        decisions.rev().map(|it| Line::raw(clean(&format!("{:.1} s  {}", it.at_s, it.line())).into_owned())).collect();
+    if lines.is_empty() {
+        pen.text(room, 0, "none lately", pen.dim());
+    } else {
+        Paragraph::new(Text::from(lines)).wrap(Wrap { trim: false }).render(room, pen.buffer);
+    }
+}

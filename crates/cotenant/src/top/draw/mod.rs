@@ -1,0 +1,331 @@
+//! A [`Picture`] as a screen: a pure function, whatever the terminal is. What is told by colour is told by text, too.
+
+mod details;
+mod machine;
+#[cfg(test)]
+mod tests;
+
+use super::picture::Picture;
+use super::ui::{Drawn, Page, Ui};
+use crate::daemon::config::Class;
+use crate::daemon::status::ServiceStatus;
+use crate::run::hurts;
+use cotenant_cli::live_view::{cut, cut_middle};
+use cotenant_model::CpuSet;
+use cotenant_model::number::scaled;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+
+/// From so many columns on, who hurts whom stands beside the decisions.
+const WIDE: u16 = 120;
+
+/// Draws what is chosen of a picture.
+pub(super) fn draw(picture: &Picture, ui: &Ui, area: Rect, buffer: &mut Buffer) -> Drawn {
+    let mut pen = Pen { buffer, ui };
+    let mut room = area;
+    title(&mut pen, picture, take(&mut room, 1));
+    if ui.keys {
+        let line = Rect { y: room.bottom().saturating_sub(1), height: room.height.min(1), ..room };
+        room.height = room.height.saturating_sub(1);
+        keys(&mut pen, picture, line);
+    }
+    if let Some(remark) = remark(picture, ui).filter(|_| room.height > 8) {
+        let line = Rect { y: room.bottom().saturating_sub(1), height: 1, ..room };
+        room.height -= 1;
+        pen.text(line, 0, &format!("! {remark}"), pen.alert());
+    }
+    match &ui.page {
+        Page::All => overview(&mut pen, picture, room),
+        Page::Service(name) => details::service(&mut pen, picture, name, room),
+        Page::Thread(name, tid) => {
+            details::thread(&mut pen, picture, (name, *tid), room);
+            Drawn::default()
+        }
+    }
+}
+
+/// The first lines of what is left.
+fn take(room: &mut Rect, lines: u16) -> Rect {
+    let lines = lines.min(room.height);
+    let taken = Rect { height: lines, ..*room };
+    room.y += lines;
+    room.height -= lines;
+    taken
+}
+
+/// Writes into the buffer. What it is given is cleaned and cut.
+struct Pen<'a> {
+    buffer: &'a mut Buffer,
+    ui: &'a Ui,
+}
+
+impl Pen<'_> {
+    /// A text in the first line of an area, from a column on; the column behind it.
+    fn text(&mut self, area: Rect, column: u16, text: &str, style: Style) -> u16 {
+        if area.height == 0 || column >= area.width {
+            return column;
+        }
+        let width = usize::from(area.width - column);
+        let (end, _) = self.buffer.set_stringn(area.x + column, area.y, cut(text, width), width, style);
+        end - area.x
+    }
+
+    /// The same, ending with the area.
+    fn text_right(&mut self, area: Rect, text: &str, style: Style) {
+        let width = cut(text, usize::from(area.width)).chars().count() as u16;
+        self.text(area, area.width - width, text, style);
+    }
+
+    /// `─ title ───────── end ─`
+    fn head(&mut self, line: Rect, title: &str, end: &str) {
+        let width = usize::from(line.width);
+        let end = cut(end, width / 3);
+        let end = if end.is_empty() { end } else { format!(" {end} ") };
+        let title = format!(" {} ", cut(title, width.saturating_sub(end.chars().count() + 4)));
+        let between = width.saturating_sub(title.chars().count() + end.chars().count() + 2);
+        let at = self.text(line, 0, "─", self.dim());
+        let at = self.text(line, at, &title, bold());
+        let at = self.text(line, at, &"─".repeat(between), self.dim());
+        let at = self.text(line, at, &end, Style::new());
+        self.text(line, at, "─", self.dim());
+    }
+
+    fn dim(&self) -> Style {
+        if self.ui.colour { Style::new().fg(Color::DarkGray) } else { Style::new().add_modifier(Modifier::DIM) }
+    }
+
+    fn alert(&self) -> Style {
+        if self.ui.colour { bold().fg(Color::Red) } else { bold() }
+    }
+
+    fn class(&self, service: &ServiceStatus) -> Style {
+        let style = Style::new();
+        match service.class {
+            _ if service.paused => self.dim(),
+            Class::High if self.ui.colour => style.fg(Color::Green),
+            Class::Low if self.ui.colour => style.fg(Color::Yellow),
+            Class::Normal if self.ui.colour => style.fg(Color::Cyan),
+            Class::High => bold(),
+            Class::Low | Class::Normal => style,
+            Class::Ignore => self.dim(),
+        }
+    }
+}
+
+fn bold() -> Style {
+    Style::new().add_modifier(Modifier::BOLD)
+}
+
+fn title(pen: &mut Pen<'_>, picture: &Picture, line: Rect) {
+    let ui = pen.ui;
+    let moment =
+        picture.moment.map(|moment| format!("  moment {} of {}", moment.number, moment.of)).unwrap_or_default();
+    let paused = if ui.paused { "PAUSED  " } else { "" };
+    let time = format!("{paused}{}{moment}", picture.time());
+    let left = usize::from(line.width).saturating_sub(time.chars().count() + 2);
+    pen.text(line, 0, &cut(&format!("cotenant top · {}", picture.source), left), bold());
+    pen.text_right(line, &time, if ui.paused { pen.alert() } else { bold() });
+}
+
+fn keys(pen: &mut Pen<'_>, picture: &Picture, line: Rect) {
+    let ui = pen.ui;
+    if ui.typing {
+        pen.text(line, 0, &format!("filter: {}█  Enter keeps it, Esc clears it", ui.filter), bold());
+        return;
+    }
+    let order = if ui.by_name { "s by CPUs" } else { "s by name" };
+    let keys = match (&ui.page, picture.moment) {
+        (Page::All, None) => vec!["q quit", "↑↓ choose", "Enter details", "/ filter", order, "space pause"],
+        (Page::All, Some(_)) => {
+            vec!["q quit", "↑↓ choose", "Enter details", "/ filter", order, "←→ time", "[] ×10", "Home End"]
+        }
+        (Page::Service(_), None) => vec!["q quit", "Esc back", "↑↓ choose", "Enter thread", "space pause"],
+        (Page::Service(_), Some(_)) => vec!["q quit", "Esc back", "↑↓ choose", "Enter thread", "←→ time"],
+        (Page::Thread(..), None) => vec!["q quit", "Esc back", "space pause"],
+        (Page::Thread(..), Some(_)) => vec!["q quit", "Esc back", "←→ time"],
+    };
+    let mut at = 0;
+    for key in keys {
+        let (name, does) = key.split_at(key.find(' ').unwrap_or(key.len()));
+        at = pen.text(line, at, name, bold());
+        at = pen.text(line, at, does, pen.dim()) + 2;
+    }
+    if !ui.filter.is_empty() {
+        pen.text(line, at, &format!("filter: {}", ui.filter), pen.alert());
+    }
+}
+
+/// What the user is to know besides.
+fn remark(picture: &Picture, ui: &Ui) -> Option<String> {
+    if let Some(trouble) = &ui.trouble {
+        return Some(trouble.clone());
+    }
+    let (first, more) = picture.notes.split_first()?;
+    Some(if more.is_empty() { first.clone() } else { format!("{first} (and {} more notes: --json)", more.len()) })
+}
+
+fn overview(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) -> Drawn {
+    let listed = pen.ui.listed(picture);
+    let most = usize::from(room.height / 3).max(2);
+    let machine = machine::Machine::new(picture, pen, usize::from(room.width), most);
+    machine.draw(pen, picture, &mut room);
+
+    // Three heads; then who hurts whom and what was decided get some lines, and the services what they need.
+    let wide = room.width >= WIDE;
+    let lines = usize::from(room.height).saturating_sub(if wide { 2 } else { 3 });
+    let hurts = picture.interference.len().max(1).min((lines / 5).max(1));
+    let least = if wide { hurts.max(lines / 4) } else { hurts + (lines / 4).max(1) };
+    let rows = (listed.len().max(1)).min(lines.saturating_sub(least).max(1));
+    let mut list = take(&mut room, rows as u16 + 1);
+    let drawn = services(pen, picture, &listed, take(&mut list, 1), list);
+    if wide {
+        let left = Rect { width: room.width * 2 / 5, ..room };
+        let right = Rect { x: room.x + left.width + 1, width: room.width - left.width - 1, ..room };
+        interference(pen, picture, left);
+        decisions(pen, picture, right);
+    } else {
+        interference(pen, picture, take(&mut room, hurts as u16 + 1));
+        decisions(pen, picture, room);
+    }
+    drawn
+}
+
+/// A column of the services: its head, characters, and what stands in it.
+struct Column {
+    head: &'static str,
+    width: usize,
+    cell: fn(&ServiceStatus) -> String,
+}
+
+/// The columns between the name and the end, as far as there is room; the second number is the width from which on a
+/// column is shown.
+const COLUMNS: &[(Column, u16)] = &[
+    (Column { head: "CLASS", width: 6, cell: |service| service.class.name().to_owned() }, 0),
+    (Column { head: "CPUS", width: 5, cell: |service| known(service.cpus, |cpus| format!("{cpus:.2}")) }, 0),
+    (Column { head: "THREADS", width: 7, cell: |service| service.threads.to_string() }, 100),
+    (Column { head: "SPEED", width: 7, cell: |service| service.speed.map_or_else(dash, scaled) }, 60),
+    (Column { head: "TOLD BY", width: 13, cell: |service| service.source.clone().unwrap_or_default() }, 74),
+    (Column { head: "GOAL KEPT", width: 11, cell: goal }, 50),
+    (Column { head: "WAITS", width: 5, cell: |service| service.throttled.map_or_else(String::new, percent) }, 66),
+    (Column { head: "P99", width: 8, cell: p99 }, 110),
+    (Column { head: "POLICY", width: 10, cell: policy }, 120),
+    (Column { head: "RULE", width: 14, cell: |service| service.rule.clone() }, 130),
+    (Column { head: "ON CPUS", width: 20, cell: on }, 150),
+];
+
+fn known(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
+    value.map_or_else(|| "?".to_owned(), text)
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+fn goal(service: &ServiceStatus) -> String {
+    let Some(goal) = service.goal else { return String::new() };
+    let missed = if misses(service) { "!" } else { "" };
+    let kept = service.kept.map_or_else(|| "?".to_owned(), |kept| format!("{:.0}", kept * 100.0));
+    format!("{missed}{kept} of {}", percent(goal))
+}
+
+/// Whether it is below its goal.
+fn misses(service: &ServiceStatus) -> bool {
+    service.goal.zip(service.kept).is_some_and(|(goal, kept)| kept < goal)
+}
+
+fn p99(service: &ServiceStatus) -> String {
+    let p99 = service.latencies.iter().find(|latency| latency.quantile == 0.99);
+    p99.map_or_else(String::new, |p99| format!("{}s", scaled(p99.seconds)))
+}
+
+fn policy(service: &ServiceStatus) -> String {
+    if service.paused { "paused".to_owned() } else { service.policy.clone() }
+}
+
+fn on(service: &ServiceStatus) -> String {
+    service.places.iter().filter(|place| place.cpus >= 0.005).map(|place| place.cpu).collect::<CpuSet>().to_string()
+}
+
+/// The services, of which the chosen one is seen.
+fn services(pen: &mut Pen<'_>, picture: &Picture, listed: &[&ServiceStatus], head: Rect, list: Rect) -> Drawn {
+    let columns: Vec<&Column> =
+        COLUMNS.iter().filter(|(_, from)| head.width >= *from).map(|(column, _)| column).collect();
+    let taken: usize = columns.iter().map(|column| column.width + 2).sum();
+    // A letter and a space before it.
+    let name = usize::from(head.width).saturating_sub(taken + 2).min(60);
+    pen.text(head, 0, &" ".repeat(usize::from(head.width)), bold().add_modifier(Modifier::REVERSED));
+    let line = |pen: &mut Pen<'_>, area: Rect, cells: &mut dyn FnMut(&Column) -> (String, Style)| {
+        let mut at = (name + 2) as u16;
+        for column in &columns {
+            let (text, style) = cells(column);
+            let cell = Rect {
+                x: area.x + at + 2,
+                width: (column.width as u16).min(area.width.saturating_sub(at + 2)),
+                ..area
+            };
+            pen.text_right(cell, &text, style);
+            at += column.width as u16 + 2;
+        }
+    };
+    let head_style = bold().add_modifier(Modifier::REVERSED);
+    let count = if listed.len() < picture.services.len() {
+        format!("SERVICE ({} of {})", listed.len(), picture.services.len())
+    } else {
+        format!("SERVICE ({})", listed.len())
+    };
+    pen.text(head, 2, &cut(&count, name), head_style);
+    line(pen, head, &mut |column| (column.head.to_owned(), head_style));
+    if listed.is_empty() {
+        let text = if picture.services.is_empty() { "no service runs now" } else { "no service is like the filter" };
+        pen.text(list, 2, text, pen.dim());
+    }
+    let chosen = pen.ui.chosen_of(listed);
+    let height = usize::from(list.height);
+    let first = if height == 0 { 0 } else { (chosen + 1).saturating_sub(height) };
+    let letters = machine::letters(picture);
+    for (i, service) in listed.iter().enumerate().skip(first).take(height) {
+        let row = Rect { y: list.y + (i - first) as u16, height: 1, ..list };
+        let style = pen.class(service);
+        let letter = letters.get(&*service.name).copied().unwrap_or(machine::MANY);
+        pen.text(row, 0, &letter.to_string(), style);
+        pen.text(row, 2, &cut_middle(&service.name, name), style);
+        let alert = pen.alert();
+        line(pen, row, &mut |column| {
+            let style = if column.head == "GOAL KEPT" && misses(service) { alert } else { style };
+            ((column.cell)(service), style)
+        });
+        if i == chosen && pen.ui.keys {
+            pen.buffer.set_style(row, Style::new().add_modifier(Modifier::REVERSED));
+        }
+    }
+    Drawn { list, first }
+}
+
+fn interference(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) {
+    pen.head(take(&mut room, 1), "who hurts whom", "");
+    if picture.interference.is_empty() {
+        pen.text(room, 0, "nothing is known beyond doubt so far", pen.dim());
+    }
+    for row in picture.interference.iter().take(usize::from(room.height)) {
+        let [loss, interval] = hurts::shares(row);
+        let text = format!("{} loses {loss} ({interval}) while {} runs", row.victim, row.aggressor);
+        pen.text(take(&mut room, 1), 0, &text, Style::new());
+    }
+}
+
+fn decisions(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) {
+    pen.head(take(&mut room, 1), "last decisions", "");
+    if picture.last.is_empty() {
+        pen.text(room, 0, "nothing was decided", pen.dim());
+    }
+    for decision in picture.last.iter().rev().take(usize::from(room.height)) {
+        let line = take(&mut room, 1);
+        let at = pen.text(line, 0, &format!("{:.1} s ", decision.at_s), pen.dim());
+        pen.text(line, at, &decision.line(), Style::new());
+    }
+}

@@ -1,0 +1,308 @@
+//! Screens of made-up machines, held against text files.
+
+use super::super::picture::{self, Moment, Picture};
+use super::super::text_of;
+use super::super::ui::{Act, Drawn, Page, Ui};
+use super::draw;
+use crate::daemon::config::Class;
+use crate::daemon::status::{CpuStatus, Decision, Place, Quantile, ServiceStatus, ThreadStatus};
+use cotenant_model::interference::Row;
+use cotenant_model::testing::golden;
+use cotenant_model::topology::synthetic;
+use cotenant_model::{CpuId, CpuSet};
+use ratatui::buffer::Buffer;
+use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use ratatui::layout::Rect;
+use ratatui::style::Color;
+use std::path::Path;
+
+/// The sizes that are shown.
+const SIZES: [(u16, u16); 2] = [(80, 24), (200, 50)];
+
+fn at(places: &[(u32, f64)]) -> Vec<Place> {
+    places.iter().map(|&(cpu, cpus)| Place { cpu: CpuId(cpu), cpus }).collect()
+}
+
+fn thread(tid: u32, name: &str, cpu: u32, cpus: f64) -> ThreadStatus {
+    ThreadStatus {
+        tid,
+        name: name.to_owned(),
+        cpu: Some(CpuId(cpu)),
+        cpus,
+        allowed: CpuSet::parse_list("0-3").unwrap(),
+    }
+}
+
+/// A database that misses its goal beside a backup, a web server that is only placed, and one that is left alone for
+/// now.
+fn services() -> Vec<ServiceStatus> {
+    let database = ServiceStatus {
+        name: "postgresql@15-main.service".to_owned(),
+        rule: "database".to_owned(),
+        class: Class::High,
+        policy: "none".to_owned(),
+        processes: 9,
+        threads: 9,
+        cpus: Some(1.42),
+        speed: Some(3_174.6),
+        source: Some("latency_p99_s".to_owned()),
+        goal: Some(0.9),
+        kept: Some(0.847),
+        latencies: [(0.5, 1.2e-4), (0.95, 2.4e-4), (0.99, 3.15e-4)]
+            .map(|(quantile, seconds)| Quantile { quantile, seconds })
+            .to_vec(),
+        places: at(&[(0, 0.9), (1, 0.52)]),
+        busiest: vec![
+            thread(4711, "postgres", 0, 0.9),
+            thread(4712, "postgres", 1, 0.52),
+            thread(4700, "walwriter", 1, 0.0),
+        ],
+        ..ServiceStatus::default()
+    };
+    let batch = ServiceStatus {
+        name: "backup.service".to_owned(),
+        rule: "batch".to_owned(),
+        class: Class::Low,
+        policy: "none".to_owned(),
+        processes: 1,
+        threads: 4,
+        cpus: Some(0.75),
+        source: Some("io_bytes/s".to_owned()),
+        speed: Some(8.2e7),
+        throttled: Some(0.32),
+        places: at(&[(1, 0.3), (3, 0.45)]),
+        ..ServiceStatus::default()
+    };
+    let web = ServiceStatus {
+        name: "nginx.service".to_owned(),
+        rule: "services".to_owned(),
+        policy: "auto".to_owned(),
+        processes: 3,
+        threads: 3,
+        cpus: Some(0.08),
+        places: at(&[(2, 0.08)]),
+        ..ServiceStatus::default()
+    };
+    let resting = ServiceStatus { name: "mail.service".to_owned(), paused: true, ..ServiceStatus::default() };
+    vec![database, batch, web, resting]
+}
+
+fn busy(cpus: &[f64]) -> Vec<CpuStatus> {
+    (0..).zip(cpus).map(|(cpu, &busy)| CpuStatus { cpu: CpuId(cpu), busy }).collect()
+}
+
+fn four_cpus() -> Picture {
+    let topology = synthetic::parse("pack:1 l3:1 core:4 pu:1").unwrap();
+    let services = services();
+    let decision = |at_s: f64, service: &str, what: &str, outcome: Option<&str>| Decision {
+        at_s,
+        service: service.to_owned(),
+        what: what.to_owned(),
+        outcome: outcome.map(str::to_owned),
+    };
+    Picture {
+        source: "daemon 0.1.0 (812) enforces, 5 changes to be undone, own cost 0.31 % of a CPU".to_owned(),
+        at_s: 93_780.0,
+        moment: None,
+        packages: picture::packages(&topology, &busy(&[0.93, 0.85, 0.1, 0.97]), &services),
+        services,
+        interference: vec![Row {
+            victim: "postgresql@15-main.service".to_owned(),
+            aggressor: "backup.service".to_owned(),
+            loss: 0.23,
+            low: 0.18,
+            high: 0.281,
+            events: 14,
+        }],
+        last: vec![
+            decision(93_700.2, "nginx.service", "task 7 (nginx, tid 4801): CPU 0 → 2; trial: another shape", None),
+            decision(
+                93_770.0,
+                "postgresql@15-main.service",
+                "task 9 (postgres, tid 4711): CPU 1 → 0; keep: faster by 3.1 % than the kernel's placement, 2.2 to 4.0",
+                None,
+            ),
+            decision(
+                93_779.5,
+                "backup.service",
+                "app 1 (backup.service) → naps until 93779.600 s; steady: postgresql@15-main.service keeps 84.7 % of 90 %",
+                Some("denied"),
+            ),
+        ],
+        notes: vec!["no counter of cycles here".to_owned()],
+    }
+}
+
+/// Two packages of four cache domains with four cores of two contexts each, and many programs.
+fn many_cpus() -> Picture {
+    let topology = synthetic::parse("pack:2 l3:4 core:4 pu:2").unwrap();
+    let mut services = services();
+    for i in 0..70_u32 {
+        let cpus = f64::from(i % 7) / 10.0;
+        services.push(ServiceStatus {
+            name: format!("worker-{i}"),
+            cpus: Some(cpus),
+            threads: 2,
+            places: at(&[(i % 50 + 4, cpus)]),
+            ..ServiceStatus::default()
+        });
+    }
+    let load: Vec<f64> = (0..64).map(|i| if i % 9 == 8 { 0.95 } else { f64::from(i % 7) / 8.0 }).collect();
+    let interference = (0..3).flat_map(|_| four_cpus().interference).collect();
+    Picture {
+        packages: picture::packages(&topology, &busy(&load), &services),
+        services,
+        interference,
+        moment: Some(Moment { number: 12, of: 400 }),
+        at_s: 12.25,
+        source: "recording a.rec, managed by shapes".to_owned(),
+        notes: Vec::new(),
+        ..four_cpus()
+    }
+}
+
+fn keyed() -> Ui {
+    Ui { keys: true, ..Ui::default() }
+}
+
+fn held(name: &str, picture: &Picture, ui: &Ui) {
+    for (width, height) in SIZES {
+        let text = text_of(picture, ui, width, height);
+        assert_eq!(text.lines().count(), usize::from(height));
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/top/draw/golden");
+        golden(&Path::new(folder).join(format!("{name}-{width}x{height}.txt")), &text);
+    }
+}
+
+#[test]
+fn machines_and_services() {
+    held("four-cpus", &four_cpus(), &keyed());
+    held("many-cpus", &many_cpus(), &keyed());
+    held("nothing", &Picture { source: "looking for the first time".to_owned(), ..Picture::default() }, &keyed());
+}
+
+#[test]
+fn details() {
+    let name = || "postgresql@15-main.service".to_owned();
+    held("service", &four_cpus(), &Ui { page: Page::Service(name()), thread: 1, ..keyed() });
+    held("thread", &four_cpus(), &Ui { page: Page::Thread(name(), 4711), ..keyed() });
+    held("gone", &four_cpus(), &Ui { page: Page::Service("gone".to_owned()), paused: true, ..keyed() });
+}
+
+#[test]
+fn what_is_filtered_and_old_is_said() {
+    let ui = Ui { filter: "HIGH".to_owned(), trouble: Some("no daemon answers".to_owned()), ..keyed() };
+    let text = text_of(&four_cpus(), &ui, 80, 24);
+    assert!(text.contains("SERVICE (1 of 4)") && text.contains("filter: HIGH"), "{text}");
+    assert!(text.contains("! no daemon answers") && !text.contains("mail.service"), "{text}");
+    let typing = text_of(&four_cpus(), &Ui { typing: true, filter: "zz".to_owned(), ..keyed() }, 80, 24);
+    assert!(typing.contains("filter: zz█") && typing.contains("no service is like the filter"), "{typing}");
+}
+
+/// Whatever the terminal's size is, and whatever the names are.
+#[test]
+fn nothing_leaves_the_screen_or_moves_the_cursor() {
+    let mut hostile = many_cpus();
+    let name = "\x1b[2J\u{202e}\n日本語のとても長い名前".repeat(20);
+    for service in &mut hostile.services {
+        service.name.insert_str(0, &name);
+        service.source = Some(name.clone());
+        service.busiest = vec![thread(1, &name, 0, 1.0); 20];
+    }
+    hostile.source.clone_from(&name);
+    hostile.notes = vec![name.clone()];
+    for decision in &mut hostile.last {
+        decision.what.clone_from(&name);
+        decision.service.clone_from(&hostile.services[0].name);
+    }
+    let first = hostile.services[0].name.clone();
+    for page in [Page::All, Page::Service(first.clone()), Page::Thread(first.clone(), 1)] {
+        for (width, height) in [(0, 0), (1, 1), (7, 3), (20, 5), (40, 9), (80, 24), (81, 25), (120, 30), (500, 120)] {
+            let text = text_of(&hostile, &Ui { page: page.clone(), ..keyed() }, width, height);
+            assert!(
+                !text.contains(|c: char| c.is_control() && c != '\n' || c == '\u{202e}'),
+                "{width}x{height}: {text:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn classes_are_told_by_words_and_by_colours_only_where_they_are_wanted() {
+    let area = Rect { x: 0, y: 0, width: 80, height: 24 };
+    let colours = |colour: bool| {
+        let mut buffer = Buffer::empty(area);
+        draw(&four_cpus(), &Ui { colour, ..keyed() }, area, &mut buffer);
+        buffer.content().iter().filter(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset).count()
+    };
+    assert_eq!(colours(false), 0);
+    assert!(colours(true) > 100);
+}
+
+/// What is chosen after these keys.
+fn after(keys: &[KeyCode]) -> Ui {
+    let (picture, mut ui) = (four_cpus(), keyed());
+    for key in keys {
+        let _ = ui.event(&Event::Key(KeyEvent::new(*key, KeyModifiers::NONE)), &picture, Drawn::default());
+    }
+    ui
+}
+
+#[test]
+fn keys_choose_open_and_close() {
+    use KeyCode::{Backspace, Char, Down, Enter, Esc, Up};
+    assert_eq!(after(&[Down, Down, Up]).chosen.as_deref(), Some("backup.service"));
+    assert_eq!(after(&[Char('j'), Char('j'), Char('k')]).chosen.as_deref(), Some("backup.service"));
+    assert_eq!(after(&[Down; 9]).chosen.as_deref(), Some("mail.service"), "the last one");
+    let by_name = after(&[Char('s'), Down]);
+    assert_eq!(by_name.chosen.as_deref(), Some("mail.service"), "the second by name");
+    let database = || "postgresql@15-main.service".to_owned();
+    assert_eq!(after(&[Enter]).page, Page::Service(database()));
+    assert_eq!(after(&[Enter, Down, Enter]).page, Page::Thread(database(), 4712));
+    assert_eq!(after(&[Enter, Down, Enter, Esc]).page, Page::Service(database()));
+    assert_eq!(after(&[Enter, Esc]).page, Page::All);
+    assert!(after(&[Char(' ')]).paused && !after(&[Char(' '), Char(' ')]).paused);
+    let filter = after(&[Char('/'), Char('q'), Char('x'), Backspace, Enter]);
+    assert_eq!((filter.filter.as_str(), filter.typing), ("q", false), "q is a character here");
+    assert_eq!(after(&[Char('/'), Char('q'), Esc]).filter, "");
+}
+
+#[test]
+fn keys_that_need_somebody_else() {
+    let act = |code, modifiers, picture: &Picture| {
+        keyed().event(&Event::Key(KeyEvent::new(code, modifiers)), picture, Drawn::default())
+    };
+    let (live, recorded) = (four_cpus(), many_cpus());
+    for (code, modifiers, wanted) in [
+        (KeyCode::Char('q'), KeyModifiers::NONE, Act::Quit),
+        (KeyCode::Char('c'), KeyModifiers::CONTROL, Act::Quit),
+        (KeyCode::Char('z'), KeyModifiers::CONTROL, Act::Suspend),
+        (KeyCode::Left, KeyModifiers::NONE, Act::Travel(-1)),
+        (KeyCode::Home, KeyModifiers::NONE, Act::Travel(isize::MIN)),
+        (KeyCode::F(1), KeyModifiers::NONE, Act::None),
+        (KeyCode::Char('q'), KeyModifiers::ALT, Act::None),
+    ] {
+        assert_eq!(act(code, modifiers, &recorded), wanted, "{code:?}");
+    }
+    assert_eq!(act(KeyCode::End, KeyModifiers::NONE, &live), Act::Draw, "the end of the list");
+}
+
+#[test]
+fn the_mouse_chooses_and_opens() {
+    let (picture, mut ui) = (four_cpus(), keyed());
+    let area = Rect { x: 0, y: 0, width: 80, height: 24 };
+    let mouse = |ui: &mut Ui, kind, row| {
+        let drawn = draw(&picture, ui, area, &mut Buffer::empty(area));
+        let row = drawn.list.y + row;
+        ui.event(&Event::Mouse(MouseEvent { kind, column: 3, row, modifiers: KeyModifiers::NONE }), &picture, drawn)
+    };
+    let left = MouseEventKind::Down(MouseButton::Left);
+    assert_eq!(mouse(&mut ui, left, 1), Act::Draw);
+    assert_eq!((ui.chosen.as_deref(), &ui.page), (Some("backup.service"), &Page::All));
+    mouse(&mut ui, left, 1);
+    assert_eq!(ui.page, Page::Service("backup.service".to_owned()));
+    mouse(&mut ui, MouseEventKind::Down(MouseButton::Right), 0);
+    mouse(&mut ui, MouseEventKind::ScrollDown, 0);
+    assert_eq!((ui.chosen.as_deref(), &ui.page), (Some("nginx.service"), &Page::All));
+    assert_eq!(mouse(&mut ui, left, 20), Act::None, "nothing stands there");
+}

@@ -1,0 +1,81 @@
+//! The terminal while it is ours: whatever happens, it is given back as it was.
+
+use cotenant_linux::sys;
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::event::{DisableMouseCapture, EnableMouseCapture};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use ratatui::layout::Rect;
+use ratatui::prelude::Buffer;
+use std::io::{self, Stdout, stdout};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether the terminal is ours. To give it back twice would move its cursor.
+static OURS: AtomicBool = AtomicBool::new(false);
+
+/// The terminal. Dropping it gives it back; so does a panic.
+pub(super) struct Screen(Terminal<CrosstermBackend<Stdout>>);
+
+impl Screen {
+    /// Takes the terminal.
+    ///
+    /// # Errors
+    /// Where it is none.
+    pub fn open() -> io::Result<Self> {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            leave();
+            before(info);
+        }));
+        let screen = Terminal::new(CrosstermBackend::new(stdout()))?;
+        // From here on whatever fails gives back what was taken.
+        let screen = Self(screen);
+        enter()?;
+        Ok(screen)
+    }
+
+    /// Draws all of it.
+    ///
+    /// # Errors
+    /// Where the terminal is gone.
+    pub fn draw<T: Default>(&mut self, draw: impl FnOnce(Rect, &mut Buffer) -> T) -> io::Result<T> {
+        let mut drawn = T::default();
+        self.0.draw(|frame| drawn = draw(frame.area(), frame.buffer_mut()))?;
+        Ok(drawn)
+    }
+
+    /// Stops as Ctrl-Z does elsewhere, and takes the terminal again afterwards.
+    ///
+    /// # Errors
+    /// Where the terminal is gone.
+    pub fn suspend(&mut self) -> io::Result<()> {
+        leave();
+        sys::stop_own_group()?;
+        enter()?;
+        // It knows nothing of what is shown. `clear` would ask where the cursor is, which not every terminal answers.
+        self.0 = Terminal::new(CrosstermBackend::new(stdout()))?;
+        Ok(())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        leave();
+    }
+}
+
+fn enter() -> io::Result<()> {
+    OURS.store(true, Ordering::SeqCst);
+    enable_raw_mode()?;
+    execute!(stdout(), EnterAlternateScreen, EnableMouseCapture)
+}
+
+fn leave() {
+    if OURS.swap(false, Ordering::SeqCst) {
+        // Nobody is left to be told where it fails.
+        let _ = execute!(stdout(), DisableMouseCapture, LeaveAlternateScreen, Show);
+        let _ = disable_raw_mode();
+    }
+}

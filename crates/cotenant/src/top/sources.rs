@@ -1,0 +1,403 @@
+//! Where a [`Picture`] comes from: the daemon that runs, a look of our own, or a recording.
+
+use super::picture::{self, Moment, Picture};
+use crate::args::MetricArg;
+use crate::cmd::open_recording;
+use crate::daemon::config::Class;
+use crate::daemon::control::{Request, ask};
+use crate::daemon::services::{self, Service};
+use crate::daemon::status::{ServiceStatus, Status};
+use crate::daemon::watch::Watch;
+use crate::settings;
+use anyhow::Result;
+use cotenant_cli::messages::{chain, count};
+use cotenant_cli::usage;
+use cotenant_linux::FsRoot;
+use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost, Until, What};
+use cotenant_linux::sense::census::Census;
+use cotenant_linux::sys;
+use cotenant_model::host::{Drive, Ended};
+use cotenant_model::policy::{Config, Ctx, Policy as _};
+use cotenant_model::{AppId, AppSample, Mode, Round, Rule, Sample, Time, Topology, View, text};
+use cotenant_policies::{None as Nobody, Qos};
+use cotenant_record::naps::Naps;
+use cotenant_record::{Header, RecordedRound, Tail};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+/// Time between two pictures of what happens now, and over which CPU time is counted.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The same where a recording is read: many are short.
+const RECORDED: Duration = Duration::from_millis(250);
+
+/// Time between two samples of our own, and between two looks who is there.
+const INTERVAL: Duration = Duration::from_millis(200);
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Moments of a recording that are kept; of a longer one, every second, fourth, … round.
+const MOMENTS: usize = 1_000;
+
+/// Something new about what happens now.
+pub(super) enum News {
+    Picture(Box<Picture>),
+    /// Why there is none for the moment.
+    Trouble(String),
+    /// A signal asked to stop.
+    Signal(i32),
+}
+
+/// What is shown.
+pub(super) enum Source {
+    /// What happens now, as the daemon or we ourselves see it.
+    Live(Live),
+    Recording(Recorded),
+}
+
+/// What happens now.
+pub(super) enum Live {
+    Daemon { socket: Option<PathBuf>, topology: Box<Topology> },
+    Own,
+}
+
+impl Source {
+    /// That of a file, else the daemon where it answers, else our own look.
+    ///
+    /// # Errors
+    /// Where the file is no recording, or a daemon that is `wanted` does not answer.
+    pub fn of(file: Option<&Path>, socket: Option<&Path>, own: bool) -> Result<Self> {
+        if let Some(file) = file {
+            return Recorded::read(file).map(Self::Recording);
+        }
+        if own {
+            return Ok(Self::Live(Live::Own));
+        }
+        match ask::<Status>(socket, Request::Status) {
+            Err(why) if socket.is_some() => Err(why),
+            Err(_) => Ok(Self::Live(Live::Own)),
+            Ok(_) => {
+                let topology = Box::new(settings::live_machine(None)?.0);
+                Ok(Self::Live(Live::Daemon { socket: socket.map(Path::to_owned), topology }))
+            }
+        }
+    }
+}
+
+impl Live {
+    /// What it tells, from now on. `first`: the first picture ends it.
+    pub fn begin(self, first: bool) -> Result<Receiver<News>> {
+        let (to, news) = channel();
+        let run = move || {
+            let told = match self {
+                Self::Daemon { socket, topology } => return daemon(socket.as_deref(), &topology, first, &to),
+                Self::Own => own(first, &to),
+            };
+            if let Err(why) = told {
+                let _ = to.send(News::Trouble(chain(&why))); // nobody may listen any more
+            }
+        };
+        thread::Builder::new().name("top".to_owned()).spawn(run)?;
+        Ok(news)
+    }
+}
+
+/// Asks the daemon again and again; it may be started again meanwhile.
+fn daemon(socket: Option<&Path>, topology: &Topology, first: bool, to: &Sender<News>) {
+    loop {
+        let news = match ask::<Status>(socket, Request::Status) {
+            Ok(status) => News::Picture(Box::new(Picture::of_status(topology, &status))),
+            Err(why) => News::Trouble(chain(&why)),
+        };
+        if to.send(news).is_err() || first {
+            return;
+        }
+        thread::sleep(EVERY);
+    }
+}
+
+/// Looks at what this user may see, and changes nothing.
+fn own(first: bool, to: &Sender<News>) -> Result<()> {
+    let (topology, machine) = settings::live_machine(None)?;
+    let options =
+        HostOptions { until: Until::Asked, other_users: sys::euid() == 0, proxies: true, ..HostOptions::default() };
+    let mut host = LinuxHost::new(&topology, Vec::new(), options)?;
+    let mut drive = Drive::begin(&mut host)?;
+    let mut watch = Watch::anew(&topology, EVERY);
+    let (mut census, mut roster) = (Census::new(FsRoot::live()), BTreeMap::new());
+    let (policy, config) = (Nobody, Config { interval: INTERVAL, ..Config::default() });
+    let apps = BTreeMap::new();
+    let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
+    let mut looked = None;
+    loop {
+        if looked.is_none_or(|looked| host.now() - looked >= LOOK) {
+            looked = Some(host.now());
+            census.look()?;
+            look(&census, &mut host, &mut watch, &mut roster)?;
+        }
+        host.call_at(host.now() + EVERY);
+        let ended =
+            drive.go(&mut host, &[Rule::all(&policy, &ctx)], Mode::Observe, |round| watch.round(round, &[], &[]))?;
+        if ended == Ended::Over {
+            let _ = host.take_signal().map(|signal| to.send(News::Signal(signal)));
+            return Ok(());
+        }
+        if watch.cpus().is_empty() {
+            continue; // the first second is not over
+        }
+        let picture = Box::new(seen(&topology, &host, &watch, &roster));
+        if to.send(News::Picture(picture)).is_err() || first {
+            return Ok(());
+        }
+    }
+}
+
+/// Whoever came is observed, too.
+fn look(
+    census: &Census,
+    host: &mut LinuxHost,
+    watch: &mut Watch,
+    roster: &mut BTreeMap<String, (Service, AppId)>,
+) -> Result<()> {
+    let mut found = services::programs(census, std::process::id());
+    roster.retain(|name, (_, app)| {
+        let stays = found.contains_key(name);
+        if !stays {
+            host.remove(*app);
+            watch.forget(*app);
+        }
+        stays
+    });
+    for (name, (known, app)) in roster.iter_mut() {
+        let Some(service) = found.remove(name) else { continue };
+        if service.target != known.target {
+            host.retarget(*app, service.target.clone());
+        }
+        *known = service;
+    }
+    for (name, service) in found {
+        let app = host.add(AppSpec::new(name.clone(), What::Running(service.target.clone())))?;
+        roster.insert(name, (service, app));
+    }
+    Ok(())
+}
+
+fn seen(topology: &Topology, host: &LinuxHost, watch: &Watch, roster: &BTreeMap<String, (Service, AppId)>) -> Picture {
+    let services: Vec<ServiceStatus> = roster
+        .values()
+        .map(|(service, app)| {
+            let known = ServiceStatus {
+                name: service.name.clone(),
+                uid: service.uid,
+                processes: service.processes,
+                ..ServiceStatus::default()
+            };
+            watch.fill(*app, known)
+        })
+        .collect();
+    let uptime = host.now().as_secs_f64();
+    let cost = sys::own_cpu_time().as_secs_f64() / uptime.max(1.0) * 100.0;
+    let whose = if sys::euid() == 0 { "" } else { "your " };
+    let programs = count(services.len() as u64, "program");
+    Picture {
+        source: format!("no daemon, own look at {whose}{programs}, own cost {cost:.2} % of a CPU"),
+        at_s: uptime,
+        moment: None,
+        packages: picture::packages(topology, &watch.cpus(), &services),
+        services,
+        interference: watch.interference(),
+        last: picture::last(&watch.last()),
+        notes: host.notes(),
+    }
+}
+
+/// A recording, as pictures of its moments.
+pub(super) struct Recorded {
+    moments: Vec<Picture>,
+}
+
+impl Recorded {
+    /// Reads all of it.
+    ///
+    /// # Errors
+    /// Where it is no recording, or has no rounds.
+    pub fn read(file: &Path) -> Result<Self> {
+        let mut recording = open_recording(file, true)?;
+        let header = recording.header().clone();
+        let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
+        let mut made = Film::new(&header, text::name(name.as_bytes()));
+        for round in recording.by_ref() {
+            made.round(&round);
+        }
+        let mut moments = made.end();
+        if moments.is_empty() {
+            return Err(usage(format!("{}: the recording has no rounds", file.display())));
+        }
+        let note =
+            recording.tail().filter(|tail| **tail != Tail::Complete).map(|tail| format!("the recording is {tail}"));
+        let of = moments.len();
+        for (number, picture) in (1..).zip(&mut moments) {
+            picture.moment = Some(Moment { number, of });
+            picture.notes.extend(note.clone());
+        }
+        Ok(Self { moments })
+    }
+
+    pub fn len(&self) -> usize {
+        self.moments.len()
+    }
+
+    /// The last moment at which something ran.
+    pub fn end(&self) -> usize {
+        self.moments.iter().rposition(|picture| !picture.services.is_empty()).unwrap_or(self.moments.len() - 1)
+    }
+
+    /// The last moment at or before that time, else the first one.
+    pub fn at(&self, time: Time) -> usize {
+        self.moments.partition_point(|picture| picture.at_s <= time.as_secs_f64()).saturating_sub(1)
+    }
+
+    pub fn picture(&self, moment: usize) -> &Picture {
+        &self.moments[moment.min(self.moments.len() - 1)]
+    }
+}
+
+/// Pictures while a recording is read.
+struct Film<'a> {
+    header: &'a Header,
+    name: String,
+    watch: Watch,
+    policies: Vec<String>,
+    high: Vec<(AppId, MetricArg)>,
+    low: BTreeSet<AppId>,
+    goal: Option<f64>,
+    naps: Naps,
+    notes: BTreeSet<String>,
+    last: Option<Arc<Sample>>,
+    moments: Vec<Picture>,
+    rounds: usize,
+    /// Every so many rounds.
+    every: usize,
+}
+
+impl<'a> Film<'a> {
+    fn new(header: &'a Header, name: String) -> Self {
+        let rules: Vec<_> = header.rules.iter().map(|rule| (rule.policy.clone(), &rule.config)).collect();
+        let rules = if rules.is_empty() { vec![(header.policy.clone(), &header.config)] } else { rules };
+        let qos = rules.iter().find(|(policy, _)| policy == Qos::SECTION);
+        let qos = qos.and_then(|(_, config)| config.settings.of::<Qos>().ok().flatten());
+        let high = qos.iter().flat_map(|qos| &qos.high).map(|high| (high.app, MetricArg::default())).collect();
+        Self {
+            header,
+            name,
+            watch: Watch::anew(&header.topology, RECORDED),
+            policies: rules.into_iter().map(|(policy, _)| text::name(policy.as_bytes())).collect(),
+            high,
+            low: qos.iter().flat_map(|qos| qos.low.iter().copied()).collect(),
+            goal: qos.as_ref().and_then(|qos| qos.controller.goal()),
+            naps: Naps::default(),
+            notes: BTreeSet::new(),
+            last: None,
+            moments: Vec::new(),
+            rounds: 0,
+            every: 1,
+        }
+    }
+
+    fn round(&mut self, recorded: &RecordedRound) {
+        let view = View::new(&recorded.prev, &recorded.sample);
+        let last = self.last.replace(recorded.sample.clone()).unwrap_or_else(|| recorded.prev.clone());
+        let round = Round {
+            rule: recorded.rule,
+            last: &last,
+            prev: &recorded.prev,
+            sample: &recorded.sample,
+            view: &view,
+            decision: recorded.decision.as_ref(),
+            orders: &recorded.orders,
+            outcomes: &recorded.outcomes,
+        };
+        self.watch.round(&round, &self.policies, &self.high);
+        self.naps.round(recorded.sample.at, &recorded.orders, &recorded.outcomes);
+        for app in &self.low {
+            self.watch.slept_s(*app, self.naps.seconds(*app, recorded.sample.at), recorded.sample.at);
+        }
+        self.notes.extend(recorded.decision.iter().flat_map(|decision| decision.notes.iter().cloned()));
+        if self.rounds.is_multiple_of(self.every) {
+            self.moments.push(self.picture(&recorded.sample));
+        }
+        self.rounds += 1;
+        if self.moments.len() > MOMENTS {
+            let mut odd = true;
+            self.moments.retain(|_| {
+                odd = !odd;
+                !odd
+            });
+            self.every *= 2;
+        }
+    }
+
+    /// The pictures, the last round among them.
+    fn end(mut self) -> Vec<Picture> {
+        if let Some(last) = self.last.take()
+            && self.moments.last().is_some_and(|picture| picture.at_s < last.at.as_secs_f64())
+        {
+            self.moments.push(self.picture(&last));
+        }
+        self.moments
+    }
+
+    /// A name that no other application has.
+    fn name_of(sample: &Sample, app: &AppSample) -> String {
+        let first = sample.apps.iter().find(|other| other.name == app.name);
+        if app.name.is_empty() || first.is_some_and(|first| first.id != app.id) {
+            return format!("{} (app {})", app.name, app.id).trim_start().to_owned();
+        }
+        app.name.clone()
+    }
+
+    fn picture(&self, sample: &Sample) -> Picture {
+        let mut processes: BTreeMap<AppId, BTreeSet<u32>> = BTreeMap::new();
+        for task in &sample.tasks {
+            processes.entry(task.info.app).or_default().insert(task.info.pid);
+        }
+        let service = |app: &AppSample| {
+            let high = self.high.iter().any(|(high, _)| *high == app.id);
+            let low = self.low.contains(&app.id);
+            let known = ServiceStatus {
+                name: Self::name_of(sample, app),
+                class: if high {
+                    Class::High
+                } else if low {
+                    Class::Low
+                } else {
+                    Class::Normal
+                },
+                policy: self.policies.join(", "),
+                processes: processes.get(&app.id).map_or(0, BTreeSet::len),
+                goal: self.goal.filter(|_| high),
+                ..ServiceStatus::default()
+            };
+            self.watch.fill(app.id, known)
+        };
+        let services: Vec<ServiceStatus> = sample.apps.iter().map(service).collect();
+        let did = match self.header.mode {
+            Mode::Observe => "observed".to_owned(),
+            Mode::Advise => format!("advised by {}", self.policies.join(", ")),
+            Mode::Enforce => format!("managed by {}", self.policies.join(", ")),
+        };
+        Picture {
+            source: format!("recording {}, {did}", self.name),
+            at_s: sample.at.as_secs_f64(),
+            moment: None,
+            packages: picture::packages(&self.header.topology, &self.watch.cpus(), &services),
+            services,
+            interference: self.watch.interference(),
+            last: picture::last(&self.watch.last()),
+            notes: self.notes.iter().cloned().collect(),
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What the user has chosen to see, and what keys and mouse change of it. Nothing here draws or waits.
+
+use super::picture::Picture;
+use crate::daemon::status::ServiceStatus;
+use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEventKind};
+use ratatui::layout::{Position, Rect};
+
+/// Characters of a filter.
+const FILTER: usize = 40;
+
+/// Rows and moments that a page up or down moves.
+const PAGE: isize = 10;
+
+/// What is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Page {
+    #[default]
+    All,
+    /// A service, by its name.
+    Service(String),
+    /// One of its threads.
+    Thread(String, u32),
+}
+
+/// What the user has chosen.
+#[derive(Clone, Debug, Default)]
+#[allow(clippy::struct_excessive_bools)] // each answers a question of its own
+pub(super) struct Ui {
+    /// Whether colours are wanted.
+    pub colour: bool,
+    /// Whether the keys are shown: not on paper.
+    pub keys: bool,
+    pub paused: bool,
+    pub by_name: bool,
+    pub filter: String,
+    /// Whether keys are characters of the filter.
+    pub typing: bool,
+    pub page: Page,
+    /// The service that is chosen, and its place in the list when it was there last.
+    pub chosen: Option<String>,
+    pub row: usize,
+    /// The place of the thread that is chosen.
+    pub thread: usize,
+    /// Why what is shown is old.
+    pub trouble: Option<String>,
+}
+
+/// Where things stand on the screen, for the mouse.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Drawn {
+    /// The rows of the list.
+    pub list: Rect,
+    /// The place of the first of them.
+    pub first: usize,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    /// Nothing, and nothing has changed.
+    None,
+    Draw,
+    /// Go so many moments on, or back.
+    Travel(isize),
+    /// Stop as Ctrl-Z does elsewhere.
+    Suspend,
+    Quit,
+}
+
+impl Ui {
+    /// The services that are listed, in their order.
+    pub fn listed<'a>(&self, picture: &'a Picture) -> Vec<&'a ServiceStatus> {
+        let filter = self.filter.to_lowercase();
+        let is_wanted = |service: &&ServiceStatus| {
+            let words = [&*service.name, &service.rule, service.class.name(), &service.policy];
+            words.iter().any(|word| word.to_lowercase().contains(&filter))
+        };
+        let mut listed: Vec<&ServiceStatus> = picture.services.iter().filter(is_wanted).collect();
+        if self.by_name {
+            listed.sort_by(|a, b| a.name.cmp(&b.name));
+        } else {
+            // In steps that a look sees: what is idle keeps its place.
+            let steps = |service: &ServiceStatus| (service.cpus.unwrap_or_default() * 100.0).round() as i64;
+            listed.sort_by(|a, b| steps(b).cmp(&steps(a)).then_with(|| a.name.cmp(&b.name)));
+        }
+        listed
+    }
+
+    /// The place of the service that is chosen among those that are listed.
+    pub fn chosen_of(&self, listed: &[&ServiceStatus]) -> usize {
+        let at = listed.iter().position(|service| Some(&service.name) == self.chosen.as_ref());
+        at.unwrap_or_else(|| self.row.min(listed.len().saturating_sub(1)))
+    }
+
+    fn choose(&mut self, listed: &[&ServiceStatus], row: usize) {
+        self.row = row.min(listed.len().saturating_sub(1));
+        self.chosen = listed.get(self.row).map(|service| service.name.clone());
+    }
+
+    fn step(&mut self, picture: &Picture, by: isize) {
+        if let Page::Service(name) = &self.page {
+            let threads = service(picture, name).map_or(0, |service| service.busiest.len());
+            self.thread = self.thread.saturating_add_signed(by).min(threads.saturating_sub(1));
+        } else {
+            let listed = self.listed(picture);
+            self.choose(&listed, self.chosen_of(&listed).saturating_add_signed(by));
+        }
+    }
+
+    fn open(&mut self, picture: &Picture) {
+        match &self.page {
+            Page::All => {
+                let listed = self.listed(picture);
+                if let Some(service) = listed.get(self.chosen_of(&listed)) {
+                    (self.page, self.thread) = (Page::Service(service.name.clone()), 0);
+                    self.chosen = Some(service.name.clone());
+                }
+            }
+            Page::Service(name) => {
+                if let Some(thread) = service(picture, name).and_then(|service| service.busiest.get(self.thread)) {
+                    self.page = Page::Thread(name.clone(), thread.tid);
+                }
+            }
+            Page::Thread(..) => {}
+        }
+    }
+
+    fn close(&mut self) {
+        self.page = match std::mem::take(&mut self.page) {
+            Page::Thread(name, _) => Page::Service(name),
+            Page::Service(_) => Page::All,
+            Page::All => {
+                self.filter.clear();
+                Page::All
+            }
+        };
+    }
+
+    /// Takes in what the user did.
+    pub fn event(&mut self, event: &Event, picture: &Picture, drawn: Drawn) -> Act {
+        match event {
+            Event::Key(key) if key.kind != KeyEventKind::Release => self.key(*key, picture),
+            Event::Mouse(mouse) => {
+                match mouse.kind {
+                    MouseEventKind::ScrollUp => self.step(picture, -1),
+                    MouseEventKind::ScrollDown => self.step(picture, 1),
+                    MouseEventKind::Down(MouseButton::Left) => {
+                        if !drawn.list.contains(Position { x: mouse.column, y: mouse.row }) {
+                            return Act::None;
+                        }
+                        self.click(picture, drawn.first + usize::from(mouse.row - drawn.list.y));
+                    }
+                    MouseEventKind::Down(MouseButton::Right) => self.close(),
+                    _ => return Act::None,
+                }
+                Act::Draw
+            }
+            Event::Resize(..) => Act::Draw,
+            _ => Act::None,
+        }
+    }
+
+    /// Chooses a row; opens it where it was chosen before.
+    fn click(&mut self, picture: &Picture, row: usize) {
+        if matches!(self.page, Page::Service(_)) {
+            if self.thread == row {
+                self.open(picture);
+            } else {
+                self.thread = row;
+            }
+            return;
+        }
+        let listed = self.listed(picture);
+        if row >= listed.len() {
+            return;
+        }
+        if self.chosen.is_some() && self.chosen_of(&listed) == row {
+            self.open(picture);
+        } else {
+            self.choose(&listed, row);
+        }
+    }
+
+    fn key(&mut self, key: KeyEvent, picture: &Picture) -> Act {
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return match key.code {
+                KeyCode::Char('c') => Act::Quit,
+                KeyCode::Char('z') => Act::Suspend,
+                _ => Act::None,
+            };
+        }
+        if key.modifiers.contains(KeyModifiers::ALT) {
+            return Act::None; // or Esc with a key right behind it
+        }
+        if self.typing {
+            match key.code {
+                KeyCode::Enter => self.typing = false,
+                KeyCode::Esc => {
+                    self.typing = false;
+                    self.filter.clear();
+                }
+                KeyCode::Backspace => drop(self.filter.pop()),
+                KeyCode::Char(c) if self.filter.chars().count() < FILTER => self.filter.push(c),
+                _ => return Act::None,
+            }
+            return Act::Draw;
+        }
+        match key.code {
+            KeyCode::Char('q') => return Act::Quit,
+            KeyCode::Up | KeyCode::Char('k') => self.step(picture, -1),
+            KeyCode::Down | KeyCode::Char('j') => self.step(picture, 1),
+            KeyCode::PageUp => self.step(picture, -PAGE),
+            KeyCode::PageDown => self.step(picture, PAGE),
+            KeyCode::Left | KeyCode::Char('h') => return Act::Travel(-1),
+            KeyCode::Right | KeyCode::Char('l') => return Act::Travel(1),
+            KeyCode::Char('[') => return Act::Travel(-PAGE),
+            KeyCode::Char(']') => return Act::Travel(PAGE),
+            // Of what happens now there is one moment, so these are for the list.
+            KeyCode::Home if picture.moment.is_none() => self.step(picture, isize::MIN),
+            KeyCode::End if picture.moment.is_none() => self.step(picture, isize::MAX),
+            KeyCode::Home => return Act::Travel(isize::MIN),
+            KeyCode::End => return Act::Travel(isize::MAX),
+            KeyCode::Enter => self.open(picture),
+            KeyCode::Esc | KeyCode::Backspace => self.close(),
+            KeyCode::Char('/') => (self.typing, self.page) = (true, Page::All),
+            KeyCode::Char(' ') => self.paused = !self.paused,
+            KeyCode::Char('s') => self.by_name = !self.by_name,
+            _ => return Act::None,
+        }
+        Act::Draw
+    }
+}
+
+/// A service by its name.
+pub(super) fn service<'a>(picture: &'a Picture, name: &str) -> Option<&'a ServiceStatus> {
+    picture.services.iter().find(|service| service.name == name)
+}
