@@ -114,7 +114,8 @@ fn full(root: &Path) -> Result<()> {
     if fuzz::run(root, &fuzz::Args { seconds: 7_200, groups: Vec::new() })? != ExitCode::SUCCESS {
         bail!("a parser does not survive what libFuzzer gave it; fuzz/artifacts holds it");
     }
-    cargo(root, &["bench", "--workspace"], &[])
+    cargo(root, &["bench", "--workspace"], &[])?;
+    cargo(root, &["bench", "-p", "cotenant", "--bench", "daemon", "--", "soak"], &[])
 }
 
 fn cargo(root: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<()> {

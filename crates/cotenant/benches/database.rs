@@ -2,7 +2,7 @@
 //! latency counts from its scheduled moment) in class high with a goal of 90 %, two `sledge-large` in class low.
 //!
 //! `cargo bench -p cotenant --bench database`; root, since the batch service also runs in a group with `cpu.idle`, the
-//! fixed setting that it is compared with. `COTENANT_BENCH_MINUTES` (60) under the daemon; two minutes alone
+//! fixed setting that it is compared with. `COTENANT_BENCH_MINUTES` (10) under the daemon; two minutes alone
 //! and two with that fixed setting before, and again behind. `COTENANT_BENCH_PERCENTILE` (95) is what is to be kept,
 //! `COTENANT_BENCH_LOAD` (0.3) the share of what the server can answer that it is asked.
 //!
@@ -34,7 +34,7 @@ const BATCH: usize = 2;
 
 fn main() {
     let number = |name: &str, or: f64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(or);
-    let minutes = number("COTENANT_BENCH_MINUTES", 60.0) as usize;
+    let minutes = number("COTENANT_BENCH_MINUTES", 10.0) as usize;
     let percentile = number("COTENANT_BENCH_PERCENTILE", 95.0);
     let folder = Folder::new();
     let Some(idle) = Idle::make() else {

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
-use testing::TempDir;
+use testing::{TempDir, eventually};
 
 const COTENANT: &str = env!("CARGO_BIN_EXE_cotenant");
 
@@ -427,6 +427,18 @@ fn control_z_gives_the_terminal_back_and_fg_takes_it_again() {
     terminal.shows(PROMPT);
     terminal.types("exit\n");
     assert_eq!(terminal.end().0, Some(0));
+}
+
+#[test]
+fn top_ends_with_its_terminal() {
+    let line = format!("sh -c 'stty cols 80 rows 24; echo pid $$.; exec {COTENANT} top --no-daemon'");
+    let Some(mut terminal) = Terminal::start(&line) else { return };
+    terminal.shows("pid ");
+    let pid = terminal.shows(".");
+    terminal.shows("own look at");
+    drop(terminal);
+    let stat = || fs::read_to_string(format!("/proc/{pid}/stat"));
+    eventually("it is gone", || stat().map_or(true, |stat| stat.contains(") Z")));
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod ui;
 use anyhow::{Result, anyhow};
 use cotenant_cli::live_view;
 use cotenant_cli::page::Page;
+use cotenant_linux::sys;
 use cotenant_linux::sys::waiter::{Event as Came, Waiter};
 use cotenant_model::Time;
 use picture::Picture;
@@ -18,6 +19,8 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 use screen::Screen;
 use sources::{News, Recorded, Source};
+use std::io::stdout;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -79,7 +82,12 @@ impl What<'_> {
                 drawn = screen.draw(|area, buffer| draw::draw(feed.picture(), &ui, area, buffer))?;
             }
             dirty = false;
-            let mut there = event::poll(TICK)?;
+            // `event::poll` never returns where the terminal is gone.
+            sys::poll_readable([Some(stdout().as_fd())], TICK)?;
+            if sys::hung_up(stdout(), Duration::ZERO) {
+                return Ok(ended_by(libc::SIGHUP));
+            }
+            let mut there = event::poll(Duration::ZERO)?;
             while there {
                 match ui.event(&event::read()?, feed.picture(), drawn) {
                     Act::None => {}
