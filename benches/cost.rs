@@ -1,4 +1,4 @@
-//! Shared by benchmarks of what a tool costs: CPU time of the tool and of the processes that it started.
+//! Shared by benchmarks of what a tool costs: CPU time and memory of the tool and of the processes that it started.
 
 use std::fs;
 
@@ -13,4 +13,11 @@ pub fn cpu_ns(pid: u32) -> u64 {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let text = threads.filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok());
     text.filter_map(|text| text.split_whitespace().next()?.parse::<u64>().ok()).sum()
+}
+
+/// Memory of a process, KiB, by a line of its status: `VmRSS:` now, `VmHWM:` the most at once.
+pub fn memory_kib(pid: u32, key: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with(key));
+    line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
 }

@@ -16,12 +16,12 @@ mod program;
 #[path = "../../../benches/report.rs"]
 mod report;
 
-use cost::{cpu_ns, family};
+use cost::{cpu_ns, family, memory_kib};
 use program::Running;
 use report::Report;
 use serde_json::{Value, json};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -192,7 +192,7 @@ impl Looked {
         Self {
             at: Instant::now(),
             cpu_ns: family.iter().map(|pid| cpu_ns(*pid)).sum(),
-            resident_mb: family.iter().map(|pid| resident_kib(*pid)).sum::<u64>() as f64 / 1024.0,
+            resident_mb: family.iter().map(|pid| memory_kib(*pid, "VmRSS:")).sum::<u64>() as f64 / 1024.0,
             descriptors: entries("fd"),
             threads: entries("task"),
         }
@@ -208,10 +208,4 @@ impl Looked {
             "seconds": elapsed.as_secs_f64(),
         })
     }
-}
-
-fn resident_kib(pid: u32) -> u64 {
-    let status = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status")).unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-    line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
 }

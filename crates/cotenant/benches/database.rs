@@ -10,6 +10,7 @@
 //! its guardian took. The last row: the percentile alone (median), in how many minutes 90 % of it was kept, under the
 //! daemon and alone, and the batch service's CPU time over that of the fixed setting (mean of each).
 
+#[allow(dead_code)] // what other benchmarks need of it
 #[path = "../../../benches/cost.rs"]
 mod cost;
 #[path = "../../../benches/report.rs"]

@@ -17,7 +17,7 @@ mod program;
 #[path = "../../../benches/report.rs"]
 mod report;
 
-use cost::{cpu_ns, family};
+use cost::{cpu_ns, family, memory_kib};
 use program::Running;
 use report::Report;
 use serde_json::{Value, json};
@@ -92,7 +92,7 @@ fn measure(mut command: Command, length: Duration) -> Value {
     if let Ok(Some(status)) = tool.0.try_wait() {
         return json!({ "not_measured": format!("it ended early: {status}") });
     }
-    let memory_mb = family.iter().map(|pid| peak_kib(*pid)).sum::<u64>() as f64 / 1024.0;
+    let memory_mb = family.iter().map(|pid| memory_kib(*pid, "VmHWM:")).sum::<u64>() as f64 / 1024.0;
     let end = Command::new("kill").args(["-TERM", &tool.0.id().to_string()]).status();
     if end.is_ok_and(|status| status.success()) {
         let _ = tool.0.wait();
@@ -103,11 +103,4 @@ fn measure(mut command: Command, length: Duration) -> Value {
         "processes": family.len(),
         "seconds": elapsed.as_secs_f64(),
     })
-}
-
-/// The most memory that was resident at once.
-fn peak_kib(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
-    line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
 }

@@ -211,6 +211,12 @@ impl Shift<'_> {
         if self.desk.paused { Mode::Observe } else { self.config.mode }
     }
 
+    /// Time between two samples.
+    fn interval(&self) -> Duration {
+        let interval = self.config.interval;
+        if self.mode() == Mode::Observe { interval.max(OBSERVE) } else { interval }
+    }
+
     /// Goes on until something is to be looked at, or a signal came.
     fn go(&mut self) -> Result<Ended> {
         let mode = self.mode();
@@ -221,7 +227,7 @@ impl Shift<'_> {
         if mode == Mode::Observe {
             // Nobody decides, so one looks for all.
             let first = rules.swap_remove(0);
-            seldom = PolicyConfig { interval: self.config.interval.max(OBSERVE), ..first.ctx.config.clone() };
+            seldom = PolicyConfig { interval: self.interval(), ..first.ctx.config.clone() };
             rules = vec![Rule { owns: Owns::default(), ctx: Ctx { config: &seldom, ..first.ctx }, ..first }];
         }
         let next = [Some(TELL), self.watchdog.map(|limit| limit / 3)].into_iter().flatten().min().unwrap_or(TELL);
@@ -480,7 +486,7 @@ impl Shift<'_> {
             signals: signals.map(|(signal, is)| (signal.name().to_owned(), is)).collect(),
             sample_age_s: (self.host.now() - self.watch.at).as_secs_f64(),
             made: Instant::now(),
-            interval_s: self.config.interval.as_secs_f64(),
+            interval_s: self.interval().as_secs_f64(),
             listen,
             cpus: self.watch.cpus(),
             changes: self.host.outstanding().into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect(),

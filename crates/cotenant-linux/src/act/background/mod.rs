@@ -102,7 +102,7 @@ impl Background {
     /// have not started them.
     pub fn tend(&mut self, journal: &mut Journal, tasks: &[Arc<TaskInfo>], foreign: bool, notes: &mut Notes) {
         if let Some(unit) = &mut self.unit {
-            if unit.tend(journal, self.on, notes) || !self.on {
+            if unit.tend(journal, self.on, notes) || !self.on || unit.is_gone() {
                 return;
             }
             self.unit = None;

@@ -11,7 +11,9 @@ use crate::notes::Notes;
 use crate::undo::{Effect, Journal, Living, Record, RestoreReport, Undoer, number};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const IDLE: &str = "cpu.idle";
@@ -22,6 +24,8 @@ const WEIGHTS: [(&str, u32); 2] = [("cpu.weight", 100), ("cpu.shares", 1024)];
 #[derive(Debug)]
 pub struct Unit {
     path: PathBuf,
+    /// The inode of its folder: a unit that starts anew has another group of the same name.
+    inode: Option<u64>,
     /// It is idle because of us.
     idle: bool,
     /// Another agent decides.
@@ -31,18 +35,25 @@ pub struct Unit {
 impl Unit {
     /// That of this folder; `None` where it has no share of CPU time of its own, or is idle by somebody else's will.
     pub fn of(path: &Path) -> Option<Self> {
-        let unit = Self { path: path.to_owned(), idle: false, left: false };
+        let unit = Self { path: path.to_owned(), inode: inode(path), idle: false, left: false };
         (is_idle(path) == Some(false) && weight(path).is_some()).then_some(unit)
     }
 
     /// Makes it idle, or gives it its weight back; whether it is idle now.
     pub fn tend(&mut self, journal: &mut Journal, on: bool, notes: &mut Notes) -> bool {
+        let inode = inode(&self.path);
+        if inode != self.inode {
+            if self.idle {
+                journal.strike(&UnitRecord::Left(self.path.clone()));
+            }
+            (self.inode, self.idle, self.left) = (inode, false, false);
+        }
         if self.idle && is_idle(&self.path) == Some(false) {
             journal.strike(&UnitRecord::Left(self.path.clone()));
             notes.add(format!("{} is left alone: another agent has written {IDLE}", self.path.display()));
             (self.idle, self.left) = (false, true);
         }
-        if self.left || self.idle == on {
+        if self.left || self.idle == on || inode.is_none() {
             return self.idle;
         }
         if on {
@@ -65,6 +76,11 @@ impl Unit {
         self.idle
     }
 
+    /// Whether its folder was not there at the last look.
+    pub fn is_gone(&self) -> bool {
+        self.inode.is_none()
+    }
+
     fn begin(&self, journal: &mut Journal) -> Result<(), String> {
         let weight = weight(&self.path).ok_or("it has no weight any more")?;
         journal.announce(&UnitRecord::Idle(self.path.clone(), weight))?;
@@ -74,6 +90,11 @@ impl Unit {
             format!("{IDLE}: {why}")
         })
     }
+}
+
+/// `None` where it is gone.
+fn inode(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().map(|meta| meta.ino())
 }
 
 fn text(path: &Path, file: &str) -> Option<String> {
@@ -184,7 +205,6 @@ mod tests {
     use crate::act::restore;
     use crate::testing::TempDir;
     use crate::tests::journal;
-    use std::fs;
 
     fn group(idle: &str, weight: &str) -> TempDir {
         let dir = TempDir::new("unit");
@@ -243,6 +263,22 @@ mod tests {
             assert!(Unit::of(&group(idle, weight).path().join("unit")).is_none(), "{idle}, {weight}");
         }
         assert!(Unit::of(dir.path()).is_none(), "it has no share of its own");
+    }
+
+    #[test]
+    fn a_unit_that_starts_anew_is_taken_to_the_background_again() {
+        let (dir, state) = (group("0", "40"), TempDir::new("unit-state"));
+        let path = dir.path().join("unit");
+        let (mut journal, mut notes) = (journal(state.path()), Notes::default());
+        let mut unit = Unit::of(&path).unwrap();
+        assert!(unit.tend(&mut journal, true, &mut notes));
+        fs::rename(&path, dir.path().join("before")).unwrap();
+        assert!(!unit.tend(&mut journal, true, &mut notes), "it is gone");
+        dir.write("unit/cpu.idle", "0");
+        dir.write("unit/cpu.weight", "70");
+        assert!(unit.tend(&mut journal, true, &mut notes) && has(&path) == ["1", "70"]);
+        assert!(!unit.tend(&mut journal, false, &mut notes) && has(&path) == ["0", "70"]);
+        assert!(notes.iter().next().is_none() && journal.finish().failed == 0);
     }
 
     #[test]
