@@ -48,7 +48,9 @@ impl Unit {
             }
             (self.inode, self.idle, self.left) = (inode, false, false);
         }
-        if self.idle && is_idle(&self.path) == Some(false) {
+        let own = journal.outstanding::<Units>().0.get(&self.path).copied();
+        let halfway = own.is_some_and(|weight| is_halfway(&self.path, weight));
+        if self.idle && is_idle(&self.path) == Some(false) && !halfway {
             journal.strike(&UnitRecord::Left(self.path.clone()));
             notes.add(format!("{} is left alone: another agent has written {IDLE}", self.path.display()));
             (self.idle, self.left) = (false, true);
@@ -64,7 +66,7 @@ impl Unit {
                     self.left = true;
                 }
             }
-        } else if let Some(weight) = journal.outstanding::<Units>().0.get(&self.path).copied() {
+        } else if let Some(weight) = own {
             match around("background.unit", || give_back(&self.path, weight)) {
                 Ok(_) => {
                     journal.strike(&UnitRecord::Left(self.path.clone()));
@@ -114,16 +116,25 @@ fn weight(path: &Path) -> Option<u32> {
     WEIGHTS.iter().find_map(|(file, _)| text(path, file)?.parse().ok())
 }
 
+/// The file of its weight, and the kernel's default.
+fn weight_file(path: &Path) -> (&'static str, u32) {
+    WEIGHTS.into_iter().find(|(file, _)| path.join(file).exists()).unwrap_or(WEIGHTS[0])
+}
+
+/// Whether it is idle no more, and has not got its own weight back: the second write failed, or was never made.
+fn is_halfway(path: &Path, original: u32) -> bool {
+    let (_, default) = weight_file(path);
+    is_idle(path) == Some(false) && original != default && weight(path) == Some(default)
+}
+
 /// Whether there was anything to give back: another agent may have done so.
 fn give_back(path: &Path, original: u32) -> io::Result<bool> {
-    let (file, default) = WEIGHTS.into_iter().find(|(file, _)| path.join(file).exists()).unwrap_or(WEIGHTS[0]);
-    match is_idle(path) {
-        Some(true) => groups::write(&path.join(IDLE), "0")?,
-        // Whoever has died between the two writes has left the default.
-        Some(false) if original != default && weight(path) == Some(default) => {}
-        _ => return Ok(false),
+    if is_idle(path) == Some(true) {
+        groups::write(&path.join(IDLE), "0")?;
+    } else if !is_halfway(path, original) {
+        return Ok(false);
     }
-    groups::write(&path.join(file), &original.to_string())?;
+    groups::write(&path.join(weight_file(path).0), &original.to_string())?;
     Ok(true)
 }
 
@@ -244,6 +255,21 @@ mod tests {
                 assert_eq!((give_back(&path, 400).unwrap(), has(&path)), (given, becomes.map(String::from)));
             }
         }
+    }
+
+    #[test]
+    fn a_weight_that_could_not_be_written_is_written_later() {
+        let (dir, state) = (group("0", "400"), TempDir::new("unit-state"));
+        let path = dir.path().join("unit");
+        let (mut journal, mut notes) = (journal(state.path()), Notes::default());
+        let mut unit = Unit::of(&path).unwrap();
+        assert!(unit.tend(&mut journal, true, &mut notes));
+        // The kernel has given it the default, and the write of its own weight has failed.
+        dir.write("unit/cpu.idle", "0");
+        dir.write("unit/cpu.weight", "100");
+        assert!(!unit.tend(&mut journal, false, &mut notes));
+        assert_eq!((has(&path), journal.finish().restored), (["0".into(), "400".into()], 0));
+        assert!(notes.iter().next().is_none());
     }
 
     #[test]
