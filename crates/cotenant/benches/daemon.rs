@@ -10,6 +10,8 @@
 
 #[path = "../../../benches/cost.rs"]
 mod cost;
+#[path = "../../../benches/daemons.rs"]
+mod daemons;
 #[allow(dead_code)] // what other benchmarks need of it
 #[path = "../../../benches/program.rs"]
 mod program;
@@ -17,12 +19,13 @@ mod program;
 mod report;
 
 use cost::{cpu_ns, family, memory_kib};
+use daemons::{Daemon, cpus, told};
 use program::Running;
 use report::Report;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// Looks get rarer in the first seconds.
@@ -51,7 +54,7 @@ fn main() {
     }
     let _services: Vec<Running> = (0..MANY).map(|i| folder.service(i)).collect();
     for (mode, policy) in [("observe", "auto"), ("enforce", "static"), ("enforce", "auto")] {
-        let daemon = Daemon::start(&folder, mode, policy);
+        let daemon = folder.daemon(mode, policy);
         std::thread::sleep(SETTLE);
         let before = Looked::at(&daemon);
         std::thread::sleep(seconds(20));
@@ -59,7 +62,7 @@ fn main() {
         let mut row = after.since(&before);
         row["mode"] = mode.into();
         row["policy"] = policy.into();
-        row["services"] = Daemon::services(&folder).into();
+        row["services"] = folder.managed().into();
         row["threads_of_services"] = (MANY * THREADS).into();
         report.row(row);
     }
@@ -68,7 +71,7 @@ fn main() {
 fn soak(folder: &Folder, report: &mut Report, length: Duration) {
     let mut services: Vec<Running> = (0..FEW).map(|i| folder.service(i)).collect();
     let _births = program::start_births(&folder.name(FEW), BIRTHS_PER_MINUTE);
-    let daemon = Daemon::start(folder, "enforce", "auto");
+    let daemon = folder.daemon("enforce", "auto");
     std::thread::sleep(SETTLE);
     let begin = Instant::now();
     let (mut before, mut rows, mut restarts) = (Looked::at(&daemon), Vec::new(), 0_usize);
@@ -83,7 +86,7 @@ fn soak(folder: &Folder, report: &mut Report, length: Duration) {
         let now = Looked::at(&daemon);
         let mut row = now.since(&before);
         row["minute"] = minute.into();
-        row["services"] = Daemon::services(folder).into();
+        row["services"] = folder.managed().into();
         row["restarts"] = restarts.into();
         report.row(row.clone());
         rows.push(row);
@@ -119,11 +122,23 @@ impl Folder {
         program::start_by_name(&self.name(i), THREADS, RUNNING)
     }
 
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cotenant"));
-        command.args(args).arg("--socket").arg(self.0.join("socket")).stdin(Stdio::null()).stderr(Stdio::null());
-        command.env("XDG_RUNTIME_DIR", &self.0).env("XDG_DATA_HOME", self.0.join("data"));
-        command
+    /// The daemon, in this mode and with this policy for all services.
+    fn daemon(&self, mode: &str, policy: &str) -> Daemon {
+        let services = self.0.join("services/*");
+        let map = format!("X{}", ".".repeat(cpus() - 1));
+        let text = format!(
+            "mode = \"{mode}\"\n[set.static]\nmap = \"{map}\"\n[[rule]]\nname = \"bench\"\n\
+             match = {{ command = {:?} }}\npolicy = \"{policy}\"\n",
+            services.to_str().expect("a plain path")
+        );
+        Daemon::start(&self.0, &text, Stdio::null())
+    }
+
+    /// How many services it has.
+    fn managed(&self) -> usize {
+        let out = told(&self.0, &["status", "--json"], None).stderr(Stdio::null()).output().expect("it starts");
+        let status: Value = serde_json::from_slice(&out.stdout).unwrap_or_default();
+        status["services"].as_array().map_or(0, Vec::len)
     }
 }
 
@@ -131,46 +146,6 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
-}
-
-struct Daemon(Running);
-
-impl Daemon {
-    fn start(folder: &Folder, mode: &str, policy: &str) -> Self {
-        let config = folder.0.join("cotenant.toml");
-        let services = folder.0.join("services/*");
-        let text = format!(
-            "mode = \"{mode}\"\n[set.static]\nmap = \"X*\"\n[[rule]]\nname = \"bench\"\n\
-             match = {{ command = {:?} }}\npolicy = \"{policy}\"\n",
-            services.to_str().expect("a plain path")
-        );
-        fs::write(&config, text.replace("X*", &map())).expect("a configuration");
-        let mut command = folder.command(&["daemon", "--config", config.to_str().expect("a plain path")]);
-        Self(Running(command.stdout(Stdio::null()).spawn().expect("the daemon starts")))
-    }
-
-    /// How many services it has.
-    fn services(folder: &Folder) -> usize {
-        let out = folder.command(&["status", "--json"]).output().expect("it starts");
-        let status: Value = serde_json::from_slice(&out.stdout).unwrap_or_default();
-        status["services"].as_array().map_or(0, Vec::len)
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // It gives everything back before it ends.
-        if Command::new("kill").args(["-TERM", &self.0.0.id().to_string()]).status().is_ok_and(|s| s.success()) {
-            let _ = self.0.0.wait();
-        }
-    }
-}
-
-/// The first CPU of all.
-fn map() -> String {
-    let out = Command::new(env!("CARGO_BIN_EXE_cotenant")).args(["topo", "--json"]).output().expect("it starts");
-    let topo: Value = serde_json::from_slice(&out.stdout).expect("JSON");
-    format!("X{}", ".".repeat(topo["cpus"].as_u64().expect("a count") as usize - 1))
 }
 
 /// What the daemon and its guardian have and have used.
@@ -184,7 +159,7 @@ struct Looked {
 
 impl Looked {
     fn at(daemon: &Daemon) -> Self {
-        let family = family(daemon.0.0.id());
+        let family = family(daemon.pid());
         let entries = |what: &str| -> usize {
             let folders = family.iter().map(|pid| PathBuf::from(format!("/proc/{pid}/{what}")));
             folders.map(|folder| fs::read_dir(folder).map_or(0, Iterator::count)).sum()

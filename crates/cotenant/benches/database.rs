@@ -13,6 +13,8 @@
 #[allow(dead_code)] // what other benchmarks need of it
 #[path = "../../../benches/cost.rs"]
 mod cost;
+#[path = "../../../benches/daemons.rs"]
+mod daemons;
 #[path = "../../../benches/report.rs"]
 mod report;
 #[path = "../../../benches/servers.rs"]
@@ -20,12 +22,13 @@ mod servers;
 
 use cost::{cpu_ns, family};
 use cotenant_model::stats::median::middle;
+use daemons::Daemon;
 use report::Report;
 use serde_json::{Value, json};
-use servers::{COTENANT, PORT, Server, is_there, shell, told};
+use servers::{COTENANT, PORT, Server, is_there, shell};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Instant;
 
 const GOAL: f64 = 0.9;
@@ -54,7 +57,7 @@ fn main() {
         bench.minute("together", &batch.0, None);
         let daemon = folder.daemon(percentile);
         for _ in 0..minutes {
-            bench.minute("daemon", &batch.0, Some(&daemon.0));
+            bench.minute("daemon", &batch.0, Some(&daemon));
         }
     }
     bench.compare(&idle);
@@ -71,10 +74,10 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn minute(&mut self, way: &str, batch: &[Child], daemon: Option<&Child>) {
+    fn minute(&mut self, way: &str, batch: &[Child], daemon: Option<&Daemon>) {
         let used = |pids: Vec<u32>| pids.into_iter().map(cpu_ns).sum::<u64>();
         let of_batch = || used(batch.iter().map(Child::id).collect());
-        let of_daemon = || daemon.map(|daemon| used(family(daemon.id())));
+        let of_daemon = || daemon.map(|daemon| used(family(daemon.pid())));
         let (begin, before) = (Instant::now(), (of_batch(), of_daemon()));
         let mut latencies = self.folder.asked(self.rate);
         let passed = begin.elapsed().as_nanos() as f64;
@@ -155,7 +158,6 @@ impl Folder {
     }
 
     fn daemon(&self, percentile: f64) -> Daemon {
-        let config = self.0.join("cotenant.toml");
         let text = format!(
             "mode = \"enforce\"\n\
              [[rule]]\nname = \"database\"\nmatch = {{ command = \"postgres\" }}\nclass = \"high\"\ngoal = \"90%\"\n\
@@ -163,13 +165,8 @@ impl Folder {
              [[rule]]\nname = \"batch\"\nmatch = {{ command = \"{}/batch\" }}\nclass = \"low\"\n",
             self.0.display()
         );
-        fs::write(&config, text).expect("a configuration");
-        let mut command = Command::new(COTENANT);
-        told(&mut command);
-        command.args(["daemon", "--config"]).arg(&config).arg("--socket").arg(self.0.join("socket"));
-        command.env("XDG_RUNTIME_DIR", &self.0).env("XDG_DATA_HOME", self.0.join("data")).stdin(Stdio::null());
         let log = fs::File::create(std::env::temp_dir().join("cotenant-database.log")).expect("a log");
-        Daemon(command.stdout(Stdio::null()).stderr(log).spawn().expect("the daemon starts"))
+        Daemon::start(&self.0, &text, log)
     }
 }
 
@@ -179,24 +176,13 @@ impl Drop for Folder {
     }
 }
 
-struct Daemon(Child);
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // It gives everything back before it ends.
-        if Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status().is_ok_and(|s| s.success()) {
-            let _ = self.0.wait();
-        }
-    }
-}
-
 struct Batch(Vec<Child>);
 
 impl Batch {
-    /// In that group, or where it is started.
+    /// Each in a session of its own, as service managers start them, and in that group or where it is started.
     fn start(folder: &Folder, group: Option<&Idle>) -> Self {
         let join = group.map_or(String::new(), |group| format!("echo $$ > {}/cgroup.procs; ", group.0.display()));
-        let line = format!("{join}exec {}/batch kernel sledge-large --seconds 1000000", folder.0.display());
+        let line = format!("{join}exec setsid {}/batch kernel sledge-large --seconds 1000000", folder.0.display());
         let start = || shell(&line, None).stdout(Stdio::null()).spawn().expect("the batch program starts");
         Self((0..BATCH).map(|_| start()).collect())
     }

@@ -11,6 +11,9 @@
 
 #[path = "../../../benches/cost.rs"]
 mod cost;
+#[allow(dead_code)] // no daemon here
+#[path = "../../../benches/daemons.rs"]
+mod daemons;
 #[allow(dead_code)] // what other benchmarks need of it
 #[path = "../../../benches/program.rs"]
 mod program;
@@ -18,6 +21,7 @@ mod program;
 mod report;
 
 use cost::{cpu_ns, family, memory_kib};
+use daemons::cpus;
 use program::Running;
 use report::Report;
 use serde_json::{Value, json};
@@ -69,12 +73,6 @@ fn main() {
         }
     }
     let _ = fs::remove_dir_all(folder);
-}
-
-fn cpus() -> usize {
-    let out = Command::new(env!("CARGO_BIN_EXE_cotenant")).args(["topo", "--json"]).output().expect("it starts");
-    let topo: Value = serde_json::from_slice(&out.stdout).expect("JSON");
-    topo["cpus"].as_u64().expect("a count") as usize
 }
 
 /// What a tool and the processes that it started use while it runs.

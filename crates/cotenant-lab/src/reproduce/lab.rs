@@ -11,7 +11,7 @@ use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Ctx, DynPolicy, NoSettings, Policy};
 use cotenant_model::signal::Signal;
 use cotenant_model::{Outcome as Applied, Time, View};
-use cotenant_policies::Sam;
+use cotenant_policies::{Sam, Shapes};
 use cotenant_sim::batch::parallel;
 use cotenant_sim::kernel::Placement;
 use cotenant_sim::optimum::{Label, Limits};
@@ -64,6 +64,8 @@ pub(super) enum Arm {
     Sam(f64, f64),
     /// SAM on Linux with these switches, its places widened to these.
     SamWith(&'static str, Pin),
+    /// `shapes`, trials included, by instructions per second.
+    Shapes,
     /// The same where the kernel balances NUMA: pages follow threads, and threads their pages.
     NumaBalanced(&'static Arm),
 }
@@ -249,6 +251,10 @@ impl Lab {
             Arm::SamWith(switches, pin) => {
                 scenario.config.pin = pin;
                 Box::new(Sam(switches.parse()?))
+            }
+            Arm::Shapes => {
+                scenario.config.pin = Pin::Cpu;
+                Box::new(Shapes::default())
             }
             Arm::NumaBalanced(arm) => {
                 scenario.kernel.numa_balancing = true;

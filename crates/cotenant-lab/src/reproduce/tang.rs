@@ -4,10 +4,11 @@ use super::lab::{Lab, Watch, watched};
 use super::row::{Found, Row, claim, effect, effect_of, highest, level, level_of, lowest, mean, percent, row, tally};
 use anyhow::Context as _;
 use cotenant_model::Time;
+use cotenant_model::pin::Pin;
 use cotenant_model::policy::DynPolicy;
 use cotenant_model::signal::Signal;
 use cotenant_model::topology::notation::parse_map;
-use cotenant_policies::{Atom, Heuristic};
+use cotenant_policies::{Atom, Heuristic, Shapes};
 use cotenant_sim::scenario::Scenario;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -365,7 +366,7 @@ pub(super) fn heuristic(lab: &mut Lab) -> anyhow::Result<Found> {
 /// Figures 4.4 and 4.5: `AToM` against the best, the average and the worst mapping.
 pub(super) fn atom(lab: &mut Lab) -> anyhow::Result<Found> {
     let end_s = if lab.effort.every > 1 { 20.0 } else { 120.0 };
-    let (mut rows, mut below, mut over) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut rows, mut below, mut over, mut by_shapes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for machine in [CLOVERTOWN, WESTMERE] {
         for service in SERVICES {
             for beside in [None, Some(BATCH[0]), Some(BATCH[1])] {
@@ -373,14 +374,21 @@ pub(super) fn atom(lab: &mut Lab) -> anyhow::Result<Found> {
                 let speeds = load.speeds(lab, &load.maps())?;
                 let (top, low) = (highest(&speeds), lowest(&speeds));
                 let scenario = load.scenario(end_s)?;
-                let policy = Atom(scenario.config.settings.of::<Atom>()?);
-                let runs = (1..=lab.effort.seeds).map(|seed| seen(&scenario, &policy, seed, 0.0));
-                let runs = runs.collect::<anyhow::Result<Vec<ServiceRates>>>().context("tang-atom")?;
-                let ours = mean(runs.iter().map(|seen| seen.instructions));
+                let under = |scenario: &Scenario, policy: &dyn DynPolicy| {
+                    let runs = (1..=lab.effort.seeds).map(|seed| seen(scenario, policy, seed, 0.0));
+                    let runs = runs.collect::<anyhow::Result<Vec<ServiceRates>>>().context("tang-atom")?;
+                    anyhow::Ok(mean(runs.iter().map(|seen| seen.instructions)))
+                };
+                let ours = under(&scenario, &Atom(scenario.config.settings.of::<Atom>()?))?;
+                let mut exact = scenario.clone();
+                exact.config.pin = Pin::Cpu;
+                let shapes = under(&exact, &Shapes::default())?;
                 let label = format!("{machine}: {}", load.label());
                 rows.push(row(format!("{label}, AToM"), ours / low, "of the worst mapping"));
+                rows.push(row(format!("{label}, shapes"), shapes / low, "of the worst mapping"));
                 rows.push(row(format!("{label}, the best mapping"), top / low, "of the worst mapping"));
                 below.push((1.0 - ours / top) * 100.0);
+                by_shapes.push((1.0 - shapes / top) * 100.0);
                 over.push(percent(ours / mean(speeds)));
             }
         }
@@ -390,6 +398,7 @@ pub(super) fn atom(lab: &mut Lab) -> anyhow::Result<Found> {
     let mean_below = row("below the best mapping, the mean over the loads (paper: within)", furthest, "%");
     rows.push(mean_below.judged(3.0, verdict, furthest <= 3.0));
     rows.push(row("below the best mapping, at most", highest(below), "%"));
+    rows.push(row("shapes below the best mapping, the mean over the loads", mean(by_shapes), "%"));
     rows.push(effect("over the average of the mappings, at most", 22.0, highest(over)));
     let note = format!(
         "{} seeds, {end_s} s each, learning included: turns of 500 ms here, of 10 minutes in 2 hours there. Mappings are the balanced ones; on Westmere pages follow threads.",

@@ -82,7 +82,16 @@ impl Load {
 
     /// Whether a thread takes part; `None` where its time is unknown.
     pub fn is_active(&self, task: TaskId) -> Option<bool> {
-        self.tasks.get(&task).map(|[ran, ran_or_slept]| *ran >= ACTIVE * ran_or_slept.max(*ran))
+        self.share(task).map(|share| share >= ACTIVE)
+    }
+
+    /// The part of the time in which a thread does not wait for a CPU that it runs, 0–1; `None` where it is unknown.
+    pub fn share(&self, task: TaskId) -> Option<f64> {
+        let part = |[ran, ran_or_slept]: &[f64; 2]| match ran_or_slept.max(*ran) {
+            0.0 => 1.0,
+            all => ran / all,
+        };
+        self.tasks.get(&task).map(part)
     }
 
     /// Usable CPUs without those that somebody else keeps busy, as far as `threads` CPUs are left. Threads that

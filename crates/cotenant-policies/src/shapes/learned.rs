@@ -3,7 +3,8 @@
 use super::Round;
 use super::board::Board;
 use super::ledger::Ledger;
-use super::moves::{KINDS, Kind, neighbour, orderly, seeds};
+use super::moves::{KINDS, Kind, even, neighbour, orderly, seeds};
+use super::order::{Counted, Model};
 use super::settings::Objective;
 use super::shape::{Places, Shape};
 use super::situation::{Situation, domain_of};
@@ -17,6 +18,8 @@ use std::time::Duration;
 
 /// Draws of a neighbour before all of them count as tried.
 const DRAWS: u32 = 60;
+/// Neighbours that are drawn for the model to choose from.
+const DRAWN: u32 = 24;
 /// Trials in a row that found nothing before it rests.
 const FRUITLESS: u32 = 60;
 /// Trials in a row that found nothing before memory is tried to follow.
@@ -76,6 +79,8 @@ pub(super) struct Learned {
     pub spots: Places,
     /// How far each application is above its speed under the kernel's placement, as logarithms.
     pub standing: Vec<f64>,
+    /// Variances of these.
+    pub doubts: Vec<f64>,
     /// How many seeds have been drawn; `None`: all.
     seeds: Option<usize>,
     /// The same of orderly neighbours of the incumbent.
@@ -95,12 +100,17 @@ pub(super) struct Learned {
     audit: bool,
     /// Whether it has been tried, since the incumbent stands, to let memory follow.
     followed: bool,
+    /// Threads began in the best shape of before; what the kernel would have chosen was not seen.
+    pub begun: bool,
     /// What is tried before anything else: what was best before, where `sam` would move threads.
     pub first: Option<Candidate>,
     /// Shapes that were not much worse with the memory where it is, and by how much.
     near: Vec<(Shape, f64)>,
     pub trials: u32,
     pub kept: u32,
+    /// What counters told while the incumbent was measured, and what that promises of other shapes.
+    pub counted: Counted,
+    pub model: Option<Model>,
 }
 
 impl Learned {
@@ -124,6 +134,35 @@ impl Learned {
         shape.fits(board, &self.situation.allowed()) && self.note(shape.key(board))
     }
 
+    /// Of all that might be tried now, what counters promise most of, if it is more than what stands.
+    fn promised(&mut self, board: &Board, goal: &Goal, rng: &mut Rng) -> Option<Candidate> {
+        let model = self.model.as_ref()?;
+        let mut pool: Vec<(Shape, Kind)> = Vec::new();
+        if self.orderly.is_some() {
+            pool.extend(orderly(board, &self.incumbent).into_iter().map(|shape| (shape, Kind::Inside)));
+        }
+        if self.seeds.is_some() {
+            let all = seeds(board, &self.situation.threads(), &self.incumbent.doubling);
+            pool.extend(all.into_iter().map(|shape| (shape, Kind::Seed)));
+        }
+        for _ in 0..if self.idle < FRUITLESS { DRAWN } else { 0 } {
+            let kind = self.draw(rng);
+            pool.extend(neighbour(board, &self.incumbent, kind, rng).map(|shape| (shape, kind)));
+        }
+        let worth = |shape: &Shape| goal.worth(&model.changes(shape, board, &self.situation));
+        let allowed = self.situation.allowed();
+        let mut best = (worth(&self.incumbent), None);
+        for (shape, kind) in pool {
+            let worth = worth(&shape);
+            if worth > best.0 && shape.fits(board, &allowed) && !self.tried.contains(&shape.key(board)) {
+                best = (worth, Some(Candidate::new(shape, kind)));
+            }
+        }
+        let candidate = best.1?;
+        self.note(candidate.shape.key(board));
+        Some(candidate)
+    }
+
     /// Counts a shape as tried; whether it was not.
     fn note(&mut self, key: u64) -> bool {
         let is_new = !self.tried.contains(&key);
@@ -145,6 +184,19 @@ impl Learned {
         self.memory = places.clone();
         (self.incumbent, self.places, self.is_kernel) = (shape, places, true);
         self.standing = vec![0.0; self.situation.measures.len()];
+        self.doubts = self.standing.clone();
+    }
+
+    /// The shape that stands is the one that was best before. What the kernel would have chosen is taken to be an even
+    /// spread, and competes first.
+    pub fn doubt(&mut self, board: &Board, view: &View, members: &[(TaskId, usize)]) {
+        let shape = even(board, &self.situation.threads());
+        if !self.note(shape.key(board)) {
+            return;
+        }
+        let now = |task| domain_of(board, view, &self.places, task);
+        self.kernel_places = shape.seats(board, members, &self.situation.allowed(), now, now);
+        (self.kernel, self.is_kernel, self.audit) = (shape, false, true);
     }
 
     /// Threads that have come take the places of like ones that have gone.
@@ -191,12 +243,18 @@ impl Learned {
     }
 
     /// The next candidate; `None` where nothing is left.
-    pub fn next(&mut self, board: &Board, rng: &mut Rng) -> Option<Candidate> {
+    pub fn next(&mut self, board: &Board, goal: &Goal, rng: &mut Rng) -> Option<Candidate> {
         if std::mem::take(&mut self.audit) && !self.is_kernel {
             return Some(Candidate { stage: 1, ..Candidate::new(self.kernel.clone(), Kind::Kernel) });
         }
         if let Some(first) = self.first.take() {
             return Some(first);
+        }
+        // Every other time, so that a model that is wrong takes at most as many trials again.
+        if self.trials.is_multiple_of(2)
+            && let Some(promised) = self.promised(board, goal, rng)
+        {
+            return Some(promised);
         }
         if let Some(drawn) = self.orderly {
             let all = orderly(board, &self.incumbent);
@@ -274,10 +332,21 @@ impl Learned {
         self.idle += 1;
     }
 
-    /// The candidate is the incumbent from now on; each application has changed by so much.
-    pub fn keep(&mut self, shape: Shape, places: Places, changes: &[f64], is_kernel: bool, with_memory: bool) {
-        for (standing, change) in self.standing.iter_mut().zip(changes) {
-            *standing = if is_kernel { 0.0 } else { *standing + change };
+    /// The candidate is the incumbent from now on; each application has changed by so much, with these variances.
+    pub fn keep(
+        &mut self,
+        shape: Shape,
+        places: Places,
+        (changes, variances): (&[f64], &[f64]),
+        is_kernel: bool,
+        with_memory: bool,
+    ) {
+        let add = |sums: &mut [f64], values: &[f64]| sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+        add(&mut self.standing, changes);
+        add(&mut self.doubts, variances);
+        if is_kernel {
+            self.standing.fill(0.0);
+            self.doubts.fill(0.0);
         }
         if with_memory {
             self.memory = places.clone();

@@ -18,6 +18,7 @@ mod ledger;
 mod moves;
 #[cfg(test)]
 mod null_tests;
+mod order;
 mod pages;
 mod phases;
 mod settings;
@@ -39,6 +40,7 @@ use cotenant_model::{ActionOutcome, AppId, Decision, Proposal, Reason, TaskId, T
 use fastrand::Rng;
 use learned::{Candidate, Learned};
 use ledger::Ledger;
+use order::Counted;
 use pages::PageTrial;
 use serde::{Deserialize, Serialize};
 use shape::{Places, Shape};
@@ -82,6 +84,8 @@ pub struct ShapesState {
     load: Load,
     /// Threads that take part, ascending, each with its group.
     members: Vec<(TaskId, usize)>,
+    /// Whether each thread runs much less than those that are like it otherwise; told once, behind a trace.
+    weighed: BTreeMap<TaskId, bool>,
     /// What tells the speed of each application.
     ladders: BTreeMap<AppId, Ladder>,
     /// Applications that told a speed once, and have fallen silent: they do not count until they tell one again.
@@ -99,6 +103,11 @@ pub struct ShapesState {
     calm: u32,
     /// How often in a row it was begun again after a trace.
     retraced: u32,
+    /// Since when these programs are together, and for how many seconds the sets before them were.
+    since: Time,
+    lives: Vec<f64>,
+    /// Threads that begin where their programs were fastest before.
+    born: Places,
     /// Whether the masks of the incumbent are still to be widened.
     widens: bool,
     /// Why the plan is as it is.
@@ -247,6 +256,9 @@ impl ShapesState {
     fn trace(&mut self) {
         self.phase = Phase::Trace { points: Vec::new(), long: false };
         self.meter.clear();
+        if let Some(learned) = &mut self.learned {
+            learned.counted = Counted::default();
+        }
     }
 
     /// One round. Returns when the next one is due.
@@ -268,6 +280,7 @@ impl ShapesState {
                 self.put_back(view, "threads came or went");
                 self.break_off(now);
             }
+            self.give_birth(round);
             self.tasks = tasks;
             self.watch(now);
         }

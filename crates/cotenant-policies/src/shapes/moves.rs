@@ -94,6 +94,15 @@ fn orders(groups: usize) -> Vec<Vec<u8>> {
     found
 }
 
+/// Threads dealt over all domains: what kernels come to.
+pub(super) fn even(board: &Board, threads: &[usize]) -> Shape {
+    let (dealt, mut shape) = (board.dealt(), Shape::empty(threads.len(), board.domains.len()));
+    for (g, &n) in threads.iter().enumerate() {
+        deal(&mut shape, board, g, n, &dealt);
+    }
+    shape
+}
+
 /// Shapes to begin with, the likely ones first: even; own domains per group, neighbouring, dealt over nodes and
 /// packages; each two clusters of groups on halves of the machine; the fewest domains.
 pub(super) fn seeds(board: &Board, threads: &[usize], doubling: &Doubling) -> Vec<Shape> {
@@ -154,10 +163,7 @@ pub(super) fn seeds(board: &Board, threads: &[usize], doubling: &Doubling) -> Ve
         }
         found.push(shape);
     }
-    let mut even = blank();
-    for (g, &n) in threads.iter().enumerate() {
-        deal(&mut even, board, g, n, &dealt);
-    }
+    let even = Shape { doubling: blank().doubling, ..even(board, threads) };
     if total * 10 > board.room() * 9 {
         for order in orders(groups) {
             found.push(Shape { doubling: Doubling { order, ..Doubling::default() }, ..even.clone() });
@@ -377,12 +383,12 @@ fn arrange(board: &Board, next: &mut Shape, of: fn(&Domain) -> usize, how: Withi
     }
     for part in &parts {
         match how {
-            Within::Even => even(board, next, part),
+            Within::Even => level(board, next, part),
             Within::Own => own(board, next, part),
             Within::Apart(group, size) => set_apart(board, next, part, group, size),
             Within::Among(group) => {
                 let free = free_for(next, part, group);
-                even(board, next, &free);
+                level(board, next, &free);
             }
         }
     }
@@ -428,7 +434,7 @@ fn take(shape: &mut Shape, part: &[usize]) -> Vec<usize> {
 }
 
 /// Every group over all of some domains.
-fn even(board: &Board, next: &mut Shape, part: &[usize]) {
+fn level(board: &Board, next: &mut Shape, part: &[usize]) {
     let threads = take(next, part);
     threads.iter().enumerate().for_each(|(g, &n)| deal(next, board, g, n, part));
 }

@@ -1,17 +1,20 @@
 //! The phases of `shapes`: what each of them does with a round.
 
+use super::board::Board;
 use super::learned::{Candidate, Learned, REST};
 use super::ledger::Ledger;
 use super::moves::Kind;
+use super::order::Model;
 use super::pages::{Next, PageTrial};
 use super::settings::{KnownShape, Objective};
 use super::shape::{Places, Shape};
-use super::situation::{Survey, domain_of, survey};
+use super::situation::{Survey, domain_of, much_lighter, survey};
 use super::trial::{Ask, Clock, Estimate, FRESH, STAGES, Side, Trial, Verdict};
 use super::{CALMEST, Phase, Round, Running, ShapesState};
 use cotenant_model::speed::Ladder;
+use cotenant_model::stats::median::middle;
 use cotenant_model::{AppId, CpuSet, TaskId, TaskView, Time, View};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The set of tasks counts as settled after this long without a change.
@@ -28,10 +31,18 @@ const UNHEARD: u32 = 20;
 const ALPHA: f64 = 0.05;
 /// Pairs of windows after which the guard believes an application's loss.
 const GUARDED: usize = 4;
+/// Pairs of windows until which a trial goes on where the guard cannot tell, and standard errors within which it cannot.
+const DOUBTED: usize = 24;
+const ERRORS: f64 = 1.5;
 /// Traces that may show that other threads are busy than it seemed.
 const RETRACED: u32 = 3;
 /// Situations whose best shape is remembered.
 const REMEMBERED: usize = 16;
+/// Where sets of programs, one after the other, are mostly together for less than this, seconds, what is found is soon
+/// worth nothing, and whoever comes meanwhile touches memory where a trial leaves room: nothing is tried until a set has
+/// been together for as long. The last so many say it, from the second on; those in which nothing could be tried do not.
+const LASTING: f64 = 60.0;
+const LIVES: std::ops::RangeInclusive<usize> = 2..=5;
 
 impl ShapesState {
     /// Nobody has come or gone for a while?
@@ -54,7 +65,8 @@ impl ShapesState {
     fn begin(&mut self, round: &mut Round<'_>) {
         let heard: BTreeMap<AppId, &Ladder> =
             self.ladders.iter().filter(|(id, _)| !self.silent.contains(id)).map(|(id, ladder)| (*id, ladder)).collect();
-        let Survey { situation, members, notes } = match survey(round.ctx, round.view, &self.load, &heard) {
+        let light = |task| self.weighed.get(&task) == Some(&true);
+        let Survey { situation, members, notes } = match survey(round.ctx, round.view, &self.load, &heard, light) {
             Ok(seen) => seen,
             Err(why) => {
                 self.fruitless += 1;
@@ -81,16 +93,31 @@ impl ShapesState {
             }
             _ => {
                 let (board, threads) = (situation.board(round.ctx), situation.threads());
-                let before = self.learned.take().map(|before| before.ledger.anew()).or(self.ledger.take());
-                let mut learned = Learned::new(situation, before.unwrap_or_else(|| Ledger::new(round.now)));
-                let known = self.memory.iter().chain(&round.policy.settings.known);
+                let before = self.learned.take();
+                let lasted = (round.now - self.since).as_secs_f64();
+                if before.is_some() && lasted > TRACE[0] {
+                    self.lives.push(lasted);
+                    self.lives.drain(..self.lives.len().saturating_sub(*LIVES.end()));
+                }
+                self.since = round.now;
+                let ledger = before.map(|before| before.ledger.anew()).or(self.ledger.take());
+                let mut learned = Learned::new(situation, ledger.unwrap_or_else(|| Ledger::new(round.now)));
+                let known = self.memory.iter().rev().chain(&round.policy.settings.known);
                 let sound = |known: &&KnownShape| known.groups == groups && known.shape.is_for(&board, &threads);
-                let known = { known }.find(sound);
-                learned.first = known.map(|known| Candidate::new(known.shape.clone(), Kind::Known));
+                let known = { known }.find(sound).map(|known| known.shape.clone());
+                let born = std::mem::take(&mut self.born);
+                let begun = known.as_ref().filter(|_| !born.is_empty()).map(|shape| {
+                    let here = |task| domain_of(&board, round.view, &born, task);
+                    shape.seats(&board, &self.members, &learned.situation.allowed(), here, |_| None)
+                });
+                learned.begun = begun.is_some();
+                learned.first = known.map(|shape| Candidate::new(shape, Kind::Known)).filter(|_| begun.is_none());
                 self.learned = Some(Box::new(learned));
-                // What was best before may leave CPUs idle now, or take new threads from their memory. The kernel
-                // moves nobody where the load is even.
-                if !self.plan.wanted().is_empty() {
+                if let Some(places) = begun {
+                    self.put(round.view, &places, "where these programs were fastest before");
+                } else if !self.plan.wanted().is_empty() {
+                    // What was best before may leave CPUs idle now, or take new threads from their memory. The kernel
+                    // moves nobody where the load is even.
                     self.put(round.view, &BTreeMap::new(), "programs came or went: the kernel chooses first");
                 }
             }
@@ -102,7 +129,10 @@ impl ShapesState {
     /// A round of the incumbent was measured.
     pub(super) fn traced(&mut self, round: &mut Round<'_>, mut points: Vec<(f64, Vec<f64>)>, mut long: bool) {
         self.load.add(round.view);
-        let Some(learned) = &self.learned else { return self.watch(round.now) };
+        let Some(learned) = &mut self.learned else { return self.watch(round.now) };
+        if self.plan.stands() {
+            learned.counted.add(round.view, &self.members, learned.situation.groups.len());
+        }
         let point = self.meter.add(round.view, &learned.situation).filter(|_| self.plan.stands());
         points.extend(point.map(|point| (point.seconds, point.logs)));
         let goal = learned.goal(&round.policy.settings.objective, round.view);
@@ -113,8 +143,8 @@ impl ShapesState {
         if seconds + 1e-6 >= TRACE[usize::from(long)] && points.len() >= POINTS {
             if !long && Clock::jumps(&values) {
                 long = true;
-            } else if self.retraced < RETRACED && self.has_others(round) {
-                // Over all of the trace others are busy than it seemed at first.
+            } else if self.retraced < RETRACED && (self.weigh(round.view) || self.has_others(round)) {
+                // Over all of the trace others are busy, or busier, than it seemed at first.
                 self.retraced += 1;
                 return self.begin(round);
             } else if let Some(clock) = Clock::from_trace(&values) {
@@ -127,11 +157,75 @@ impl ShapesState {
         self.phase = Phase::Trace { points, long };
     }
 
+    /// Tells threads that run much less than like ones from these, each once; whether there are any.
+    fn weigh(&mut self, view: &View) -> bool {
+        self.weighed.retain(|task, _| view.task(*task).is_some());
+        let mut groups: BTreeMap<usize, Vec<(f64, TaskId)>> = BTreeMap::new();
+        for &(task, group) in &self.members {
+            let share = self.load.share(task).unwrap_or(1.0);
+            groups.entry(group).or_default().push((share, task));
+        }
+        let mut any = false;
+        for alike in groups.into_values() {
+            if alike.iter().all(|(_, task)| self.weighed.contains_key(task)) {
+                continue;
+            }
+            self.weighed.extend(alike.iter().map(|(_, task)| (*task, false)));
+            let light = much_lighter(alike);
+            any |= !light.is_empty();
+            self.weighed.extend(light.into_iter().map(|task| (task, true)));
+        }
+        any
+    }
+
     /// Whether other threads take part than those that did when it began to measure.
     fn has_others(&self, round: &Round<'_>) -> bool {
         let active = |task: &&TaskView| self.load.is_active(task.info.id) == Some(true);
         let now: Vec<TaskId> = round.view.tasks.iter().filter(active).map(|task| task.info.id).collect();
         now.iter().any(|task| self.members.binary_search_by_key(task, |member| member.0).is_err())
+    }
+
+    /// Where the best shape of the programs that are there now is known, threads that have just come begin in it: they
+    /// are to touch their memory there. A process' first thread waits for the others, which would have its mask.
+    pub(super) fn give_birth(&mut self, round: &Round<'_>) {
+        let view = round.view;
+        let name = |app: AppId| view.app(app).map_or("", |app| app.name.as_str());
+        let present: BTreeSet<&str> = view.tasks.iter().map(|task| name(task.info.app)).collect();
+        let board = Board::new(round.ctx.topology, round.ctx.topology.usable(), |_| 0);
+        let known = self.memory.iter().rev().chain(&round.policy.settings.known);
+        let of = |known: &&KnownShape| {
+            let names: BTreeSet<&str> = known.groups.iter().map(|(group, _)| app_of(group)).collect();
+            let threads: Vec<usize> = known.groups.iter().map(|(_, threads)| *threads).collect();
+            names == present && known.shape.is_for(&board, &threads)
+        };
+        let Some(known) = { known }.find(of) else { return };
+        let mut left = known.shape.counts.clone();
+        let mut seat = |app: &str, on: Option<&CpuSet>| {
+            let own = |group: &usize| app_of(&known.groups[*group].0) == app;
+            let fits = |d: &usize| on.is_none_or(|on| on.is_subset(&board.domains[*d].cpus));
+            let free = (0..left.len()).filter(own).flat_map(|g| (0..board.domains.len()).map(move |d| (g, d)));
+            let (group, domain) = { free }.find(|(g, d)| left[*g][*d] > 0 && fits(d))?;
+            left[group][domain] -= 1;
+            Some(domain)
+        };
+        let mut places = self.plan.wanted().clone();
+        for (task, on) in &places {
+            if let Some(task) = view.task(*task) {
+                seat(name(task.info.app), Some(on));
+            }
+        }
+        let new = |t: &&TaskView| self.tasks.binary_search(&t.info.id).is_err() && t.info.tid != t.info.pid;
+        for task in view.tasks.iter().filter(new) {
+            let Some(domain) = seat(name(task.info.app), None) else { continue };
+            let on = board.domains[domain].cpus.and(&task.info.allowed);
+            if !on.is_empty() {
+                self.born.insert(task.info.id, on.clone());
+                places.insert(task.info.id, on);
+            }
+        }
+        if places != *self.plan.wanted() {
+            self.put(view, &places, "where its program was fastest before");
+        }
     }
 
     /// Somebody who told a speed has told none for long: the others go on without it.
@@ -188,15 +282,26 @@ impl ShapesState {
         }
         if learned.kernel.counts.is_empty() || (learned.is_kernel && learned.kernel != shape) {
             learned.begin_with(&board, shape, places, spots);
+            if std::mem::take(&mut learned.begun) {
+                learned.doubt(&board, round.view, &self.members);
+            }
         }
+        learned.model = Model::new(learned, &board, round.view, &self.members);
         self.choose(round);
+    }
+
+    /// From when on something may be tried with this set of programs.
+    fn lasting(&self) -> Time {
+        let changes = LIVES.contains(&self.lives.len()) && middle(&self.lives).value < LASTING;
+        let wait = if changes { LASTING } else { 0.0 };
+        self.since + Duration::from_secs_f64(wait)
     }
 
     /// The next trial, or rest.
     pub(super) fn choose(&mut self, round: &mut Round<'_>) {
         let Some(mut learned) = self.learned.take() else { return self.watch(round.now) };
         let board = learned.situation.board(round.ctx);
-        let due = learned.ledger.due(round.policy.settings.regret, round.now);
+        let due = learned.ledger.due(round.policy.settings.regret, round.now).max(self.lasting());
         if round.moves_memory(&board) && learned.may_follow(due > round.now) {
             self.learned = Some(learned);
             return self.follow(round.view, None);
@@ -214,8 +319,9 @@ impl ShapesState {
         let seats = |shape: &Shape| {
             shape.seats(&board, &self.members, &allowed, |task| stands(&home, task), |task| stands(&memory, task))
         };
+        let goal = learned.goal(&round.policy.settings.objective, round.view);
         let next = loop {
-            let Some(candidate) = learned.next(&board, &mut round.rng) else { break None };
+            let Some(candidate) = learned.next(&board, &goal, &mut round.rng) else { break None };
             if candidate.kind == Kind::Kernel {
                 let places = learned.kernel_places.clone();
                 break Some((candidate, places));
@@ -289,7 +395,17 @@ impl ShapesState {
             }
             return;
         };
-        match running.trial.add(&point, &goal, &mut learned.clock, stage, ALPHA, &mut round.rng) {
+        let side = running.trial.side();
+        let mut ask = running.trial.add(&point, &goal, &mut learned.clock, stage, ALPHA, &mut round.rng);
+        // Better for the whole, and nobody is known to lose too much, nor not to.
+        if ask == Ask::Done(Verdict::Better) && running.candidate.kind != Kind::Kernel {
+            let (changes, variances) = running.trial.changes();
+            let guard = round.policy.settings.guard;
+            if running.trial.pairs.len() < DOUBTED && learned.is_doubtful(guard, &changes, &variances) {
+                ask = running.trial.another_block(side, &mut round.rng);
+            }
+        }
+        match ask {
             Ask::Stay => self.phase = Phase::Trial(running),
             Ask::Switch(side) => {
                 running.trial.switched(round.now);
@@ -313,7 +429,7 @@ impl ShapesState {
         let Some(learned) = &mut self.learned else { return self.watch(round.now) };
         let board = learned.situation.board(round.ctx);
         let estimate = trial.estimate(&learned.goal(&settings.objective, round.view), &learned.clock, ALPHA);
-        let changes = trial.changes();
+        let (changes, variances) = trial.changes();
         let is_kernel = candidate.kind == Kind::Kernel;
         let guarded = !is_kernel && estimate.pairs >= 2 && guards(settings.guard, &learned.standing, &changes);
         // The audit shows that somebody is further below the kernel's placement than may be.
@@ -326,7 +442,7 @@ impl ShapesState {
         learned.ledger.spent(trial.cost, if kept { estimate.mean } else { 0.0 }, round.now);
         let said = format!("{}: {}", candidate.shape.text(&learned.situation.names(), &board), said(&estimate));
         if kept {
-            learned.keep(candidate.shape, places, &changes, is_kernel, false);
+            learned.keep(candidate.shape, places, (&changes, &variances), is_kernel, false);
             let what = if is_kernel { "given back to the kernel" } else { "kept" };
             round.notes.push(format!("{what}: {said}"));
             self.remember();
@@ -334,7 +450,7 @@ impl ShapesState {
             self.put_back(round.view, "it stands");
         } else {
             if is_kernel && estimate.pairs >= GUARDED {
-                learned.standing = against;
+                (learned.standing, learned.doubts) = (against, variances);
             }
             let open = verdict == Verdict::Undecided && estimate.mean > 0.0 && !guarded;
             learned.dismiss(candidate, trial.pairs, estimate.mean, open);
@@ -383,7 +499,7 @@ impl ShapesState {
                     round.notes.push(format!("memory follows the threads: {:+.1} %", gain.exp_m1() * 100.0));
                     let (shape, places) =
                         candidate.unwrap_or_else(|| (learned.incumbent.clone(), learned.places.clone()));
-                    learned.keep(shape, places, &changes, false, true);
+                    learned.keep(shape, places, (&changes, &[]), false, true);
                     self.remember();
                 }
                 self.choose(round);
@@ -405,10 +521,24 @@ impl ShapesState {
     }
 }
 
+/// The application that a group's name begins with.
+fn app_of(group: &str) -> &str {
+    group.split_once('/').map_or(group, |(app, _)| app)
+}
+
 /// Whether all threads of a group are new: a program has begun anew, and its memory is where its threads began.
 fn renewed(before: &[(TaskId, usize)], after: &[(TaskId, usize)]) -> bool {
     let stays = |group: usize| after.iter().any(|member| member.1 == group && before.contains(member));
     after.iter().any(|member| !stays(member.1))
+}
+
+impl Learned {
+    /// Whether an application may be further below the kernel's placement than it seems, and than it may be.
+    fn is_doubtful(&self, guard: Option<f64>, changes: &[f64], variances: &[f64]) -> bool {
+        let doubts = self.doubts.iter().zip(variances).map(|(before, now)| ERRORS * (before + now).sqrt());
+        let worst: Vec<f64> = changes.iter().zip(doubts).map(|(change, doubt)| change - doubt).collect();
+        guards(guard, &self.standing, &worst) && !guards(guard, &self.standing, changes)
+    }
 }
 
 /// Whether somebody would be further below the kernel's placement than may be.
@@ -426,4 +556,20 @@ fn said(estimate: &Estimate) -> String {
     }
     let (low, high) = (percent(mean - radius), percent(mean + radius));
     format!("{:+.1} % ({low:+.1} to {high:+.1} %), {pairs} pairs of windows", percent(mean))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At -4 % with a standard error of 1 % nobody knows whether it is above -5 %; with one of 0.2 % it is.
+    #[test]
+    fn what_the_guard_cannot_tell_is_measured_for_longer() {
+        let mut learned = Learned::default();
+        (learned.standing, learned.doubts) = (vec![0.0, -0.01], vec![0.0; 2]);
+        let doubtful = |last: f64, error: f64| learned.is_doubtful(Some(0.05), &[0.2, last], &[0.0, error.powi(2)]);
+        assert!(doubtful(-0.03, 0.01) && !doubtful(-0.03, 0.002) && !doubtful(0.1, 0.01));
+        assert!(!doubtful(-0.05, 0.01), "it is refused");
+        assert!(!learned.is_doubtful(None, &[0.0, -0.03], &[0.0, 1.0]));
+    }
 }

@@ -174,7 +174,7 @@ impl Shape {
         let mut left: Vec<&[TaskId]> = groups.iter().map(Vec::as_slice).collect();
         let mut units = domain.units.iter();
         let mut excess = threads.saturating_sub(domain.room());
-        for (g, h) in self.couples(groups, &mut excess) {
+        for (g, h) in self.couples(groups.iter().map(Vec::len).collect(), &mut excess) {
             let Some(unit) = units.next() else { break };
             let half = (unit.len() / 2).max(1);
             let sides: [CpuSet; 2] = match unit.len() {
@@ -194,8 +194,8 @@ impl Shape {
     }
 
     /// Pairs of groups that share a unit: first who packs, then the pair, then by the order, then whoever is left.
-    fn couples(&self, groups: &[Vec<TaskId>], excess: &mut usize) -> Vec<(usize, usize)> {
-        let mut left: Vec<usize> = groups.iter().map(Vec::len).collect();
+    pub fn couples(&self, mut left: Vec<usize>, excess: &mut usize) -> Vec<(usize, usize)> {
+        let groups = left.len();
         let mut couples = Vec::new();
         let mut couple = |left: &mut Vec<usize>, g: usize, h: usize, most: usize| {
             let n = if g == h { left[g] / 2 } else { left[g].min(left[h]) }.min(most);
@@ -204,7 +204,7 @@ impl Shape {
             couples.extend(std::iter::repeat_n((g, h), n));
             n
         };
-        let known = |g: u8| (g as usize) < groups.len();
+        let known = |g: u8| (g as usize) < groups;
         if let Some(g) = self.doubling.packed.filter(|g| known(*g)) {
             let n = couple(&mut left, g as usize, g as usize, usize::MAX);
             *excess = excess.saturating_sub(n);
@@ -215,8 +215,8 @@ impl Shape {
         for &g in self.doubling.order.iter().filter(|g| known(**g)) {
             *excess -= couple(&mut left, g as usize, g as usize, *excess);
         }
-        for g in 0..groups.len() {
-            for h in g + 1..groups.len() {
+        for g in 0..groups {
+            for h in g + 1..groups {
                 *excess -= couple(&mut left, g, h, *excess);
             }
         }

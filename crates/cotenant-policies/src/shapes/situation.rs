@@ -8,7 +8,11 @@ use cotenant_model::policy::Ctx;
 use cotenant_model::speed::{self, Ladder, Source};
 use cotenant_model::{AppId, AppView, CpuSet, TaskId, View};
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+
+/// Threads of one name are two groups where some run so many times as long as the others.
+const APART: f64 = 3.0;
 
 /// Threads that may change places with each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,34 +53,37 @@ pub(super) fn survey(
     view: &View,
     load: &Load,
     ladders: &BTreeMap<AppId, &Ladder>,
+    light: impl Fn(TaskId) -> bool,
 ) -> Result<Survey, &'static str> {
     let told = |app: &AppView| ladders.get(&app.id).and_then(|ladder| ladder.best()).map(|(source, _)| source.clone());
     let seen = look(ctx, view, load, told)?;
     let labels = page_labels(ctx, view, &seen.situation.groups);
     let name = |app: AppId| view.app(app).map_or_else(|| app.to_string(), |app| app.name.clone());
-    let mut found: BTreeMap<(usize, String), Vec<TaskId>> = BTreeMap::new();
+    let mut found: BTreeMap<(usize, String, bool), Vec<TaskId>> = BTreeMap::new();
     for &(task, group) in seen.members.iter().filter(|(_, group)| *group < seen.situation.groups.len()) {
         let comm = view.task(task).map_or("", |t| t.info.comm.as_str());
-        found.entry((group, stem(comm).to_owned())).or_default().push(task);
+        found.entry((group, stem(comm).to_owned(), light(task))).or_default().push(task);
     }
-    // Names part groups only while there is room for all of them.
-    if found.len() > GROUPS {
-        let whole = std::mem::take(&mut found);
-        for ((group, _), tasks) in whole {
-            found.entry((group, String::new())).or_default().extend(tasks);
+    // Load and names part groups only while there is room for all of them.
+    for by_name in [true, false] {
+        if found.len() > GROUPS {
+            for ((group, name, _), tasks) in std::mem::take(&mut found) {
+                found.entry((group, if by_name { name } else { String::new() }, false)).or_default().extend(tasks);
+            }
         }
     }
     let mut largest: Vec<_> = found.into_iter().collect();
-    largest.sort_by_key(|((group, comm), tasks)| (std::cmp::Reverse(tasks.len()), *group, comm.clone()));
+    largest.sort_by_key(|((group, comm, light), tasks)| (Reverse(tasks.len()), *group, comm.clone(), *light));
     let dropped = largest.len().saturating_sub(GROUPS);
     largest.truncate(GROUPS);
     largest.sort_by(|a, b| a.0.cmp(&b.0));
     let (mut groups, mut members) = (Vec::new(), Vec::new());
-    for ((of, comm), tasks) in &largest {
+    for ((of, comm, light), tasks) in &largest {
         let whole = &seen.situation.groups[*of];
-        let several = largest.iter().filter(|((other, _), _)| seen.situation.groups[*other].app == whole.app).count();
+        let several = largest.iter().filter(|((other, ..), _)| seen.situation.groups[*other].app == whole.app).count();
         let app = name(whole.app);
-        let name = if several > 1 && !comm.is_empty() { format!("{app}/{comm}") } else { app };
+        let part = [comm.as_str(), if *light { "light" } else { "" }].join(" ");
+        let name = if several > 1 && part != " " { format!("{app}/{}", part.trim()) } else { app };
         members.extend(tasks.iter().map(|task| (*task, groups.len())));
         groups.push(Group { app: whole.app, name, on: whole.on.clone(), threads: tasks.len() });
     }
@@ -92,6 +99,14 @@ pub(super) fn survey(
     let label = |node: &cotenant_model::topology::MemoryNode| labels.nodes.get(&node.id).copied().unwrap_or(0);
     let labels = ctx.topology.nodes().iter().map(label).collect();
     Ok(Survey { situation: Situation { groups, measures: seen.situation.measures, labels }, members, notes })
+}
+
+/// Of threads that are alike, given by how much each runs, those that run much less than the others: nobody is between.
+/// Empty where there are none.
+pub(super) fn much_lighter(mut alike: Vec<(f64, TaskId)>) -> Vec<TaskId> {
+    alike.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let gap = (1..alike.len()).rev().find(|&i| alike[i].0 >= APART * alike[i - 1].0);
+    alike.drain(..gap.unwrap_or(0)).map(|(_, task)| task).collect()
 }
 
 /// A thread's name without the number at its end: `worker-12` and `worker-3` are alike.
@@ -182,4 +197,20 @@ impl Meter {
 pub(super) fn domain_of(board: &Board, view: &View, home: &Places, task: TaskId) -> Option<usize> {
     let cpu = home.get(&task).and_then(CpuSet::first).or_else(|| view.task(task)?.cpu)?;
     board.domains.iter().position(|domain| domain.cpus.contains(cpu))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_runs_much_less_than_like_ones_is_another_group() {
+        let light = |shares: &[f64]| -> Vec<u32> {
+            let alike = shares.iter().zip(0..).map(|(share, task)| (*share, TaskId(task))).collect();
+            much_lighter(alike).into_iter().map(|task| task.0).collect()
+        };
+        assert_eq!(light(&[0.9, 0.2, 1.0, 0.25]), [1, 3]);
+        assert_eq!(light(&[0.9, 0.4, 0.2, 1.0]), [0; 0], "between them is one");
+        assert_eq!((light(&[]), light(&[0.5])), (vec![], vec![]));
+    }
 }

@@ -270,11 +270,15 @@ impl Trial {
         Estimate { mean, radius: half_width(variance, pairs as f64, TAU, alpha), pairs }
     }
 
-    /// The mean change of each application.
-    pub fn changes(&self) -> Vec<f64> {
+    /// The mean change of each application, and its variance.
+    pub fn changes(&self) -> (Vec<f64>, Vec<f64>) {
         let apps = self.pairs.first().map_or(0, Vec::len);
-        let of = |app: usize| Summary::of(&self.pairs.iter().map(|pair| pair[app]).collect::<Vec<_>>()).mean;
-        (0..apps).map(of).collect()
+        let of = |app: usize| {
+            let Summary { n, mean, variance } =
+                Summary::of(&self.pairs.iter().map(|pair| pair[app]).collect::<Vec<_>>());
+            (mean, variance / n.max(1) as f64)
+        };
+        (0..apps).map(of).unzip()
     }
 
     /// Takes what a round tells.
@@ -338,9 +342,14 @@ impl Trial {
                 self.pairs.push(lead(&block[of], &block[over]));
             }
         }
-        if let Some(verdict) = self.judge(goal, clock, stage, alpha) {
-            return Ask::Done(verdict);
+        match self.judge(goal, clock, stage, alpha) {
+            Some(verdict) => Ask::Done(verdict),
+            None => self.another_block(side, rng),
         }
+    }
+
+    /// Goes on after a block; `side` stands.
+    pub fn another_block(&mut self, side: Side, rng: &mut Rng) -> Ask {
         // By the third block each order was used; else a coin says it.
         self.reversed = match self.orders {
             [n, 0] if n > 1 => true,

@@ -45,8 +45,10 @@ const SERVICES: usize = 2_048;
 /// Time between two looks who is there.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Time between two samples where nobody decides: speeds are told each second.
-const OBSERVE: Duration = Duration::from_millis(500);
+/// Time between two samples where nobody decides: speeds are told each second. Longer, up to the second of these, where
+/// all of it takes more than this part of a CPU.
+const OBSERVE: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
+const OBSERVING: f64 = 0.006;
 
 /// How often it says how it stands, and how often it writes down what it has learnt.
 const TELL: Duration = Duration::from_secs(1);
@@ -132,6 +134,9 @@ struct Shift<'a> {
     watch: Watch,
     looked: Option<Instant>,
     told: Option<Instant>,
+    /// Time between two samples where nobody decides, and the CPU time that was used when that was last thought over.
+    observe: Duration,
+    used: Duration,
     kept: Instant,
     watchdog: Option<Duration>,
 }
@@ -165,6 +170,8 @@ fn serve(config: &mut Config, named: Option<&Path>, desk: &mut Desk) -> Result<N
         watch,
         looked: None,
         told: None,
+        observe: OBSERVE[0],
+        used: sys::own_cpu_time(),
         kept: Instant::now(),
         watchdog: sd_notify::watchdog_enabled(),
     };
@@ -214,7 +221,7 @@ impl Shift<'_> {
     /// Time between two samples.
     fn interval(&self) -> Duration {
         let interval = self.config.interval;
-        if self.mode() == Mode::Observe { interval.max(OBSERVE) } else { interval }
+        if self.mode() == Mode::Observe { interval.max(self.observe) } else { interval }
     }
 
     /// Goes on until something is to be looked at, or a signal came.
@@ -429,10 +436,17 @@ impl Shift<'_> {
     /// Says how it stands.
     fn tell(&mut self) {
         notify(&[NotifyState::Watchdog]);
-        if self.told.is_some_and(|last| last.elapsed() < TELL) {
+        let since = self.told.map(|last| last.elapsed());
+        if since.is_some_and(|since| since < TELL) {
             return;
         }
         self.told = Some(Instant::now());
+        let used = sys::own_cpu_time();
+        let spent = used.saturating_sub(std::mem::replace(&mut self.used, used));
+        if let Some(since) = since.filter(|_| self.mode() == Mode::Observe) {
+            let share = spent.as_secs_f64() / since.as_secs_f64();
+            self.observe = self.observe.mul_f64((share / OBSERVING).clamp(0.8, 1.25)).clamp(OBSERVE[0], OBSERVE[1]);
+        }
         for note in self.host.notes() {
             self.watch.remark(&note);
         }

@@ -92,7 +92,7 @@ fn size(lab: &Lab, size: Size) -> anyhow::Result<Found> {
         if size == Size::Medium {
             rows.push(together(lab, platform.machine, &scenario, &workloads)?);
         }
-        let arms = [Who::Linux, Who::Resense(&theirs), Who::Resense(&ours)];
+        let arms = [Who::Linux, Who::Resense(&theirs), Who::Resense(&ours), Who::Shapes];
         let what = format!("resense-{size} on {}", platform.machine);
         let found = compare(lab, &what, &scenario, &workloads, &arms)?;
         for (arm, by) in [(1, "paper's scores"), (2, "simulated scores")] {
@@ -116,6 +116,11 @@ fn size(lab: &Lab, size: Size) -> anyhow::Result<Found> {
                 let label = format!("{label}, at most");
                 rows.push(effect_of(label, most(size, &platform).map(|paper| paper[metric]), top));
             }
+        }
+        let shapes = gains(&found.iter().map(|of| (of[0], of[3])).collect::<Vec<_>>());
+        for (gain, name) in shapes.iter().zip(["art", "throughput"]) {
+            let label = format!("{}, shapes: {name}, mean over {count} workloads", platform.machine);
+            rows.push(row(label, gain.percent, "% better than Linux"));
         }
     }
     let note = format!(

@@ -16,9 +16,9 @@ use anyhow::Context as _;
 use cotenant_measure::workload::compare::Figures;
 use cotenant_measure::workload::{Arrival, Job, JobRuns, Workload};
 use cotenant_model::Time;
-use cotenant_model::policy::DynPolicy;
+use cotenant_model::policy::{Config, DynPolicy};
 use cotenant_model::profile::AppProfile;
-use cotenant_policies::Resense;
+use cotenant_policies::{Resense, Shapes};
 use cotenant_sim::scenario::Scenario;
 use data::Platform;
 use std::collections::BTreeMap;
@@ -64,13 +64,15 @@ enum Who<'a> {
     Resense(&'a BTreeMap<String, AppProfile>),
     /// The same by the sums of scores, which is ours.
     Sum(&'a BTreeMap<String, AppProfile>),
+    /// `shapes`, by instructions per second.
+    Shapes,
 }
 
 /// The runs of a workload.
 fn ran(pool: &Scenario, workload: &Workload, who: &Who<'_>, seed: u64) -> anyhow::Result<Vec<JobRuns>> {
     let mut scenario = pool.for_jobs(workload).context("a program of the workload is not in the pool")?;
     let (profiles, sum) = match who {
-        Who::Linux => (None, false),
+        Who::Linux | Who::Shapes => (None, false),
         Who::Resense(profiles) => (Some(profiles), false),
         Who::Sum(profiles) => (Some(profiles), true),
     };
@@ -78,7 +80,12 @@ fn ran(pool: &Scenario, workload: &Workload, who: &Who<'_>, seed: u64) -> anyhow
     if let Some(profiles) = profiles {
         scenario.know(profiles);
     }
-    let policy = profiles.map(|_| &policy as &dyn DynPolicy);
+    let mut policy = profiles.map(|_| &policy as &dyn DynPolicy);
+    let shapes = Shapes::default();
+    if matches!(who, Who::Shapes) {
+        scenario.config.interval = Config::default().interval;
+        policy = Some(&shapes);
+    }
     Ok(scenario.staged(workload, policy, scenario.kernel, seed, |_| ())?)
 }
 

@@ -1,0 +1,318 @@
+//! In which order candidates are tried where hardware counters tell what threads do: a small model of what a shape does
+//! to each group of threads. Its errors cost trials and never correctness, since what it ranks last is tried, too.
+
+use super::board::Board;
+use super::learned::Learned;
+use super::shape::Shape;
+use super::situation::{Situation, domain_of};
+use cotenant_model::{AppId, Signal, TaskId, View};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What is counted, in the order of [`Counted::sums`]. The last three may be missing.
+const SIGNALS: [Signal; 8] = [
+    Signal::Cycles,
+    Signal::Instructions,
+    Signal::PrivateMisses,
+    Signal::LlcMisses,
+    Signal::StallCycles,
+    Signal::Intra,
+    Signal::Near,
+    Signal::Inter,
+];
+const NEEDED: usize = 5;
+
+/// Usual latencies in cycles; only how they compare matters, since what a program feels of them is measured.
+const LLC: f64 = 40.0;
+const MEMORY: f64 = 200.0;
+/// On top of it, from another node.
+const REMOTE: f64 = 100.0;
+/// Lines of other cores: of the same domain, of the same package, of another one.
+const LINES: [f64; 3] = [60.0, 120.0, 250.0];
+/// By how much a thread that never stalls slows another one's own work down on the same core.
+const SHARED_CORE: f64 = 0.6;
+/// By how much memory is slower for a domain that reads as much as the one that reads most now.
+const CROWDED: f64 = 0.5;
+/// Of a program that hits, misses grow with the root of what it loses of the cache (Hartstein et al., CF 2006).
+const MISSES: f64 = 0.5;
+/// Of its time, a thread computes at least this part: counters of stalls overlap.
+const COMPUTES: f64 = 0.05;
+
+/// What was counted while the incumbent stood, summed over the threads of each group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Counted {
+    sums: Vec<[f64; SIGNALS.len()]>,
+    /// Seconds that threads were there, of each group.
+    seconds: Vec<f64>,
+}
+
+impl Counted {
+    /// Adds a round. A thread without a signal that is needed adds nothing.
+    pub fn add(&mut self, view: &View, members: &[(TaskId, usize)], groups: usize) {
+        self.sums.resize(groups, [0.0; SIGNALS.len()]);
+        self.seconds.resize(groups, 0.0);
+        let seconds = view.interval.as_secs_f64();
+        for &(task, group) in members.iter().filter(|(_, group)| *group < groups) {
+            let Some(task) = view.task(task) else { continue };
+            let rates = SIGNALS.map(|signal| task.per_s(signal));
+            if rates[..NEEDED].iter().all(Option::is_some) {
+                self.sums[group].iter_mut().zip(rates).for_each(|(sum, rate)| *sum += rate.unwrap_or(0.0) * seconds);
+                self.seconds[group] += seconds;
+            }
+        }
+    }
+}
+
+/// What a thread of a group does, per instruction.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Thread {
+    /// Cycles of its own work where it has a core to itself, and part of the time that these take.
+    compute: f64,
+    busy: f64,
+    /// What it feels of a cycle of latency.
+    feels: f64,
+    /// Requests to the last-level cache, per instruction and per second, and misses among them.
+    requests: f64,
+    requests_per_s: f64,
+    misses: f64,
+    /// Logarithm of its part of a domain's cache, where it was counted.
+    part: f64,
+    /// Lines of other cores; and the part of what it fetches from beyond its own share of a cache that these are. What
+    /// threads share, they do not take from each other.
+    lines: f64,
+    shares: f64,
+    per_s: f64,
+}
+
+/// The model, from what was counted under one shape.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Model {
+    threads: Vec<Thread>,
+    /// Misses per second of the domain with most of them.
+    most: f64,
+    /// Threads of each group whose memory lies on each node.
+    memory: Vec<Vec<usize>>,
+    /// Logarithm of the cycles per instruction of each group, where it was counted.
+    before: Vec<f64>,
+}
+
+/// How a shape treats a group: thread-weighted means over the domains.
+struct Treated {
+    /// By how much its own work takes longer.
+    crowd: f64,
+    /// Cycles of latency per instruction.
+    waits: f64,
+}
+
+impl Model {
+    /// From what was counted under the incumbent. `None` where some group was not.
+    pub fn new(learned: &Learned, board: &Board, view: &View, members: &[(TaskId, usize)]) -> Option<Self> {
+        let Learned { counted, incumbent: shape, memory, situation, .. } = learned;
+        let groups = situation.groups.len();
+        let nodes = board.labels.len();
+        let mut lies = vec![vec![0; nodes]; groups];
+        for &(task, group) in members.iter().filter(|(_, group)| *group < groups) {
+            if let Some(domain) = domain_of(board, view, memory, task) {
+                lies[group][board.domains[domain].node] += 1;
+            }
+        }
+        let thread = |group: usize| {
+            let [cycles, instructions, requests, misses, stalls, same, near, far] = *counted.sums.get(group)?;
+            let seconds = *counted.seconds.get(group)?;
+            if !(cycles > 0.0 && instructions > 0.0 && seconds > 0.0) {
+                return None;
+            }
+            let per = |events: f64| events / instructions;
+            let busy = (1.0 - stalls / cycles).clamp(COMPUTES, 1.0);
+            Some(Thread {
+                compute: per(cycles) * busy,
+                busy,
+                feels: per(cycles) * (1.0 - busy),
+                requests: per(requests.max(misses)),
+                requests_per_s: requests.max(misses) / seconds,
+                misses: per(misses),
+                part: 0.0,
+                lines: per(same + near + far),
+                shares: (same + near + far) / (same + near + far + misses).max(f64::MIN_POSITIVE),
+                per_s: instructions / seconds,
+            })
+        };
+        let threads = (0..groups).map(thread).collect::<Option<Vec<_>>>()?;
+        let before = threads.iter().map(|thread| (thread.compute + thread.feels).ln()).collect();
+        let mut model = Self { threads, most: 0.0, memory: lies, before };
+        let domains = 0..board.domains.len();
+        for group in 0..groups {
+            let parts = domains.clone().map(|d| f64::from(shape.counts[group][d]) * model.part(shape, group, d).ln());
+            model.threads[group].part = parts.sum::<f64>() / (shape.threads(group) as f64).max(1.0);
+        }
+        model.most = domains.map(|d| model.misses_per_s(shape, d)).fold(0.0, f64::max);
+        // What it computes and feels, without what the shape in which it was counted adds.
+        for group in 0..groups {
+            let treated = model.treated(shape, board, situation, group);
+            model.threads[group].compute /= treated.crowd;
+            model.threads[group].feels /= treated.waits.max(1e-9);
+        }
+        Some(model)
+    }
+
+    /// How much faster each measured application would be than where it was counted, as logarithms.
+    pub fn changes(&self, shape: &Shape, board: &Board, situation: &Situation) -> Vec<f64> {
+        let mut sums: BTreeMap<AppId, [f64; 2]> = BTreeMap::new();
+        for (group, thread) in self.threads.iter().enumerate() {
+            let Treated { crowd, waits } = self.treated(shape, board, situation, group);
+            let cycles = thread.compute * crowd + thread.feels * waits;
+            let [sum, n] = sums.entry(situation.groups[group].app).or_default();
+            let own = situation.groups[group].threads as f64;
+            *sum += own * (self.before[group] - cycles.max(1e-9).ln());
+            *n += own;
+        }
+        situation.measures.keys().map(|app| sums.get(app).map_or(0.0, |[sum, n]| sum / n.max(1.0))).collect()
+    }
+
+    /// The part of a domain's cache that a thread of a group has, by how often each asks for lines.
+    fn part(&self, shape: &Shape, group: usize, domain: usize) -> f64 {
+        let asks = |g: usize| self.threads[g].requests_per_s.max(1.0);
+        let all: f64 = (0..self.threads.len()).map(|g| f64::from(shape.counts[g][domain]) * asks(g)).sum();
+        asks(group) / all.max(asks(group))
+    }
+
+    /// Misses per instruction of a thread of a group in a domain.
+    fn misses(&self, shape: &Shape, group: usize, domain: usize) -> f64 {
+        let Thread { requests, misses, part, shares, .. } = self.threads[group];
+        let hits = 1.0 - misses / requests.max(f64::MIN_POSITIVE);
+        let less = part - self.part(shape, group, domain).ln();
+        (misses * (MISSES * hits * (1.0 - shares) * less).exp()).min(requests)
+    }
+
+    fn misses_per_s(&self, shape: &Shape, domain: usize) -> f64 {
+        let of = |g: usize| f64::from(shape.counts[g][domain]) * self.threads[g].per_s * self.misses(shape, g, domain);
+        (0..self.threads.len()).map(of).sum()
+    }
+
+    fn treated(&self, shape: &Shape, board: &Board, situation: &Situation, group: usize) -> Treated {
+        let thread = &self.threads[group];
+        let all = (shape.threads(group) as f64).max(1.0);
+        let mut treated = Treated { crowd: 0.0, waits: 0.0 };
+        // Memory of so many of its threads is on the node on which they stand.
+        let on = |node: usize| -> usize {
+            let here = |&d: &usize| board.domains[d].node == node;
+            (0..board.domains.len()).filter(here).map(|d| usize::from(shape.counts[group][d])).sum()
+        };
+        let near: usize = self.memory[group].iter().enumerate().map(|(node, lies)| on(node).min(*lies)).sum();
+        let memory = MEMORY + REMOTE * (1.0 - near as f64 / all);
+        let app = situation.groups[group].app;
+        let others = |d: usize| -> f64 {
+            let own = |(g, counts): (usize, &Vec<u16>)| (situation.groups[g].app == app).then(|| f64::from(counts[d]));
+            shape.counts.iter().enumerate().filter_map(own).sum()
+        };
+        let partners: Vec<f64> = (0..board.domains.len()).map(others).collect();
+        let every = partners.iter().sum::<f64>();
+        for (d, domain) in board.domains.iter().enumerate().filter(|(d, _)| shape.counts[group][*d] > 0) {
+            let weight = f64::from(shape.counts[group][d]) / all;
+            let missed = self.misses(shape, group, d);
+            let crowded = 1.0 + CROWDED * (self.misses_per_s(shape, d) / self.most.max(f64::MIN_POSITIVE)).powi(2);
+            let package: f64 = partners
+                .iter()
+                .zip(&board.domains)
+                .filter(|(_, other)| other.package == domain.package)
+                .map(|p| p.0)
+                .sum();
+            let apart = [partners[d] - 1.0, package - partners[d], every - package];
+            let line = apart.iter().zip(LINES).map(|(n, latency)| n * latency).sum::<f64>() / (every - 1.0).max(1.0);
+            treated.waits +=
+                weight * ((thread.requests - missed).max(0.0) * LLC + missed * memory * crowded + thread.lines * line);
+            treated.crowd += weight * self.crowd(shape, board, group, d);
+        }
+        treated
+    }
+
+    /// By how much longer a thread's own work takes in a domain, by who shares its core.
+    fn crowd(&self, shape: &Shape, board: &Board, group: usize, d: usize) -> f64 {
+        let counts: Vec<usize> = shape.counts.iter().map(|counts| usize::from(counts[d])).collect();
+        let (load, domain) = (counts.iter().sum::<usize>(), &board.domains[d]);
+        if load > domain.seats() {
+            return load as f64 / domain.seats() as f64 * (1.0 + SHARED_CORE);
+        }
+        let mut excess = load.saturating_sub(domain.room());
+        if shape.doubling.order.is_empty() {
+            // The kernel chooses: anybody.
+            let mean =
+                counts.iter().zip(&self.threads).map(|(n, t)| *n as f64 * t.busy).sum::<f64>() / load.max(1) as f64;
+            return 1.0 + SHARED_CORE * mean * (2 * excess) as f64 / load.max(1) as f64;
+        }
+        let own = counts[group].max(1) as f64;
+        let beside = |(g, h): (usize, usize)| {
+            let one = |of: usize, with: usize| if of == group { self.threads[with].busy } else { 0.0 };
+            one(g, h) + one(h, g)
+        };
+        1.0 + SHARED_CORE * shape.couples(counts, &mut excess).into_iter().map(beside).sum::<f64>() / own
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shape::Doubling;
+    use super::super::situation::Group;
+    use super::*;
+    use cotenant_model::speed::Source;
+    use cotenant_model::testing::{ViewBuilder, machine};
+
+    /// A second of each of two programs with four threads, of these events per thread, in the order of [`SIGNALS`];
+    /// two threads of each in each of two domains of four cores with two contexts.
+    fn model(events: [[f64; SIGNALS.len()]; 2]) -> (Model, Board, Situation) {
+        let topology = machine(2, 1, 4, 2);
+        let board = Board::new(&topology, topology.usable(), |_| 0);
+        let group =
+            |app: u32| Group { app: AppId(app), name: String::new(), on: topology.usable().clone(), threads: 4 };
+        let measures = (0..2).map(|app| (AppId(app), Source::Progress)).collect();
+        let mut situation = Situation::default();
+        (situation.groups, situation.measures) = ((0..2).map(group).collect(), measures);
+        let counted = Counted { sums: events.map(|own| own.map(|n| 4.0 * n)).to_vec(), seconds: vec![4.0; 2] };
+        let mut builder = ViewBuilder::new(&topology);
+        for task in 0..8 {
+            builder = builder.task(task, task / 4, board.domains[task as usize % 2].cpus.first().unwrap().0);
+        }
+        let members: Vec<_> = (0..8).map(|task| (TaskId(task), task as usize / 4)).collect();
+        let incumbent = shape([[2, 2], [2, 2]]);
+        let mut learned = Learned::default();
+        (learned.incumbent, learned.counted, learned.situation) = (incumbent, counted, situation.clone());
+        (Model::new(&learned, &board, &builder.view(), &members).unwrap(), board, situation)
+    }
+
+    fn shape(counts: [[u16; 2]; 2]) -> Shape {
+        let counts = counts.map(|own| own.to_vec()).to_vec();
+        Shape { counts, doubling: Doubling { order: vec![0, 1], ..Doubling::default() } }
+    }
+
+    const COMPUTES: [f64; 8] = [2e9, 4e9, 1e6, 0.0, 0.0, 0.0, 0.0, 0.0];
+
+    #[test]
+    fn where_it_was_counted_nothing_changes() {
+        let (model, board, situation) = model([[2e9, 1e9, 4e7, 2e7, 1.5e9, 1e6, 0.0, 1e6], COMPUTES]);
+        let changes = model.changes(&shape([[2, 2], [2, 2]]), &board, &situation);
+        assert!(changes.iter().all(|change| change.abs() < 1e-9), "{changes:?}");
+    }
+
+    #[test]
+    fn who_shares_belongs_together_and_who_reads_memory_apart() {
+        // One exchanges lines between packages for half of its time.
+        let (model, board, situation) = model([[2e9, 1e9, 1e7, 1e5, 1e9, 0.0, 0.0, 9e6], COMPUTES]);
+        let worth = |counts| model.changes(&shape(counts), &board, &situation)[0];
+        assert!(worth([[4, 0], [0, 4]]) > 0.1 && worth([[3, 1], [1, 3]]) > 0.0);
+        // One reads memory for three quarters of its time.
+        let (model, board, situation) = self::model([[2e9, 5e8, 2e7, 2e7, 1.5e9, 0.0, 0.0, 0.0], COMPUTES]);
+        let changes = model.changes(&shape([[4, 0], [0, 4]]), &board, &situation);
+        assert!(changes[0] < -0.1 && changes[1].abs() < 0.01, "{changes:?}");
+    }
+
+    #[test]
+    fn who_waits_for_memory_shares_cores_at_least_cost() {
+        let (model, board, situation) = model([[2e9, 5e8, 2e7, 2e7, 1.5e9, 0.0, 0.0, 0.0], COMPUTES]);
+        let with = |order: [u8; 2]| {
+            let doubling = Doubling { order: order.to_vec(), ..Doubling::default() };
+            let changes = model.changes(&Shape { doubling, ..shape([[4, 0], [2, 2]]) }, &board, &situation);
+            changes.iter().sum::<f64>()
+        };
+        assert!(with([0, 1]) > with([1, 0]) + 0.05, "{} {}", with([0, 1]), with([1, 0]));
+    }
+}
