@@ -3,6 +3,8 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod args;
+#[cfg(test)]
+mod browser;
 mod calibrated;
 pub mod cli;
 pub mod cmd;
@@ -12,6 +14,7 @@ mod daemon;
 pub mod fuzzing;
 mod known;
 mod names;
+mod page;
 mod registry;
 mod replace;
 pub mod report;

@@ -145,6 +145,31 @@ fn metrics_say_what_status_says() {
     assert_eq!(daemon.terminate().1, Some(0));
 }
 
+/// Its files, how it stands, and what came of it; and that the loop adds to it.
+#[test]
+fn the_page_is_served_beside_them() {
+    let world = World::new("endpoint-page");
+    world.configure("listen = \"127.0.0.1:0\"\ninterval = \"20ms\"");
+    let daemon = world.daemon();
+    let address = world.address();
+    let (code, html) = ask(&address, "/").unwrap();
+    assert!(code == 200 && html.starts_with("<!DOCTYPE html>"), "{html}");
+    let named = html.split(['"', '\'']).filter(|word| word.starts_with('/'));
+    let files: Vec<&str> = named.filter(|path| path.contains('.')).collect();
+    assert!(files.len() >= 5, "{files:?}");
+    for file in files {
+        assert_eq!(ask(&address, file).unwrap().0, 200, "{file}");
+    }
+    let json = |path: &str| serde_json::from_str::<Value>(&ask(&address, path).unwrap().1).unwrap();
+    eventually("the service is on the page", || {
+        let now = json("/now.json");
+        let services = now["services"].as_array().unwrap();
+        services.iter().any(|service| service["name"] == "server" && service["threads"] == 1)
+    });
+    eventually("rows are added", || json("/plots/600.json")["at_s"].as_array().unwrap().len() >= 2);
+    assert_eq!(daemon.terminate().1, Some(0));
+}
+
 #[test]
 fn an_address_in_use_is_a_remark_and_served_once_it_is_free() {
     let world = World::new("endpoint-used");

@@ -493,6 +493,13 @@ fn summary_report_and_why_count_the_same_naps() {
     let page = fs::read_to_string(&page).unwrap();
     let row = format!("<th scope=\"row\">sleep</th><td class=\"n\">{naps}</td><td class=\"n\">{naps}</td>");
     assert!(page.contains(&row), "{row} {page}");
+    // And so does the report of the summary itself.
+    folder.write("summary.json", json.to_string());
+    let summary = folder.path().join("summary.json").display().to_string();
+    let output = state.cotenant(&["report", &summary, "-o", "-"]).output().unwrap();
+    let page = String::from_utf8(output.stdout).unwrap();
+    let row = format!("<td class=\"n\">{naps}</td><td class=\"n\">{naps}</td>");
+    assert!(page.contains(&row) && page.contains("Throttled programs"), "{row} {page}");
 }
 
 #[test]

@@ -1,12 +1,20 @@
 //! `cotenant report`: the page is well-formed, needs nothing from outside, holds the data as text, and opens without
 //! a complaint.
 
+#[path = "../src/browser.rs"]
+#[allow(dead_code)] // what other tests need of it
+mod browser;
+
+use browser::Browser;
 use cotenant_model::host::Mode;
 use cotenant_model::policy::{Ctx, NoSettings, Policy};
 use cotenant_model::testing::malformed;
 use cotenant_model::view::TaskView;
-use cotenant_model::{Action, ActionOutcome, AppId, Decision, Proposal, Reason, TaskId, Time, View};
+use cotenant_model::{Action, ActionOutcome, AppId, Decision, Proposal, Reason, Signal, TaskId, Time, View};
+use cotenant_record::Recording;
 use cotenant_record::testing::{Gather, Role, Scripted, header, record};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -147,7 +155,14 @@ fn examined(page: &str) -> String {
     let mut ids = std::collections::BTreeSet::new();
     for node in document.descendants().filter(roxmltree::Node::is_element) {
         let tag = node.tag_name().name();
-        assert!(!["script", "img", "iframe", "object", "embed"].contains(&tag), "<{tag}>");
+        assert!(!["img", "iframe", "object", "embed"].contains(&tag), "<{tag}>");
+        if tag == "script" {
+            let text = node.text().unwrap();
+            match node.attribute("type") {
+                Some("application/json") => assert!(serde_json::from_str::<Value>(text).unwrap().is_object()),
+                kind => assert!(kind.is_none() && text.contains("github.com/leeoniya/uPlot"), "our own ones alone"),
+            }
+        }
         for attribute in node.attributes() {
             let (name, value) = (attribute.name(), attribute.value());
             assert!(!name.starts_with("on"), "{name}");
@@ -163,7 +178,19 @@ fn examined(page: &str) -> String {
             _ => {}
         }
     }
-    document.descendants().filter_map(|node| node.text()).collect::<Vec<_>>().join("\n")
+    let is_script = |node: &roxmltree::Node| node.parent().is_some_and(|parent| parent.has_tag_name("script"));
+    let texts = document.descendants().filter(|node| node.is_text() && !is_script(node)).filter_map(|node| node.text());
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+/// What the scripts of a page draw.
+fn scene(page: &str) -> Value {
+    let (_, rest) = page.split_once("<script type=\"application/json\" id=\"s0-scene\">").unwrap();
+    serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+}
+
+fn corpus(name: &str) -> String {
+    format!("{}/../../fixtures/corpus/0.1.0/recordings/{name}.rec", env!("CARGO_MANIFEST_DIR"))
 }
 
 fn has(text: &str, parts: &[&str]) {
@@ -244,15 +271,127 @@ fn naps_and_limits_are_listed_with_their_reasons() {
 #[test]
 fn a_goal_is_shown_with_what_was_done_for_it() {
     let folder = Folder::new("goal");
-    let recording =
-        |name: &str| format!("{}/../../fixtures/corpus/0.1.0/recordings/{name}.rec", env!("CARGO_MANIFEST_DIR"));
-    let text = page(&folder, &[&recording("qos-steady-latency")]);
+    let text = page(&folder, &[&corpus("qos-steady-latency")]);
     has(
         &text,
         &["Goal and throttling", "95.0 %", "p99 ", "(alone ", ", goal ", "goal not judged", "Time asleep by naps"],
     );
-    let text = page(&folder, &[&recording("qos-outside")]);
+    let text = page(&folder, &[&corpus("qos-outside")]);
     has(&text, &["Throttled applications", "Carried out", "% of the time", ", naps); "]);
+}
+
+/// Seconds of CPU time by application: what the recording says, and the areas on the page.
+#[test]
+fn areas_are_the_cpu_time_that_was_used() {
+    let folder = Folder::new("areas");
+    for name in ["qos-outside", "qos-steady-latency", "run-none", "sim-sam", "sim-qos-balanced"] {
+        let (mut used, mut begun) = (BTreeMap::<String, f64>::new(), None);
+        let mut names = BTreeMap::new();
+        for round in Recording::read(&*fs::read(corpus(name)).unwrap()).unwrap() {
+            let view = View::new(&round.prev, &round.sample);
+            begun.get_or_insert(round.prev.at.as_secs_f64());
+            names.extend(round.sample.apps.iter().map(|app| (app.id, app.name.clone())));
+            for task in view.tasks.iter().filter(|task| task.cpu.is_some()) {
+                let seconds = task.per_s(Signal::CpuTime).unwrap_or(0.0) / 1e9 * view.interval.as_secs_f64();
+                *used.entry(names[&task.info.app].clone()).or_default() += seconds;
+            }
+        }
+        let scene = scene(&page(&folder, &[&corpus(name)]));
+        let ends: Vec<f64> =
+            scene["course"]["at_s"].as_array().unwrap().iter().map(|at| at.as_f64().unwrap()).collect();
+        let begins = [begun.unwrap()].into_iter().chain(ends.iter().copied());
+        let lengths: Vec<f64> = begins.zip(&ends).map(|(begin, end)| end - begin).collect();
+        let mut drawn = BTreeMap::<String, f64>::new();
+        let plots = scene["course"]["plots"].as_array().unwrap();
+        for line in
+            plots.iter().filter(|plot| plot["part"] == "places").flat_map(|plot| plot["lines"].as_array().unwrap())
+        {
+            let values = line["values"].as_array().unwrap().iter().map(|value| value.as_f64().unwrap());
+            let area: f64 = values.zip(&lengths).map(|(cpus, length)| cpus * length).sum();
+            // Two of one name are told apart.
+            let name = line["name"].as_str().unwrap().split(" (app ").next().unwrap();
+            *drawn.entry(name.to_owned()).or_default() += area;
+        }
+        let all: f64 = used.values().sum();
+        assert!(all > 0.0 && used.len() <= 7, "{name}: {used:?}");
+        for (app, seconds) in &used {
+            let area = drawn.get(app).copied().unwrap_or(0.0);
+            assert!(
+                (area - seconds).abs() <= 0.02 * seconds + 0.005 * all,
+                "{name}, {app}: {seconds} s drawn as {area} s"
+            );
+        }
+    }
+}
+
+/// Whatever programs call themselves, their names end neither the data nor the page.
+#[test]
+fn what_a_recording_holds_stays_data() {
+    let folder = Folder::new("data");
+    let evil = "</script><script>document.title='owned'</script><!--]]>&";
+    let mut header = header("gather", Mode::Enforce);
+    header.policy = evil.to_owned();
+    let mut host = Scripted::new(&script(6), 20);
+    let file = folder.write("a.rec", record(&header, &mut host, &Gather));
+    let page = page(&folder, &[&file]);
+    examined(&page);
+    assert_eq!(page.matches("<script").count(), 2, "the data, and our own scripts");
+    let last = &scene(&page)["last"];
+    assert!(last[0]["why"]["text"].as_str().is_some_and(|text| !text.is_empty()), "{last}");
+}
+
+#[test]
+fn summaries_of_runs_become_pages() {
+    let folder = Folder::new("summaries");
+    let run = r#""mode": "enforce", "seconds": 12.5, "rounds": 100, "moves": 4, "tier": "software", "overhead": 0.004,
+        "interference": [{"victim": "db", "aggressor": "<b>", "loss": 0.25, "low": 0.2, "high": 0.3, "events": 9}],
+        "notes": ["steal 3 %"]"#;
+    let qos = format!(
+        r#"{{"policy": "qos", {run}, "controller": "steady", "goal": 0.9, "naps_ordered": 12, "duty_asked": 0.5, "place": null, "climbed": "missed",
+        "high": [{{"name": "db", "metric": "latency_p99_s", "alone": 6000, "mean": 5500, "achieved": 0.917, "achieved_interval": [0.88, 0.95],
+            "measured": 0.000182, "measured_alone": 0.000167, "measured_goal": 0.000186, "verdict": "at_goal"}}],
+        "low": [{{"name": "batch", "cpus": 0.5, "duty": 0.4, "naps_ordered": 12, "naps_carried_out": 11, "means": "freezer", "naps": 0,
+            "inside_s": 0, "outside_s": 7.5, "pauses": 11, "threads": 0, "limit": null, "limits": 0}}]}}"#
+    );
+    let schedule = format!(
+        r#"{{"policy": "das", {run}, "quantum_ms": 100, "cpus": 2, "makespan_s": 33.2, "failed": 1, "left": 0, "quanta": 60,
+        "jobs": [{{"name": "3-xz", "command": ["xz", "-9", "<i>"], "result": "done", "exit_code": 0, "attempts": 1, "seconds": 12.25, "cpu_s": 11.5, "max_rss_bytes": 1048576, "log": "x"}},
+            {{"name": "gone", "command": ["gone"], "result": "not_started", "why": "no such file", "attempts": 1, "seconds": 0, "cpu_s": 0, "max_rss_bytes": 0, "log": "y"}}]}}"#
+    );
+    let compare = format!(
+        r#"{{"policy": "auto", {run}, "pairs": [{{"without_s": 3.5, "with_s": 3.0}}, {{"without_s": 3.6, "with_s": 3.1}}], "verdict": "faster by 16.4 %",
+        "speedup": {{"mean": 1.164, "ci95": [1.101, 1.231]}},
+        "metrics": [{{"name": "p99", "direction": "lower_is_better", "pairs": [[0.2, 0.1]], "gain": null}}]}}"#
+    );
+    let bench = r#"{"machine": "yorkfield", "rounds": [{"workload": "2 mcf + 2 namd", "repetition": 1,
+            "policies": {"none": {"art_s": 80.5, "throughput": 0.05, "apps": []}, "cas": {"art_s": 75.25, "throughput": 0.055, "apps": []}}}],
+        "over_linux": [{"policy": "cas", "rounds": 1, "average_response_time": {"percent": 6.5, "ci95": [5.1, 7.9], "p": 0.01},
+            "throughput": {"percent": 10.0, "ci95": null, "p": null}}], "notes": ["one round only"]}"#;
+    for (name, json, parts) in [
+        (
+            "qos",
+            &*qos,
+            &["steady", "91.7 %", "88.0 % to 95.0 %", "at the goal", "p99", "182 µs", "freezer", "25.0 %", "<b>"][..],
+        ),
+        ("schedule", &schedule, &["33.20 s", "xz -9 <i>", "not started: no such file", "12.25", "1.0", "das"]),
+        (
+            "compare",
+            &compare,
+            &["faster by 16.4 %", "1.164 (1.101 to 1.231)", "lower", "1.167", "with auto", "steal 3 %"],
+        ),
+        (
+            "bench",
+            bench,
+            &["yorkfield, simulated", "+6.5 % (+5.1 to +7.9)", "+10.0 %–", "2 mcf + 2 namd", "75.25", "one round only"],
+        ),
+    ] {
+        let text = examined(&page(&folder, &[&folder.write(&format!("{name}.json"), json)]));
+        has(&text, parts);
+        malformed::survives(name, &[json.as_bytes().to_vec()], 25, |bytes| {
+            let output = report(&[&folder.write("m.json", bytes), "-o", &folder.path("m.html")]);
+            assert!([Some(0), Some(2)].contains(&output.status.code()), "{output:?}");
+        });
+    }
 }
 
 #[test]
@@ -353,28 +492,37 @@ fn wrong_files_are_refused_and_nothing_is_written() {
     assert!(output.status.success() && output.stdout.starts_with(b"<!DOCTYPE html>"));
 }
 
+/// On a desk and on a phone, by day and by night.
 #[test]
-fn chromium_opens_the_page_without_a_complaint() {
+fn chromium_draws_it_all_without_a_complaint() {
     let folder = Folder::new("chromium");
-    let files =
-        [folder.write("a.rec", recording(20, 30)), folder.write("s.json", SIM), folder.write("r.json", REPRODUCTION)];
+    let Some(mut browser) = Browser::start("report") else { return };
+    let files = [
+        corpus("qos-steady-latency"),
+        folder.write("a.rec", recording(20, 30)),
+        folder.write("s.json", SIM),
+        folder.write("r.json", REPRODUCTION),
+    ];
     page(&folder, &files.each_ref().map(String::as_str));
-    let (shot, profile) = (folder.path("shot.png"), folder.path("profile"));
-    let mut chromium = Command::new("chromium");
-    chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]);
-    chromium.args(["--enable-logging=stderr", "--window-size=1000,3000", "--virtual-time-budget=5000"]);
-    chromium.arg(format!("--user-data-dir={profile}")).arg(format!("--screenshot={shot}"));
-    chromium.arg(format!("file://{}", folder.path("out.html"))).stdin(Stdio::null());
-    let output = match chromium.output() {
-        Ok(output) => output,
-        Err(why) => return eprintln!("skipped: chromium cannot be started ({why}); install the package chromium"),
-    };
-    let log = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{log}");
-    // What the page causes is logged with the word CONSOLE, refused requests among it.
-    let complaints: Vec<&str> = log.lines().filter(|line| line.contains("CONSOLE")).collect();
-    assert!(complaints.is_empty(), "{complaints:?}");
-    assert!(fs::metadata(&shot).unwrap().len() > 50_000, "a page with figures");
+    let url = format!("file://{}", folder.path("out.html"));
+    for (size, dark) in [((1440, 900), false), ((1440, 900), true), ((390, 844), false), ((390, 844), true)] {
+        browser.dress(size, dark);
+        browser.go(&url);
+        browser.until("document.querySelectorAll('.drawn').length === 2");
+        let plots = browser.plots();
+        let ids: Vec<&str> = plots.iter().map(|plot| plot.0.as_str()).collect();
+        for id in ["goal-0", "throttled", "place-0"] {
+            assert!(ids.contains(&id), "{id}: {ids:?}");
+        }
+        assert!(plots.iter().all(|(_, inked)| *inked > 1_000), "{plots:?}");
+        let open = "document.querySelector('[data-part=decisions] summary').click();
+            document.querySelector('[data-part=decisions] dl').checkVisibility()";
+        assert_eq!(browser.value(open), true, "all of why is a click away");
+        assert_eq!(browser.pale(), [] as [Value; 0], "{size:?}, dark: {dark}");
+        assert_eq!(browser.value("document.documentElement.scrollWidth"), size.0, "{size:?}");
+        browser.shoot(&format!("report-{}-{}", size.0, if dark { "dark" } else { "light" }));
+    }
+    assert_eq!(browser.complaints, [] as [String; 0]);
 }
 
 /// A region file comes from somebody else: what it names is read only where it is a file, up to a size, and the page's

@@ -48,6 +48,23 @@ use situation::Meter;
 use std::collections::{BTreeMap, BTreeSet};
 use trial::Trial;
 
+/// What became of a trial that is over.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tried {
+    /// When it was over.
+    pub at: Time,
+    /// What was tried, in words.
+    pub shape: String,
+    /// By how much it was faster than what stood: 0.05 is 5 %.
+    pub gain: f64,
+    /// The interval of that, which is valid at every look; `None` where it has no bounds.
+    pub interval: Option<[f64; 2]>,
+    /// Pairs of windows that were compared.
+    pub pairs: usize,
+    /// Whether it stands from now on.
+    pub kept: bool,
+}
+
 /// A calm machine is sampled at most 2^this times less often.
 const CALMEST: u32 = 3;
 
@@ -114,6 +131,9 @@ pub struct ShapesState {
     why: String,
     /// What became of the last trial, until it is told.
     result: String,
+    /// The last trial that is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tried: Option<Tried>,
     /// Orders about memory of this round.
     #[serde(skip)]
     moves: Vec<Proposal>,
@@ -173,6 +193,11 @@ impl ShapesState {
     /// The best shapes of the situations so far, the latest last: for the next run.
     pub fn memory(&self) -> &[KnownShape] {
         &self.memory
+    }
+
+    /// What became of the last trial.
+    pub fn last_tried(&self) -> Option<&Tried> {
+        self.tried.as_ref()
     }
 
     /// Puts threads in place; those that it does not name are the kernel's.

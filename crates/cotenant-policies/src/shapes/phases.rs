@@ -10,7 +10,7 @@ use super::settings::{KnownShape, Objective};
 use super::shape::{Places, Shape};
 use super::situation::{Survey, domain_of, much_lighter, survey};
 use super::trial::{Ask, Clock, Estimate, FRESH, STAGES, Side, Trial, Verdict};
-use super::{CALMEST, Phase, Round, Running, ShapesState};
+use super::{CALMEST, Phase, Round, Running, ShapesState, Tried};
 use cotenant_model::speed::Ladder;
 use cotenant_model::stats::median::middle;
 use cotenant_model::{AppId, CpuSet, TaskId, TaskView, Time, View};
@@ -440,7 +440,9 @@ impl ShapesState {
         learned.count(&candidate, kept);
         learned.recent = trial.last.clone().filter(|(at, _)| round.now - *at < FRESH);
         learned.ledger.spent(trial.cost, if kept { estimate.mean } else { 0.0 }, round.now);
-        let said = format!("{}: {}", candidate.shape.text(&learned.situation.names(), &board), said(&estimate));
+        let shape = candidate.shape.text(&learned.situation.names(), &board);
+        let said = format!("{shape}: {}", said(&estimate));
+        self.tried = tried(round.now, shape, &estimate, kept);
         if kept {
             learned.keep(candidate.shape, places, (&changes, &variances), is_kernel, false);
             let what = if is_kernel { "given back to the kernel" } else { "kept" };
@@ -545,6 +547,13 @@ impl Learned {
 pub(super) fn guards(guard: Option<f64>, standing: &[f64], changes: &[f64]) -> bool {
     let least = guard.map_or(f64::NEG_INFINITY, |guard| (1.0 - guard).ln());
     standing.iter().zip(changes).any(|(standing, change)| standing + change < least)
+}
+
+/// `None` where nothing was measured.
+fn tried(at: Time, shape: String, estimate: &Estimate, kept: bool) -> Option<Tried> {
+    let Estimate { mean, radius, pairs } = *estimate;
+    let interval = radius.is_finite().then(|| [mean - radius, mean + radius].map(f64::exp_m1));
+    mean.is_finite().then(|| Tried { at, shape, gain: mean.exp_m1(), interval, pairs, kept })
 }
 
 /// `+4.2 % (+1.1 to +7.3 %), 4 pairs of windows`.

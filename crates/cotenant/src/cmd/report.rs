@@ -18,6 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   cotenant report a.rec                                 a recording, as report.html
   cotenant report sim.json reproduce.json -o all.html   several on one page
+  cotenant report compare.json                          what --json of compare, bench, schedule or qos wrote
   cotenant report regions.toml                          contentious code, its source coloured by score
   cotenant report a.rec -o - | less                     on standard output";
 
@@ -25,8 +26,9 @@ Examples:
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Recordings (of `cotenant record` or `--record`), results (of --json of `cotenant sim` and
-    /// `cotenant-lab reproduce`) and region files (of `cotenant regions`), told apart by what they hold
+    /// Recordings (of `cotenant record` or `--record`), what --json of `cotenant sim`, `qos`, `schedule`, `compare`,
+    /// `bench` and `cotenant-lab reproduce` wrote, and region files (of `cotenant regions`), told apart by what they
+    /// hold
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
     /// The page to write; - is standard output
@@ -71,7 +73,7 @@ fn name_of(path: &Path) -> String {
 /// The sections of a file, by what it holds.
 fn read(path: &Path) -> Result<Vec<Section>> {
     let name = path.display();
-    let remedy = "give a recording, or JSON of cotenant sim or cotenant-lab reproduce";
+    let remedy = "give a recording, or what --json of a command wrote";
     let wrong = |e: io::Error| usage(format!("{name}: {e}; {remedy}"));
     let mut file = BufReader::new(Metered::new(bounded::given(path).map_err(wrong)?, true));
     let start = file.fill_buf().map_err(wrong)?;
@@ -108,7 +110,7 @@ fn write_figures(folder: &Path, sections: &[Section]) -> Result<()> {
     let mut taken = BTreeSet::new();
     let plain = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c), "-");
     for section in sections {
-        for figure in section.blocks.iter().filter_map(|b| if let Block::Figure(f) = b { Some(f) } else { None }) {
+        for figure in section.blocks.iter().flat_map(Block::figures) {
             let stem = format!("{}-{}", plain(&section.title).trim_start_matches('.'), plain(&figure.name));
             let file = (1..).map(|n| if n == 1 { format!("{stem}.svg") } else { format!("{stem}-{n}.svg") });
             let Some(file) = file.into_iter().find(|file| taken.insert(file.clone())) else { continue };

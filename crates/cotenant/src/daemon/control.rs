@@ -1,11 +1,13 @@
 //! The control socket: one request and one answer, a line of JSON each. Who asks is known by the kernel's word alone.
 
 use super::status::Status;
+use crate::page::Scene;
 use anyhow::{Context as _, Result, bail};
 use cotenant_cli::usage;
 use cotenant_linux::bounded::{self, Limit};
 use cotenant_linux::sys::{self, Lock};
 use cotenant_linux::undo::{default_state_dir, secure_dir};
+use cotenant_model::Topology;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
@@ -71,6 +73,8 @@ pub(crate) struct Order {
 #[derive(Default)]
 pub(crate) struct Shared {
     status: Mutex<Option<Arc<Status>>>,
+    /// What the page shows besides.
+    scene: Mutex<Option<Scene>>,
     orders: Mutex<Vec<Order>>,
     waker: Mutex<Option<PipeWriter>>,
 }
@@ -82,7 +86,25 @@ impl Shared {
     }
 
     pub fn set_status(&self, status: Status) {
+        // Nobody looks at a history that is not served.
+        if let Some(scene) = locked(&self.scene).as_mut().filter(|_| status.listen.is_some()) {
+            scene.add(&status);
+        }
         *locked(&self.status) = Some(Arc::new(status));
+    }
+
+    /// The machine that is managed from now on.
+    pub fn set_machine(&self, topology: &Topology) {
+        let mut scene = locked(&self.scene);
+        // What was seen of it stays, as long as it is the same one.
+        if scene.as_ref().is_none_or(|scene| *scene.topology() != *topology) {
+            *scene = Some(Scene::new(topology));
+        }
+    }
+
+    /// Something of the scene; `None` before the machine is known. The loop waits for it: take little.
+    pub fn of_scene<T>(&self, take: impl FnOnce(&Scene) -> T) -> Option<T> {
+        locked(&self.scene).as_ref().map(take)
     }
 
     /// Who is called when there is something to do.

@@ -153,6 +153,7 @@ fn serve(config: &mut Config, named: Option<&Path>, desk: &mut Desk) -> Result<N
     let (calls, waker) = std::io::pipe()?;
     host.call_on(calls)?;
     desk.shared.set_waker(waker);
+    desk.shared.set_machine(&setup.topology);
     let (mut watch, remark) = Watch::begin(&setup.topology);
     if let Some(remark) = remark {
         watch.remark(&remark);
@@ -508,6 +509,7 @@ impl Shift<'_> {
             interference: self.watch.interference(),
             decisions: self.watch.decisions(),
             last: self.watch.last(),
+            trials: self.watch.trials(),
             notes: self.host.notes(),
         };
         let text = format!("{}, {}", self.config.summary(), count(self.managed.len() as u64, "service"));

@@ -5,6 +5,7 @@ use cotenant_cli::messages::count;
 use cotenant_cli::progress::about;
 use cotenant_cli::table::Table;
 use cotenant_model::Mode;
+use cotenant_model::action::Evidence;
 use cotenant_model::interference::Row;
 use cotenant_model::number::scaled;
 use cotenant_model::{CpuId, CpuSet};
@@ -56,6 +57,9 @@ pub(crate) struct Status {
     pub decisions: Vec<Decisions>,
     /// The last of them, the latest last.
     pub last: Vec<Decision>,
+    /// What became of the last trials of `shapes`, the latest last.
+    #[serde(default)]
+    pub trials: Vec<Trial>,
     pub notes: Vec<String>,
 }
 
@@ -84,6 +88,12 @@ pub(crate) struct ServiceStatus {
     pub throttled: Option<f64>,
     /// How long its answers took in the last seconds, where that is known.
     pub latencies: Vec<Quantile>,
+    /// What its goal comes to in seconds, where it is judged by how long its answers take.
+    #[serde(default)]
+    pub bound: Option<Bound>,
+    /// Bytes per second from memory in the last second: a line of 64 bytes for each miss of the last-level cache.
+    #[serde(default)]
+    pub bandwidth: Option<f64>,
     /// Where its threads ran in the last second.
     #[serde(default)]
     pub places: Vec<Place>,
@@ -128,6 +138,33 @@ pub(crate) struct Quantile {
     pub seconds: f64,
 }
 
+/// What a goal means for the answers of a service: so large a share of them came within so many seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Bound {
+    pub quantile: f64,
+    /// While it is alone.
+    pub alone_s: f64,
+    /// At its goal.
+    pub goal_s: f64,
+}
+
+/// A placement that was held against the one that stood.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Trial {
+    /// When it was over, seconds since the start of the daemon.
+    pub at_s: f64,
+    /// What was tried: threads in each cache domain, by program.
+    pub shape: String,
+    /// By how much it was faster: 0.05 is 5 %.
+    pub gain: f64,
+    /// The interval of that, valid at every look; null where it has no bounds yet.
+    pub interval: Option<[f64; 2]>,
+    /// Pairs of windows that were compared.
+    pub pairs: usize,
+    /// Whether it stood from then on.
+    pub kept: bool,
+}
+
 /// Where metrics are served.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Listen {
@@ -153,6 +190,31 @@ pub(crate) struct Decision {
     pub what: String,
     /// What became of it, where it was not carried out.
     pub outcome: Option<String>,
+    /// All of why; absent from what an older daemon says.
+    #[serde(default)]
+    pub why: Option<Why>,
+}
+
+/// A decision in parts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Why {
+    /// Who decided, and the part of it that asked for this.
+    pub policy: String,
+    pub stage: String,
+    /// By what it has its effect.
+    pub means: String,
+    /// The thread that it is about, by name and kernel id; null where it is about the service as a whole.
+    pub thread: Option<String>,
+    /// Where that ran.
+    pub from_cpu: Option<CpuId>,
+    /// What was ordered, in words.
+    pub to: String,
+    /// The CPUs that the thread may use from then on.
+    pub may_use: Option<CpuSet>,
+    /// What was measured, and what that was held against.
+    pub evidence: Option<Evidence>,
+    /// The reason as one line.
+    pub text: String,
 }
 
 /// An older sample is stale, unless samples are wanted more seldom.
@@ -194,6 +256,7 @@ impl Status {
             last: self.last.iter().filter(|decision| own(&decision.service)).cloned().collect(),
             decisions: Vec::new(),
             changes: BTreeMap::new(),
+            trials: Vec::new(),
             notes: Vec::new(),
             services,
             ..self.clone()

@@ -2,7 +2,7 @@
 
 use super::latency::Latency;
 use super::log::{self, Seldom};
-use super::status::{CpuStatus, Decision, Decisions, Place, ServiceStatus, ThreadStatus};
+use super::status::{Bound, CpuStatus, Decision, Decisions, Place, ServiceStatus, ThreadStatus, Trial, Why};
 use crate::args::MetricArg;
 use crate::calibrated;
 use crate::known::Known;
@@ -12,11 +12,12 @@ use crate::run::summary::outcome_name;
 use cotenant_linux::act::throttle::Slept;
 use cotenant_linux::bounded;
 use cotenant_model::interference::{Interference, Row};
+use cotenant_model::speed::Source;
 use cotenant_model::view::merge;
 use cotenant_model::{
     AppId, CpuId, CpuSample, Effect, Reading, Round, Sample, Signal, TaskId, TaskView, Time, Topology,
 };
-use cotenant_policies::Qos;
+use cotenant_policies::{Qos, Shapes};
 use cotenant_record::moves::Move;
 use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
@@ -24,8 +25,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Decisions that are kept to be shown.
+/// Decisions that are kept to be shown, and trials.
 const LAST: usize = 256;
+const TRIALS: usize = 64;
+
+/// Bytes that a miss of the last-level cache brings.
+const LINE: f64 = 64.0;
 
 /// Threads and CPU time are counted over this long.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -92,6 +97,9 @@ struct Now {
     kept: Last<[f64; 2]>,
     slept: Last<f64>,
     latency: Latency,
+    bandwidth: Option<f64>,
+    /// The quantile by which its goal is judged, and that of the answers while it is alone, seconds.
+    alone: Option<(f64, f64)>,
 }
 
 /// CPU time in nanoseconds: in all, by CPU, by thread.
@@ -100,11 +108,16 @@ struct Ran {
     all: f64,
     on: BTreeMap<CpuId, f64>,
     of: BTreeMap<TaskId, f64>,
+    /// Misses of the last-level cache, where they are counted.
+    misses: Option<f64>,
 }
 
 impl Ran {
     fn add(&mut self, threads: &[&TaskView], seconds: f64) {
         for task in threads {
+            if let Some(misses) = task.per_s(Signal::LlcMisses) {
+                *self.misses.get_or_insert(0.0) += misses * seconds;
+            }
             let Some(ns) = task.per_s(Signal::CpuTime).map(|per_s| per_s * seconds).filter(|ns| *ns > 0.0) else {
                 continue;
             };
@@ -133,6 +146,7 @@ impl Now {
         let counted = threads.is_empty() || ran.all > 0.0;
         let counted = counted || threads.iter().any(|task| task.per_s(Signal::CpuTime).is_some());
         self.cpus = counted.then_some(ran.all / length);
+        self.bandwidth = ran.misses.map(|misses| misses * LINE / (length / 1e9));
         self.places = ran.on.iter().map(|(cpu, ns)| Place { cpu: *cpu, cpus: ns / length }).collect();
         let mut busiest: Vec<(&&TaskView, f64)> =
             threads.iter().map(|task| (task, ran.of.get(&task.info.id).copied().unwrap_or_default())).collect();
@@ -213,6 +227,7 @@ pub(crate) struct Watch {
     busy: Busy,
     counts: BTreeMap<(String, String), u64>,
     last: VecDeque<Decision>,
+    trials: VecDeque<Trial>,
     /// Service and reason of the last one.
     reason: Option<(String, String)>,
     /// The time of the last sample on the clock of the host.
@@ -243,6 +258,7 @@ impl Watch {
             busy: Busy::default(),
             counts: BTreeMap::new(),
             last: VecDeque::new(),
+            trials: VecDeque::new(),
             reason: None,
             at: Time::default(),
             seldom: Seldom::default(),
@@ -276,13 +292,18 @@ impl Watch {
             }
         }
         if let Some(state) = round.decision.and_then(|decision| decision.state.read::<Qos>()) {
-            for (i, (app, _)) in high.iter().enumerate() {
+            for (i, (app, metric)) in high.iter().enumerate() {
+                let alone = state.alone.get(i).copied().flatten().filter(|alone| *alone > 0.0);
+                if let (Source::Latency(percentile), Some(now)) = (&metric.source, self.now.get_mut(app)) {
+                    now.alone = alone.map(|alone| (percentile.quantile(), alone.recip()));
+                }
                 let sums = state.total.speeds.get(i).copied().zip(state.expected(i));
                 if let (Some((done, alone)), Some(now)) = (sums, self.now.get_mut(app)) {
                     now.kept.add(self.at, [done, alone]);
                 }
             }
         }
+        self.tried(round);
         let rule = rules.get(round.rule).map_or("", String::as_str);
         for (order, outcome) in round.orders.iter().zip(round.outcomes) {
             let done = Move::new(round.sample, order);
@@ -291,7 +312,26 @@ impl Watch {
             let service = service.map(|app| app.name.clone()).unwrap_or_default();
             let outcome = outcome_name(*outcome).map(str::to_owned);
             let (means, stage) = (effect_name(done.effect), done.reason.stage.clone());
-            let decision = Decision { at_s: self.at.as_secs_f64(), service, what: done.to_string(), outcome };
+            let what = done.to_string();
+            let why = Why {
+                policy: rule.to_owned(),
+                stage: stage.clone(),
+                means: means.clone(),
+                thread: done.task.map(|task| match done.tid {
+                    Some(tid) => format!("{} ({tid})", done.comm),
+                    None => format!("task {task}"),
+                }),
+                from_cpu: done.from_cpu,
+                to: match done.to_cpus.len() {
+                    0 => done.to(),
+                    1 => format!("CPU {}", done.to()),
+                    _ => format!("CPUs {}", done.to()),
+                },
+                may_use: (!done.affinity.is_empty()).then(|| done.affinity.iter().copied().collect()),
+                evidence: done.reason.evidence,
+                text: done.reason.text.clone(),
+            };
+            let decision = Decision { at_s: self.at.as_secs_f64(), service, what, outcome, why: Some(why) };
             tracing::debug!(
                 MESSAGE_ID = log::DECISION,
                 COTENANT_POLICY = rule,
@@ -319,6 +359,24 @@ impl Watch {
         }
     }
 
+    /// Takes in what became of a trial. Its end is told by what is ordered next.
+    fn tried(&mut self, round: &Round<'_>) {
+        let Some(decision) = round.decision.filter(|_| !round.orders.is_empty()) else { return };
+        let Some(state) = decision.state.read::<Shapes>() else { return };
+        let Some(tried) = state.last_tried() else { return };
+        let at_s = tried.at.as_secs_f64();
+        let known = |trial: &Trial| trial.at_s.to_bits() == at_s.to_bits() && trial.shape == tried.shape;
+        if self.trials.iter().any(known) {
+            return;
+        }
+        if self.trials.len() == TRIALS {
+            self.trials.pop_front();
+        }
+        let (gain, interval) = (tried.gain, tried.interval);
+        let (pairs, kept) = (tried.pairs, tried.kept);
+        self.trials.push_back(Trial { at_s, shape: tried.shape.clone(), gain, interval, pairs, kept });
+    }
+
     /// Logs a remark, but seldom the same one.
     pub fn remark(&mut self, text: &str) {
         if self.seldom.is_due(text) {
@@ -341,8 +399,11 @@ impl Watch {
         let throttled = now.slept.ends().map(share);
         let (cpus, speed, source) = (now.cpus, now.speed, now.told);
         let (latencies, places, busiest) = (now.latency.told, now.places, now.busiest);
-        let threads = now.threads;
-        ServiceStatus { threads, cpus, speed, source, kept, throttled, latencies, places, busiest, ..status }
+        let (threads, bandwidth) = (now.threads, now.bandwidth);
+        let bound = now.alone.zip(status.goal.filter(|goal| *goal > 0.0));
+        let bound = bound.map(|((quantile, alone_s), goal)| Bound { quantile, alone_s, goal_s: alone_s / goal });
+        let known = ServiceStatus { threads, cpus, speed, source, kept, throttled, ..status };
+        ServiceStatus { latencies, bound, bandwidth, places, busiest, ..known }
     }
 
     /// How long a service slept so far, where it is to be throttled.
@@ -379,6 +440,11 @@ impl Watch {
 
     pub fn last(&self) -> Vec<Decision> {
         self.last.iter().cloned().collect()
+    }
+
+    /// What became of the last trials of `shapes`, the latest last.
+    pub fn trials(&self) -> Vec<Trial> {
+        self.trials.iter().cloned().collect()
     }
 
     /// Writes down what the next daemon is to know.

@@ -2,6 +2,7 @@
 
 use super::escape::escape;
 use super::figure::Figure;
+use crate::page::scripts;
 use std::fmt::Write;
 
 /// A part of the page: one file.
@@ -11,6 +12,17 @@ pub struct Section {
     pub title: String,
     /// What it holds, in this order.
     pub blocks: Vec<Block>,
+    /// What its parts draw, as JSON that is safe in a page.
+    pub scene: Option<String>,
+}
+
+/// What scripts draw, as the live page of the daemon does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// Which part of it.
+    pub name: &'static str,
+    /// What stands there where no scripts run.
+    pub still: Vec<Block>,
 }
 
 /// A piece of a section.
@@ -28,6 +40,8 @@ pub enum Block {
     Table(Table),
     /// A figure.
     Figure(Figure),
+    /// A part that scripts draw.
+    Part(Part),
     /// Source code.
     Listing(Listing),
 }
@@ -88,16 +102,31 @@ impl Table {
     }
 }
 
-/// The page. It is well-formed XML too, so that other programs can take it apart.
+impl Block {
+    /// The figures in it.
+    pub fn figures(&self) -> Vec<&Figure> {
+        match self {
+            Self::Figure(figure) => vec![figure],
+            Self::Part(part) => part.still.iter().flat_map(Self::figures).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// The page. It is well-formed XML too, so that other programs can take it apart. Its scripts are our own ones: no
+/// other may run.
 pub fn html(title: &str, sections: &[Section]) -> String {
+    let scripted = sections.iter().any(|section| section.scene.is_some());
+    let allowed = if scripted { format!("; script-src '{}'", scripts::HASH) } else { String::new() };
+    let plots = if scripted { crate::page::UPLOT_CSS } else { "" };
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\"/>\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:{allowed}\"/>\n\
          <meta name=\"color-scheme\" content=\"light dark\"/>\n<link rel=\"icon\" href=\"data:,\"/>\n\
-         <title>{}</title>\n<style>{}</style>\n</head>\n<body>\n<main>\n<h1>{}</h1>\n",
+         <title>{}</title>\n<style>{plots}{}</style>\n</head>\n<body>\n<main>\n<h1>{}</h1>\n",
         escape(title),
-        include_str!("page.css"),
+        crate::page::STYLE,
         escape(title)
     );
     if sections.len() > 1 {
@@ -109,19 +138,26 @@ pub fn html(title: &str, sections: &[Section]) -> String {
     }
     for (i, section) in sections.iter().enumerate() {
         let heading = escape(&section.title);
+        let scene = section.scene.as_ref().map_or_else(String::new, |_| format!(" data-scene=\"s{i}-scene\""));
         // The title of a page with one section says what it is about.
         let _ = if sections.len() == 1 {
-            writeln!(page, "<section aria-label=\"{heading}\">")
+            writeln!(page, "<section aria-label=\"{heading}\"{scene}>")
         } else {
-            writeln!(page, "<section id=\"s{i}\" aria-labelledby=\"s{i}-h\">\n<h2 id=\"s{i}-h\">{heading}</h2>")
+            writeln!(page, "<section id=\"s{i}\" aria-labelledby=\"s{i}-h\"{scene}>\n<h2 id=\"s{i}-h\">{heading}</h2>")
         };
         for (k, block) in section.blocks.iter().enumerate() {
             write_block(&mut page, block, &format!("s{i}b{k}"));
         }
+        if let Some(scene) = &section.scene {
+            let _ = writeln!(page, "<script type=\"application/json\" id=\"s{i}-scene\">{scene}</script>");
+        }
         page.push_str("</section>\n");
     }
-    let _ =
-        writeln!(page, "</main>\n<footer>Made by cotenant {}.</footer>\n</body>\n</html>", env!("CARGO_PKG_VERSION"));
+    let _ = writeln!(page, "</main>\n<footer>Made by cotenant {}.</footer>", env!("CARGO_PKG_VERSION"));
+    if scripted {
+        let _ = writeln!(page, "<script>{}</script>", scripts::TEXT);
+    }
+    page.push_str("</body>\n</html>\n");
     page
 }
 
@@ -146,6 +182,13 @@ fn write_block(page: &mut String, block: &Block, id: &str) {
         Block::Listing(listing) => {
             write_listing(page, listing);
             Ok(())
+        }
+        Block::Part(part) => {
+            let _ = writeln!(page, "<div class=\"plots\" data-part=\"{}\">", part.name);
+            for (k, block) in part.still.iter().enumerate() {
+                write_block(page, block, &format!("{id}p{k}"));
+            }
+            writeln!(page, "</div>")
         }
         Block::Figure(figure) => {
             let (title, svg) = (escape(&figure.title), figure.inline(id));
@@ -231,7 +274,7 @@ mod tests {
                 highest: 1.0,
             }),
         ];
-        let page = html(evil, &[Section { title: evil.into(), blocks }, Section::default()]);
+        let page = html(evil, &[Section { title: evil.into(), blocks, scene: None }, Section::default()]);
         assert!(!page.contains("<script") && !page.contains('\0'));
         assert_eq!(page.matches("&lt;script&gt;alert(&#39;1&#39;)").count(), 14, "in every place");
         assert!(page.contains("<th scope=\"row\">") && page.contains("<td class=\"n\">1</td>"));

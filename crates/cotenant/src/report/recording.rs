@@ -1,8 +1,12 @@
 //! A recording as a section: the machine, where tasks ran and how fast, what was moved and why.
 
 use super::figure::{self, Line, Span};
-use super::page::{Block, Section, Table};
+use super::page::{Block, Part, Section, Table};
 use crate::cmd::qos::goal::{Goals, Verdict};
+use crate::page::history::History;
+use crate::page::plots::{self, Plot, Role};
+use crate::page::recorded::Recorded;
+use crate::page::scene::Still;
 use crate::run::hurts;
 use cotenant_cli::messages::count;
 use cotenant_model::action::{Action, Effect, Outcome};
@@ -91,7 +95,12 @@ struct Digest<'a> {
     per_stretch: f64,
     apps: BTreeMap<AppId, (String, BTreeSet<TaskId>)>,
     names: BTreeMap<TaskId, String>,
-    spans: BTreeMap<TaskId, Vec<(f64, f64, usize)>>,
+    spans: BTreeMap<TaskId, Vec<Stay>>,
+    /// Whether there are few enough.
+    followed: bool,
+    /// What the live page would have shown.
+    recorded: Recorded,
+    history: History,
     naps: Naps,
     /// When each application napped: not its tasks' time, whatever CPU they stood on.
     asleep: BTreeMap<AppId, Vec<(f64, f64)>>,
@@ -109,6 +118,39 @@ struct Digest<'a> {
     span: (f64, f64),
     most_tasks: usize,
     moved: u64,
+}
+
+/// That a task stood somewhere, and how much of the time it ran, in steps of a quarter.
+#[derive(Clone, Copy, Debug)]
+struct Stay {
+    from: f64,
+    to: f64,
+    place: usize,
+    quarters: u8,
+}
+
+const ALL: u8 = 4;
+
+impl Stay {
+    /// Makes one of each two that follow each other in the same place.
+    fn coarsen(all: &mut Vec<Self>) {
+        let mut coarse: Vec<Self> = Vec::with_capacity(all.len() / 2 + 1);
+        let mut whole = true;
+        for stay in all.drain(..) {
+            let last =
+                coarse.last_mut().filter(|last| !whole && last.place == stay.place && last.to >= stay.from - 1e-9);
+            if let Some(last) = last {
+                let [before, now] = [last.to - last.from, stay.to - stay.from];
+                let ran = before * f64::from(last.quarters) + now * f64::from(stay.quarters);
+                last.quarters = (ran / (before + now).max(f64::MIN_POSITIVE)).ceil().min(f64::from(ALL)) as u8;
+                (last.to, whole) = (stay.to, true);
+            } else {
+                coarse.push(stay);
+                whole = false;
+            }
+        }
+        *all = coarse;
+    }
 }
 
 /// What a task's place is called: packages where there are several, else cache domains, else CPUs.
@@ -157,6 +199,9 @@ pub fn section<R: Read>(
         apps: BTreeMap::new(),
         names: BTreeMap::new(),
         spans: BTreeMap::new(),
+        followed: true,
+        recorded: Recorded::new(header, Duration::ZERO),
+        history: History::whole(&header.topology),
         naps: Naps::default(),
         asleep: BTreeMap::new(),
         limits: BTreeMap::new(),
@@ -175,8 +220,10 @@ pub fn section<R: Read>(
     for round in recording.by_ref() {
         digest.round(&round);
     }
+    digest.history.end(digest.span.1);
     let tail = recording.tail().cloned().unwrap_or(Tail::Complete);
-    Ok((Section { title, blocks: digest.blocks(&tail)? }, tail))
+    let scene = if digest.rounds > 0 { Some(digest.still()?) } else { None };
+    Ok((Section { title, blocks: digest.blocks(&tail)?, scene }, tail))
 }
 
 /// The goals of a run of `qos`.
@@ -191,6 +238,12 @@ impl Digest<'_> {
         let (from, at) = (round.prev.at.as_secs_f64(), view.at.as_secs_f64());
         if self.rounds == 0 {
             self.span.0 = from;
+        }
+        self.recorded.round(round);
+        // Several rules may tell of the same time.
+        let since = if self.rounds == 0 { from } else { self.span.1 };
+        if at > since {
+            self.history.add_for(at, at - since, &self.recorded.services(&round.sample));
         }
         self.span.1 = at;
         self.rounds += 1;
@@ -306,16 +359,31 @@ impl Digest<'_> {
 
     /// Where each task is, as long as there are few enough to be shown one by one.
     fn follow(&mut self, view: &View, from: f64, at: f64) {
-        if self.names.len() > ROWS || self.spans.values().map(Vec::len).sum::<usize>() > SPANS {
+        let all = |spans: &BTreeMap<TaskId, Vec<Stay>>| spans.values().map(Vec::len).sum::<usize>();
+        let mut many = self.names.len() > ROWS;
+        if !many && all(&self.spans) > SPANS {
+            self.spans.values_mut().for_each(Stay::coarsen);
+            // Where tasks move that often, there is nothing to be seen.
+            many = all(&self.spans) > SPANS * 3 / 4;
+        }
+        if many {
+            self.followed = false;
             self.spans.clear();
+        }
+        if !self.followed {
             return;
         }
         for task in &view.tasks {
             let Some(place) = task.cpu.and_then(|cpu| self.places.of(cpu)) else { continue };
             let spans = self.spans.entry(task.info.id).or_default();
+            // What nobody counted counts as all of it.
+            let quarters =
+                task.cpu_share().map_or(ALL, |share| (share * f64::from(ALL)).ceil().min(f64::from(ALL)) as u8);
             match spans.last_mut() {
-                Some((_, to, last)) if *last == place && *to >= from - 1e-9 => *to = at,
-                _ => spans.push((from, at, place)),
+                Some(last) if (last.place, last.quarters) == (place, quarters) && last.to >= from - 1e-9 => {
+                    last.to = at;
+                }
+                _ => spans.push(Stay { from, to: at, place, quarters }),
             }
         }
     }
@@ -336,12 +404,27 @@ impl Digest<'_> {
         }
         blocks.push(Block::Table(self.app_table()));
         self.goal(&mut blocks)?;
-        hurts(&self.interference.rows(), &mut blocks);
+        let mut table = Vec::new();
+        hurts(&self.interference.rows(), &mut table);
+        if !table.is_empty() {
+            blocks.push(Block::Heading("Who hurts whom".to_owned()));
+            blocks.push(Block::Part(Part { name: "hurts", still: table }));
+        }
         blocks.push(Block::Heading("Where tasks ran".to_owned()));
+        blocks.push(Block::Part(Part { name: "places", still: Vec::new() }));
         blocks.extend(self.where_they_ran()?.into_iter().map(Block::Figure));
+        if !self.recorded.watch.trials().is_empty() {
+            blocks.push(Block::Heading("Trials of placements".to_owned()));
+            blocks.push(Block::Part(Part { name: "trials", still: vec![self.trials()] }));
+        }
         self.rates(&mut blocks)?;
         blocks.push(Block::Heading("Moves, naps and limits".to_owned()));
         self.moves(&mut blocks);
+        if self.moved > 0 {
+            blocks.push(Block::Heading("Last decisions".to_owned()));
+            let without = "Without scripts, cotenant why tells them one by one.".to_owned();
+            blocks.push(Block::Part(Part { name: "decisions", still: vec![Block::Text(without)] }));
+        }
         if !self.notes.is_empty() {
             let mut table =
                 Table::new(format!("Remarks of {}", self.header.policy), &["Remark", "#First at, s", "#Rounds"]);
@@ -410,6 +493,61 @@ impl Digest<'_> {
         table
     }
 
+    /// The same as values, which scripts draw.
+    fn still(&self) -> anyhow::Result<String> {
+        let mut course = self.history.look(0).course();
+        if let Some(goals) = &self.goals {
+            // Of pieces of the run, as the verdict is: those of a live page are of the last seconds.
+            course.plots.retain(|plot| !plot.id.starts_with("p99-"));
+            let place = course.plots.iter().position(|plot| plot.part == "goals").map_or(0, |first| first + 1);
+            let pieces = goals.programs().enumerate().map(|(i, app)| self.pieces(goals, i, app));
+            let pieces: Vec<Plot> = pieces.filter(|plot| !plot.lines.is_empty()).collect();
+            course.plots.splice(place..place, pieces);
+        }
+        let watch = &self.recorded.watch;
+        Still { course, interference: self.interference.rows(), trials: watch.trials(), last: watch.last() }.json()
+    }
+
+    /// What was measured of a program with a goal, piece by piece.
+    fn pieces(&self, goals: &Goals, i: usize, app: AppId) -> Plot {
+        let (metric, unit, points) = goals.course(i);
+        let scale = match unit {
+            "µs" => Some(1e-6),
+            "ms" => Some(1e-3),
+            "s" => Some(1.0),
+            _ => None,
+        };
+        let line = |(k, (name, role)): (usize, (&str, Role))| {
+            let value = |values: &[Option<f64>; 3]| values[k].map(|value| value * scale.unwrap_or(1.0));
+            plots::Line::new(name.to_owned(), role, points.iter().map(|(_, values)| value(values)).collect())
+        };
+        let lines = [("measured", Role::Plain), ("alone", Role::Alone), ("goal", Role::Goal)];
+        let lines = lines.into_iter().enumerate().map(line).filter(|line| line.last().is_some()).collect();
+        let unit = if scale.is_some() { "seconds" } else { unit };
+        let title = format!("{metric} of {}", self.app_name(app));
+        let at_s = points.iter().map(|(at, _)| plots::digits(*at)).collect();
+        Plot { at_s: Some(at_s), ..Plot::new(&format!("goal-{i}"), "goals", title, unit, lines) }
+    }
+
+    fn trials(&self) -> Block {
+        let head = ["Placement", "#At, s", "#Faster by", "Interval", "#Pairs", "Outcome"];
+        let mut table = Table::new("What was tried, against what stood then", &head);
+        let percent = |gain: f64| format!("{:+.1} %", gain * 100.0);
+        table.rows.extend(self.recorded.watch.trials().iter().map(|trial| {
+            vec![
+                trial.shape.clone(),
+                format!("{:.1}", trial.at_s),
+                percent(trial.gain),
+                trial
+                    .interval
+                    .map_or_else(|| "–".to_owned(), |[low, high]| format!("{} to {}", percent(low), percent(high))),
+                trial.pairs.to_string(),
+                if trial.kept { "kept" } else { "not kept" }.to_owned(),
+            ]
+        }));
+        Block::Table(table)
+    }
+
     /// The goals of `qos`, and what was done to keep them.
     fn goal(&self, blocks: &mut Vec<Block>) -> anyhow::Result<()> {
         if let Some(goals) = &self.goals {
@@ -430,7 +568,7 @@ impl Digest<'_> {
                 figures.extend(figure::lines(&format!("goal-{i}"), &format!("{metric} of {name}"), unit, &lines)?);
             }
             blocks.extend([Block::Heading("Goal and throttling".to_owned()), Block::Table(table)]);
-            blocks.extend(figures.into_iter().map(Block::Figure));
+            blocks.push(Block::Part(Part { name: "goals", still: figures.into_iter().map(Block::Figure).collect() }));
         }
         let head = ["Application", "#Naps ordered", "#Carried out", "#Asleep, s", "#Limits set"];
         let mut table = Table::new("Throttled applications", &head);
@@ -449,18 +587,19 @@ impl Digest<'_> {
     }
 
     /// A task's bars without the naps of its application, and these as bars of a place that is none.
-    fn awake(&self, task: TaskId, app: Option<AppId>, none: usize) -> Vec<(f64, f64, usize)> {
+    fn awake(&self, task: TaskId, app: Option<AppId>, none: usize) -> Vec<Stay> {
         let naps = app.and_then(|app| self.asleep.get(&app)).map_or(&[][..], Vec::as_slice);
         let mut bars = Vec::new();
-        for &(mut from, to, place) in &self.spans[&task] {
+        for &stay in &self.spans[&task] {
+            let Stay { mut from, to, .. } = stay;
             let first = naps.partition_point(|nap| nap.1 <= from);
             for nap in naps[first..].iter().take_while(|nap| nap.0 < to) {
                 let (begin, end) = (nap.0.max(from), nap.1.min(to));
-                bars.extend((begin > from).then_some((from, begin, place)));
-                bars.push((begin, end, none));
+                bars.extend((begin > from).then_some(Stay { from, to: begin, ..stay }));
+                bars.push(Stay { from: begin, to: end, place: none, quarters: ALL });
                 from = end;
             }
-            bars.extend((to > from).then_some((from, to, place)));
+            bars.extend((to > from).then_some(Stay { from, ..stay }));
         }
         bars
     }
@@ -479,7 +618,7 @@ impl Digest<'_> {
             let title = format!("Tasks that ran, by {}, over time", self.places.kind);
             return figure::lines("places", &title, "tasks", &lines);
         }
-        let shown: BTreeSet<usize> = self.spans.values().flatten().map(|s| s.2).collect();
+        let shown: BTreeSet<usize> = self.spans.values().flatten().map(|stay| stay.place).collect();
         let order: Vec<usize> = shown.into_iter().collect();
         let colour = |place: usize| order.binary_search(&place).unwrap_or(0);
         let mut tasks: Vec<TaskId> = self.spans.keys().copied().collect();
@@ -491,7 +630,10 @@ impl Digest<'_> {
             rows.push(format!("{comm} ({task})"));
             let bars = self.awake(*task, app_of(task), usize::MAX);
             let colour = |place| if place == usize::MAX { order.len() } else { colour(place) };
-            spans.extend(bars.into_iter().map(|(from, to, place)| (row, from, to, colour(place))));
+            spans.extend(bars.into_iter().filter(|stay| stay.quarters > 0).map(|stay| {
+                let part = f64::from(stay.quarters) / f64::from(ALL);
+                (row, stay.from, stay.to, colour(stay.place), part)
+            }));
             let applied = self.moves.iter().filter(|(.., outcome)| *outcome == Some(Outcome::Applied));
             marks.extend(applied.filter(|(_, what, _)| what.task == Some(*task)).map(|(at, ..)| (row, *at)));
         }
@@ -499,7 +641,10 @@ impl Digest<'_> {
         if spans.iter().any(|span| span.3 == order.len()) {
             names.push("naps".to_owned());
         }
-        let title = format!("Tasks by {} over time; a vertical line is a move that was applied", self.places.kind);
+        let title = format!(
+            "Tasks by {} over time; the higher, the more of the time they ran; a vertical line is a move that was applied",
+            self.places.kind
+        );
         figure::timeline("tasks", &title, &rows, &names, &spans, &marks)
     }
 
@@ -576,7 +721,7 @@ impl Digest<'_> {
 }
 
 /// Who hurts whom: a row for each victim, a column for each aggressor; a list where these are too many.
-fn hurts(rows: &[Row], blocks: &mut Vec<Block>) {
+pub(super) fn hurts(rows: &[Row], blocks: &mut Vec<Block>) {
     if rows.is_empty() {
         return;
     }
@@ -606,7 +751,7 @@ fn hurts(rows: &[Row], blocks: &mut Vec<Block>) {
     } else {
         table.rows.extend(rows.iter().map(|row| vec![row.victim.clone(), row.aggressor.clone(), cell(row)]));
     }
-    blocks.extend([Block::Heading("Who hurts whom".to_owned()), Block::Table(table)]);
+    blocks.push(Block::Table(table));
 }
 
 fn outcome_text(outcome: Option<Outcome>) -> &'static str {

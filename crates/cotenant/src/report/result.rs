@@ -1,6 +1,7 @@
 //! Results in JSON as sections: `sim --json` and `cotenant-lab reproduce --json`, as `docs/reference/report.md`
 //! describes them.
 
+use super::commands;
 use super::figure::{self, Boxes, Cell, Group, Spread, short};
 use super::page::{Block, Section, Table};
 use anyhow::{Context, Result, bail};
@@ -170,7 +171,7 @@ struct Boxed {
 /// Where the text is no JSON, or none of these results; with line and column where it is known.
 pub fn sections(title: &str, text: &str) -> Result<Vec<Section>> {
     let value: Value = serde_json::from_str(text).context(
-        "this is neither a recording nor JSON; give what `--record`, `sim --json` or `cotenant-lab reproduce --json` wrote",
+        "this is neither a recording nor JSON; give what `--record`, or --json of `sim`, `qos`, `schedule`, `compare`, `bench` or `cotenant-lab reproduce` wrote",
     )?;
     if value.get("policies").is_some() {
         let result: Simulation = serde_json::from_str(text).context("this is no result of `sim --json`")?;
@@ -185,8 +186,11 @@ pub fn sections(title: &str, text: &str) -> Result<Vec<Section>> {
             serde_json::from_str(text).context("this is no result of `cotenant-lab reproduce --json`")?;
         return result.iter().enumerate().map(|(i, e)| experiment(title, i, e)).collect();
     }
+    if let Some(section) = commands::section(title, &value) {
+        return Ok(vec![section?]);
+    }
     bail!(
-        "this JSON is no result that is known (no \"policies\", no \"apps\", no list of \"experiment\"s); give what `--record`, `sim --json` or `cotenant-lab reproduce --json` wrote"
+        "this JSON is no result that is known; give what `--record`, or --json of `sim`, `qos`, `schedule`, `compare`, `bench` or `cotenant-lab reproduce` wrote"
     )
 }
 
@@ -320,7 +324,7 @@ fn simulation(title: &str, result: &Simulation) -> Result<Section> {
     let machine = result.machine.as_ref().map(|m| format!(" on {m}")).unwrap_or_default();
     let counted = format!("{}{machine} under {}", count(apps.len() as u64, "application"), policies.join(", "));
     blocks.insert(0, Block::Text(format!("Simulated, not measured: {counted}.")));
-    Ok(Section { title: title.to_owned(), blocks })
+    Ok(Section { title: title.to_owned(), blocks, scene: None })
 }
 
 /// Times under each policy; and latencies, where an application serves requests.
@@ -376,7 +380,7 @@ fn mix(title: &str, result: &Mix) -> Result<Section> {
         table.rows.push([vec![app.name.clone()], numbers.to_vec()].concat());
     }
     blocks.push(Block::Table(table));
-    Ok(Section { title: title.to_owned(), blocks })
+    Ok(Section { title: title.to_owned(), blocks, scene: None })
 }
 
 fn experiment(title: &str, index: usize, e: &Experiment) -> Result<Section> {
@@ -418,7 +422,7 @@ fn experiment(title: &str, index: usize, e: &Experiment) -> Result<Section> {
     blocks.push(Block::Table(table));
     blocks.extend(e.note.clone().filter(|note| !note.is_empty()).map(Block::Text));
     let title = if index == 0 { format!("{} ({title})", e.name) } else { e.name.clone() };
-    Ok(Section { title, blocks })
+    Ok(Section { title, blocks, scene: None })
 }
 
 /// Rows with a place as a heatmap or points, and their figures as a table.

@@ -1,6 +1,6 @@
 //! What `cotenant top` shows, whoever tells it: plain values, which `--json` prints as they are.
 
-use crate::daemon::status::{CpuStatus, Decision, ServiceStatus, Status};
+use crate::daemon::status::{CpuStatus, Decision, ServiceStatus, Status, Trial};
 use cotenant_cli::messages::count;
 use cotenant_cli::progress::about;
 use cotenant_model::interference::Row;
@@ -28,6 +28,8 @@ pub(crate) struct Picture {
     pub interference: Vec<Row>,
     /// The last decisions, the latest last.
     pub last: Vec<Decision>,
+    /// What became of the last trials of `shapes`, the latest last.
+    pub trials: Vec<Trial>,
     /// What is missing, or was not done.
     pub notes: Vec<String>,
 }
@@ -98,6 +100,7 @@ impl Picture {
             services: status.services.clone(),
             interference: status.interference.clone(),
             last: last(&status.last),
+            trials: status.trials.clone(),
             notes,
         }
     }

@@ -1,13 +1,12 @@
 //! Where a [`Picture`] comes from: the daemon that runs, a look of our own, or a recording.
 
 use super::picture::{self, Moment, Picture};
-use crate::args::MetricArg;
 use crate::cmd::open_recording;
-use crate::daemon::config::Class;
 use crate::daemon::control::{Request, ask};
 use crate::daemon::services::{self, Service};
 use crate::daemon::status::{ServiceStatus, Status};
 use crate::daemon::watch::Watch;
+use crate::page::recorded;
 use crate::settings;
 use anyhow::Result;
 use cotenant_cli::messages::{chain, count};
@@ -17,14 +16,12 @@ use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost, Until, What};
 use cotenant_linux::sense::census::Census;
 use cotenant_linux::sys;
 use cotenant_model::host::{Drive, Ended};
-use cotenant_model::policy::{Config, Ctx, Policy as _};
-use cotenant_model::{AppId, AppSample, Mode, Round, Rule, Sample, Time, Topology, View, text};
-use cotenant_policies::{None as Nobody, Qos};
-use cotenant_record::naps::Naps;
+use cotenant_model::policy::{Config, Ctx};
+use cotenant_model::{AppId, Mode, Rule, Sample, Time, Topology, text};
+use cotenant_policies::None as Nobody;
 use cotenant_record::{Header, RecordedRound, Tail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -210,6 +207,7 @@ fn seen(topology: &Topology, host: &LinuxHost, watch: &Watch, roster: &BTreeMap<
         services,
         interference: watch.interference(),
         last: picture::last(&watch.last()),
+        trials: watch.trials(),
         notes: host.notes(),
     }
 }
@@ -269,14 +267,8 @@ impl Recorded {
 struct Film<'a> {
     header: &'a Header,
     name: String,
-    watch: Watch,
-    policies: Vec<String>,
-    high: Vec<(AppId, MetricArg)>,
-    low: BTreeSet<AppId>,
-    goal: Option<f64>,
-    naps: Naps,
+    recorded: recorded::Recorded,
     notes: BTreeSet<String>,
-    last: Option<Arc<Sample>>,
     moments: Vec<Picture>,
     rounds: usize,
     /// Every so many rounds.
@@ -285,49 +277,22 @@ struct Film<'a> {
 
 impl<'a> Film<'a> {
     fn new(header: &'a Header, name: String) -> Self {
-        let rules: Vec<_> = header.rules.iter().map(|rule| (rule.policy.clone(), &rule.config)).collect();
-        let rules = if rules.is_empty() { vec![(header.policy.clone(), &header.config)] } else { rules };
-        let qos = rules.iter().find(|(policy, _)| policy == Qos::SECTION);
-        let qos = qos.and_then(|(_, config)| config.settings.of::<Qos>().ok().flatten());
-        let high = qos.iter().flat_map(|qos| &qos.high).map(|high| (high.app, MetricArg::default())).collect();
         Self {
             header,
             name,
-            watch: Watch::anew(&header.topology, RECORDED),
-            policies: rules.into_iter().map(|(policy, _)| text::name(policy.as_bytes())).collect(),
-            high,
-            low: qos.iter().flat_map(|qos| qos.low.iter().copied()).collect(),
-            goal: qos.as_ref().and_then(|qos| qos.controller.goal()),
-            naps: Naps::default(),
+            recorded: recorded::Recorded::new(header, RECORDED),
             notes: BTreeSet::new(),
-            last: None,
             moments: Vec::new(),
             rounds: 0,
             every: 1,
         }
     }
 
-    fn round(&mut self, recorded: &RecordedRound) {
-        let view = View::new(&recorded.prev, &recorded.sample);
-        let last = self.last.replace(recorded.sample.clone()).unwrap_or_else(|| recorded.prev.clone());
-        let round = Round {
-            rule: recorded.rule,
-            last: &last,
-            prev: &recorded.prev,
-            sample: &recorded.sample,
-            view: &view,
-            decision: recorded.decision.as_ref(),
-            orders: &recorded.orders,
-            outcomes: &recorded.outcomes,
-        };
-        self.watch.round(&round, &self.policies, &self.high);
-        self.naps.round(recorded.sample.at, &recorded.orders, &recorded.outcomes);
-        for app in &self.low {
-            self.watch.slept_s(*app, self.naps.seconds(*app, recorded.sample.at), recorded.sample.at);
-        }
-        self.notes.extend(recorded.decision.iter().flat_map(|decision| decision.notes.iter().cloned()));
+    fn round(&mut self, round: &RecordedRound) {
+        self.recorded.round(round);
+        self.notes.extend(round.decision.iter().flat_map(|decision| decision.notes.iter().cloned()));
         if self.rounds.is_multiple_of(self.every) {
-            self.moments.push(self.picture(&recorded.sample));
+            self.moments.push(self.picture(&round.sample));
         }
         self.rounds += 1;
         if self.moments.len() > MOMENTS {
@@ -342,7 +307,7 @@ impl<'a> Film<'a> {
 
     /// The pictures, the last round among them.
     fn end(mut self) -> Vec<Picture> {
-        if let Some(last) = self.last.take()
+        if let Some(last) = self.recorded.last.take()
             && self.moments.last().is_some_and(|picture| picture.at_s < last.at.as_secs_f64())
         {
             self.moments.push(self.picture(&last));
@@ -350,53 +315,23 @@ impl<'a> Film<'a> {
         self.moments
     }
 
-    /// A name that no other application has.
-    fn name_of(sample: &Sample, app: &AppSample) -> String {
-        let first = sample.apps.iter().find(|other| other.name == app.name);
-        if app.name.is_empty() || first.is_some_and(|first| first.id != app.id) {
-            return format!("{} (app {})", app.name, app.id).trim_start().to_owned();
-        }
-        app.name.clone()
-    }
-
     fn picture(&self, sample: &Sample) -> Picture {
-        let mut processes: BTreeMap<AppId, BTreeSet<u32>> = BTreeMap::new();
-        for task in &sample.tasks {
-            processes.entry(task.info.app).or_default().insert(task.info.pid);
-        }
-        let service = |app: &AppSample| {
-            let high = self.high.iter().any(|(high, _)| *high == app.id);
-            let low = self.low.contains(&app.id);
-            let known = ServiceStatus {
-                name: Self::name_of(sample, app),
-                class: if high {
-                    Class::High
-                } else if low {
-                    Class::Low
-                } else {
-                    Class::Normal
-                },
-                policy: self.policies.join(", "),
-                processes: processes.get(&app.id).map_or(0, BTreeSet::len),
-                goal: self.goal.filter(|_| high),
-                ..ServiceStatus::default()
-            };
-            self.watch.fill(app.id, known)
-        };
-        let services: Vec<ServiceStatus> = sample.apps.iter().map(service).collect();
+        let (watch, policies) = (&self.recorded.watch, self.recorded.policies.join(", "));
+        let services = self.recorded.services(sample);
         let did = match self.header.mode {
             Mode::Observe => "observed".to_owned(),
-            Mode::Advise => format!("advised by {}", self.policies.join(", ")),
-            Mode::Enforce => format!("managed by {}", self.policies.join(", ")),
+            Mode::Advise => format!("advised by {policies}"),
+            Mode::Enforce => format!("managed by {policies}"),
         };
         Picture {
             source: format!("recording {}, {did}", self.name),
             at_s: sample.at.as_secs_f64(),
             moment: None,
-            packages: picture::packages(&self.header.topology, &self.watch.cpus(), &services),
+            packages: picture::packages(&self.header.topology, &watch.cpus(), &services),
             services,
-            interference: self.watch.interference(),
-            last: picture::last(&self.watch.last()),
+            interference: watch.interference(),
+            last: picture::last(&watch.last()),
+            trials: watch.trials(),
             notes: self.notes.iter().cloned().collect(),
         }
     }

@@ -1,14 +1,20 @@
-//! The daemon's HTTP server: metrics, and whether it is healthy. A thread of its own, which the loop never waits for.
+//! The daemon's HTTP server: metrics, whether it is healthy, and the page. A thread of its own, which the loop never
+//! waits for.
 //!
 //! Whoever reaches the address may read, and nobody may change anything. What clients can cost is bounded: connections
-//! at once, the size of a request, the time of both, and a page is made at most once a second.
+//! at once, the size of a request, the time of both, and each answer is made at most once a second.
+
+mod guard;
 
 use super::control::Shared;
 use super::metrics::{Format, render};
 use super::status::{Listen, Status};
+use crate::page::history::SPANS;
+use crate::page::{ASSETS, Now, Scene};
+use crate::top::picture::Picture;
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -102,7 +108,7 @@ async fn serve(mut wanted: watch::Receiver<Option<SocketAddr>>, router: &Router,
                 Ok(listener) => {
                     let address = listener.local_addr().unwrap_or(at).to_string();
                     tell(state, Some(Listen { address, error: None }));
-                    let accepting = tokio::spawn(accept(listener, router.clone()));
+                    let accepting = tokio::spawn(accept(listener, guard::guarded(router.clone(), at)));
                     let changed = wanted.changed().await;
                     accepting.abort();
                     let _ = accepting.await; // its address is free now
@@ -148,17 +154,43 @@ async fn accept(listener: TcpListener, router: Router) {
 /// What there is to be read.
 fn router(shared: Arc<Shared>) -> Router {
     let pages = Arc::new(Pages { shared, last: Mutex::default() });
-    Router::new()
+    let mut router = Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(health))
-        .fallback(|| async { (StatusCode::NOT_FOUND, "there are /metrics and /healthz\n") })
-        .with_state(pages)
+        .route("/now.json", get(now))
+        .route("/plots/{span}", get(plots))
+        .fallback(|| async { (StatusCode::NOT_FOUND, "there are /, /metrics and /healthz\n") });
+    for asset in ASSETS {
+        router = router.route(asset.path, get(move || async move { ([(CONTENT_TYPE, asset.kind)], asset.text) }));
+    }
+    router.with_state(pages)
 }
 
-/// The pages that were made last, one for each format.
+/// What can be made anew for each snapshot.
+#[derive(Clone, Copy)]
+enum Kind {
+    Metrics(Format),
+    Now,
+    /// By its place in [`SPANS`].
+    Plots(usize),
+}
+
+impl Kind {
+    const COUNT: usize = 3 + SPANS.len();
+
+    fn index(self) -> usize {
+        match self {
+            Self::Metrics(format) => format as usize,
+            Self::Now => 2,
+            Self::Plots(span) => 3 + span,
+        }
+    }
+}
+
+/// The answers that were made last, one of each kind.
 struct Pages {
     shared: Arc<Shared>,
-    last: Mutex<[Option<Page>; 2]>,
+    last: Mutex<[Option<Page>; Kind::COUNT]>,
 }
 
 struct Page {
@@ -168,16 +200,26 @@ struct Page {
 }
 
 impl Pages {
-    /// The metrics; `None` before the first round.
-    fn metrics(&self, format: Format) -> Option<Bytes> {
+    /// Such an answer; `None` before the first round.
+    fn answer(&self, kind: Kind) -> Option<Bytes> {
         let status = self.shared.status()?;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = &mut last[format as usize];
+        let place = &mut last[kind.index()];
         let is_fresh = |page: &&Page| Arc::ptr_eq(&page.of, &status) && page.made.elapsed() < FRESH;
         if let Some(page) = place.as_ref().filter(is_fresh) {
             return Some(page.text.clone());
         }
-        let text = Bytes::from(render(&status, format));
+        let text = match kind {
+            Kind::Metrics(format) => Bytes::from(render(&status, format)),
+            Kind::Now => {
+                let topology = self.shared.of_scene(Scene::topology)?;
+                Bytes::from(serde_json::to_vec(&Now::of(Picture::of_status(&topology, &status))).ok()?)
+            }
+            Kind::Plots(span) => {
+                let look = self.shared.of_scene(|scene| scene.look(span))?;
+                Bytes::from(serde_json::to_vec(&look.course()).ok()?)
+            }
+        };
         *place = Some(Page { of: status, made: Instant::now(), text: text.clone() });
         Some(text)
     }
@@ -187,8 +229,28 @@ const BEGUN: (StatusCode, &str) = (StatusCode::SERVICE_UNAVAILABLE, "the daemon 
 
 async fn metrics(State(pages): State<Arc<Pages>>, headers: HeaderMap) -> Response {
     let format = Format::accepted(headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()));
-    match pages.metrics(format) {
+    match pages.answer(Kind::Metrics(format)) {
         Some(text) => ([(CONTENT_TYPE, format.content_type())], text).into_response(),
+        None => BEGUN.into_response(),
+    }
+}
+
+async fn now(State(pages): State<Arc<Pages>>) -> Response {
+    json(pages.answer(Kind::Now))
+}
+
+/// Of so many seconds.
+async fn plots(Path(span): Path<String>, State(pages): State<Arc<Pages>>) -> Response {
+    let known = SPANS.iter().position(|(length, _)| format!("{length}.json") == span);
+    match known {
+        Some(span) => json(pages.answer(Kind::Plots(span))),
+        None => (StatusCode::NOT_FOUND, "there are plots of 600, 3600 and 21600 seconds\n").into_response(),
+    }
+}
+
+fn json(text: Option<Bytes>) -> Response {
+    match text {
+        Some(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
         None => BEGUN.into_response(),
     }
 }
@@ -204,5 +266,7 @@ async fn health(State(pages): State<Arc<Pages>>) -> Response {
     }
 }
 
+#[cfg(test)]
+mod browser;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,9 @@
 use super::*;
+use crate::daemon::config::Class;
+use crate::daemon::status::{Place, ServiceStatus};
+use cotenant_model::CpuId;
+use cotenant_model::topology::synthetic;
+use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{TcpListener as Listener, TcpStream};
 
@@ -49,7 +54,7 @@ fn healthy_is_who_has_looked_just_now() {
     assert_eq!(ask(&address, "/healthz"), (503, "the last sample is 12 s old\n".to_owned()));
     let (code, text) = ask(&address, "/metrics");
     assert!(code == 200 && text.contains("\ncotenant_sample_age_seconds 12."), "{text}");
-    assert_eq!(ask(&address, "/etc/passwd"), (404, "there are /metrics and /healthz\n".to_owned()));
+    assert_eq!(ask(&address, "/etc/passwd"), (404, "there are /, /metrics and /healthz\n".to_owned()));
     assert!(
         say(&address, b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n").starts_with("HTTP/1.1 405")
     );
@@ -74,7 +79,7 @@ fn a_client_gets_the_format_that_it_asks_for() {
 fn a_page_is_made_once_for_a_snapshot_and_anew_for_the_next() {
     let shared = Arc::new(Shared::default());
     let pages = Pages { shared: shared.clone(), last: Mutex::default() };
-    let page = || pages.metrics(Format::Prometheus).unwrap();
+    let page = || pages.answer(Kind::Metrics(Format::Prometheus)).unwrap();
     shared.set_status(Status::of_nobody(Instant::now()));
     let first = page();
     // Within a second of each other, sooner or later.
@@ -135,4 +140,93 @@ fn hostile_clients_are_sent_away() {
     let two = say(&address, &b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n".repeat(2));
     assert_eq!(two.matches("HTTP/1.1 200").count(), 1, "{two}");
     assert_eq!(ask(&address, "/healthz").0, 200);
+}
+
+/// By whatever name a browser was led here.
+#[test]
+fn names_that_may_be_somebody_elses_are_refused() {
+    let shared = Arc::new(Shared::default());
+    let (_web, address) = serving(&shared);
+    shared.set_machine(&synthetic::parse("pack:1 l3:1 core:2 pu:1").unwrap());
+    shared.set_status(Status::of_nobody(Instant::now()));
+    for path in ["/", "/now.json", "/plots/600.json", "/parts.js", "/metrics"] {
+        for (host, code) in
+            [(&*address, 200), ("localhost:9844", 200), ("evil.example", 421), ("localhost.evil.example:80", 421)]
+        {
+            let answer = say(&address, format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes());
+            assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{path} of {host}: {answer}");
+            let told = answer.to_lowercase();
+            for header in ["content-security-policy: default-src 'none';", "x-content-type-options: nosniff"] {
+                assert!(told.contains(header), "{header}: {answer}");
+            }
+            assert!(!told.contains("access-control-allow-origin"), "{answer}");
+        }
+    }
+    let post = say(&address, b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
+    assert!(post.starts_with("HTTP/1.1 405"), "{post}");
+    assert_eq!(ask(&address, "/plots/601.json").0, 404);
+}
+
+/// What the page says of a moment is what `top` says, as far as there is room.
+#[test]
+fn the_page_says_what_top_says_and_not_too_much() {
+    let shared = Arc::new(Shared::default());
+    let (_web, address) = serving(&shared);
+    let topology = synthetic::parse("pack:2 l3:16 core:8 pu:2").unwrap();
+    shared.set_machine(&topology);
+    assert_eq!(ask(&address, "/now.json").0, 503);
+    let name = "\u{1f480}\"<&>\\".repeat(20);
+    let services = |n: u32, cpus: u32| -> Vec<ServiceStatus> {
+        (0..n)
+            .map(|i| ServiceStatus {
+                name: format!("{name}{i}"),
+                class: if i == n - 1 { Class::High } else { Class::Normal },
+                cpus: Some(f64::from(i)),
+                places: (0..cpus).map(|cpu| Place { cpu: CpuId(cpu), cpus: 0.001 }).collect(),
+                ..ServiceStatus::default()
+            })
+            .collect()
+    };
+    let of = |n, cpus| Status {
+        services: services(n, cpus),
+        listen: Some(web_of(&address)),
+        ..Status::of_nobody(Instant::now())
+    };
+    shared.set_status(of(2, 8));
+    let (code, text) = ask(&address, "/now.json");
+    let told: Value = serde_json::from_str(&text).unwrap();
+    let picture = Picture::of_status(&topology, &shared.status().unwrap());
+    let top = serde_json::to_value(&picture).unwrap();
+    assert_eq!((code, &told["left_out"]), (200, &Value::from(0)));
+    for (key, value) in top.as_object().unwrap() {
+        assert_eq!(&told[key], value, "{key}");
+    }
+    shared.set_status(of(2_048, 512));
+    let (_, text) = ask(&address, "/now.json");
+    let told: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((told["services"].as_array().unwrap().len(), &told["left_out"]), (256, &Value::from(1_792)));
+    assert_eq!(told["services"][0]["class"], "high", "those with a class first");
+    assert!(text.len() < 2_000_000, "{} bytes", text.len());
+    let (code, text) = ask(&address, "/plots/600.json");
+    assert!(code == 200 && text.len() < 2_000_000, "{} bytes", text.len());
+}
+
+fn web_of(address: &str) -> Listen {
+    Listen { address: address.to_owned(), error: None }
+}
+
+/// A history takes memory: whoever serves nothing keeps none.
+#[test]
+fn what_nobody_can_see_is_not_kept() {
+    let shared = Shared::default();
+    shared.set_machine(&synthetic::parse("pack:1 l3:1 core:2 pu:1").unwrap());
+    let rows = |listen: Option<Listen>| {
+        (0..10).for_each(|at| {
+            let uptime_s = f64::from(at);
+            shared.set_status(Status { uptime_s, listen: listen.clone(), ..Status::of_nobody(Instant::now()) });
+        });
+        shared.of_scene(|scene| scene.look(0)).unwrap().course().at_s.len()
+    };
+    assert_eq!(rows(None), 0);
+    assert!(rows(Some(web_of("127.0.0.1:1"))) > 3);
 }

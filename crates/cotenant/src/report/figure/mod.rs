@@ -55,8 +55,8 @@ pub type Line = (String, Vec<(f64, Option<f64>)>);
 /// Bars of one group: its name, and per series a value with its lowest and highest.
 pub type Group = (String, Vec<Option<(f64, Option<(f64, f64)>)>>);
 
-/// A bar of a timeline: row, from, to, colour.
-pub type Span = (usize, f64, f64, usize);
+/// A bar of a timeline: row, from, to, colour, and how much of its row's height it has, 0–1.
+pub type Span = (usize, f64, f64, usize, f64);
 
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
@@ -272,8 +272,9 @@ pub fn timeline(
             .draw()?;
         let at = |r: usize| n - r as f64;
         let drawn = spans.iter().filter(|s| drawable(s.1) && drawable(s.2));
-        chart.draw_series(drawn.map(|&(r, from, to, place)| {
-            Rectangle::new([(from / unit, at(r) - 0.82), (to / unit, at(r) - 0.18)], colour(place).filled())
+        chart.draw_series(drawn.map(|&(r, from, to, place, part)| {
+            let (low, high) = (at(r) - 0.82, at(r) - 0.82 + 0.64 * part.clamp(0.0, 1.0));
+            Rectangle::new([(from / unit, low), (to / unit, high)], colour(place).filled())
         }))?;
         chart.draw_series(marks.iter().filter(|m| drawable(m.1)).map(|&(r, x)| {
             PathElement::new(vec![(x / unit, at(r) - 0.95), (x / unit, at(r) - 0.05)], INK.stroke_width(2))
@@ -392,7 +393,8 @@ mod tests {
                 let group: Group = (long.clone(), vec![Some((a, Some((b, a)))), Some((b, None)), None]);
                 let names = [long.clone(), "b".into(), "c".into()];
                 bars("a", &long, "u", &names, &[group.clone(), group]).unwrap();
-                timeline("a", "t", std::slice::from_ref(&long), &["p".into()], &[(0, a, b, 0)], &[(0, a)]).unwrap();
+                timeline("a", "t", std::slice::from_ref(&long), &["p".into()], &[(0, a, b, 0, 0.5)], &[(0, a)])
+                    .unwrap();
             }
         }
     }

@@ -99,6 +99,7 @@ fn four_cpus() -> Picture {
         service: service.to_owned(),
         what: what.to_owned(),
         outcome: outcome.map(str::to_owned),
+        why: None,
     };
     Picture {
         source: "daemon 0.1.0 (812) enforces, 5 changes to be undone, own cost 0.31 % of a CPU".to_owned(),
@@ -129,6 +130,7 @@ fn four_cpus() -> Picture {
                 Some("denied"),
             ),
         ],
+        trials: Vec::new(),
         notes: vec!["no counter of cycles here".to_owned()],
     }
 }

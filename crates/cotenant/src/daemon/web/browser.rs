@@ -1,0 +1,302 @@
+//! The page in a real browser: what it draws, for whom, and that names on it stay names.
+
+use super::*;
+use crate::browser::Browser;
+use crate::daemon::config::Class;
+use crate::daemon::status::{Bound, CpuStatus, Decision, Place, Quantile, ServiceStatus, ThreadStatus, Trial, Why};
+use cotenant_model::action::{Evidence, Unit};
+use cotenant_model::interference::Row;
+use cotenant_model::topology::synthetic;
+use cotenant_model::{CpuId, CpuSet, Mode, Signal};
+
+/// What a program might call itself.
+const EVIL: &str = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>&\"'";
+
+fn service(name: &str, class: Class, places: &[(u32, f64)]) -> ServiceStatus {
+    let places = places.iter().map(|&(cpu, cpus)| Place { cpu: CpuId(cpu), cpus });
+    ServiceStatus {
+        name: name.to_owned(),
+        rule: "a rule".to_owned(),
+        policy: "auto".to_owned(),
+        class,
+        processes: 1,
+        threads: 4,
+        cpus: Some(places.clone().map(|place| place.cpus).sum()),
+        speed: Some(3_174.6),
+        source: Some("latency_p99_s".to_owned()),
+        places: places.collect(),
+        bandwidth: Some(2.5e9),
+        ..ServiceStatus::default()
+    }
+}
+
+fn decision(at_s: f64, service: &str, thread: Option<&str>, outcome: Option<&str>) -> Decision {
+    let to = if thread.is_some() { "4-5" } else { "naps until 299.200 s" };
+    let evidence = Evidence { signal: Signal::Inter, unit: Unit::PerCycle, value: 9.1e-4, threshold: 2.5e-4 };
+    let why = Why {
+        policy: "qos".to_owned(),
+        stage: "steady".to_owned(),
+        means: "nap".to_owned(),
+        thread: thread.map(str::to_owned),
+        from_cpu: thread.map(|_| CpuId(1)),
+        to: to.to_owned(),
+        may_use: thread.map(|_| CpuSet::parse_list("4-5").unwrap()),
+        evidence: thread.map(|_| evidence),
+        text: format!("steady: postgresql@15-main.service keeps 84.7 % of 90 %, {EVIL}"),
+    };
+    let what = format!("app 1 → {to}");
+    Decision { at_s, service: service.to_owned(), what, outcome: outcome.map(str::to_owned), why: Some(why) }
+}
+
+/// How a daemon stands after so many seconds.
+fn status(second: u32) -> Status {
+    let t = f64::from(second);
+    let pressed = !(second / 40).is_multiple_of(2);
+    let p99 = if pressed { 4.1e-4 } else { 1.8e-4 } * (1.0 + 0.1 * (t / 7.0).sin());
+    let thread = |tid, name: &str, cpu| ThreadStatus {
+        tid,
+        name: name.to_owned(),
+        cpu: Some(CpuId(cpu)),
+        cpus: 0.42,
+        allowed: CpuSet::parse_list("0-7").unwrap(),
+    };
+    let database = ServiceStatus {
+        goal: Some(0.9),
+        kept: Some(if pressed { 0.84 } else { 0.96 }),
+        latencies: [(0.5, 1.2e-4), (0.95, 1.6e-4), (0.99, p99)]
+            .map(|(quantile, seconds)| Quantile { quantile, seconds })
+            .to_vec(),
+        bound: Some(Bound { quantile: 0.99, alone_s: 1.67e-4, goal_s: 1.86e-4 }),
+        busiest: vec![thread(4_711, "postgres", 0), thread(4_712, EVIL, 1)],
+        ..service("postgresql@15-main.service", Class::High, &[(0, 0.9), (1, 0.52)])
+    };
+    let cache = ServiceStatus {
+        goal: Some(0.8),
+        kept: Some(0.93 + 0.02 * (t / 11.0).cos()),
+        ..service("redis.service", Class::High, &[(4, 0.3)])
+    };
+    let batch = ServiceStatus {
+        throttled: Some(if pressed { 0.35 } else { 0.1 }),
+        ..service("backup.service", Class::Low, &[(if pressed { 2 } else { 6 }, 0.8), (3, 0.2 + 0.1 * (t / 5.0).sin())])
+    };
+    let evil = ServiceStatus { throttled: Some(0.05), ..service(EVIL, Class::Low, &[(7, 0.15)]) };
+    let mut services = vec![database, cache, batch, evil];
+    services.extend((0..9).map(|i| service(&format!("worker-{i}.service"), Class::Normal, &[(i % 8, 0.04)])));
+    services.push(ServiceStatus { name: "mail.service".to_owned(), paused: true, ..ServiceStatus::default() });
+    let row = |victim: &str, aggressor: &str, loss: f64| Row {
+        victim: victim.to_owned(),
+        aggressor: aggressor.to_owned(),
+        loss,
+        low: loss * 0.8,
+        high: loss * 1.2,
+        events: 14,
+    };
+    let trial = |at_s, gain: f64, kept| Trial {
+        at_s,
+        shape: "postgres 2+0+2+0, backup 0+2+0+2; backup shares cores first".to_owned(),
+        gain,
+        interval: (gain < 0.2).then_some([gain - 0.02, gain + 0.02]),
+        pairs: 8,
+        kept,
+    };
+    Status {
+        mode: Mode::Enforce,
+        uptime_s: t,
+        cpu_s: 0.003 * t,
+        interval_s: 1e6,
+        cpus: (0..8).map(|cpu| CpuStatus { cpu: CpuId(cpu), busy: f64::from(cpu % 5) / 5.0 }).collect(),
+        listen: Some(Listen { address: String::new(), error: None }),
+        interference: vec![
+            row("postgresql@15-main.service", "backup.service", 0.231),
+            row("redis.service", "backup.service", 0.04),
+            row("redis.service", EVIL, 0.5),
+        ],
+        last: vec![
+            decision(250.2, "nginx.service", Some("nginx (4801)"), None),
+            decision(280.0, EVIL, None, Some("denied")),
+            decision(t.min(299.0), "backup.service", None, None),
+        ],
+        trials: vec![trial(200.0, 0.042, true), trial(220.0, -0.031, false), trial(240.0, 0.3, false)],
+        notes: vec![format!("memory bandwidth is not limited here: {EVIL}")],
+        services,
+        ..Status::of_nobody(Instant::now())
+    }
+}
+
+/// Five minutes of a busy daemon.
+fn busy() -> Arc<Shared> {
+    let shared = Arc::new(Shared::default());
+    shared.set_machine(&synthetic::parse("pack:2 l3:2 core:2 pu:1").unwrap());
+    (1..=300).for_each(|second| shared.set_status(status(second)));
+    shared
+}
+
+fn serving(shared: &Arc<Shared>) -> (Web, String) {
+    let mut web = Web::default();
+    web.serve_at(Some("127.0.0.1:0".parse().unwrap()), shared);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(Listen { address, error: None }) = web.state() {
+            return (web, format!("http://{address}/"));
+        }
+        assert!(Instant::now() < deadline);
+        thread::yield_now();
+    }
+}
+
+const SIZES: [(u32, u32); 2] = [(1440, 900), (390, 844)];
+
+/// On a desk and on a phone, by day and by night.
+#[test]
+fn a_browser_draws_it_all_without_a_complaint() {
+    let Some(mut browser) = Browser::start("page") else { return };
+    let (_web, url) = serving(&busy());
+    for (size, dark) in SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]) {
+        browser.dress(size, dark);
+        browser.go(&url);
+        browser.until("document.querySelectorAll('figure[data-plot] canvas').length >= 8");
+        let plots = browser.plots();
+        let ids: Vec<&str> = plots.iter().map(|plot| plot.0.as_str()).collect();
+        let wanted = ["goals", "p99-0", "throttled", "place-0", "place-1", "place-2", "place-3", "bandwidth"];
+        assert_eq!(ids, wanted);
+        assert!(plots.iter().all(|(_, inked)| *inked > 1_000), "{plots:?}");
+        assert_eq!(browser.value("document.title"), "Cotenant", "names stay names");
+        let text = browser.value("document.body.textContent").to_string();
+        for part in
+            ["! 84.0 % of 90.0 %", "waits 35.0 %", "postgresql@15-main.service", "23.1 % (18.5 % to 27.7 %), 14 events"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert_eq!(browser.value("document.querySelectorAll('main img, main script').length"), 0);
+        assert_eq!(browser.pale(), [] as [serde_json::Value; 0], "{size:?}, dark: {dark}");
+        // Nothing is wider than the screen: what has to be is in a box of its own.
+        assert_eq!(browser.value("document.documentElement.scrollWidth"), size.0, "{size:?}");
+        browser.shoot(&format!("page-{}-{}", size.0, if dark { "dark" } else { "light" }));
+    }
+    assert_eq!(browser.complaints, [] as [String; 0]);
+}
+
+/// Everything can be reached and opened by keys alone, and what is new does not take the focus away.
+#[test]
+fn a_keyboard_is_enough() {
+    let Some(mut browser) = Browser::start("keys") else { return };
+    let shared = busy();
+    let (_web, url) = serving(&shared);
+    browser.dress(SIZES[0], false);
+    browser.go(&url);
+    browser.until("document.querySelectorAll('figure[data-plot] canvas').length >= 8");
+    let mut reached = Vec::new();
+    let mut second = 300;
+    for _ in 0..200 {
+        browser.press("Tab");
+        let at = browser.value(
+            "(() => { const at = document.activeElement; const box = at.getBoundingClientRect();
+              return [at.tagName, at.closest('section')?.id ?? '', at.textContent.slice(0, 40), box.width > 0,
+                      getComputedStyle(at).outlineStyle, at.getAttribute('aria-label') ?? at.textContent ?? '']; })()",
+        );
+        let (tag, section) = (at[0].as_str().unwrap().to_owned(), at[1].as_str().unwrap().to_owned());
+        if tag == "BODY" {
+            break;
+        }
+        assert!(at[3] == true && at[4] != "none", "the focus is seen: {at}");
+        reached.push((tag.clone(), section.clone()));
+        match (tag.as_str(), section.as_str()) {
+            ("BUTTON", "services") if at[2] == "postgresql@15-main.service" => {
+                browser.press("Enter");
+                browser.until("!document.querySelector('.panel').hidden");
+                assert_eq!(browser.value("document.activeElement.getAttribute('aria-expanded')"), "true");
+                let details = browser.value("document.querySelector('.panel').textContent").to_string();
+                for part in ["4711", "alone 167", "at the goal 186", "p99"] {
+                    assert!(details.contains(part), "{part}: {details}");
+                }
+                // A second goes by.
+                second += 1;
+                shared.set_status(Status { services: status(second).services, ..status(second) });
+                let before = browser.value("document.querySelector('#source').textContent");
+                browser.until(
+                    "performance.getEntriesByType('resource').filter(it => it.name.endsWith('now.json')).length > 2",
+                );
+                assert_ne!(before, "Asking the daemon …");
+                assert_eq!(browser.value("document.activeElement.textContent"), "postgresql@15-main.service");
+            }
+            ("DIV", "goals") => {
+                browser.press("ArrowLeft");
+                browser.press("Home");
+                let read = "document.activeElement.closest('figure').querySelector('[aria-live]')?.textContent ?? ''";
+                let said = browser.value(read).to_string();
+                assert!(at[5].as_str().unwrap().contains("Values") || said.contains(':'), "{at}: {said}");
+            }
+            ("SUMMARY", "decisions") => {
+                browser.press("Enter");
+                assert_eq!(browser.value("document.activeElement.parentElement.open"), true);
+                let why = browser.value("document.activeElement.parentElement.textContent").to_string();
+                assert!(why.contains("policy qos, its part steady") && why.contains("keeps 84.7 %"), "{why}");
+            }
+            ("SUMMARY", "goals") => {
+                browser.press("Enter");
+                browser.until("document.activeElement.parentElement.querySelectorAll('tbody tr').length > 5");
+            }
+            _ => {}
+        }
+    }
+    for (tag, section) in [
+        ("A", ""),
+        ("INPUT", ""),
+        ("BUTTON", ""),
+        ("INPUT", "services"),
+        ("BUTTON", "services"),
+        ("DIV", "goals"),
+        ("SUMMARY", "goals"),
+        ("DIV", "places"),
+        ("DIV", "hurts"),
+        ("DIV", "memory"),
+        ("DIV", "trials"),
+        ("SUMMARY", "decisions"),
+    ] {
+        assert!(reached.contains(&(tag.to_owned(), section.to_owned())), "{tag} in {section}: {reached:?}");
+    }
+    browser.shoot("page-opened");
+    assert_eq!(browser.complaints, [] as [String; 0]);
+}
+
+/// A reader of the screen hears tables with heads and captions, and a name for everything that can be chosen.
+#[test]
+fn what_is_seen_can_be_heard() {
+    let Some(mut browser) = Browser::start("heard") else { return };
+    let (_web, url) = serving(&busy());
+    browser.dress(SIZES[0], false);
+    browser.go(&url);
+    browser.until("document.querySelectorAll('figure[data-plot] canvas').length >= 8");
+    let nameless = "[...document.querySelectorAll('a, button, input, summary, [tabindex], section, table, figure')].filter(it =>
+        !(it.getAttribute('aria-label') || it.getAttribute('aria-labelledby') || it.caption?.textContent || it.labels?.length
+          || it.querySelector('figcaption')?.textContent || (!it.matches('section, table, figure, input') && it.textContent.trim())))
+        .map(it => it.outerHTML.slice(0, 120))";
+    assert_eq!(browser.value(nameless), serde_json::json!([]));
+    let headless = "[...document.querySelectorAll('table')].filter(it => it.rows.length > 1
+        && (!it.querySelector('thead th[scope=col]') || [...it.tBodies[0].rows].some(row => !row.querySelector('th[scope=row]'))))
+        .map(it => it.caption.textContent)";
+    assert_eq!(browser.value(headless), serde_json::json!([]));
+    let levels = browser.value("[...document.querySelectorAll('h1, h2, h3, h4')].map(it => Number(it.tagName[1]))");
+    let levels: Vec<i64> = levels.as_array().unwrap().iter().map(|level| level.as_i64().unwrap()).collect();
+    assert!(levels[0] == 1 && levels.windows(2).all(|pair| pair[1] <= pair[0] + 1), "no level is left out: {levels:?}");
+    let twice = "(all => all.filter((id, i) => all.indexOf(id) !== i))([...document.querySelectorAll('[id]')].map(it => it.id))";
+    assert_eq!(browser.value(twice), serde_json::json!([]));
+    // An hour of plots has its own rows; who pauses keeps what is there.
+    browser.value("document.querySelectorAll('#spans input')[1].click()");
+    browser.until("performance.getEntriesByType('resource').some(it => it.name.endsWith('/plots/3600.json'))");
+    browser.value("document.querySelector('#pause').click()");
+    assert_eq!(browser.value("document.querySelector('#pause').textContent"), "Go on");
+    assert_eq!(browser.complaints, [] as [String; 0]);
+}
+
+#[test]
+fn who_has_just_begun_says_so_on_the_page() {
+    let Some(mut browser) = Browser::start("begun") else { return };
+    let (_web, url) = serving(&Arc::new(Shared::default()));
+    browser.dress(SIZES[1], true);
+    browser.go(&url);
+    browser.until("!document.querySelector('#trouble').hidden");
+    let said = browser.value("document.querySelector('#trouble').textContent");
+    assert_eq!(said, "What is shown is old: the daemon does not answer (the daemon has just begun).");
+    browser.shoot("page-begun");
+}

@@ -1,0 +1,124 @@
+//! The page: what it shows as plain values, and the files that draw these in a browser. The daemon serves it live;
+//! reports hold the same, as it was.
+
+pub(crate) mod history;
+pub(crate) mod plots;
+pub(crate) mod recorded;
+pub(crate) mod scene;
+pub(crate) mod scripts;
+
+use crate::daemon::config::Class;
+use crate::daemon::status::{ServiceStatus, Status};
+use crate::top::picture::Picture;
+use cotenant_model::Topology;
+use history::{History, Look, SPANS};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// Services that the page lists.
+const SERVICES: usize = 256;
+
+/// Services that it names for each CPU, and CPUs that it names for each service: those with most of it.
+const ON_A_CPU: usize = 4;
+const CPUS: usize = 16;
+
+/// Pairs of who hurts whom, and remarks.
+const PAIRS: usize = 200;
+const NOTES: usize = 50;
+
+/// A file of the page.
+pub(crate) struct Asset {
+    pub path: &'static str,
+    pub kind: &'static str,
+    pub text: &'static str,
+}
+
+const CSS: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// What draws plots: <https://github.com/leeoniya/uPlot>, with its licence.
+pub(crate) const UPLOT: &str =
+    concat!("/*\n", include_str!("uPlot.LICENSE"), "*/\n", include_str!("uPlot.iife.min.js"), "\n");
+pub(crate) const UPLOT_CSS: &str = include_str!("uPlot.min.css");
+
+/// How pages and reports look.
+pub(crate) const STYLE: &str = include_str!("page.css");
+
+/// All files of the live page.
+pub(crate) const ASSETS: [Asset; 6] = [
+    Asset { path: "/", kind: "text/html; charset=utf-8", text: include_str!("index.html") },
+    Asset { path: "/page.css", kind: CSS, text: STYLE },
+    Asset { path: "/uplot.css", kind: CSS, text: UPLOT_CSS },
+    Asset { path: "/uplot.js", kind: SCRIPT, text: UPLOT },
+    Asset { path: "/parts.js", kind: SCRIPT, text: include_str!("parts.js") },
+    Asset { path: "/live.js", kind: SCRIPT, text: include_str!("live.js") },
+];
+
+/// What the daemon keeps for its page.
+#[derive(Debug)]
+pub(crate) struct Scene {
+    topology: Arc<Topology>,
+    history: History,
+}
+
+/// A moment on the page.
+#[derive(Serialize)]
+pub(crate) struct Now {
+    #[serde(flatten)]
+    picture: Picture,
+    /// Services that are not listed, because there are so many.
+    left_out: usize,
+    /// How long the spans are that can be asked for, and how often there is something new; seconds.
+    spans: [(f64, f64); SPANS.len()],
+}
+
+impl Scene {
+    pub fn new(topology: &Topology) -> Self {
+        Self { topology: Arc::new(topology.clone()), history: History::live(topology) }
+    }
+
+    pub fn topology(&self) -> Arc<Topology> {
+        self.topology.clone()
+    }
+
+    /// Takes in how it stands.
+    pub fn add(&mut self, status: &Status) {
+        self.history.add(status.uptime_s, &status.services);
+    }
+
+    /// What there is of a span, by its place in [`SPANS`].
+    pub fn look(&self, span: usize) -> Look {
+        self.history.look(span)
+    }
+}
+
+impl Now {
+    /// As much of a picture as a browser is to be sent.
+    pub fn of(mut picture: Picture) -> Self {
+        let there = picture.services.len();
+        if there > SERVICES {
+            let rank = |service: &ServiceStatus| match service.class {
+                Class::High => 2,
+                Class::Low => 1,
+                Class::Normal | Class::Ignore => 0,
+            };
+            let cpus = |service: &ServiceStatus| service.cpus.unwrap_or_default();
+            picture.services.sort_by(|a, b| rank(b).cmp(&rank(a)).then(cpus(b).total_cmp(&cpus(a))));
+            picture.services.truncate(SERVICES);
+        }
+        for service in &mut picture.services {
+            if service.places.len() > CPUS {
+                service.places.sort_by(|a, b| b.cpus.total_cmp(&a.cpus));
+                service.places.truncate(CPUS);
+            }
+        }
+        let cpus = picture.packages.iter_mut().flat_map(|package| &mut package.domains);
+        for cpu in cpus.flat_map(|domain| &mut domain.cores).flat_map(|core| &mut core.cpus) {
+            cpu.services.truncate(ON_A_CPU);
+        }
+        picture.interference.truncate(PAIRS);
+        picture.notes.truncate(NOTES);
+        let left_out = there - picture.services.len();
+        Self { picture, left_out, spans: SPANS }
+    }
+}
