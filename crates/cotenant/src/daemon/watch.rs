@@ -94,12 +94,13 @@ struct Now {
     latency: Latency,
 }
 
-/// CPU time in nanoseconds: in all, by CPU, by thread.
+/// CPU time in nanoseconds: in all, by CPU, by thread; and last-level cache misses by CPU.
 #[derive(Clone, Debug, Default)]
 struct Ran {
     all: f64,
     on: BTreeMap<CpuId, f64>,
     of: BTreeMap<TaskId, f64>,
+    missed: BTreeMap<CpuId, f64>,
 }
 
 impl Ran {
@@ -112,6 +113,9 @@ impl Ran {
             *self.of.entry(task.info.id).or_default() += ns;
             if let Some(cpu) = task.cpu {
                 *self.on.entry(cpu).or_default() += ns;
+                if let Some(per_s) = task.per_s(Signal::LlcMisses) {
+                    *self.missed.entry(cpu).or_default() += per_s * seconds;
+                }
             }
         }
     }
@@ -133,7 +137,12 @@ impl Now {
         let counted = threads.is_empty() || ran.all > 0.0;
         let counted = counted || threads.iter().any(|task| task.per_s(Signal::CpuTime).is_some());
         self.cpus = counted.then_some(ran.all / length);
-        self.places = ran.on.iter().map(|(cpu, ns)| Place { cpu: *cpu, cpus: ns / length }).collect();
+        let place = |(cpu, ns): (&CpuId, &f64)| Place {
+            cpu: *cpu,
+            cpus: ns / length,
+            misses_per_s: ran.missed.get(cpu).map(|misses| misses / length * 1e9),
+        };
+        self.places = ran.on.iter().map(place).collect();
         let mut busiest: Vec<(&&TaskView, f64)> =
             threads.iter().map(|task| (task, ran.of.get(&task.info.id).copied().unwrap_or_default())).collect();
         busiest.sort_by(|a, b| b.1.total_cmp(&a.1));
