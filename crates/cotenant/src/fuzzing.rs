@@ -51,7 +51,7 @@ pub fn request(line: &[u8]) {
     if let Request::Containers { containers } = &request {
         let (known, taken) = Containers::new(containers.clone());
         assert!(taken.taken == known.len() && taken.taken <= containers.len());
-        black_box(containers.iter().map(|told| known.around(&told.cgroup).is_some()).count());
+        black_box(containers.iter().filter(|told| known.around(&told.cgroup).is_some()).count());
     }
     let again = control::asked(request.clone()).expect("plain values serialise");
     assert_eq!(control::request(&again), Ok(request));

@@ -55,6 +55,7 @@ func (r *runtime) start() {
 	if err := adaptation.Start(); err != nil {
 		r.t.Fatal(err)
 	}
+	<-r.synced // of plugins that the runtime starts itself, of which there are none
 	r.nri, r.door = adaptation, newDoor(r.t, filepath.Join(r.dir, "nri.sock"), filepath.Join(r.dir, "inner.sock"))
 }
 

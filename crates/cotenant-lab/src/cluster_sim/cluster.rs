@@ -97,7 +97,7 @@ impl Cluster {
             return Err(format!("there are {PODS} pods already"));
         }
         let there = self.nodes.get(node).cloned().unwrap_or_default();
-        let mix = self.mix_of(there.iter().map(|pod| &*self.pods[pod].program).chain([program]));
+        let mix = mix_of(there.iter().map(|pod| &*self.pods[pod].program).chain([program]));
         // Nothing has changed yet where the mix cannot be.
         let does = *self.does(&mix)?.get(program).ok_or("a program of a mix does something")?;
         let begun_s = self.at_s;
@@ -184,7 +184,7 @@ impl Cluster {
         if there.is_empty() {
             return Ok(());
         }
-        let mix = self.mix_of(there.iter().map(|pod| &*self.pods[pod].program));
+        let mix = mix_of(there.iter().map(|pod| &*self.pods[pod].program));
         let does = self.does(&mix)?.clone();
         for name in there {
             if let Some(pod) = self.pods.get_mut(&name) {
@@ -192,12 +192,6 @@ impl Cluster {
             }
         }
         Ok(())
-    }
-
-    fn mix_of<'a>(&self, programs: impl Iterator<Item = &'a str>) -> Vec<String> {
-        let mut mix: Vec<String> = programs.map(str::to_owned).collect();
-        mix.sort_unstable();
-        mix
     }
 
     /// What each program of a mix does.
@@ -233,6 +227,12 @@ impl Cluster {
         }
         Ok(does)
     }
+}
+
+fn mix_of<'a>(programs: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut mix: Vec<String> = programs.map(str::to_owned).collect();
+    mix.sort_unstable();
+    mix
 }
 
 #[cfg(test)]
