@@ -231,8 +231,8 @@ mod tests {
             ]
         );
         let used: Vec<_> = node.containers.iter().map(|guest| (&*guest.identity.pod, &guest.used)).collect();
-        let uses = |cpus, bytes| BTreeMap::from([(What::Cores, cpus), (What::Memory, bytes), (What::Cache, bytes)]);
-        assert_eq!(used, [("a", &uses(1.25, 9.6e7)), ("b", &uses(0.5, 1.28e8))]);
+        let each = |cpus, bytes| BTreeMap::from([(What::Cores, cpus), (What::Memory, bytes), (What::Cache, bytes)]);
+        assert_eq!(used, [("a", &each(1.25, 9.6e7)), ("b", &each(0.5, 1.28e8))]);
         let pairs: Vec<_> = node.interference.iter().map(|row| (&*row.victim, &*row.aggressor)).collect();
         assert_eq!(pairs, [("shop/a/main", "shop/b/main")], "what is no container is nobody's business");
         assert!(node.now().age_s >= 1.5);
