@@ -108,6 +108,10 @@ fn full(root: &Path) -> Result<()> {
     if !programs.success() {
         bail!("a program does something else when it is compiled with the pass");
     }
+    let cluster = Command::new("scripts/test-kubernetes").arg("--full").current_dir(root).status();
+    if !cluster.context("scripts/test-kubernetes")?.success() {
+        bail!("what runs in a cluster does not pass its tests");
+    }
     if guests::run(root, &guests::Args::default())? != ExitCode::SUCCESS {
         bail!("a scenario failed in a guest");
     }

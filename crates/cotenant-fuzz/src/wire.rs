@@ -36,6 +36,8 @@ pub static WIRE: Group = Group {
                     "{\"version\":1,\"verb\":\"status\"}\n",
                     "{\"version\":1,\"verb\":\"pause\",\"service\":\"redis.service\"}\n",
                     "{\"version\":1,\"verb\":\"resume\",\"service\":null}\n",
+                    "{\"version\":1,\"verb\":\"node\"}\n",
+                    CONTAINERS,
                 ])
             },
             parse: cotenant::fuzzing::request,
@@ -70,6 +72,10 @@ const ANSWERS: &[&str] = &[
 
 const EXPOSITION: &str = "# TYPE t histogram\nt_bucket{le=\"0.1\",a=\"x\\\"\"} 5 1395066363000\nt_bucket{le=\"+Inf\"} 1e3\nt_count 5\n\
                           # TYPE done counter\ndone_total{a=\"b\"} 17 # {trace=\"x\"} 1\n# EOF\n";
+
+const CONTAINERS: &str = r#"{"version":1,"verb":"containers","containers":[{"cgroup":"/kubepods.slice/a.scope","namespace":"shop",
+"pod":"db-0","container":"postgres","workload":"db","labels":{"app":"db"},"class":"high","goal":"90%","metric":"ipc"},
+{"cgroup":"/kubepods.slice/b.scope","namespace":"shop","pod":"web-1","container":"web"}]}"#;
 
 const STATUS: &str = r#"{"ok":{"version":"0.1.0","pid":7,"mode":"enforce","paused":false,"uptime_s":12.5,"config":"3 rules",
 "config_error":null,"cpu_s":0.5,"resident_bytes":9000000,"tier":"hardware","sample_age_s":0.1,"services":[{"name":"a","rule":"r",

@@ -1,6 +1,7 @@
 //! The `cotenant-lab` command as a library, so that man pages and completions come from the same definitions.
 #![forbid(unsafe_code)]
 
+pub mod cluster_sim;
 pub mod learning;
 pub mod reproduce;
 pub mod validate;
@@ -35,6 +36,11 @@ pub enum Command {
     ///
     /// Rank correlation, errors and the worst cases: how far the simulated machine can be trusted on yours.
     Validate(validate::Args),
+    /// Nodes of a cluster as simulated machines, for schedulers that run beside it
+    ///
+    /// Reads requests from standard input and answers on standard output, a line of JSON each: a pod starts on a node,
+    /// time goes on, who ends when, how a node stands. docs/reference/cluster-sim.md has them all.
+    ClusterSim(cluster_sim::Args),
 }
 
 /// Runs the command line of this process.
@@ -47,6 +53,7 @@ pub fn main() -> ExitCode {
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Learning(args) => learning::run(&args),
         Command::Validate(args) => validate::run(&args),
+        Command::ClusterSim(args) => cluster_sim::run(&args),
     };
     result.unwrap_or_else(|error| cotenant_cli::fail(&error, cotenant_cli::exit_code(&error)))
 }

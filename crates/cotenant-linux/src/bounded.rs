@@ -133,9 +133,17 @@ pub fn rest(file: &mut impl Read, limit: Limit) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// What the system or `take` says; `FileTooLarge` where a line has no end.
+pub fn lines(path: &Path, take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    lines_of(open(path)?, take)
+}
+
+/// The same of what comes in, each line when it is there.
+///
+/// # Errors
+/// As [`lines`].
 #[allow(clippy::disallowed_methods)] // with an end
-pub fn lines(path: &Path, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
-    let mut file = BufReader::with_capacity(64 << 10, open(path)?);
+pub fn lines_of(from: impl Read, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    let mut file = BufReader::with_capacity(64 << 10, from);
     let mut line = Vec::new();
     while (&mut file).take(LINE).read_until(b'\n', &mut line)? > 0 {
         if line.len() as u64 == LINE {

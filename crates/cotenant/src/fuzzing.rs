@@ -5,7 +5,8 @@ use crate::args::MetricArg;
 use crate::cmd::bench::file::Spec;
 use crate::cmd::schedule::jobs;
 use crate::daemon::config::Config;
-use crate::daemon::control::{self, Answer};
+use crate::daemon::containers::Containers;
+use crate::daemon::control::{self, Answer, Request};
 use crate::daemon::status::Status;
 use crate::report::{regions, result};
 use crate::{settings, store, units};
@@ -23,7 +24,11 @@ pub fn config(text: &str) {
     assert!(read().is_ok_and(|again| again == rules));
     for rule in &rules {
         let of = &rule.matches;
-        for pattern in [&of.unit, &of.cgroup, &of.command].into_iter().flatten() {
+        let inside = of.container.iter().flat_map(|of| {
+            let labels = of.labels.iter().map(|(_, pattern)| pattern);
+            [&of.namespace, &of.pod, &of.container].into_iter().flatten().chain(labels)
+        });
+        for pattern in [&of.unit, &of.cgroup, &of.command].into_iter().flatten().chain(inside) {
             black_box(
                 ["nginx.service", "/system.slice/a.service", "/usr/bin/a", ""].map(|name| pattern.is_match(name)),
             );
@@ -43,6 +48,11 @@ fn metric(metric: &MetricArg) {
 /// Where it is another one.
 pub fn request(line: &[u8]) {
     let Ok(request) = control::request(line) else { return };
+    if let Request::Containers { containers } = &request {
+        let (known, taken) = Containers::new(containers.clone());
+        assert!(taken.taken == known.len() && taken.taken <= containers.len());
+        black_box(containers.iter().filter(|told| known.around(&told.cgroup).is_some()).count());
+    }
     let again = control::asked(request.clone()).expect("plain values serialise");
     assert_eq!(control::request(&again), Ok(request));
 }

@@ -83,6 +83,15 @@ impl World {
         out.status.success().then(|| serde_json::from_slice(&out.stdout).unwrap())
     }
 
+    /// What is answered to a line.
+    fn say(&self, request: &[u8]) -> String {
+        let mut stream = UnixStream::connect(self.socket()).unwrap();
+        let _ = stream.write_all(request); // it may be closed before all is written
+        let mut text = String::new();
+        let _ = stream.read_to_string(&mut text);
+        text
+    }
+
     fn services(&self) -> Vec<String> {
         let status = self.status().unwrap();
         status["services"].as_array().unwrap().iter().map(|s| s["name"].as_str().unwrap().to_owned()).collect()
@@ -279,13 +288,7 @@ fn nobody_holds_the_daemon_up_by_its_socket() {
     world.start("server", &[]);
     let daemon = world.daemon();
     let connect = || UnixStream::connect(world.socket()).unwrap();
-    let answer = |request: &[u8]| {
-        let mut stream = connect();
-        let _ = stream.write_all(request); // it may be closed before all is written
-        let mut text = String::new();
-        let _ = stream.read_to_string(&mut text);
-        text
-    };
+    let answer = |request: &[u8]| world.say(request);
     for request in [&b"\n"[..], b"{}\n", b"{\"version\":1,\"verb\":\"explode\"}\n", b"\xff\xff\n", &[b' '; 8 << 10]] {
         assert!(answer(request).starts_with("{\"error\":\"this is no request"), "{request:?}");
     }
@@ -327,6 +330,103 @@ fn others_see_and_change_what_is_theirs() {
     drop(daemon);
 }
 
+/// Control groups as of a pod with one container; removed on drop.
+struct Pod(PathBuf);
+
+impl Pod {
+    /// Below the hierarchy that says where processes belong.
+    fn new() -> Option<Self> {
+        let roots = ["/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(PathBuf::from);
+        let root = roots.into_iter().find(|root| root.join("cgroup.procs").exists())?;
+        let pod = root.join(format!("cotenant-pod-{}", std::process::id()));
+        fs::create_dir_all(pod.join("main")).ok()?;
+        Some(Self(pod))
+    }
+
+    /// Its container's path, as the kernel tells it.
+    fn container(&self) -> String {
+        format!("/{}/main", self.0.file_name().unwrap().to_str().unwrap())
+    }
+
+    fn take(&self, pid: u32) {
+        fs::write(self.0.join("main/cgroup.procs"), pid.to_string()).unwrap();
+    }
+}
+
+impl Drop for Pod {
+    fn drop(&mut self) {
+        eventually("the pod is empty", || {
+            let _ = fs::remove_dir(self.0.join("main"));
+            fs::remove_dir(&self.0).is_ok()
+        });
+    }
+}
+
+#[test]
+fn containers_are_managed_by_the_word_of_the_bridge() {
+    let Some(pin) = Pin::find() else { return };
+    let Some(pod) = Pod::new() else { return skip("no control groups may be made here") };
+    let mut world = World::new("daemon-containers");
+    let rules =
+        on_first(&pin).replace("match = { command = \"$DIR/server\" }", "match = { label = { app = \"db*\" } }");
+    world.configure(&(rules + "annotations = [\"class\"]\n"));
+    let server = world.start("server", &[]);
+    pod.take(server);
+    let told = |class: &str| {
+        let told = serde_json::json!({
+            "cgroup": pod.container(), "namespace": "shop", "pod": "db-0", "container": "main", "workload": "db",
+            "labels": { "app": "db-main" }, "class": class, "goal": "101%",
+        });
+        format!("{{\"version\":1,\"verb\":\"containers\",\"containers\":[{told}]}}\n")
+    };
+    for _ in 0..2 {
+        let daemon = world.daemon();
+        assert_eq!((world.services(), mask_of(server)), (vec![], pin.own.clone()), "nobody has told of it");
+        let said = world.say(told("normal").as_bytes());
+        assert!(said.starts_with("{\"ok\":{\"taken\":1,\"remarks\":[\"shop/db-0/main: goal: '101%' is no"), "{said}");
+        eventually("it is placed", || mask_of(server) == pin.cpu);
+        let status = world.status().unwrap();
+        let service = &status["services"][0];
+        assert_eq!((&service["name"], &service["class"]), (&"shop/db-0/main".into(), &"normal".into()));
+        assert_eq!(status["containers"], 1);
+        eventually("the cluster is told of it", || {
+            let node: Value = serde_json::from_str(&world.say(b"{\"version\":1,\"verb\":\"node\"}\n")).unwrap();
+            let guest = &node["ok"]["containers"][0];
+            guest["workload"] == "db" && guest["use"]["cores"].is_number()
+        });
+        // Its annotation is another one, then it is gone: its mask is its own again.
+        world.say(told("ignore").as_bytes());
+        eventually("it is left alone", || mask_of(server) == pin.own && world.services().is_empty());
+        world.say(told("normal").as_bytes());
+        eventually("it is placed again", || mask_of(server) == pin.cpu);
+        world.say(b"{\"version\":1,\"verb\":\"containers\",\"containers\":[]}\n");
+        eventually("it is no container any more", || mask_of(server) == pin.own);
+        drop(daemon);
+    }
+    world.end_last();
+}
+
+/// As many as a large node has, in one line of more than the 4 KiB that others may send.
+#[test]
+fn a_long_list_of_containers_is_taken_and_one_without_end_is_not() {
+    let world = World::new("daemon-many");
+    world.configure("[[rule]]\nname = \"all\"\nmatch = { namespace = \"*\" }\n");
+    let daemon = world.daemon();
+    let told = |i: usize| {
+        format!("{{\"cgroup\":\"/pods/p{i}\",\"namespace\":\"shop\",\"pod\":\"p{i}\",\"container\":\"main\"}}")
+    };
+    let list = (0..500).map(told).collect::<Vec<_>>().join(",");
+    let said = world.say(format!("{{\"version\":1,\"verb\":\"containers\",\"containers\":[{list}]}}\n").as_bytes());
+    assert_eq!(said, "{\"ok\":{\"taken\":500,\"remarks\":[]}}\n");
+    eventually("it is told how many", || world.status().unwrap()["containers"] == 500);
+    let endless = [b"{\"version\":1,\"verb\":\"containers\",".to_vec(), vec![b' '; 5 << 20]].concat();
+    // It is closed with some of it unread, so the answer may be lost.
+    let said = world.say(&endless);
+    assert!(said.is_empty() || said.starts_with("{\"error\":\"this is no request"), "{said}");
+    assert_eq!(world.status().unwrap()["containers"], 500);
+    drop(daemon);
+}
+
 #[test]
 fn what_is_wrong_in_a_configuration_is_said_with_its_place() {
     let world = World::new("daemon-check");
@@ -346,6 +446,10 @@ fn what_is_wrong_in_a_configuration_is_said_with_its_place() {
         (rule("match = {}"), "c.toml:1:1: match is empty; give unit, cgroup, command or user"),
         (rule("match = { unit = \"[\" }"), "c.toml:3:18: unit: error parsing glob"),
         (rule("match = { user = \"no such user\" }"), "c.toml:3:18: user: there is no user 'no such user'"),
+        (rule("match = { pod = \"[\" }"), "c.toml:3:17: pod: error parsing glob"),
+        (rule("match = { label = { app = \"[\" } }"), "c.toml:3:27: label: error parsing glob"),
+        (rule("match = { pod = \"a\" }\nannotations = [\"all\"]"), "c.toml:4:16: unknown variant `all`"),
+        ("bridge = \"no such user\"".into(), "c.toml:1:10: bridge: there is no user"),
         (rule("match = { unit = \"a\" }\npolicy = \"best\""), "c.toml:4:10: policy: there is no policy 'best'"),
         (rule("match = { unit = \"a\" }\npolicy = \"das\""), "policy das chooses which of many jobs run"),
         (rule("match = { unit = \"a\" }\ngoal = \"90%\""), "c.toml:4:8: goal and metric are for class = \"high\""),

@@ -46,6 +46,7 @@ pages! {
     characterize: "docs/how-to/characterize.md",
     compare: "docs/how-to/compare.md",
     daemon: "docs/how-to/daemon.md",
+    kubernetes: "docs/how-to/kubernetes.md",
     qos: "docs/how-to/qos.md",
     read_a_decision: "docs/how-to/read-a-decision.md",
     read_a_report: "docs/how-to/read-a-report.md",

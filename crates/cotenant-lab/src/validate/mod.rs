@@ -169,7 +169,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// As `sim --mix --machine` takes it.
-fn machine(name: &str) -> anyhow::Result<Machine> {
+pub(crate) fn machine(name: &str) -> anyhow::Result<Machine> {
     let path = Path::new(name);
     if path.exists() && !path.is_dir() {
         let text = bounded::named_text(path).map_err(|e| usage(format!("--machine: {name}: {e}")))?;

@@ -48,6 +48,8 @@ pub struct Census {
     /// Which hierarchy says where processes belong: version 2, or that of the service manager.
     hierarchy: Option<&'static str>,
     mount: Option<String>,
+    /// What our cgroup namespace takes for the root, where that is not the real one.
+    namespace: Option<String>,
     residents: BTreeMap<u32, Resident>,
     /// Whether there are more than [`PROCESSES`].
     pub cut: bool,
@@ -62,7 +64,9 @@ impl Census {
         let used = cgroups::of(&root, "1", None).is_some_and(|path| path != "/");
         let manager = cgroups::mounts(&root, Some(SYSTEMD));
         let (hierarchy, mounts) = if used || manager.is_empty() { (None, second) } else { (Some(SYSTEMD), manager) };
-        Self { fs, hierarchy, mount: mounts.into_iter().next(), residents: BTreeMap::new(), cut: false }
+        let mount = mounts.into_iter().next();
+        let namespace = mount.as_ref().and_then(|mount| cgroups::namespace(&root, hierarchy, &root.join(mount)));
+        Self { fs, hierarchy, mount, namespace, residents: BTreeMap::new(), cut: false }
     }
 
     /// Looks who lives now.
@@ -105,6 +109,7 @@ impl Census {
         let uid = fs::metadata(self.fs.path(&format!("/proc/{pid}"))).ok()?.uid();
         let cgroup =
             cgroups::of(&self.fs.path("/"), &pid.to_string(), self.hierarchy).unwrap_or_else(|| "/".to_owned());
+        let cgroup = self.namespace.as_ref().map_or_else(|| cgroup.clone(), |root| cgroups::resolve(root, &cgroup));
         let program = fs::read_link(self.fs.path(&format!("/proc/{pid}/exe"))).ok();
         let opted_out = self.has_opted_out(pid);
         Some(Resident { start_ticks: stat.start_ticks, parent: stat.ppid, uid, program, cgroup, opted_out, looks: 0 })

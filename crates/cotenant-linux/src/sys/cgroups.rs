@@ -35,3 +35,80 @@ pub fn of(root: &Path, pid: &str, v1_controller: Option<&str>) -> Option<String>
         is.then(|| path.to_owned())
     })
 }
+/// The group that a process in a cgroup namespace of its own takes for the root, from the real one; `None` where ours
+/// is the real one. In a container that sees the processes of the host, the paths of others are relative to that:
+/// `/../pod-b/c` is beside it.
+///
+/// `mount` is where all groups can be seen. Ours is the one that has us as a member.
+pub fn namespace(root: &Path, v1_controller: Option<&str>, mount: &Path) -> Option<String> {
+    /// Groups that are looked through.
+    const GROUPS: usize = 65_536;
+    of(root, "1", v1_controller).filter(|path| path.starts_with("/.."))?;
+    let own = own(root, v1_controller)?;
+    let me = std::process::id().to_string();
+    let mut folders = vec![mount.to_owned()];
+    let mut next = 0;
+    while let Some(folder) = folders.get(next).cloned() {
+        next += 1;
+        let members = bounded::text(folder.join("cgroup.procs"), Limit::Machine).unwrap_or_default();
+        if members.lines().any(|pid| pid == me) {
+            let path = format!("/{}", folder.strip_prefix(mount).ok()?.display());
+            return Some(path.strip_suffix(own.trim_end_matches('/'))?.to_owned()).filter(|root| !root.is_empty());
+        }
+        let inner = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+        let inner = inner.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path());
+        folders.extend(inner.take(GROUPS.saturating_sub(folders.len())));
+    }
+    None
+}
+
+/// A path that was told in a cgroup namespace with that root, from the real root.
+pub fn resolve(namespace: &str, path: &str) -> String {
+    let mut parts: Vec<&str> = namespace.split('/').filter(|part| !part.is_empty()).collect();
+    for part in path.split('/').filter(|part| !part.is_empty()) {
+        if part == ".." {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
+    }
+    format!("/{}", parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+
+    #[test]
+    fn paths_of_a_namespace_are_told_from_the_real_root() {
+        for (path, real) in [
+            ("/", "/pods/a/x"),
+            ("/inner", "/pods/a/x/inner"),
+            ("/../y", "/pods/a/y"),
+            ("/../../b/z", "/pods/b/z"),
+            ("/../../../init.scope", "/init.scope"),
+            ("/../../../../..", "/"),
+        ] {
+            assert_eq!(resolve("/pods/a/x", path), real, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_root_of_our_namespace_is_found_by_who_is_there() {
+        let machine = TempDir::new("cgroup-namespace");
+        let (root, me) = (machine.path(), std::process::id());
+        machine.write("proc/1/cgroup", "0::/../../../init.scope\n");
+        machine.write("proc/self/cgroup", "0::/inner\n");
+        machine.write("groups/cgroup.procs", "");
+        machine.write("groups/pods/b/cgroup.procs", format!("{me}1\n"));
+        let found = || namespace(root, None, &root.join("groups"));
+        assert_eq!(found(), None, "we are nowhere");
+        machine.write("groups/pods/a/inner/cgroup.procs", format!("1\n{me}\n"));
+        assert_eq!(found().as_deref(), Some("/pods/a"));
+        machine.write("proc/self/cgroup", "0::/\n");
+        assert_eq!(found().as_deref(), Some("/pods/a/inner"));
+        machine.write("proc/1/cgroup", "0::/init.scope\n");
+        assert_eq!(found(), None, "we are in no namespace of our own");
+    }
+}

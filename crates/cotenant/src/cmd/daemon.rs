@@ -60,7 +60,7 @@ fn check(args: &Args) -> Result<ExitCode> {
             let more = names.len().saturating_sub(NAMED);
             let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
             let shown = if more > 0 { format!("{shown}, {} more", count(more as u64, "service")) } else { shown };
-            table.row([&*rule.name, rule.class.name(), &rule.policy, &names.len().to_string(), &shown]);
+            table.row([&*rule.name, rule.class.name(), rule.policy(), &names.len().to_string(), &shown]);
         }
         out.table(&table)?;
         Ok(ExitCode::SUCCESS)

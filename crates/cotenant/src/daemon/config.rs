@@ -1,5 +1,6 @@
 //! What the daemon manages and how: `cotenant.toml`, and the files of `conf.d` beside it.
 
+use super::containers::{Asked, Container};
 use crate::args::{self, MetricArg};
 use crate::registry::registry;
 use crate::settings::{self, Decider};
@@ -36,6 +37,7 @@ struct File {
     mode: Option<Mode>,
     listen: Option<Spanned<String>>,
     interval: Option<Spanned<String>>,
+    bridge: Option<Spanned<String>>,
     /// Settings of policies by policy and key, as `--set` takes them.
     set: BTreeMap<Spanned<String>, toml::Table>,
     rule: Vec<Spanned<RuleText>>,
@@ -53,6 +55,17 @@ struct RuleText {
     goal: Option<Spanned<String>>,
     metric: Option<Spanned<String>>,
     policy: Option<Spanned<String>>,
+    #[serde(default)]
+    annotations: Vec<Annotation>,
+}
+
+/// What a container may say of itself by an annotation `cotenant.dev/…`, where its rule allows that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Annotation {
+    Class,
+    Goal,
+    Metric,
 }
 
 /// `match`: all that is given must hold.
@@ -63,6 +76,10 @@ struct MatchText {
     cgroup: Option<Spanned<String>>,
     command: Option<Spanned<String>>,
     user: Option<Spanned<String>>,
+    namespace: Option<Spanned<String>>,
+    pod: Option<Spanned<String>>,
+    container: Option<Spanned<String>>,
+    label: BTreeMap<String, Spanned<String>>,
 }
 
 /// What a service is to others.
@@ -90,6 +107,39 @@ pub(crate) struct Matches {
     /// The path or the base name of what they execute.
     pub command: Option<GlobSet>,
     pub user: Option<u32>,
+    /// The container that they run in.
+    pub container: Option<OfContainer>,
+}
+
+/// Which containers a rule is about: all that is given must hold.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OfContainer {
+    pub namespace: Option<GlobSet>,
+    pub pod: Option<GlobSet>,
+    pub container: Option<GlobSet>,
+    pub labels: Vec<(String, GlobSet)>,
+}
+
+impl OfContainer {
+    /// Whether the rule is about it.
+    pub fn is_match(&self, container: &Container) -> bool {
+        let is = |glob: &Option<GlobSet>, name: &str| glob.as_ref().is_none_or(|glob| glob.is_match(name));
+        let has = |(key, glob): &(String, GlobSet)| container.labels.get(key).is_some_and(|value| glob.is_match(value));
+        let of = &container.identity;
+        is(&self.namespace, &of.namespace)
+            && is(&self.pod, &of.pod)
+            && is(&self.container, &of.container)
+            && self.labels.iter().all(has)
+    }
+}
+
+/// What holds for one service: what its rule says, and what its annotations say where the rule allows that.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Terms {
+    pub class: Class,
+    pub goal: f64,
+    pub metric: MetricArg,
+    pub policy: String,
 }
 
 /// A rule.
@@ -102,7 +152,9 @@ pub(crate) struct Rule {
     pub goal: f64,
     /// What tells its speed: of class high what it reports itself, where nothing is named.
     pub metric: MetricArg,
-    pub policy: String,
+    /// What places it; `None`: what its class does by default.
+    policy: Option<String>,
+    annotations: Vec<Annotation>,
     /// As it was written: a rule that says the same goes on with its services.
     text: String,
 }
@@ -123,6 +175,8 @@ pub(crate) struct Config {
     /// Where metrics are served; `None`: nowhere.
     pub listen: Option<SocketAddr>,
     pub interval: Duration,
+    /// The user beside root whose word counts for which control group is which container.
+    pub bridge: Option<u32>,
     pub rules: Vec<Rule>,
     settings: Settings,
 }
@@ -180,6 +234,7 @@ impl Config {
             mode: Mode::Observe,
             listen: None,
             interval: PolicyConfig::default().interval,
+            bridge: None,
             rules: Vec::new(),
             settings: Settings::default(),
         }
@@ -208,6 +263,11 @@ impl Config {
             self.interval = units::interval(interval.get_ref())
                 .map_err(|why| usage(format!("{}: interval: {why}", at(interval.span().start))))?;
         }
+        if let Some(bridge) = &file.bridge {
+            let uid = uid(bridge.get_ref());
+            let uid = uid.map_err(|why| usage(format!("{}: bridge: {why}", at(bridge.span().start))))?;
+            self.bridge = Some(uid);
+        }
         for (policy, table) in &file.set {
             let wrong = |why: &dyn std::fmt::Display| usage(format!("{}: set: {why}", at(policy.span().start)));
             let section = registry().section(policy.get_ref()).map_err(|why| wrong(&why))?;
@@ -229,9 +289,9 @@ impl Config {
     /// The policies of the rules, each once, in the order of the rules.
     pub fn policies(&self) -> Vec<&str> {
         let mut policies: Vec<&str> = Vec::new();
-        for rule in self.rules.iter().filter(|rule| rule.class != Class::Ignore) {
-            if !policies.contains(&&*rule.policy) {
-                policies.push(&rule.policy);
+        for policy in self.rules.iter().flat_map(Rule::policies) {
+            if !policies.contains(&policy) {
+                policies.push(policy);
             }
         }
         policies
@@ -257,6 +317,11 @@ impl Class {
             Self::Normal | Self::Ignore => "auto",
         }
     }
+
+    /// The class of that name.
+    pub fn named(text: &str) -> Option<Self> {
+        [Self::High, Self::Low, Self::Normal, Self::Ignore].into_iter().find(|class| class.name() == text)
+    }
 }
 
 impl Rule {
@@ -279,20 +344,33 @@ impl Rule {
             let set = glob.and_then(|glob| GlobSetBuilder::new().add(glob).build());
             set.map(Some).map_err(|why| wrong(value, key, &why))
         };
-        let MatchText { unit, cgroup, command, user } = &text.matches;
+        let MatchText { unit, cgroup, command, user, namespace, pod, container, label } = &text.matches;
+        let labels = label.iter().filter_map(|(key, value)| {
+            glob("label", &Some(value.clone()), false).map(|glob| Some((key.clone(), glob?))).transpose()
+        });
+        let of_container = OfContainer {
+            namespace: glob("namespace", namespace, false)?,
+            pod: glob("pod", pod, false)?,
+            container: glob("container", container, false)?,
+            labels: labels.collect::<Result<_>>()?,
+        };
+        let names_containers = namespace.is_some() || pod.is_some() || container.is_some() || !label.is_empty();
         let matches = Matches {
             unit: glob("unit", unit, false)?,
             cgroup: glob("cgroup", cgroup, true)?,
             command: glob("command", command, true)?,
             user: user.as_ref().map(|user| uid(user.get_ref()).map_err(|why| wrong(user, "user", &why))).transpose()?,
+            container: names_containers.then_some(of_container),
         };
-        if unit.is_none() && cgroup.is_none() && command.is_none() && user.is_none() {
+        if unit.is_none() && cgroup.is_none() && command.is_none() && user.is_none() && !names_containers {
             return Err(usage(format!(
-                "{}: match is empty; give unit, cgroup, command or user, such as {{ unit = \"nginx.service\" }}",
+                "{}: match is empty; give unit, cgroup, command or user, such as {{ unit = \"nginx.service\" }}, or \
+                 namespace, pod, container or label",
                 at(None)
             )));
         }
-        if let Some(value) = text.goal.as_ref().or(text.metric.as_ref()).filter(|_| text.class != Class::High) {
+        let may_be_high = text.class == Class::High || text.annotations.contains(&Annotation::Class);
+        if let Some(value) = text.goal.as_ref().or(text.metric.as_ref()).filter(|_| !may_be_high) {
             return Err(usage(format!("{}: goal and metric are for class = \"high\"", place(value))));
         }
         let goal = |value: &Spanned<String>| units::share(value.get_ref()).map_err(|why| wrong(value, "goal", &why));
@@ -309,12 +387,37 @@ impl Rule {
             class: text.class,
             goal: text.goal.as_ref().map(goal).transpose()?.unwrap_or(GOAL),
             metric: text.metric.as_ref().map(metric).transpose()?.unwrap_or_default(),
-            policy: text
-                .policy
-                .as_ref()
-                .map_or_else(|| text.class.policy().to_owned(), |policy| policy.get_ref().clone()),
+            policy: text.policy.as_ref().map(|policy| policy.get_ref().clone()),
+            annotations: text.annotations.clone(),
             text: written.to_owned(),
         })
+    }
+
+    /// What holds for a service of the rule, which may be a container that asks for something.
+    pub fn terms(&self, asked: Option<&Asked>) -> Terms {
+        let may = |what| asked.filter(|_| self.annotations.contains(&what));
+        let class = may(Annotation::Class).and_then(|asked| asked.class).unwrap_or(self.class);
+        Terms {
+            class,
+            goal: may(Annotation::Goal).and_then(|asked| asked.goal).unwrap_or(self.goal),
+            metric: may(Annotation::Metric)
+                .and_then(|asked| asked.metric.clone())
+                .unwrap_or_else(|| self.metric.clone()),
+            policy: self.policy.as_deref().unwrap_or_else(|| class.policy()).to_owned(),
+        }
+    }
+
+    /// What places its services, unless their class is another one by annotation.
+    pub fn policy(&self) -> &str {
+        self.policy.as_deref().unwrap_or_else(|| self.class.policy())
+    }
+
+    /// The policies that may be asked to place its services.
+    fn policies(&self) -> impl Iterator<Item = &str> {
+        let any = self.annotations.contains(&Annotation::Class);
+        let classes = [Class::High, Class::Low, Class::Normal];
+        let classes = classes.into_iter().filter(move |class| any || *class == self.class);
+        classes.map(|class| self.policy.as_deref().unwrap_or_else(|| class.policy()))
     }
 }
 
@@ -373,5 +476,30 @@ mod tests {
             assert!(why.starts_with("c:3:18: unit: ") && why.len() < 2_000, "{why:.200}");
         }
         assert!(rules("{a,b{c,d}}*.service").is_ok());
+    }
+
+    #[test]
+    fn annotations_count_where_the_rule_allows_them() {
+        let terms = |keys: &str, asked: &Asked| {
+            let text = format!("[[rule]]\nname = 'a'\nmatch = {{ namespace = '*' }}\n{keys}\n");
+            let mut config = Config::empty("c".into());
+            config.rules = config.take(Path::new("c"), &text).unwrap();
+            let terms = config.rules[0].terms(Some(asked));
+            assert!(terms.class == Class::Ignore || config.policies().contains(&&*terms.policy), "{terms:?}");
+            (terms.class, terms.goal, terms.metric.name(), terms.policy)
+        };
+        let asked = |class| Asked { class: Some(class), goal: Some(0.5), metric: Some("ipc".parse().unwrap()) };
+        let named = |class, goal, metric: &str, policy: &str| (class, goal, metric.to_owned(), policy.to_owned());
+        let plain = named(Class::Normal, 0.9, "progress", "auto");
+        assert_eq!(terms("", &asked(Class::High)), plain, "nobody is asked");
+        assert_eq!(terms("annotations = ['class']", &Asked::default()), plain);
+        let class = "annotations = ['class']";
+        assert_eq!(terms(class, &asked(Class::High)), named(Class::High, 0.9, "progress", "none"));
+        assert_eq!(terms(class, &asked(Class::Ignore)).0, Class::Ignore);
+        let all = "annotations = ['class', 'goal', 'metric']\npolicy = 'shapes'\ngoal = '95%'";
+        assert_eq!(terms(all, &asked(Class::High)), named(Class::High, 0.5, "ipc", "shapes"));
+        assert_eq!(terms(all, &Asked::default()).1, 0.95);
+        let goal = "class = 'high'\nannotations = ['goal']";
+        assert_eq!(terms(goal, &asked(Class::Low)), named(Class::High, 0.5, "progress", "none"));
     }
 }

@@ -1,5 +1,7 @@
 //! The control socket: one request and one answer, a line of JSON each. Who asks is known by the kernel's word alone.
 
+use super::containers::{Containers, Told};
+use super::node::Node;
 use super::status::Status;
 use crate::page::Scene;
 use anyhow::{Context as _, Result, bail};
@@ -24,8 +26,12 @@ use std::time::{Duration, Instant};
 /// Who asks and who answers speak the same version.
 const VERSION: u32 = 1;
 
-/// Bytes of a request.
+/// Bytes of a request; and of a list of containers, which only few may send.
 const REQUEST: usize = 4 << 10;
+const LIST: usize = 4 << 20;
+
+/// How a list of containers begins.
+const LISTS: &[u8] = b"{\"version\":1,\"verb\":\"containers\",";
 
 /// Time for a request to come and an answer to go; and for the loop to do what was asked.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -45,6 +51,10 @@ pub(crate) enum Request {
     Pause { service: Option<String> },
     /// Go on.
     Resume { service: Option<String> },
+    /// These are the containers of this machine, and no others.
+    Containers { containers: Vec<Told> },
+    /// How much its containers are in each other's way.
+    Node,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -75,6 +85,10 @@ pub(crate) struct Shared {
     status: Mutex<Option<Arc<Status>>>,
     /// What the page shows besides.
     scene: Mutex<Option<Scene>>,
+    node: Mutex<Option<Arc<Node>>>,
+    containers: Mutex<Arc<Containers>>,
+    /// The user beside root who may tell of containers.
+    bridge: Mutex<Option<u32>>,
     orders: Mutex<Vec<Order>>,
     waker: Mutex<Option<PipeWriter>>,
 }
@@ -105,6 +119,25 @@ impl Shared {
     /// Something of the scene; `None` before the machine is known. The loop waits for it: take little.
     pub fn of_scene<T>(&self, take: impl FnOnce(&Scene) -> T) -> Option<T> {
         locked(&self.scene).as_ref().map(take)
+    }
+
+    /// This machine as a cluster wants to know it.
+    pub fn set_node(&self, node: Node) {
+        *locked(&self.node) = Some(Arc::new(node));
+    }
+
+    /// The containers of this machine as they were told last.
+    pub fn containers(&self) -> Arc<Containers> {
+        locked(&self.containers).clone()
+    }
+
+    pub fn set_bridge(&self, uid: Option<u32>) {
+        *locked(&self.bridge) = uid;
+    }
+
+    /// Whether a user may tell of containers, and hear of all of them.
+    fn is_bridge(&self, uid: u32) -> bool {
+        may_all(uid) || *locked(&self.bridge) == Some(uid)
     }
 
     /// Who is called when there is something to do.
@@ -234,35 +267,51 @@ impl Drop for Place {
     }
 }
 
-/// A line, which has to be there in time as a whole.
-fn line(mut stream: &UnixStream) -> io::Result<Vec<u8>> {
+/// A line, which has to be there in time as a whole. `lists` says whether it may be a list of containers.
+fn line(mut stream: &UnixStream, lists: bool) -> io::Result<Vec<u8>> {
     let deadline = Instant::now() + PATIENCE;
-    let mut line = vec![0; REQUEST];
-    let mut length = 0;
-    while length < REQUEST && !line[..length].contains(&b'\n') {
+    let (mut line, mut piece) = (Vec::new(), vec![0; 64 << 10]);
+    loop {
+        let most = if lists && line.starts_with(LISTS) { LIST } else { REQUEST };
+        if line.len() >= most {
+            return Ok(line);
+        }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
         stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut line[length..])? {
-            0 => break,
-            read => length += read,
+        let room = piece.len().min(most - line.len());
+        let read = stream.read(&mut piece[..room])?;
+        line.extend_from_slice(&piece[..read]);
+        if read == 0 || piece[..read].contains(&b'\n') {
+            return Ok(line);
         }
     }
-    line.truncate(length);
-    Ok(line)
 }
 
 fn serve(mut stream: &UnixStream, uid: u32, shared: &Shared) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
-    let line = line(stream)?;
+    let is_bridge = shared.is_bridge(uid);
+    let line = line(stream, is_bridge)?;
     let bytes = match request(&line) {
         Err(why) => bytes(&Answer::<()>::Error(why)),
         Ok(Request::Status) => match shared.status() {
-            None => bytes(&Answer::<()>::Error("the daemon has just begun; try again".to_owned())),
+            None => bytes(&Answer::<()>::Error(BEGUN.to_owned())),
             Some(status) if may_all(uid) => bytes(&Answer::Ok(&*status)),
             Some(status) => bytes(&Answer::Ok(&status.for_user(uid))),
+        },
+        Ok(Request::Containers { .. } | Request::Node) if !is_bridge => bytes(&Answer::<()>::Error(
+            "only root, the daemon's own user and the bridge that its configuration names may do that".to_owned(),
+        )),
+        Ok(Request::Containers { containers }) => {
+            let (containers, taken) = Containers::new(containers);
+            *locked(&shared.containers) = Arc::new(containers);
+            bytes(&Answer::Ok(taken))
+        }
+        Ok(Request::Node) => match locked(&shared.node).clone() {
+            None => bytes(&Answer::<()>::Error(BEGUN.to_owned())),
+            Some(node) => bytes(&Answer::Ok(node.now())),
         },
         Ok(request) => match shared.order(request, uid) {
             Ok(done) => bytes(&Answer::Ok(done)),
@@ -271,6 +320,8 @@ fn serve(mut stream: &UnixStream, uid: u32, shared: &Shared) -> io::Result<()> {
     };
     stream.write_all(&bytes?)
 }
+
+const BEGUN: &str = "the daemon has just begun; try again";
 
 /// What a line asks, or why it asks nothing.
 pub(crate) fn request(line: &[u8]) -> Result<Request, String> {
@@ -328,4 +379,18 @@ pub(crate) fn ask<T: DeserializeOwned>(socket: Option<&Path>, request: Request) 
     stream.set_read_timeout(Some(LOOP + PATIENCE))?;
     (&stream).write_all(&asked(request)?)?;
     answered(&bounded::rest(&mut &stream, Limit::Named).context("the daemon does not answer")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_and_whom_the_configuration_names_may_tell_of_containers() {
+        let shared = Shared::default();
+        let other = sys::euid() + 7;
+        assert_eq!([0, sys::euid(), other].map(|uid| shared.is_bridge(uid)), [true, true, false]);
+        shared.set_bridge(Some(other));
+        assert_eq!([0, other, other + 1].map(|uid| shared.is_bridge(uid)), [true, true, false]);
+    }
 }

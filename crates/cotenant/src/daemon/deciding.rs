@@ -1,8 +1,8 @@
 //! Who decides about whom: each policy that the rules name about its services, and `qos` about all of class high and
 //! low.
 
+use super::Shift;
 use super::config::{Class, Config};
-use super::{Managed, Shift};
 use crate::args::MetricArg;
 use crate::cmd;
 use crate::settings::{Decider, Setup};
@@ -41,21 +41,20 @@ pub(super) fn setup(config: &Config, machine: (Topology, MachineProfile)) -> Res
 impl Shift<'_> {
     /// Says to each policy whom it decides about.
     pub(super) fn assign(&mut self) -> Result<()> {
-        let rule = |managed: &Managed| &self.config.rules[managed.service.rule];
         for decider in self.setup.deciders.iter_mut().filter(|decider| decider.policy.name() != Qos::SECTION) {
             let policy = decider.policy.name();
-            let own = self.managed.values().filter(|managed| rule(managed).policy == policy);
+            let own = self.managed.values().filter(|managed| managed.service.terms.policy == policy);
             decider.owns.apps = Some(own.map(|managed| managed.service.name.clone()).collect());
         }
         let mut cast = Cast::default();
         for managed in self.managed.values() {
-            let (app, name, rule) = (managed.app, managed.service.name.clone(), rule(managed));
-            match rule.class {
-                Class::High => cast.high.push((app, rule.metric.clone())),
+            let (app, name, terms) = (managed.app, managed.service.name.clone(), &managed.service.terms);
+            match terms.class {
+                Class::High => cast.high.push((app, terms.metric.clone())),
                 Class::Low => cast.low.push(app),
                 Class::Normal | Class::Ignore => continue,
             }
-            cast.goal = cast.goal.max(rule.goal);
+            cast.goal = cast.goal.max(terms.goal);
             cast.names.insert(name);
         }
         if cast != self.cast {

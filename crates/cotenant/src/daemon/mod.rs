@@ -5,11 +5,13 @@
 //! threads only ever hand them over: what is managed is changed by this thread alone, between two rounds.
 
 pub(crate) mod config;
+pub(crate) mod containers;
 pub(crate) mod control;
 mod deciding;
 mod latency;
 pub(crate) mod log;
 mod metrics;
+pub(crate) mod node;
 pub(crate) mod services;
 pub(crate) mod status;
 pub(crate) mod watch;
@@ -18,6 +20,7 @@ mod web;
 use crate::settings::{self, Setup};
 use anyhow::Result;
 use config::{Class, Config};
+use containers::Containers;
 use control::{Control, Order, Request, Shared, may_all};
 use cotenant_cli::messages::count;
 use cotenant_linux::FsRoot;
@@ -29,6 +32,7 @@ use cotenant_model::host::{Drive, Ended};
 use cotenant_model::policy::{Config as PolicyConfig, Ctx};
 use cotenant_model::{AppId, Mode, Owns, Rule};
 use deciding::{Cast, setup};
+use node::Node;
 use sd_notify::NotifyState;
 use services::Service;
 use status::{Listen, ServiceStatus, Status};
@@ -76,6 +80,7 @@ pub(crate) fn run(named: Option<&Path>, socket: Option<PathBuf>, level: log::Lev
         refused: None,
     };
     desk.web.serve_at(config.listen, &desk.shared);
+    desk.shared.set_bridge(config.bridge);
     while serve(&mut config, named, &mut desk)? == Next::Anew {}
     tracing::info!(MESSAGE_ID = log::DAEMON, "cotenant ends");
     Ok(())
@@ -90,7 +95,7 @@ pub(crate) fn check(named: Option<&Path>) -> Result<(Config, Vec<(String, usize)
     setup(&config, settings::live_machine(None)?)?;
     let mut census = Census::new(FsRoot::live());
     census.look()?;
-    let found = services::find(&config.rules, &census, std::process::id());
+    let found = services::find(&config.rules, &census, &Containers::default(), std::process::id());
     Ok((config, found.into_values().map(|service| (service.name, service.rule)).collect()))
 }
 
@@ -255,7 +260,8 @@ impl Shift<'_> {
             self.watch
                 .remark("there are more processes than can be looked at; those with the highest ids are left out");
         }
-        let mut found = services::find(&self.config.rules, &self.census, std::process::id());
+        let containers = self.desk.shared.containers();
+        let mut found = services::find(&self.config.rules, &self.census, &containers, std::process::id());
         found.retain(|name, _| !self.desk.resting.contains(name));
         if found.len() > SERVICES {
             let there = found.len();
@@ -267,8 +273,9 @@ impl Shift<'_> {
                 fits
             });
         }
-        let gone =
-            |managed: &Managed| found.get(&managed.service.name).is_none_or(|new| new.rule != managed.service.rule);
+        let gone = |Managed { service, .. }: &Managed| {
+            found.get(&service.name).is_none_or(|new| new.rule != service.rule || new.terms != service.terms)
+        };
         let gone: Vec<String> = self.managed.values().filter(|m| gone(m)).map(|m| m.service.name.clone()).collect();
         for name in gone {
             self.leave(&name, "it is gone, or another rule's");
@@ -288,14 +295,14 @@ impl Shift<'_> {
     }
 
     fn take_on(&mut self, service: Service) {
-        let rule = &self.config.rules[service.rule];
+        let (rule, terms) = (&self.config.rules[service.rule], &service.terms);
         let spec = |throttled| AppSpec {
-            metrics: rule.metric.outside.iter().cloned().collect(),
+            metrics: terms.metric.outside.iter().cloned().collect(),
             throttled,
             ..AppSpec::new(service.name.clone(), What::Running(service.target.clone()))
         };
         // The rule is the consent to let it wait. Who cannot be made to is looked at all the same.
-        let throttled = (rule.class == Class::Low && self.mode() == Mode::Enforce).then_some(Enforcer::Auto);
+        let throttled = (terms.class == Class::Low && self.mode() == Mode::Enforce).then_some(Enforcer::Auto);
         let mut added = self.host.add(spec(throttled));
         if let (Err(why), Some(_)) = (&added, throttled) {
             self.watch.remark(&format!("{} cannot be throttled: {why}", service.name));
@@ -343,7 +350,7 @@ impl Shift<'_> {
                 .ok_or_else(|| "only root and the daemon's own user may do that; name one of your services".to_owned())
         };
         match &order.request {
-            Request::Status => Err("status needs no loop".to_owned()),
+            Request::Status | Request::Containers { .. } | Request::Node => Err("this needs no loop".to_owned()),
             Request::Pause { service: None } => {
                 all()?;
                 self.desk.paused = true;
@@ -373,7 +380,8 @@ impl Shift<'_> {
                     return Err(format!("'{name}' is not paused; see cotenant status"));
                 }
                 self.census.look().map_err(|why| why.to_string())?;
-                let found = services::find(&self.config.rules, &self.census, std::process::id());
+                let containers = self.desk.shared.containers();
+                let found = services::find(&self.config.rules, &self.census, &containers, std::process::id());
                 if !may_all(order.uid) && found.get(name).is_none_or(|service| service.uid != order.uid) {
                     return Err(format!("'{name}' is no service of yours"));
                 }
@@ -428,6 +436,7 @@ impl Shift<'_> {
         // A policy with the settings of before goes on with what it has learnt.
         self.decide_by(setup.deciders);
         self.desk.web.serve_at(config.listen, &self.desk.shared);
+        self.desk.shared.set_bridge(config.bridge);
         (self.setup.mode, *self.config) = (config.mode, config);
         self.looked = None;
         notify(&[NotifyState::Ready]);
@@ -467,15 +476,16 @@ impl Shift<'_> {
             self.watch.slept(*app, self.host.slept_of(*app), at);
         }
         let services = self.managed.values().map(|Managed { service, app }| {
-            let rule = &self.config.rules[service.rule];
+            let (rule, terms) = (&self.config.rules[service.rule], &service.terms);
             self.watch.fill(
                 *app,
                 ServiceStatus {
                     name: service.name.clone(),
-                    goal: (rule.class == Class::High).then_some(rule.goal),
+                    goal: (terms.class == Class::High).then_some(terms.goal),
                     rule: rule.name.clone(),
-                    class: rule.class,
-                    policy: rule.policy.clone(),
+                    class: terms.class,
+                    policy: terms.policy.clone(),
+                    container: service.container.clone(),
                     uid: service.uid,
                     processes: service.processes,
                     ..ServiceStatus::default()
@@ -504,6 +514,7 @@ impl Shift<'_> {
             interval_s: self.interval().as_secs_f64(),
             listen,
             cpus: self.watch.cpus(),
+            containers: Some(self.desk.shared.containers().len()).filter(|known| *known > 0),
             changes: self.host.outstanding().into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect(),
             services: services.chain(resting).collect(),
             interference: self.watch.interference(),
@@ -514,6 +525,7 @@ impl Shift<'_> {
         };
         let text = format!("{}, {}", self.config.summary(), count(self.managed.len() as u64, "service"));
         notify(&[NotifyState::Status(&text)]);
+        self.desk.shared.set_node(Node::new(&status, &self.setup.topology, &self.setup.machine));
         self.desk.shared.set_status(status);
     }
 

@@ -1,6 +1,7 @@
 //! The services of this machine, by the rules: who is to be managed now, under which rule.
 
-use super::config::{Class, Matches, Rule};
+use super::config::{Class, Matches, Rule, Terms};
+use super::containers::{Container, Containers, Identity};
 use crate::names;
 use cotenant_linux::sense::census::{Census, Resident};
 use cotenant_linux::sense::processes::Target;
@@ -8,15 +9,20 @@ use cotenant_linux::sys;
 use cotenant_model::text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 /// What is managed as one application: all of a unit, all of a control group, or the processes that execute one
 /// program and their descendants, as the rule names them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Service {
     /// Its name, which no other service has.
     pub name: String,
     /// The place of its rule.
     pub rule: usize,
+    /// What holds for it.
+    pub terms: Terms,
+    /// Which container it is, where it is one.
+    pub container: Option<Identity>,
     pub target: Target,
     /// The user of its processes, of the one with the least id.
     pub uid: u32,
@@ -28,7 +34,7 @@ pub(crate) struct Service {
 type Key = (usize, String);
 
 /// Finds the services that the rules name. `own` is the daemon's process: neither it nor its group is managed.
-pub(crate) fn find(rules: &[Rule], census: &Census, own: u32) -> BTreeMap<String, Service> {
+pub(crate) fn find(rules: &[Rule], census: &Census, containers: &Containers, own: u32) -> BTreeMap<String, Service> {
     let (ours, residents) = (sys::euid(), census.residents());
     let our_group = residents.get(&own).map(|me| &*me.cgroup).filter(|path| *path != "/");
     let mut found: BTreeMap<Key, Found> = BTreeMap::new();
@@ -36,27 +42,27 @@ pub(crate) fn find(rules: &[Rule], census: &Census, own: u32) -> BTreeMap<String
         if pid == own || ours != 0 && resident.uid != ours {
             continue;
         }
-        let Some((i, whole)) =
-            rules.iter().enumerate().find_map(|(i, rule)| Some((i, covers(&rule.matches, resident)?)))
-        else {
-            continue;
-        };
+        let inside = containers.around(&resident.cgroup);
+        let covers = |(i, rule): (usize, &Rule)| Some((i, covers(&rule.matches, resident, inside.map(|c| &**c))?));
+        let Some((i, whole)) = rules.iter().enumerate().find_map(covers) else { continue };
         let group = whole.group();
         let within_us = group.zip(our_group).is_some_and(|(group, ours)| is_below(ours, group));
-        if rules[i].class == Class::Ignore || within_us {
+        let container = inside.filter(|container| group == Some(&*container.cgroup));
+        if rules[i].terms(container.map(|c| &c.asked)).class == Class::Ignore || within_us {
             continue;
         }
         let key = (i, whole.key());
         let service = found.entry(key).or_insert_with(|| Found {
             folder: group.and_then(|group| census.folder(group)),
             group: group.is_some(),
+            container: container.cloned(),
             uid: resident.uid,
             ..Found::default()
         });
         service.off |= resident.opted_out;
         service.pids.insert(pid);
     }
-    named(found, census.residents())
+    named(rules, found, census.residents())
 }
 
 /// Whom a rule takes together with a process that it matches.
@@ -84,6 +90,7 @@ impl Whole<'_> {
 #[derive(Default)]
 struct Found {
     group: bool,
+    container: Option<Arc<Container>>,
     folder: Option<std::path::PathBuf>,
     pids: BTreeSet<u32>,
     uid: u32,
@@ -91,7 +98,7 @@ struct Found {
 }
 
 /// Whom the rule takes together with this process; `None` where it does not match.
-fn covers<'a>(matches: &Matches, resident: &'a Resident) -> Option<Whole<'a>> {
+fn covers<'a>(matches: &Matches, resident: &'a Resident, inside: Option<&'a Container>) -> Option<Whole<'a>> {
     if matches.user.is_some_and(|user| user != resident.uid) {
         return None;
     }
@@ -103,6 +110,14 @@ fn covers<'a>(matches: &Matches, resident: &'a Resident) -> Option<Whole<'a>> {
     }
     if matches.cgroup.as_ref().is_some_and(|cgroup| !cgroup.is_match(&*resident.cgroup)) {
         return None;
+    }
+    let container = match &matches.container {
+        Some(of) => Some(inside.filter(|container| of.is_match(container))?),
+        None => None,
+    };
+    if let Some(container) = container {
+        let within = |unit: &globset::GlobSet| units(&resident.cgroup).any(|(name, _)| unit.is_match(name));
+        return matches.unit.as_ref().is_none_or(within).then_some(Whole::Group(&container.cgroup));
     }
     match (&matches.unit, &matches.cgroup) {
         (Some(unit), _) => {
@@ -132,7 +147,9 @@ pub(crate) fn programs(census: &Census, own: u32) -> BTreeMap<String, Service> {
     }
     let service = |(name, (uid, pids)): (String, (u32, Vec<u32>))| {
         let processes = pids.len();
-        (name.clone(), Service { name, rule: 0, target: Target::Pids(pids), uid, processes })
+        let target = Target::Pids(pids);
+        let terms = Terms::default();
+        (name.clone(), Service { name, rule: 0, terms, container: None, target, uid, processes })
     };
     found.into_iter().take(super::SERVICES).map(service).collect()
 }
@@ -159,15 +176,21 @@ fn is_below(path: &str, folder: &str) -> bool {
 }
 
 /// Gives each a name that is its own: its base name, or all of its path where others have the same.
-fn named(found: BTreeMap<Key, Found>, residents: &BTreeMap<u32, Resident>) -> BTreeMap<String, Service> {
+fn named(
+    rules: &[Rule],
+    found: BTreeMap<Key, Found>,
+    residents: &BTreeMap<u32, Resident>,
+) -> BTreeMap<String, Service> {
     let base = |key: &str| key.rsplit('/').find(|part| !part.is_empty()).unwrap_or(key).to_owned();
+    let short = |key: &str, found: &Found| found.container.as_ref().map_or_else(|| base(key), |c| c.name());
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
-    for (_, key) in found.keys() {
-        *times.entry(base(key)).or_default() += 1;
+    for ((_, key), found) in &found {
+        *times.entry(short(key, found)).or_default() += 1;
     }
     let mut services = BTreeMap::new();
-    for ((rule, key), Found { group, folder, pids, uid, off }) in found {
-        let short = base(&key);
+    for ((rule, key), found) in found {
+        let short = short(&key, &found);
+        let Found { group, container, folder, pids, uid, off } = found;
         let name = text::name(if times[&short] > 1 { key.as_bytes() } else { short.as_bytes() });
         let target = match folder {
             Some(folder) => Target::Cgroup(folder),
@@ -178,7 +201,10 @@ fn named(found: BTreeMap<Key, Found>, residents: &BTreeMap<u32, Resident>) -> BT
         if off || services.contains_key(&name) {
             continue;
         }
-        services.insert(name.clone(), Service { name, rule, target, uid, processes: pids.len() });
+        let terms = rules[rule].terms(container.as_ref().map(|container| &container.asked));
+        let container = container.map(|container| container.identity.clone());
+        let processes = pids.len();
+        services.insert(name.clone(), Service { name, rule, terms, container, target, uid, processes });
     }
     services
 }
@@ -193,6 +219,7 @@ fn descends(pid: u32, among: &BTreeSet<u32>, residents: &BTreeMap<u32, Resident>
 #[cfg(test)]
 mod tests {
     use super::super::config::Config;
+    use super::super::containers::{Told, tests::told};
     use super::*;
     use cotenant_linux::FsRoot;
     use std::fs;
@@ -221,16 +248,20 @@ mod tests {
 
         /// The services by name: which rule, and what they are.
         fn find(&self, rules: &str, own: u32) -> Vec<(String, usize, String)> {
-            fs::write(self.0.join("c.toml"), rules).unwrap();
-            let config = Config::read(Some(&self.0.join("c.toml"))).unwrap();
-            let mut census = Census::new(FsRoot::at(&self.0));
-            census.look().unwrap();
-            let found = find(&config.rules, &census, own);
+            let found = self.services(rules, Vec::new(), own);
             let what = |target: &Target| match target {
                 Target::Cgroup(path) => path.strip_prefix(&self.0).unwrap().display().to_string(),
                 Target::Trees(pids) | Target::Pids(pids) => format!("{pids:?}"),
             };
             found.into_values().map(|s| (s.name, s.rule, what(&s.target))).collect()
+        }
+
+        fn services(&self, rules: &str, told: Vec<Told>, own: u32) -> BTreeMap<String, Service> {
+            fs::write(self.0.join("c.toml"), rules).unwrap();
+            let config = Config::read(Some(&self.0.join("c.toml"))).unwrap();
+            let mut census = Census::new(FsRoot::at(&self.0));
+            census.look().unwrap();
+            find(&config.rules, &census, &Containers::new(told).0, own)
         }
     }
 
@@ -284,6 +315,53 @@ mod tests {
         let nginx = rule("web", "unit = \"nginx.service\", command = \"/usr/sbin/*\"", "ignore") + &units;
         assert_eq!(machine.find(&nginx, 0), found(&[(both[1].0, 1, both[1].2)]), "what is ignored is nobody else's");
         assert_eq!(machine.find(&units, 11), found(&both[1..]), "we are in it");
+    }
+
+    #[test]
+    fn containers_are_found_by_what_the_bridge_tells() {
+        let machine = Machine::new(
+            "containers",
+            &[
+                (10, 1, "/pods/db-0/postgres", "/usr/bin/postgres"),
+                (11, 10, "/pods/db-0/postgres/inner", "/usr/bin/postgres"),
+                (12, 1, "/pods/db-0/proxy", "/envoy"),
+                (13, 1, "/pods/job-7/main", "/batch"),
+                (14, 1, "/pods/db-0", "/pause"),
+                (15, 1, "/system.slice/a.service", "/a"),
+            ],
+        );
+        let list = || {
+            let mut list = vec![told("shop", "db-0", "postgres"), told("shop", "db-0", "proxy")];
+            list.push(Told { class: Some("low".to_owned()), ..told("batch", "job-7", "main") });
+            list
+        };
+        let found = |rules: &str| -> Vec<(String, usize, Class, usize)> {
+            let found = machine.services(rules, list(), 0);
+            found.into_values().map(|s| (s.name, s.rule, s.terms.class, s.processes)).collect()
+        };
+        let one = |name: &str, rule, class, processes| (name.to_owned(), rule, class, processes);
+        let database = rule("db", "namespace = \"sh*\", container = \"postgres\"", "high");
+        let rest = rule("rest", "namespace = \"*\"", "normal");
+        let postgres = one("shop/db-0/postgres", 0, Class::High, 2);
+        assert_eq!(
+            found(&(database.clone() + &rest)),
+            [
+                one("batch/job-7/main", 1, Class::Normal, 1),
+                postgres.clone(),
+                one("shop/db-0/proxy", 1, Class::Normal, 1)
+            ]
+        );
+        assert_eq!(
+            found(&rule("l", "label = { app = \"job-*\" }", "low")),
+            [one("batch/job-7/main", 0, Class::Low, 1)]
+        );
+        assert_eq!(found(&rule("none", "label = { tier = \"*\" }", "low")), []);
+        let allowed = rest.clone() + "annotations = [\"class\"]\n";
+        assert_eq!(found(&allowed)[0], one("batch/job-7/main", 0, Class::Low, 1));
+        // Whoever is found by its control group is called as it is known, too.
+        assert_eq!(found(&rule("g", "cgroup = \"/pods/db-0/postgres\"", "high")), [(postgres.0, 0, Class::High, 1)]);
+        let nobody = machine.services(&(database + &rest), Vec::new(), 0);
+        assert!(nobody.is_empty(), "nobody has told of them yet: {nobody:?}");
     }
 
     #[test]

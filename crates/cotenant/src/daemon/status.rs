@@ -1,6 +1,7 @@
 //! What the daemon says of itself: one snapshot a second, for the control socket and the metrics.
 
 use super::config::Class;
+use super::containers::Identity;
 use cotenant_cli::messages::count;
 use cotenant_cli::progress::about;
 use cotenant_cli::table::Table;
@@ -48,6 +49,9 @@ pub(crate) struct Status {
     /// How busy each CPU is; none before a second is over.
     #[serde(default)]
     pub cpus: Vec<CpuStatus>,
+    /// Containers that the bridge to the container runtime has told of; absent where it has not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub containers: Option<usize>,
     /// What is changed now and will be undone, by kind.
     pub changes: BTreeMap<String, usize>,
     pub services: Vec<ServiceStatus>,
@@ -70,6 +74,9 @@ pub(crate) struct ServiceStatus {
     pub rule: String,
     pub class: Class,
     pub policy: String,
+    /// Which container it is, where it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<Identity>,
     pub uid: u32,
     /// Whether it is left alone for now, because somebody asked for that.
     pub paused: bool,
@@ -116,6 +123,9 @@ pub(crate) struct Place {
     pub cpu: CpuId,
     /// CPUs' worth of time.
     pub cpus: f64,
+    /// Last-level cache misses a second there; absent where they are not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub misses_per_s: Option<f64>,
 }
 
 /// A thread.
@@ -257,6 +267,7 @@ impl Status {
             decisions: Vec::new(),
             changes: BTreeMap::new(),
             trials: Vec::new(),
+            containers: None,
             notes: Vec::new(),
             services,
             ..self.clone()
@@ -292,6 +303,9 @@ impl Status {
                 writeln!(out, "metrics: none, {address} cannot be listened at: {why}")?;
             }
             None => {}
+        }
+        if let Some(known) = self.containers {
+            writeln!(out, "containers: {known} told of by the bridge")?;
         }
         self.print_services(out)?;
         for row in &self.interference {

@@ -102,22 +102,19 @@ struct Now {
     alone: Option<(f64, f64)>,
 }
 
-/// CPU time in nanoseconds: in all, by CPU, by thread.
+/// CPU time in nanoseconds: in all, by CPU, by thread; and last-level cache misses by CPU.
 #[derive(Clone, Debug, Default)]
 struct Ran {
     all: f64,
     on: BTreeMap<CpuId, f64>,
     of: BTreeMap<TaskId, f64>,
-    /// Misses of the last-level cache, where they are counted.
-    misses: Option<f64>,
+    /// Misses of the last-level cache by CPU, where they are counted.
+    missed: BTreeMap<CpuId, f64>,
 }
 
 impl Ran {
     fn add(&mut self, threads: &[&TaskView], seconds: f64) {
         for task in threads {
-            if let Some(misses) = task.per_s(Signal::LlcMisses) {
-                *self.misses.get_or_insert(0.0) += misses * seconds;
-            }
             let Some(ns) = task.per_s(Signal::CpuTime).map(|per_s| per_s * seconds).filter(|ns| *ns > 0.0) else {
                 continue;
             };
@@ -125,6 +122,9 @@ impl Ran {
             *self.of.entry(task.info.id).or_default() += ns;
             if let Some(cpu) = task.cpu {
                 *self.on.entry(cpu).or_default() += ns;
+                if let Some(per_s) = task.per_s(Signal::LlcMisses) {
+                    *self.missed.entry(cpu).or_default() += per_s * seconds;
+                }
             }
         }
     }
@@ -146,8 +146,14 @@ impl Now {
         let counted = threads.is_empty() || ran.all > 0.0;
         let counted = counted || threads.iter().any(|task| task.per_s(Signal::CpuTime).is_some());
         self.cpus = counted.then_some(ran.all / length);
-        self.bandwidth = ran.misses.map(|misses| misses * LINE / (length / 1e9));
-        self.places = ran.on.iter().map(|(cpu, ns)| Place { cpu: *cpu, cpus: ns / length }).collect();
+        let missed: f64 = ran.missed.values().sum();
+        self.bandwidth = (!ran.missed.is_empty()).then_some(missed * LINE / (length / 1e9));
+        let place = |(cpu, ns): (&CpuId, &f64)| Place {
+            cpu: *cpu,
+            cpus: ns / length,
+            misses_per_s: ran.missed.get(cpu).map(|misses| misses / length * 1e9),
+        };
+        self.places = ran.on.iter().map(place).collect();
         let mut busiest: Vec<(&&TaskView, f64)> =
             threads.iter().map(|task| (task, ran.of.get(&task.info.id).copied().unwrap_or_default())).collect();
         busiest.sort_by(|a, b| b.1.total_cmp(&a.1));

@@ -54,8 +54,10 @@ pub(super) fn render(status: &Arc<Status>, format: Format) -> String {
 #[derive(Debug)]
 struct Snapshot(Arc<Status>);
 
+type Labels<'a> = Vec<(&'static str, &'a str)>;
+
 /// One time series: its labels, and its value.
-type Series<'a> = (Vec<(&'static str, &'a str)>, f64);
+type Series<'a> = (Labels<'a>, f64);
 
 impl Collector for Snapshot {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
@@ -170,15 +172,16 @@ fn about_services(to: &mut DescriptorEncoder<'_>, services: &[ServiceStatus]) ->
         "cotenant_service_info",
         "Services, with rule, class and policy; always 1",
         None,
-        info.iter().map(|values| {
-            (["service", "rule", "class", "policy"].into_iter().zip(values.each_ref().map(|v| &**v)).collect(), 1.0)
+        info.iter().zip(services).map(|([name, rule, class, policy], service)| {
+            let more = [("rule", &**rule), ("class", class), ("policy", policy)];
+            (labels(name, service).into_iter().chain(more).collect(), 1.0)
         }),
     )?;
     // Of a service that is left alone nothing is known but that.
     let services: Vec<(&str, &ServiceStatus)> =
         info.iter().map(|[name, ..]| &**name).zip(services).filter(|(_, service)| !service.paused).collect();
     let each = |value: fn(&ServiceStatus) -> Option<f64>| {
-        services.iter().filter_map(move |(name, service)| Some((vec![("service", *name)], value(service)?)))
+        services.iter().filter_map(move |(name, service)| Some((labels(name, service), value(service)?)))
     };
     gauges(to, "cotenant_service_threads", "Threads of a service", None, each(|service| Some(service.threads as f64)))?;
     gauges(
@@ -188,15 +191,16 @@ fn about_services(to: &mut DescriptorEncoder<'_>, services: &[ServiceStatus]) ->
         None,
         each(|service| service.cpus),
     )?;
-    let speeds =
-        services.iter().filter_map(|(name, service)| Some((*name, clean(service.source.as_deref()?), service.speed?)));
-    let speeds: Vec<(&str, String, f64)> = speeds.collect();
+    let speeds = services
+        .iter()
+        .filter_map(|(name, service)| Some((labels(name, service), clean(service.source.as_deref()?), service.speed?)));
+    let speeds: Vec<(Labels<'_>, String, f64)> = speeds.collect();
     gauges(
         to,
         "cotenant_service_speed",
         "How fast a service is, in the unit of what tells it (source); compare it only with the same service and source",
         None,
-        speeds.iter().map(|(name, source, speed)| (vec![("service", *name), ("source", source)], *speed)),
+        speeds.iter().map(|(labels, source, speed)| (with(labels, "source", source), *speed)),
     )?;
     gauges(
         to,
@@ -220,17 +224,29 @@ fn about_services(to: &mut DescriptorEncoder<'_>, services: &[ServiceStatus]) ->
         None,
         each(|service| service.throttled),
     )?;
-    let latencies = services.iter().flat_map(|(name, service)| service.latencies.iter().map(move |told| (*name, told)));
-    // Not "quantile": tools take that for a summary's.
-    let latencies: Vec<(&str, String, f64)> =
-        latencies.map(|(name, told)| (name, told.quantile.to_string(), told.seconds)).collect();
+    let latencies = services.iter().flat_map(|(name, service)| {
+        service.latencies.iter().map(move |told| (labels(name, service), told.quantile.to_string(), told.seconds))
+    });
+    let latencies: Vec<(Labels<'_>, String, f64)> = latencies.collect();
     gauges(
         to,
         "cotenant_service_latency",
         "Latency of the answers of a service in the last complete window of 10 s, as it reports them or as it is asked",
         Some(&Unit::Seconds),
-        latencies.iter().map(|(name, quantile, s)| (vec![("service", *name), ("q", quantile)], *s)),
+        // Not "quantile": tools take that for a summary's.
+        latencies.iter().map(|(labels, quantile, s)| (with(labels, "q", quantile), *s)),
     )
+}
+
+/// What tells a service apart, under a clean name; of a container also what a cluster calls it.
+fn labels<'a>(name: &'a str, service: &'a ServiceStatus) -> Labels<'a> {
+    let of = service.container.iter();
+    let of = of.flat_map(|of| [("namespace", &*of.namespace), ("pod", &*of.pod), ("container", &*of.container)]);
+    [("service", name)].into_iter().chain(of).collect()
+}
+
+fn with<'a>(labels: &Labels<'a>, key: &'static str, value: &'a str) -> Labels<'a> {
+    labels.iter().copied().chain([(key, value)]).collect()
 }
 
 /// Name, rule, class and policy; of a service that is left alone the name.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::daemon::config::Class;
+use crate::daemon::containers::Identity;
 use crate::daemon::status::{Decisions, Quantile};
 use cotenant_model::interference::Row;
 use std::collections::BTreeSet;
@@ -95,6 +96,34 @@ fn what_is_known_is_told_and_what_is_not_is_absent() {
         "cotenant_sample_age_seconds",
     ];
     assert_eq!(names(&text(bare(), Format::Prometheus)), always.into());
+}
+
+#[test]
+fn a_container_has_the_labels_that_a_cluster_knows_it_by() {
+    let identity = Identity {
+        namespace: "shop".to_owned(),
+        pod: "db-0".to_owned(),
+        container: "postgres".to_owned(),
+        workload: None,
+    };
+    let container = ServiceStatus {
+        container: Some(identity),
+        threads: 7,
+        speed: Some(2.0),
+        source: Some("ipc".to_owned()),
+        latencies: vec![Quantile { quantile: 0.5, seconds: 0.001 }],
+        ..service("shop/db-0/postgres", Class::High)
+    };
+    let told = text(Status { services: vec![container], ..bare() }, Format::Prometheus);
+    let of = "service=\"shop/db-0/postgres\",namespace=\"shop\",pod=\"db-0\",container=\"postgres\"";
+    for line in [
+        format!("cotenant_service_threads{{{of}}} 7.0"),
+        format!("cotenant_service_info{{{of},rule=\"a rule\",class=\"high\",policy=\"auto\"}} 1.0"),
+        format!("cotenant_service_speed{{{of},source=\"ipc\"}} 2.0"),
+        format!("cotenant_service_latency_seconds{{{of},q=\"0.5\"}} 0.001"),
+    ] {
+        assert!(told.lines().any(|known| known == line), "{line}\n{told}");
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use std::path::Path;
 const SIZES: [(u16, u16); 2] = [(80, 24), (200, 50)];
 
 fn at(places: &[(u32, f64)]) -> Vec<Place> {
-    places.iter().map(|&(cpu, cpus)| Place { cpu: CpuId(cpu), cpus }).collect()
+    places.iter().map(|&(cpu, cpus)| Place { cpu: CpuId(cpu), cpus, misses_per_s: None }).collect()
 }
 
 fn thread(tid: u32, name: &str, cpu: u32, cpus: f64) -> ThreadStatus {

@@ -1,0 +1,53 @@
+// Command cotenant-node tells cotenant daemon which control group is which container, and the cluster how its node
+// stands.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"cotenant.dev/kubernetes/internal/bridge"
+	"cotenant.dev/kubernetes/internal/daemon"
+	"cotenant.dev/kubernetes/internal/publish"
+)
+
+func main() {
+	nri := flag.String("nri", "/var/run/nri/nri.sock", "the container runtime's NRI `socket`")
+	socket := flag.String("socket", daemon.Socket, "the control `socket` of cotenant daemon")
+	node := flag.String("node", os.Getenv("NODE_NAME"), "the `name` of this node; empty: nothing is published [default: $NODE_NAME]")
+	kubeconfig := flag.String("kubeconfig", "", "a kubeconfig `file`; without one, the account of the pod")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fail(fmt.Errorf("'%s' is no option; see -help", flag.Arg(0)))
+	}
+	var publisher bridge.Publish
+	if *node != "" {
+		config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
+		if err != nil {
+			fail(fmt.Errorf("the API server cannot be found: %w; give -kubeconfig, or -node \"\" to publish nothing", err))
+		}
+		client, err := dynamic.NewForConfig(rest.AddUserAgent(config, "cotenant-node"))
+		if err != nil {
+			fail(err)
+		}
+		publisher = publish.New(client, *node).Publish
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	slog.Info("cotenant-node begins", "nri", *nri, "socket", *socket, "node", *node)
+	bridge.New(*nri, daemon.Client{Socket: *socket}, publisher).Run(ctx)
+}
+
+func fail(err error) {
+	fmt.Fprintf(os.Stderr, "cotenant-node: %v\n", err)
+	os.Exit(2)
+}

@@ -1,0 +1,158 @@
+// Package daemon speaks with cotenant daemon over its control socket: a request and an answer, a line of JSON each.
+package daemon
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// Version of the protocol.
+const Version = 1
+
+// Socket is where a daemon of root listens.
+const Socket = "/run/cotenant/control.sock"
+
+const (
+	// patience is the time for a request and its answer.
+	patience = 5 * time.Second
+	// longest is the length of an answer.
+	longest = 8 << 20
+)
+
+// Container is one that runs on this node.
+type Container struct {
+	// CGroup is the path of its control group as in /proc/PID/cgroup of the host.
+	CGroup    string            `json:"cgroup"`
+	Namespace string            `json:"namespace"`
+	Pod       string            `json:"pod"`
+	Container string            `json:"container"`
+	Workload  string            `json:"workload,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Class     string            `json:"class,omitempty"`
+	Goal      string            `json:"goal,omitempty"`
+	Metric    string            `json:"metric,omitempty"`
+}
+
+// Taken is what became of a list of containers.
+type Taken struct {
+	Taken int `json:"taken"`
+	// Remarks say what was left out and why.
+	Remarks []string `json:"remarks"`
+}
+
+// Node is how much the containers of this node are in each other's way.
+type Node struct {
+	Version string  `json:"version"`
+	Mode    string  `json:"mode"`
+	AgeS    float64 `json:"age_s"`
+	// Shared has units as api/v1alpha1.Kind says.
+	Shared []struct {
+		What     string   `json:"what"`
+		Name     string   `json:"name"`
+		Capacity float64  `json:"capacity"`
+		Use      *float64 `json:"use"`
+	} `json:"shared"`
+	Containers   []Guest `json:"containers"`
+	Interference []Pair  `json:"interference"`
+}
+
+// Guest is a container that the daemon manages.
+type Guest struct {
+	Namespace string             `json:"namespace"`
+	Pod       string             `json:"pod"`
+	Container string             `json:"container"`
+	Workload  string             `json:"workload"`
+	Class     string             `json:"class"`
+	Goal      *float64           `json:"goal"`
+	Kept      *float64           `json:"kept"`
+	Use       map[string]float64 `json:"use"`
+}
+
+// Name is what the daemon calls it.
+func (g Guest) Name() string {
+	return g.Namespace + "/" + g.Pod + "/" + g.Container
+}
+
+// Pair says that a victim loses a share of its speed while an aggressor runs.
+type Pair struct {
+	Victim    string  `json:"victim"`
+	Aggressor string  `json:"aggressor"`
+	Loss      float64 `json:"loss"`
+	Low       float64 `json:"low"`
+	High      float64 `json:"high"`
+	Events    int64   `json:"events"`
+}
+
+// Client asks the daemon at a socket.
+type Client struct {
+	Socket string
+}
+
+// Containers tells the daemon which containers there are, and that there are no others.
+func (c Client) Containers(ctx context.Context, containers []Container) (Taken, error) {
+	if containers == nil {
+		containers = []Container{}
+	}
+	// The daemon takes a long line only if it begins like this.
+	request := struct {
+		Version    int         `json:"version"`
+		Verb       string      `json:"verb"`
+		Containers []Container `json:"containers"`
+	}{Version, "containers", containers}
+	var taken Taken
+	err := c.ask(ctx, request, &taken)
+	return taken, err
+}
+
+// Node asks how the node stands.
+func (c Client) Node(ctx context.Context) (Node, error) {
+	request := struct {
+		Version int    `json:"version"`
+		Verb    string `json:"verb"`
+	}{Version, "node"}
+	var node Node
+	err := c.ask(ctx, request, &node)
+	return node, err
+}
+
+func (c Client) ask(ctx context.Context, request, answer any) error {
+	line, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.Socket)
+	if err != nil {
+		return fmt.Errorf("no daemon answers: %w", err)
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	// Who refuses a request may close before it is written whole, and says why all the same.
+	_, wrote := conn.Write(append(line, '\n'))
+	said, err := bufio.NewReader(io.LimitReader(conn, longest)).ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("the daemon does not answer: %w", errors.Join(wrote, err))
+	}
+	var envelope struct {
+		Ok    json.RawMessage `json:"ok"`
+		Error *string         `json:"error"`
+	}
+	if err := json.Unmarshal(said, &envelope); err != nil {
+		return fmt.Errorf("the daemon's answer cannot be read: %w", err)
+	}
+	if envelope.Error != nil {
+		return fmt.Errorf("the daemon refuses: %q", *envelope.Error)
+	}
+	if err := json.Unmarshal(envelope.Ok, answer); err != nil {
+		return fmt.Errorf("the daemon's answer cannot be read: %w", err)
+	}
+	return nil
+}

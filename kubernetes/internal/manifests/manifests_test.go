@@ -1,0 +1,207 @@
+// Package manifests holds what is installed to what is said of it: schemas fit the types, plain YAML is what the chart
+// makes, and nobody has more rights than the guide says.
+package manifests
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"text/template"
+
+	"sigs.k8s.io/yaml"
+
+	"cotenant.dev/kubernetes/api/v1alpha1"
+)
+
+const root = "../.."
+
+type object = map[string]any
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// render is as much of helm template as the chart needs.
+func render(t *testing.T, name string, change func(values object)) string {
+	t.Helper()
+	var values object
+	if err := yaml.Unmarshal(read(t, "chart/values.yaml"), &values); err != nil {
+		t.Fatal(err)
+	}
+	change(values)
+	functions := template.FuncMap{
+		"toYaml": func(of any) string {
+			text, err := yaml.Marshal(of)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return strings.TrimSuffix(string(text), "\n")
+		},
+		"indent": func(by int, text string) string {
+			pad := strings.Repeat(" ", by)
+			return pad + strings.ReplaceAll(text, "\n", "\n"+pad)
+		},
+		"sha256sum": func(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) },
+	}
+	made, err := template.New(name).Option("missingkey=error").Funcs(functions).Parse(string(read(t, "chart/templates/"+name)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if err := made.Execute(&text, object{"Values": values, "Release": object{"Namespace": "cotenant-system"}}); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(text.String(), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return strings.TrimLeft(strings.Join(lines, "\n"), "\n")
+}
+
+func objects(t *testing.T, text string) []object {
+	t.Helper()
+	var all []object
+	for part := range strings.SplitSeq(text, "\n---\n") {
+		var of object
+		if err := yaml.UnmarshalStrict([]byte(part), &of); err != nil {
+			t.Fatalf("%v in\n%s", err, part)
+		}
+		all = append(all, of)
+	}
+	return all
+}
+
+// With COTENANT_BLESS=1 the plain files are written anew.
+func TestPlainYAMLIsWhatTheChartMakes(t *testing.T) {
+	const namespace = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: cotenant-system\n"
+	crds := string(read(t, "chart/crds/nodecontentions.yaml")) + "---\n" + string(read(t, "chart/crds/workloadprofiles.yaml"))
+	for name, text := range map[string]string{
+		"deploy/agent.yaml":     namespace + "---\n" + crds + "---\n" + render(t, "agent.yaml", func(object) {}),
+		"deploy/scheduler.yaml": render(t, "scheduler.yaml", func(v object) { v["scheduler"].(object)["enabled"] = true }),
+	} {
+		text = "# Made from kubernetes/chart with its default values; COTENANT_BLESS=1 go test ./internal/manifests writes it.\n" + text
+		objects(t, text)
+		if os.Getenv("COTENANT_BLESS") == "1" {
+			if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if string(read(t, name)) != text {
+			t.Errorf("%s is not what the chart makes; COTENANT_BLESS=1 writes it", name)
+		}
+	}
+	if text := render(t, "scheduler.yaml", func(object) {}); strings.TrimSpace(text) != "" {
+		t.Error("the scheduler is installed unasked")
+	}
+}
+
+func TestNobodyHasMoreRightsThanNeeded(t *testing.T) {
+	may := func(mayEnforce bool) (rights, caps string) {
+		text := render(t, "agent.yaml", func(v object) { v["agent"].(object)["mayEnforce"] = mayEnforce })
+		for _, of := range objects(t, text) {
+			switch of["kind"] {
+			case "ClusterRole":
+				for _, rule := range of["rules"].([]any) {
+					rights += fmt.Sprint(rule.(object)["resources"], rule.(object)["verbs"])
+				}
+			case "DaemonSet":
+				spec := of["spec"].(object)["template"].(object)["spec"].(object)
+				if spec["hostNetwork"] != nil || spec["hostPID"] != true {
+					t.Error("hostPID is needed, hostNetwork is not")
+				}
+				for _, container := range spec["containers"].([]any) {
+					security := container.(object)["securityContext"].(object)
+					if security["privileged"] != nil || security["allowPrivilegeEscalation"] != false || security["readOnlyRootFilesystem"] != true {
+						t.Errorf("%v", security)
+					}
+					caps += fmt.Sprint(security["capabilities"].(object)["add"])
+					if container.(object)["resources"].(object)["limits"] == nil {
+						t.Error("no limits")
+					}
+				}
+			}
+		}
+		return rights, caps
+	}
+	rights, caps := may(false)
+	if want := "[nodes] [get][nodecontentions] [create patch][workloadprofiles] [get create][workloadprofiles/status] [update]"; rights != want {
+		t.Errorf("rights: %s", rights)
+	}
+	if want := "[PERFMON SYS_PTRACE DAC_READ_SEARCH]<nil>"; caps != want {
+		t.Errorf("capabilities: %s", caps)
+	}
+	if _, caps := may(true); caps != "[PERFMON SYS_PTRACE DAC_READ_SEARCH SYS_NICE KILL]<nil>" {
+		t.Errorf("capabilities to enforce: %s", caps)
+	}
+}
+
+// What a type writes must be in the schema: what is not there is pruned without a word.
+func TestSchemasHaveAllFieldsOfTheTypesAndBoundAllLists(t *testing.T) {
+	for path, of := range map[string]any{
+		"chart/crds/nodecontentions.yaml":  v1alpha1.NodeContention{},
+		"chart/crds/workloadprofiles.yaml": v1alpha1.WorkloadProfile{},
+	} {
+		var crd object
+		if err := yaml.Unmarshal(read(t, path), &crd); err != nil {
+			t.Fatal(err)
+		}
+		version := crd["spec"].(object)["versions"].([]any)[0].(object)
+		schema := version["schema"].(object)["openAPIV3Schema"].(object)
+		for _, part := range []string{"Spec", "Status"} {
+			if field, there := reflect.TypeOf(of).FieldByName(part); there {
+				compare(t, path+" ."+part, field.Type, schema["properties"].(object)[strings.ToLower(part)].(object))
+			}
+		}
+	}
+}
+
+func compare(t *testing.T, at string, of reflect.Type, schema object) {
+	t.Helper()
+	for of.Kind() == reflect.Pointer {
+		of = of.Elem()
+	}
+	if of.Kind() == reflect.Slice {
+		if schema["maxItems"] == nil {
+			t.Errorf("%s is not bounded", at)
+		}
+		compare(t, at+"[]", of.Elem(), schema["items"].(object))
+		return
+	}
+	if of.Kind() == reflect.String && schema["maxLength"] == nil && schema["enum"] == nil {
+		t.Errorf("%s is not bounded", at)
+	}
+	if of.Kind() != reflect.Struct || of.Name() == "Time" {
+		return
+	}
+	properties := schema["properties"].(object)
+	var names []string
+	for i := range of.NumField() {
+		name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+		names = append(names, name)
+		if properties[name] == nil {
+			t.Errorf("%s has no %s", at, name)
+			continue
+		}
+		compare(t, at+"."+name, of.Field(i).Type, properties[name].(object))
+	}
+	for name := range properties {
+		if !slices.Contains(names, name) {
+			t.Errorf("%s.%s is nowhere in the types", at, name)
+		}
+	}
+	if _, err := json.Marshal(reflect.New(of).Interface()); err != nil {
+		t.Error(err)
+	}
+}

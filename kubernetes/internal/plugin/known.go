@@ -1,0 +1,286 @@
+package plugin
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"cotenant.dev/kubernetes/api/v1alpha1"
+	"cotenant.dev/kubernetes/internal/predict"
+	"cotenant.dev/kubernetes/internal/workload"
+)
+
+// known is what nodes and workloads have told.
+type known struct {
+	mu       sync.RWMutex
+	nodes    map[string]*nodeData
+	profiles map[types.NamespacedName]predict.Profile
+	// epoch counts changes of profiles.
+	epoch int64
+	now   func() time.Time
+}
+
+// nodeData is of one node.
+type nodeData struct {
+	status v1alpha1.NodeContentionStatus
+	// seen is when its last measurement was heard of first, by our clock: clocks of nodes may be wrong.
+	seen time.Time
+
+	mu sync.Mutex
+	// view is what was made of it for that generation of the node and that epoch of profiles.
+	view              predict.Node
+	generation, epoch int64
+	made              bool
+}
+
+func newKnown() *known {
+	return &known{nodes: map[string]*nodeData{}, profiles: map[types.NamespacedName]predict.Profile{}, now: time.Now}
+}
+
+// firstStale is the age by the node's clock from which an object that is heard of for the first time is no news.
+const firstStale = time.Minute
+
+func (k *known) nodeHandler() cache.ResourceEventHandler {
+	set := func(object any) {
+		var node v1alpha1.NodeContention
+		if !decode(object, &node) {
+			return
+		}
+		k.setNode(node)
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    set,
+		UpdateFunc: func(_, object any) { set(object) },
+		DeleteFunc: func(object any) {
+			if name, is := nameOf(object); is {
+				k.mu.Lock()
+				defer k.mu.Unlock()
+				delete(k.nodes, name.Name)
+			}
+		},
+	}
+}
+
+func (k *known) setNode(node v1alpha1.NodeContention) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now, old := k.now(), k.nodes[node.Name]
+	data := &nodeData{status: node.Status, seen: now}
+	switch {
+	case old != nil && old.status.ObservedAt.Equal(&node.Status.ObservedAt):
+		data.seen = old.seen
+	case old == nil && now.Sub(node.Status.ObservedAt.Time) > firstStale:
+		data.seen = time.Time{}
+	}
+	k.nodes[node.Name] = data
+}
+
+func (k *known) profileHandler() cache.ResourceEventHandler {
+	set := func(object any) {
+		var profile v1alpha1.WorkloadProfile
+		if decode(object, &profile) {
+			k.setProfile(profile)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    set,
+		UpdateFunc: func(_, object any) { set(object) },
+		DeleteFunc: func(object any) {
+			if name, is := nameOf(object); is {
+				k.mu.Lock()
+				defer k.mu.Unlock()
+				delete(k.profiles, name)
+				k.epoch++
+			}
+		},
+	}
+}
+
+func (k *known) setProfile(profile v1alpha1.WorkloadProfile) {
+	name := types.NamespacedName{Namespace: profile.Namespace, Name: profile.Name}
+	read, says := fold(profile)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if old, there := k.profiles[name]; there == says && old == read {
+		return
+	}
+	if says {
+		k.profiles[name] = read
+	} else {
+		delete(k.profiles, name)
+	}
+	k.epoch++
+}
+
+// decode reads an object of an informer.
+func decode(object any, into any) bool {
+	of, is := object.(*unstructured.Unstructured)
+	return is && runtime.DefaultUnstructuredConverter.FromUnstructured(of.Object, into) == nil
+}
+
+func nameOf(object any) (types.NamespacedName, bool) {
+	if gone, is := object.(cache.DeletedFinalStateUnknown); is {
+		object = gone.Obj
+	}
+	of, is := object.(*unstructured.Unstructured)
+	if !is {
+		return types.NamespacedName{}, false
+	}
+	return types.NamespacedName{Namespace: of.GetNamespace(), Name: of.GetName()}, true
+}
+
+// profile is that of a pod's workload; false where nobody has said anything.
+func (k *known) profile(pod *v1.Pod) (predict.Profile, bool) {
+	name := types.NamespacedName{Namespace: pod.Namespace, Name: workload.Name(pod.Name, pod.Labels, pod.Annotations)}
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	profile, known := k.profiles[name]
+	return profile, known
+}
+
+// view is the node as it is judged, with the pods that the scheduler knows to be there; false without fresh data.
+func (k *known) view(info fwk.NodeInfo, staleSeconds float64) (predict.Node, bool) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	data := k.nodes[info.Node().Name]
+	if data == nil || k.now().Sub(data.seen).Seconds() > staleSeconds {
+		return predict.Node{}, false
+	}
+	data.mu.Lock()
+	defer data.mu.Unlock()
+	// Preemption asks about copies of nodes without some pods; each has a generation of its own.
+	if !data.made || data.generation != info.GetGeneration() || data.epoch != k.epoch {
+		data.view = k.see(data, info.GetPods())
+		data.made, data.generation, data.epoch = true, info.GetGeneration(), k.epoch
+	}
+	return data.view, true
+}
+
+// see puts together what was measured on a node and who is there.
+func (k *known) see(data *nodeData, pods []fwk.PodInfo) predict.Node {
+	var node predict.Node
+	for i, kind := range v1alpha1.Kinds {
+		if capacity, use, known := v1alpha1.Load(data.status.Shared, kind); known {
+			node.Capacity[i], node.Use[i] = finite(capacity), finite(use)
+		}
+	}
+	type terms struct {
+		class string
+		goal  float64
+	}
+	// Class and goal as they are in force there; what pods say of themselves may not be allowed.
+	forced := map[types.NamespacedName]terms{}
+	for _, container := range data.status.Containers {
+		name, t := types.NamespacedName{Namespace: container.Namespace, Name: container.Pod}, terms{class: container.Class}
+		if container.Goal != nil && container.Class == "high" {
+			t.goal = *container.Goal
+		}
+		if old, there := forced[name]; !there || t.goal > old.goal {
+			forced[name] = t
+		}
+	}
+	for _, info := range pods {
+		pod := info.GetPod()
+		profile, known := k.profiles[types.NamespacedName{Namespace: pod.Namespace, Name: workload.Name(pod.Name, pod.Labels, pod.Annotations)}]
+		if !known {
+			continue
+		}
+		if !measured(pod, data.status.ObservedAt.Time) {
+			node.Use = node.Use.Add(profile.Use)
+		}
+		terms := forced[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}]
+		node.Weighted = node.Weighted.Add(profile.Sensitivity.Scale(predict.Weight(terms.class)))
+		if terms.goal > 0 {
+			node.Goals = append(node.Goals, predict.Goal{Profile: profile, Share: terms.goal, Name: pod.Namespace + "/" + pod.Name})
+		}
+	}
+	return node
+}
+
+// measured says whether what a pod uses is part of what was measured then.
+func measured(pod *v1.Pod, at time.Time) bool {
+	started := pod.Status.StartTime
+	return pod.Status.Phase == v1.PodRunning && started != nil && started.Time.Before(at)
+}
+
+// fold makes one profile of what people and nodes say: of each value people's, else the mean of the nodes' by how often
+// they saw it.
+func fold(profile v1alpha1.WorkloadProfile) (folded predict.Profile, says bool) {
+	for i, kind := range v1alpha1.Kinds {
+		use := pool(profile, kind, func(r v1alpha1.ProfileResource) *v1alpha1.Measured { return r.Use })
+		sensitivity := pool(profile, kind, func(r v1alpha1.ProfileResource) *v1alpha1.Measured { return r.Sensitivity })
+		if use != nil {
+			folded.Use[i], says = finite(use.Mean), true
+		}
+		if sensitivity != nil {
+			folded.Sensitivity[i], folded.Spread[i], says = finite(sensitivity.Mean), finite(sensitivity.Spread), true
+		}
+	}
+	return folded, says
+}
+
+func pool(profile v1alpha1.WorkloadProfile, kind v1alpha1.Kind, value func(v1alpha1.ProfileResource) *v1alpha1.Measured) *v1alpha1.Measured {
+	for _, resource := range profile.Spec.Resources {
+		if of := value(resource); resource.Kind == kind && of != nil {
+			return of
+		}
+	}
+	count, mean, square := 0.0, 0.0, 0.0
+	for _, node := range profile.Status.Nodes {
+		for _, resource := range node.Resources {
+			if of := value(resource); resource.Kind == kind && of != nil && of.Count > 0 {
+				n := float64(of.Count)
+				count, mean, square = count+n, mean+n*of.Mean, square+n*(of.Spread*of.Spread+of.Mean*of.Mean)
+			}
+		}
+	}
+	if count == 0 {
+		return nil
+	}
+	mean /= count
+	return &v1alpha1.Measured{Mean: mean, Spread: math.Sqrt(math.Max(square/count-mean*mean, 0)), Count: int64(count)}
+}
+
+// finite is the value where it can be one: objects may be written by others.
+func finite(value float64) float64 {
+	if math.IsNaN(value) || math.IsInf(value, 0) || value < 0 {
+		return 0
+	}
+	return value
+}
+
+// quiet remembers of whom something was said lately.
+type quiet struct {
+	mu   sync.Mutex
+	last map[types.NamespacedName]time.Time
+}
+
+const (
+	quietFor   = 10 * time.Minute
+	remembered = 4096
+)
+
+func newQuiet() *quiet {
+	return &quiet{last: map[types.NamespacedName]time.Time{}}
+}
+
+// is says whether something was said lately; if not, it is now.
+func (q *quiet) is(of types.NamespacedName, now time.Time) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if last, said := q.last[of]; said && now.Sub(last) < quietFor {
+		return true
+	}
+	if len(q.last) >= remembered {
+		clear(q.last)
+	}
+	q.last[of] = now
+	return false
+}

@@ -1,0 +1,345 @@
+// Package plugin is a plugin of kube-scheduler that prefers nodes on which little is lost, and keeps pods from nodes
+// on which a goal would be missed.
+//
+// What it knows comes from NodeContentions and WorkloadProfiles. Where it knows nothing it says nothing: a pod without
+// a profile is scheduled as if the plugin were not there, and a node without fresh data is as good as the average of
+// the others.
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	fwk "k8s.io/kube-scheduler/framework"
+	"sigs.k8s.io/yaml"
+
+	"cotenant.dev/kubernetes/api/v1alpha1"
+	"cotenant.dev/kubernetes/internal/predict"
+	"cotenant.dev/kubernetes/internal/workload"
+)
+
+// Name of the plugin in the scheduler's configuration.
+const Name = "Cotenant"
+
+// Args stand under pluginConfig in the scheduler's configuration.
+type Args struct {
+	// StaleSeconds is the age from which a node's data do not count.
+	StaleSeconds float64 `json:"staleSeconds"`
+	// Filter keeps pods from nodes on which a goal would be missed; without it such nodes only score less.
+	Filter bool `json:"filter"`
+	// Events says why a node was chosen, in an event of the pod.
+	Events bool `json:"events"`
+}
+
+func defaults() Args {
+	return Args{StaleSeconds: 60, Filter: true, Events: true}
+}
+
+// Plugin judges nodes.
+type Plugin struct {
+	args     Args
+	known    *known
+	recorder events.EventRecorderLogger
+	quiet    *quiet
+}
+
+var (
+	_ fwk.PreFilterPlugin   = &Plugin{}
+	_ fwk.FilterPlugin      = &Plugin{}
+	_ fwk.PreScorePlugin    = &Plugin{}
+	_ fwk.ScorePlugin       = &Plugin{}
+	_ fwk.ScoreExtensions   = &Plugin{}
+	_ fwk.PostBindPlugin    = &Plugin{}
+	_ fwk.EnqueueExtensions = &Plugin{}
+	_ fwk.SignPlugin        = &Plugin{}
+)
+
+// New makes the plugin, and begins to follow what it needs.
+func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+	read, err := readArgs(args)
+	if err != nil {
+		return nil, err
+	}
+	client, err := dynamic.NewForConfig(rest.CopyConfig(handle.KubeConfig()))
+	if err != nil {
+		return nil, err
+	}
+	p := newPlugin(read, handle.EventRecorder())
+	informers := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
+	for resource, handler := range map[string]cache.ResourceEventHandler{"nodes": p.known.nodeHandler(), "profiles": p.known.profileHandler()} {
+		of := v1alpha1.NodeContentionResource
+		if resource == "profiles" {
+			of = v1alpha1.WorkloadProfileResource
+		}
+		if _, err := informers.ForResource(of).Informer().AddEventHandler(handler); err != nil {
+			return nil, err
+		}
+	}
+	// Nobody waits until they are there: until then nothing is known, and the plugin says nothing.
+	informers.Start(ctx.Done())
+	return p, nil
+}
+
+func newPlugin(args Args, recorder events.EventRecorderLogger) *Plugin {
+	return &Plugin{args: args, known: newKnown(), recorder: recorder, quiet: newQuiet()}
+}
+
+func readArgs(object runtime.Object) (Args, error) {
+	args := defaults()
+	unknown, is := object.(*runtime.Unknown)
+	if object == nil || !is {
+		return args, nil
+	}
+	if err := yaml.UnmarshalStrict(unknown.Raw, &args); err != nil {
+		return args, fmt.Errorf("pluginConfig of %s: %w", Name, err)
+	}
+	if !(args.StaleSeconds > 0) {
+		return args, fmt.Errorf("pluginConfig of %s: staleSeconds is %v; give seconds above 0", Name, args.StaleSeconds)
+	}
+	return args, nil
+}
+
+// Name of the plugin.
+func (p *Plugin) Name() string {
+	return Name
+}
+
+const stateKey fwk.StateKey = Name
+
+// state of one pod while it is being scheduled.
+type state struct {
+	profile predict.Profile
+	weight  float64
+	goal    float64
+	// stale and judged count nodes in this cycle.
+	stale, judged *atomic.Int32
+	// losses by node, filled by Score.
+	losses map[string]*loss
+}
+
+type loss struct {
+	predict.Prediction
+	total float64
+	// known says whether there were fresh data.
+	known bool
+}
+
+// Clone is the state itself: what is written meanwhile is of the same pod.
+func (s *state) Clone() fwk.StateData {
+	return s
+}
+
+func of(cycle fwk.CycleState) *state {
+	data, err := cycle.Read(stateKey)
+	if err != nil {
+		return nil
+	}
+	s, _ := data.(*state)
+	return s
+}
+
+// PreFilter looks up who the pod is. Without a profile the plugin has nothing to say.
+func (p *Plugin) PreFilter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	profile, known := p.known.profile(pod)
+	if !known {
+		p.neutral(pod, "no profile of workload "+workload.Name(pod.Name, pod.Labels, pod.Annotations)+" is known yet")
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	cycle.Write(stateKey, &state{
+		profile: profile,
+		weight:  predict.Weight(pod.Annotations[workload.ClassAnnotation]),
+		goal:    share(pod.Annotations[workload.GoalAnnotation]),
+		stale:   &atomic.Int32{}, judged: &atomic.Int32{},
+	})
+	return nil, nil
+}
+
+// PreFilterExtensions are none: Filter looks at the node's pods itself.
+func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions {
+	return nil
+}
+
+// Filter refuses a node on which a goal would be missed by more than what is measured is spread.
+func (p *Plugin) Filter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
+	s := of(cycle)
+	if s == nil || !p.args.Filter {
+		return nil
+	}
+	view, fresh := p.known.view(node, p.args.StaleSeconds)
+	if !fresh {
+		return nil
+	}
+	prediction := view.Predict(s.profile, s.goal)
+	if prediction.Missed == nil {
+		return nil
+	}
+	who := *prediction.Missed
+	if who == "" {
+		who = "the pod"
+	}
+	return fwk.NewStatus(fwk.Unschedulable, fmt.Sprintf("%s would keep %.0f%% of its speed, and its goal is %.0f%%",
+		who, 100*prediction.Kept, 100*prediction.Goal))
+}
+
+// PreScore makes room for what Score finds.
+func (p *Plugin) PreScore(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
+	s := of(cycle)
+	if s == nil {
+		return fwk.NewStatus(fwk.Skip)
+	}
+	s.losses = make(map[string]*loss, len(nodes))
+	for _, node := range nodes {
+		s.losses[node.Node().Name] = &loss{}
+	}
+	return nil
+}
+
+// Score is 100 where nothing is lost, and a point less for each hundredth of a pod of class normal.
+func (p *Plugin) Score(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
+	s := of(cycle)
+	if s == nil {
+		return 0, nil
+	}
+	found := s.losses[node.Node().Name]
+	if found == nil {
+		return 0, nil
+	}
+	view, fresh := p.known.view(node, p.args.StaleSeconds)
+	if !fresh {
+		return 0, nil
+	}
+	found.Prediction = view.Predict(s.profile, s.goal)
+	found.total, found.known = found.Loss(s.weight), true
+	return predict.Score(found.total), nil
+}
+
+// ScoreExtensions is the plugin itself.
+func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions {
+	return p
+}
+
+// NormalizeScore gives nodes of which nothing fresh is known the average of the others.
+func (p *Plugin) NormalizeScore(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
+	s := of(cycle)
+	if s == nil {
+		return nil
+	}
+	sum, count := int64(0), int64(0)
+	for i := range scores {
+		if found := s.losses[scores[i].Name]; found != nil && found.known {
+			sum, count = sum+scores[i].Score, count+1
+		}
+	}
+	average := int64(0)
+	if count > 0 {
+		average = sum / count
+	}
+	for i := range scores {
+		if found := s.losses[scores[i].Name]; found == nil || !found.known {
+			scores[i].Score = average
+		}
+	}
+	s.judged.Store(int32(count))
+	s.stale.Store(int32(int64(len(scores)) - count))
+	return nil
+}
+
+// PostBind says why.
+func (p *Plugin) PostBind(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, node string) {
+	s := of(cycle)
+	if s == nil || s.losses == nil {
+		return
+	}
+	judged, stale := s.judged.Load(), s.stale.Load()
+	found := s.losses[node]
+	switch {
+	case judged == 0 && stale > 0:
+		p.neutral(pod, fmt.Sprintf("none of %d nodes has fresh data", stale))
+	case found == nil:
+		return
+	case !found.known:
+		p.event(pod, fmt.Sprintf("%s was chosen without fresh data of it; %d of %d nodes had none", node, stale, judged+stale))
+	default:
+		worst, middle := s.others()
+		text := fmt.Sprintf("on %s the pod is predicted to lose %.1f%% of its speed, and to cost those there %.1f%%", node, 100*found.Own, 100*found.Others)
+		if judged > 1 {
+			text += fmt.Sprintf("; in all %.1f%%, of %d nodes the median %.1f%%, the worst %.1f%%", 100*found.total, judged, 100*middle, 100*worst)
+		}
+		if stale > 0 {
+			text += fmt.Sprintf("; %d of %d nodes had no fresh data", stale, judged+stale)
+		}
+		p.event(pod, text)
+	}
+}
+
+// others is what is lost on the worst node and on the one in the middle.
+func (s *state) others() (worst, middle float64) {
+	var totals []float64
+	for _, found := range s.losses {
+		if found.known {
+			totals = append(totals, found.total)
+		}
+	}
+	slices.Sort(totals)
+	return totals[len(totals)-1], totals[len(totals)/2]
+}
+
+// neutral says why the plugin has no say, seldom for the same workload.
+func (p *Plugin) neutral(pod *v1.Pod, why string) {
+	if p.quiet.is(types.NamespacedName{Namespace: pod.Namespace, Name: workload.Name(pod.Name, pod.Labels, pod.Annotations)}, time.Now()) {
+		return
+	}
+	p.event(pod, "interference is not considered: "+why)
+}
+
+func (p *Plugin) event(pod *v1.Pod, note string) {
+	if p.args.Events && p.recorder != nil {
+		p.recorder.Eventf(pod, nil, v1.EventTypeNormal, "Interference", "Scheduling", "%s", note)
+	}
+}
+
+// EventsToRegister names what may let a pod in that was kept out: a pod that goes, a node that comes, other data.
+func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
+	data := fwk.EventResource("nodecontentions.v1alpha1.cotenant.dev")
+	return []fwk.ClusterEventWithHint{
+		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Delete}},
+		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add}},
+		{Event: fwk.ClusterEvent{Resource: data, ActionType: fwk.Add | fwk.Update}},
+	}, nil
+}
+
+// SignPod says which pods are judged alike, so that the scheduler may judge one for all: those of which nothing is
+// known. Each of the others changes what the next one finds.
+func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
+	if _, known := p.known.profile(pod); known {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "what its workload uses is known")
+	}
+	return nil, nil
+}
+
+// share is 0.9 of "90%" and of "0.9", and 0 of what is none.
+func share(text string) float64 {
+	digits, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
+	value, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
+	if percent {
+		value /= 100
+	}
+	if err != nil || math.IsNaN(value) || value < 0.01 || value > 0.999 {
+		return 0
+	}
+	return value
+}

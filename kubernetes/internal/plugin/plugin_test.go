@@ -1,0 +1,349 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"cotenant.dev/kubernetes/api/v1alpha1"
+)
+
+// fakeNode is a node as the scheduler has it in a cycle.
+type fakeNode struct {
+	fwk.NodeInfo
+	node       *v1.Node
+	pods       []fwk.PodInfo
+	generation int64
+}
+
+func (n *fakeNode) Node() *v1.Node         { return n.node }
+func (n *fakeNode) GetPods() []fwk.PodInfo { return n.pods }
+func (n *fakeNode) GetGeneration() int64   { return n.generation }
+
+type fakePod struct {
+	fwk.PodInfo
+	pod *v1.Pod
+}
+
+func (p fakePod) GetPod() *v1.Pod { return p.pod }
+
+type fakeCycle struct {
+	fwk.CycleState
+	data map[fwk.StateKey]fwk.StateData
+}
+
+func (c *fakeCycle) Read(key fwk.StateKey) (fwk.StateData, error) {
+	if data, there := c.data[key]; there {
+		return data, nil
+	}
+	return nil, fwk.ErrNotFound
+}
+
+func (c *fakeCycle) Write(key fwk.StateKey, data fwk.StateData) { c.data[key] = data }
+
+// world has a scheduler's plugin, nodes, and a clock.
+type world struct {
+	t        *testing.T
+	plugin   *Plugin
+	recorder *events.FakeRecorder
+	nodes    []fwk.NodeInfo
+	now      time.Time
+}
+
+func newWorld(t *testing.T) *world {
+	recorder := events.NewFakeRecorder(64)
+	w := &world{t: t, recorder: recorder, now: time.Unix(1_800_000_000, 0)}
+	w.plugin = newPlugin(defaults(), recorder)
+	w.plugin.known.now = func() time.Time { return w.now }
+	return w
+}
+
+// node has 10 CPUs, of which so many are used.
+func (w *world) node(name string, used float64, pods ...*v1.Pod) {
+	var infos []fwk.PodInfo
+	for _, pod := range pods {
+		infos = append(infos, fakePod{pod: pod})
+	}
+	w.nodes = append(w.nodes, &fakeNode{node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, pods: infos, generation: 1})
+	w.measure(name, used)
+}
+
+func (w *world) measure(name string, used float64, containers ...v1alpha1.Container) {
+	w.plugin.known.setNode(v1alpha1.NodeContention{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status: v1alpha1.NodeContentionStatus{
+			ObservedAt: metav1.NewTime(w.now),
+			Shared:     []v1alpha1.Share{{Kind: v1alpha1.Cores, Name: "cores", Capacity: 10, Use: &used}},
+			Containers: containers,
+		},
+	})
+}
+
+// profile: a pod uses so many CPUs, and loses so much for each unit of pressure.
+func (w *world) profile(name string, use, sensitivity, spread float64) {
+	w.plugin.known.setProfile(v1alpha1.WorkloadProfile{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+		Spec: v1alpha1.WorkloadProfileSpec{Resources: []v1alpha1.ProfileResource{{
+			Kind: v1alpha1.Cores, Use: &v1alpha1.Measured{Mean: use}, Sensitivity: &v1alpha1.Measured{Mean: sensitivity, Spread: spread},
+		}}},
+	})
+}
+
+// pod of a workload; it runs since a minute.
+func (w *world) pod(of string, annotations map[string]string) *v1.Pod {
+	started := metav1.NewTime(w.now.Add(-time.Minute))
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: of, Annotations: annotations},
+		Status:     v1.PodStatus{Phase: v1.PodRunning, StartTime: &started},
+	}
+}
+
+// schedule gives the score of each node, or why it was refused; and binds the pod to the best.
+func (w *world) schedule(pod *v1.Pod) map[string]string {
+	w.t.Helper()
+	ctx, cycle, p := context.Background(), &fakeCycle{data: map[fwk.StateKey]fwk.StateData{}}, w.plugin
+	said := map[string]string{}
+	_, status := p.PreFilter(ctx, cycle, pod, w.nodes)
+	skip := status.Code() == fwk.Skip
+	var left []fwk.NodeInfo
+	for _, node := range w.nodes {
+		if status := p.Filter(ctx, cycle, pod, node); !skip && !status.IsSuccess() {
+			said[node.Node().Name] = status.Message()
+			continue
+		}
+		left = append(left, node)
+	}
+	if status := p.PreScore(ctx, cycle, pod, left); status.Code() == fwk.Skip {
+		return said
+	}
+	var scores fwk.NodeScoreList
+	for _, node := range left {
+		score, status := p.Score(ctx, cycle, pod, node)
+		if !status.IsSuccess() {
+			w.t.Fatal(status)
+		}
+		scores = append(scores, fwk.NodeScore{Name: node.Node().Name, Score: score})
+	}
+	if status := p.NormalizeScore(ctx, cycle, pod, scores); !status.IsSuccess() {
+		w.t.Fatal(status)
+	}
+	best := ""
+	for _, score := range scores {
+		if score.Score < 0 || score.Score > 100 {
+			w.t.Errorf("%v is no score", score)
+		}
+		said[score.Name] = fmt.Sprint(score.Score)
+		if best == "" || score.Score > atoi(said[best]) {
+			best = score.Name
+		}
+	}
+	p.PostBind(ctx, cycle, pod, best)
+	return said
+}
+
+func atoi(text string) (n int64) {
+	_, _ = fmt.Sscan(text, &n)
+	return n
+}
+
+func (w *world) expect(got map[string]string, want ...string) {
+	w.t.Helper()
+	for i := 0; i < len(want); i += 2 {
+		if got[want[i]] != want[i+1] {
+			w.t.Errorf("%s: %q, want %q; all: %v", want[i], got[want[i]], want[i+1], got)
+		}
+	}
+}
+
+func (w *world) event(want string) {
+	w.t.Helper()
+	select {
+	case got := <-w.recorder.Events:
+		if want == "" || !strings.Contains(got, want) {
+			w.t.Errorf("event %q, want %q", got, want)
+		}
+	default:
+		if want != "" {
+			w.t.Errorf("no event, want %q", want)
+		}
+	}
+}
+
+func TestTheNodeOnWhichLeastIsLostIsPreferred(t *testing.T) {
+	w := newWorld(t)
+	w.profile("web", 2, 0.5, 0)
+	w.profile("db", 1, 0.3, 0)
+	w.node("empty", 0)
+	w.node("half", 5)
+	// The database loses 0.3 × 2/10 more; web loses 0.5 × 1/10.
+	w.node("shared", 1, w.pod("db", nil))
+	w.expect(w.schedule(w.pod("web", nil)), "empty", "100", "half", "75", "shared", "89")
+	w.event("on empty the pod is predicted to lose 0.0% of its speed, and to cost those there 0.0%; in all 0.0%, of 3 nodes the median 11.0%, the worst 25.0%")
+	// What it loses itself counts fourfold, if its class is high: 4 × 0.5 × 5/10.
+	w.expect(w.schedule(w.pod("web", map[string]string{"cotenant.dev/class": "high"})), "empty", "100", "half", "0", "shared", "74")
+}
+
+// Pods that came after the measurement are not in it; a burst does not end on one node.
+func TestPodsThatWereNotMeasuredYetCount(t *testing.T) {
+	w := newWorld(t)
+	w.profile("web", 2, 0.5, 0)
+	w.node("a", 0)
+	web := w.pod("web", nil)
+	w.expect(w.schedule(web), "a", "100")
+	bound := w.pod("web", nil)
+	bound.Status = v1.PodStatus{}
+	a := w.nodes[0].(*fakeNode)
+	a.pods, a.generation = []fwk.PodInfo{fakePod{pod: bound}}, 2
+	// It loses 0.5 × 2/10, and so does the one that is there.
+	w.expect(w.schedule(web), "a", "80")
+	// It runs, and the next measurement has it.
+	bound.Status = w.pod("web", nil).Status
+	a.generation = 3
+	w.measure("a", 2)
+	w.expect(w.schedule(web), "a", "80")
+}
+
+func TestWhatIsUnknownOrStaleIsNeutral(t *testing.T) {
+	w := newWorld(t)
+	w.node("a", 0)
+	w.node("b", 10)
+	if got := w.schedule(w.pod("web", nil)); len(got) > 0 {
+		t.Errorf("no profile: %v", got)
+	}
+	w.event("interference is not considered: no profile of workload web is known yet")
+	w.schedule(w.pod("web", nil))
+	w.event("") // it is said seldom
+	w.profile("web", 2, 0.5, 0)
+	w.expect(w.schedule(w.pod("web", nil)), "a", "100", "b", "50")
+	w.event("on a the pod")
+	// b is not heard of any more. It is as good as the others are.
+	w.now = w.now.Add(61 * time.Second)
+	w.measure("a", 4)
+	w.expect(w.schedule(w.pod("web", nil)), "a", "80", "b", "80")
+	w.event("; 1 of 2 nodes had no fresh data")
+	w.now = w.now.Add(61 * time.Second)
+	w.expect(w.schedule(w.pod("web", map[string]string{"cotenant.dev/goal": "99%"})), "a", "0", "b", "0")
+	// An old object of a node that is heard of first is no news; one whose clock is wrong is, when it changes.
+	w.node("c", 0)
+	w.plugin.known.setNode(v1alpha1.NodeContention{ObjectMeta: metav1.ObjectMeta{Name: "d"},
+		Status: v1alpha1.NodeContentionStatus{ObservedAt: metav1.NewTime(w.now.Add(-time.Hour))}})
+	d := &fakeNode{node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "d"}}}
+	if _, fresh := w.plugin.known.view(d, 60); fresh {
+		t.Error("an hour old")
+	}
+	w.plugin.known.setNode(v1alpha1.NodeContention{ObjectMeta: metav1.ObjectMeta{Name: "d"},
+		Status: v1alpha1.NodeContentionStatus{ObservedAt: metav1.NewTime(w.now.Add(-time.Hour + 10*time.Second))}})
+	if _, fresh := w.plugin.known.view(d, 60); !fresh {
+		t.Error("it has just been heard of")
+	}
+}
+
+func TestGoalsKeepPodsAway(t *testing.T) {
+	w := newWorld(t)
+	w.profile("web", 2, 0.5, 0)
+	w.profile("db", 1, 0.5, 0.1)
+	w.node("a", 5)
+	w.expect(w.schedule(w.pod("web", map[string]string{"cotenant.dev/goal": "80%"})),
+		"a", "the pod would keep 75% of its speed, and its goal is 80%")
+	db, goal := w.pod("db", map[string]string{"cotenant.dev/goal": "99%"}), 0.9
+	w.node("b", 1, db)
+	// The annotation alone is nobody's word on other pods.
+	w.expect(w.schedule(w.pod("web", nil)), "b", "85")
+	// (1 − 1 + 2)/10 × 0.5 lost, give or take 2 %.
+	w.measure("b", 1, v1alpha1.Container{Namespace: "shop", Pod: "db", Container: "main", Class: "high", Goal: &goal})
+	w.expect(w.schedule(w.pod("web", nil)), "b", "55") // 0.05 + 4 × 0.1
+	goal = 0.95
+	w.measure("b", 1, v1alpha1.Container{Namespace: "shop", Pod: "db", Container: "main", Class: "high", Goal: &goal})
+	w.expect(w.schedule(w.pod("web", nil)), "b", "shop/db would keep 90% of its speed, and its goal is 95%")
+	w.plugin.args.Filter = false
+	w.expect(w.schedule(w.pod("web", nil)), "b", "55")
+}
+
+func TestPartsOfNodesAreOneProfile(t *testing.T) {
+	part := func(node string, mean, spread float64, count int64) v1alpha1.NodeProfile {
+		return v1alpha1.NodeProfile{Node: node, Resources: []v1alpha1.ProfileResource{{
+			Kind: v1alpha1.Memory, Sensitivity: &v1alpha1.Measured{Mean: mean, Spread: spread, Count: count},
+		}}}
+	}
+	// Means 0.1 and 0.5, one to three: 0.4. Second moments 0.01 + 0 and 0.25 + 0.01.
+	profile := v1alpha1.WorkloadProfile{Status: v1alpha1.WorkloadProfileStatus{Nodes: []v1alpha1.NodeProfile{part("a", 0.1, 0, 10), part("b", 0.5, 0.1, 30)}}}
+	folded, says := fold(profile)
+	if got, want := fmt.Sprintf("%.4f %.4f %v", folded.Sensitivity[1], folded.Spread[1], says), "0.4000 0.1936 true"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	profile.Spec.Resources = part("", 0.2, 0.05, 0).Resources
+	if folded, _ := fold(profile); folded.Sensitivity[1] != 0.2 || folded.Spread[1] != 0.05 {
+		t.Errorf("what people say: %v", folded)
+	}
+	if _, says := fold(v1alpha1.WorkloadProfile{}); says {
+		t.Error("nobody said anything")
+	}
+}
+
+// Objects come from others, and may have anything in them.
+func TestObjectsOfOthers(t *testing.T) {
+	k := newKnown()
+	nodes, profiles := k.nodeHandler(), k.profileHandler()
+	for _, object := range []map[string]any{
+		{"metadata": map[string]any{"name": "a"}, "status": "x"},
+		{"metadata": map[string]any{"name": "a"}, "status": map[string]any{"shared": []any{map[string]any{"kind": "x", "capacity": -1.0, "use": 1e308}}}},
+		{"metadata": map[string]any{"name": "a", "namespace": "shop"}, "spec": map[string]any{"resources": []any{map[string]any{"kind": "cores", "use": map[string]any{"mean": -1.0}}}}},
+	} {
+		nodes.OnAdd(&unstructured.Unstructured{Object: object}, true)
+		profiles.OnAdd(&unstructured.Unstructured{Object: object}, true)
+		profiles.OnDelete(&unstructured.Unstructured{Object: object})
+	}
+	nodes.OnAdd("no object", true)
+	nodes.OnDelete(struct{}{})
+	if len(k.profiles) > 0 {
+		t.Errorf("%v", k.profiles)
+	}
+}
+
+func TestArgs(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"staleSeconds": 30, "filter": false}`: "{30 false true}",
+		`{}`:                                    "{60 true true}",
+		`{"staleSeconds": 0}`:                   "give seconds above 0",
+		`{"stale": 1}`:                          "unknown field",
+	} {
+		args, err := readArgs(&runtime.Unknown{Raw: []byte(text)})
+		if got := fmt.Sprint(args, err); !strings.Contains(got, want) {
+			t.Errorf("%s: %s", text, got)
+		}
+	}
+	for text, want := range map[string]float64{"90%": 0.9, "0.8": 0.8, "": 0, "110%": 0, "NaN": 0, "-1": 0, "x": 0} {
+		if got := share(text); got != want {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
+// 1,000 nodes with 30 pods each: what one pod costs the scheduler. Filter and Score of all, without its parallel workers.
+func BenchmarkThousandNodes(b *testing.B) {
+	w := newWorld(&testing.T{})
+	w.profile("web", 2, 0.5, 0)
+	w.profile("db", 1, 0.3, 0.1)
+	for i := range 1000 {
+		var pods []*v1.Pod
+		for range 30 {
+			pods = append(pods, w.pod("db", nil))
+		}
+		w.node(fmt.Sprintf("node-%d", i), float64(i%10), pods...)
+	}
+	pod, last := w.pod("web", nil), w.nodes[0].(*fakeNode)
+	w.recorder.Events = nil
+	for b.Loop() {
+		last.generation++ // the pod before went there
+		w.schedule(pod)
+	}
+}

@@ -1,0 +1,205 @@
+package publish
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/fake"
+
+	"cotenant.dev/kubernetes/api/v1alpha1"
+	"cotenant.dev/kubernetes/internal/daemon"
+)
+
+// said is what a daemon says: two containers on 10 CPUs, of which one hurts the other.
+const said = `{"version": "0.1.0", "mode": "observe", "age_s": 1.5,
+	"shared": [{"what": "cores", "name": "cores", "capacity": 10, "use": 4},
+	           {"what": "cache", "name": "llc 0", "capacity": 1000000, "use": 20000000},
+	           {"what": "memory", "name": "package 0", "capacity": 1000000000, "use": null},
+	           {"what": "other", "name": "x", "capacity": 1, "use": 1}],
+	"containers": [
+		{"namespace": "shop", "pod": "db-0", "container": "main", "workload": "db", "class": "high", "goal": 0.9, "kept": 0.81234, "use": {"cores": 1}},
+		{"namespace": "shop", "pod": "db-0", "container": "side", "workload": "db", "class": "normal", "use": {"cores": 0.5}},
+		{"namespace": "batch", "pod": "job-x", "container": "main", "workload": "job", "class": "low", "use": {"cores": 2, "cache": 10000000}}],
+	"interference": [{"victim": "shop/db-0/main", "aggressor": "batch/job-x/main", "loss": 0.1, "low": 0.08, "high": 0.12, "events": 9}]}`
+
+func node(t *testing.T) daemon.Node {
+	t.Helper()
+	var node daemon.Node
+	if err := json.Unmarshal([]byte(said), &node); err != nil {
+		t.Fatal(err)
+	}
+	return node
+}
+
+// cluster is an API server with one node, and a publisher with a clock.
+type cluster struct {
+	*Publisher
+	client *fake.FakeDynamicClient
+	at     time.Time
+}
+
+func newCluster() *cluster {
+	kinds := map[schema.GroupVersionResource]string{
+		v1alpha1.NodeContentionResource:  "NodeContentionList",
+		v1alpha1.WorkloadProfileResource: "WorkloadProfileList",
+		nodes:                            "NodeList",
+	}
+	object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "n1", "uid": "u1"}}}
+	c := &cluster{client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, object), at: time.Unix(1_800_000_000, 0)}
+	c.Publisher = New(c.client, "n1")
+	c.now = func() time.Time { return c.at }
+	return c
+}
+
+// writes since the last call.
+func (c *cluster) writes() string {
+	var verbs []string
+	for _, action := range c.client.Actions() {
+		if verb := action.GetVerb(); verb != "get" {
+			verbs = append(verbs, verb+" "+action.GetResource().Resource)
+		}
+	}
+	c.client.ClearActions()
+	return strings.Join(verbs, ", ")
+}
+
+func TestTheNodesObjectIsMadeAndChanged(t *testing.T) {
+	c, ctx, node := newCluster(), context.Background(), node(t)
+	step := func(want string) {
+		t.Helper()
+		if err := c.Publish(ctx, node); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.writes(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		c.at = c.at.Add(10 * time.Second)
+	}
+	step("patch nodecontentions, create nodecontentions")
+	step("") // nothing has changed
+	step("")
+	step("patch nodecontentions") // it lives
+	*node.Shared[0].Use = 4.3
+	step("")
+	*node.Shared[0].Use = 5
+	step("patch nodecontentions")
+	node.Containers = node.Containers[1:]
+	step("patch nodecontentions")
+	object, err := c.client.Resource(v1alpha1.NodeContentionResource).Get(ctx, "n1", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got v1alpha1.NodeContention
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &got); err != nil {
+		t.Fatal(err)
+	}
+	if owner := got.OwnerReferences; len(owner) != 1 || owner[0].UID != "u1" {
+		t.Errorf("owner: %v", owner)
+	}
+	s := got.Status
+	want := `{50% ? 20/s shop/db-0/main loses 10% to batch/job-x/main} 3 [job-x]`
+	if got := fmt.Sprintf("%v %d [%s]", s.Summary, len(s.Shared), s.Containers[0].Pod); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	node.AgeS = 61
+	if err := c.Publish(ctx, node); err == nil {
+		t.Error("stale data are published")
+	}
+}
+
+func TestProfilesAreMerged(t *testing.T) {
+	c, ctx, node := newCluster(), context.Background(), node(t)
+	others := &v1alpha1.WorkloadProfile{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "cotenant.dev/v1alpha1", Kind: "WorkloadProfile"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"},
+		Spec:       v1alpha1.WorkloadProfileSpec{Resources: []v1alpha1.ProfileResource{{Kind: v1alpha1.Cores}}},
+	}
+	for i := range 20 {
+		age := time.Duration(i) * 12 * time.Hour
+		others.Status.Nodes = append(others.Status.Nodes, v1alpha1.NodeProfile{Node: fmt.Sprintf("other-%02d", i), ObservedAt: metav1.NewTime(c.at.Add(-age)), Resources: []v1alpha1.ProfileResource{}})
+	}
+	object, err := toUnstructured(others)
+	if err != nil {
+		t.Fatal(err)
+	}
+	profiles := c.client.Resource(v1alpha1.WorkloadProfileResource)
+	if _, err := profiles.Namespace("shop").Create(ctx, object, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 61 {
+		node.Containers[0].Use["cores"] = 1 + float64(i%2)*0.2
+		if err := c.Publish(ctx, node); err != nil {
+			t.Fatal(err)
+		}
+		c.at = c.at.Add(10 * time.Second)
+	}
+	read := func(namespace, name string) v1alpha1.WorkloadProfile {
+		t.Helper()
+		object, err := profiles.Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var profile v1alpha1.WorkloadProfile
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &profile); err != nil {
+			t.Fatal(err)
+		}
+		return profile
+	}
+	db := read("shop", "db")
+	if len(db.Spec.Resources) != 1 || len(db.Status.Nodes) != 15 {
+		t.Fatalf("%d nodes: those of a week, and ours", len(db.Status.Nodes))
+	}
+	own := db.Status.Nodes[0]
+	// Both containers of the pod together. It loses 10 % at a pressure of 2 of 10 CPUs.
+	use, sensitivity := own.Resources[0].Use, own.Resources[0].Sensitivity
+	if own.Node != "n1" || own.Resources[0].Kind != v1alpha1.Cores || math.Abs(use.Mean-1.6) > 0.01 || math.Abs(use.Spread-0.1) > 0.01 || use.Count != 61 {
+		t.Errorf("use: %v %v", own, use)
+	}
+	if sensitivity.Mean != 0.5 || sensitivity.Spread != 0.05 || sensitivity.Count != 9 {
+		t.Errorf("sensitivity: %v", sensitivity)
+	}
+	if job := read("batch", "job"); len(job.Status.Nodes) != 1 || job.Status.Nodes[0].Resources[0].Use.Mean != 2 {
+		t.Errorf("a profile that was not there: %v", job)
+	}
+	c.writes()
+	for range 61 {
+		if err := c.Publish(ctx, node); err != nil {
+			t.Fatal(err)
+		}
+		c.at = c.at.Add(10 * time.Second)
+	}
+	if got := c.writes(); strings.Contains(got, "workloadprofiles") {
+		t.Errorf("nothing has changed: %s", got)
+	}
+}
+
+func TestWhatIsRememberedIsBounded(t *testing.T) {
+	b, at := book{}, time.Unix(0, 0)
+	for i := range 2 * workloads {
+		b.of(key{"shop", fmt.Sprint(i)}, at.Add(time.Duration(i)))
+	}
+	if len(b) != workloads || b[key{"shop", "0"}] != nil {
+		t.Errorf("%d", len(b))
+	}
+	var m moments
+	for i := range 10 * memory {
+		m.add(float64(i / (5 * memory)))
+	}
+	if m.count > memory || m.mean < 0.999 {
+		t.Errorf("what is old counts: %v", m)
+	}
+	for value, want := range map[float64]float64{0: 0, 1234567: 1230000, 0.0012345: 0.00123, -9.999: -10, 1e-310: 0, math.Inf(1): 0} {
+		if got := short(value); math.Abs(got-want) > math.Abs(want)*1e-12 {
+			t.Errorf("%v: %v", value, got)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+// Package workload says which workload a pod is an instance of, and what its annotations ask for. Bridge and scheduler
+// must agree, and neither asks the API server: names and labels tell.
+package workload
+
+import "strings"
+
+// Annotations of pods that Cotenant reads.
+const (
+	ClassAnnotation   = "cotenant.dev/class"
+	GoalAnnotation    = "cotenant.dev/goal"
+	MetricAnnotation  = "cotenant.dev/metric"
+	ProfileAnnotation = "cotenant.dev/profile"
+)
+
+// maxName is how long the name of an object of Kubernetes may be (RFC 1123).
+const maxName = 253
+
+// Labels that controllers put on their pods.
+const (
+	templateHash = "pod-template-hash"
+	revisionHash = "controller-revision-hash"
+	statefulPod  = "statefulset.kubernetes.io/pod-name"
+	jobName      = "batch.kubernetes.io/job-name"
+	cronSchedule = "batch.kubernetes.io/cronjob-scheduled-timestamp"
+)
+
+// Name is the name of a pod's workload: that of its profile annotation, else that of the controller which owns it as
+// its labels tell, else the pod's own.
+func Name(pod string, labels, annotations map[string]string) string {
+	if name := annotations[ProfileAnnotation]; IsName(name) {
+		return name
+	}
+	switch {
+	case labels[templateHash] != "":
+		// DEPLOYMENT-HASH-SUFFIX
+		if name, _, found := strings.Cut(pod+"-", "-"+labels[templateHash]+"-"); found && name != "" {
+			return name
+		}
+	case labels[statefulPod] != "", labels[revisionHash] != "":
+		// STATEFULSET-ORDINAL or DAEMONSET-SUFFIX
+		return withoutLast(pod)
+	case labels[jobName] != "":
+		// A CronJob's jobs are CRONJOB-MINUTE.
+		if name := labels[jobName]; labels[cronSchedule] != "" {
+			return withoutLast(name)
+		} else if IsName(name) {
+			return name
+		}
+	}
+	return pod
+}
+
+func withoutLast(name string) string {
+	if i := strings.LastIndexByte(name, '-'); i > 0 {
+		return name[:i]
+	}
+	return name
+}
+
+// IsName says whether a text can be the name of an object of Kubernetes.
+func IsName(text string) bool {
+	if text == "" || len(text) > maxName || !edge(text[0]) || !edge(text[len(text)-1]) {
+		return false
+	}
+	for i := range len(text) {
+		if !edge(text[i]) && text[i] != '-' && text[i] != '.' {
+			return false
+		}
+	}
+	return true
+}
+
+func edge(b byte) bool {
+	return 'a' <= b && b <= 'z' || '0' <= b && b <= '9'
+}

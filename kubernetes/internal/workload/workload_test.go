@@ -1,0 +1,29 @@
+package workload
+
+import "testing"
+
+func TestName(t *testing.T) {
+	type m = map[string]string
+	for _, c := range []struct {
+		pod                 string
+		labels, annotations m
+		want                string
+	}{
+		{"web-7d9f8c-x2x4z", m{templateHash: "7d9f8c"}, nil, "web"},
+		{"a-b-7d9f8c-x2x4z", m{templateHash: "7d9f8c"}, nil, "a-b"},
+		{"web-7d9f8c", m{templateHash: "7d9f8c"}, nil, "web"},
+		{"web-other-x2x4z", m{templateHash: "7d9f8c"}, nil, "web-other-x2x4z"},
+		{"db-0", m{statefulPod: "db-0", revisionHash: "db-6c"}, nil, "db"},
+		{"agent-x2x4z", m{revisionHash: "6c"}, nil, "agent"},
+		{"nightly-29000000-x2x4z", m{jobName: "nightly-29000000", cronSchedule: "x"}, nil, "nightly"},
+		{"import-x2x4z", m{jobName: "import"}, nil, "import"},
+		{"import-x2x4z", m{jobName: "\x1b[2J"}, nil, "import-x2x4z"},
+		{"alone", nil, nil, "alone"},
+		{"web-7d9f8c-x2x4z", m{templateHash: "7d9f8c"}, m{ProfileAnnotation: "checkout"}, "checkout"},
+		{"alone", nil, m{ProfileAnnotation: "../etc"}, "alone"},
+	} {
+		if got := Name(c.pod, c.labels, c.annotations); got != c.want {
+			t.Errorf("%s %v %v: %q, want %q", c.pod, c.labels, c.annotations, got, c.want)
+		}
+	}
+}
