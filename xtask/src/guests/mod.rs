@@ -5,6 +5,7 @@
 //! each scenario came to; only those lines count, since the emulator exits with 0 even where the guest panicked.
 
 mod console;
+mod debian;
 mod initramfs;
 mod machine;
 mod parts;
@@ -13,7 +14,7 @@ mod systemd;
 
 use anyhow::{Result, anyhow, bail};
 use console::{End, Report};
-use machine::{Arch, GUESTS, Guest, Kernel, SHELL};
+use machine::{Arch, GUESTS, Guest, Kernel, SHELL, Userland};
 use parts::Parts;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -66,10 +67,10 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
         names => names.iter().map(|name| named(name)).collect::<Result<_>>()?,
     };
     let mut tally = Tally::default();
-    let mut parts: BTreeMap<(Arch, Kernel, bool), Result<Parts, String>> = BTreeMap::new();
+    let mut parts: BTreeMap<(Arch, Kernel, Userland), Result<Parts, String>> = BTreeMap::new();
     for guest in chosen {
         tally.guests += 1;
-        let parts = match parts.entry((guest.arch, guest.kernel, guest.systemd)) {
+        let parts = match parts.entry((guest.arch, guest.kernel, guest.userland)) {
             Entry::Occupied(gathered) => gathered.into_mut(),
             Entry::Vacant(none) => none.insert(Parts::gather(root, guest, args.profile())?),
         };

@@ -1,7 +1,8 @@
 //! What a guest is made of: a kernel and busybox, fetched but never installed, the static binary, and a helper in C.
 
-use super::machine::{Arch, Guest, Kernel};
-use super::systemd;
+use super::machine::{Arch, Guest, Kernel, Userland};
+use super::{debian, systemd};
+use crate::done;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,8 +27,10 @@ pub struct Parts {
     pub busybox: PathBuf,
     pub cotenant: PathBuf,
     pub spin: PathBuf,
-    /// The root of systemd's packages; empty where the guest has none.
-    pub systemd: PathBuf,
+    /// The root of systemd's packages, or of a whole Debian; empty where the guest has neither.
+    pub root: PathBuf,
+    /// Our package in two versions, the older one first; for a whole Debian.
+    pub packages: Vec<PathBuf>,
 }
 
 impl Arch {
@@ -97,7 +100,7 @@ impl Parts {
                 "{compiler} links nothing statically; apt-get install --no-install-recommends {packages}"
             )));
         }
-        let (kernel, busybox, systemd) = match fetch(&folder, guest) {
+        let (kernel, busybox, unpacked) = match fetch(&folder, guest) {
             Ok(fetched) => fetched,
             Err(why) => return Ok(Err(format!("{why:#}"))),
         };
@@ -110,7 +113,11 @@ impl Parts {
                 .arg(source),
         )?;
         let cotenant = build(root, &folder, profile, target, compiler)?;
-        Ok(Ok(Self { folder, kernel, busybox, cotenant, spin, systemd }))
+        let packages = match guest.userland {
+            Userland::Debian => debian::packages(root, &folder, &cotenant)?,
+            Userland::Busybox | Userland::Systemd => Vec::new(),
+        };
+        Ok(Ok(Self { folder, kernel, busybox, cotenant, spin, root: unpacked, packages }))
     }
 }
 
@@ -139,7 +146,7 @@ fn build(root: &Path, folder: &Path, profile: &str, target: &str, linker: &str) 
     Ok(to.join(target).join(profile).join("cotenant"))
 }
 
-/// A kernel, busybox and where the guest has it systemd, unpacked.
+/// A kernel, busybox and where the guest has them systemd or Debian, unpacked.
 fn fetch(folder: &Path, guest: &Guest) -> Result<(PathBuf, PathBuf, PathBuf)> {
     let arch = guest.arch;
     let name = arch.debian();
@@ -154,11 +161,13 @@ fn fetch(folder: &Path, guest: &Guest) -> Result<(PathBuf, PathBuf, PathBuf)> {
     if !busybox.exists() {
         bail!("{}: no busybox; remove the folder and try again", debian.unpacked().display());
     }
-    let systemd = if guest.systemd {
-        let packages = debian.beside(folder.join(format!("{name}-systemd")))?;
-        packages.all(systemd::PACKAGES).with_context(|| missing("systemd with its libraries"))?
-    } else {
-        PathBuf::new()
+    let root = match guest.userland {
+        Userland::Busybox => PathBuf::new(),
+        Userland::Systemd => {
+            let packages = debian.beside(folder.join(format!("{name}-systemd")))?;
+            packages.all(systemd::PACKAGES).with_context(|| missing("systemd with its libraries"))?
+        }
+        Userland::Debian => debian::root(folder, &mirror(&debian)?)?,
     };
     let found = match guest.kernel {
         Kernel::Stable => stable,
@@ -175,18 +184,23 @@ fn fetch(folder: &Path, guest: &Guest) -> Result<(PathBuf, PathBuf, PathBuf)> {
             ubuntu.given(&address, UBUNTU.1).with_context(|| missing(&address))?
         }
     };
-    Ok((found, busybox, systemd))
+    Ok((found, busybox, root))
 }
 
-/// The line for apt that names backports on the mirror from which this machine has Debian 12.
+/// The line for apt that names backports.
 fn backports(debian: &Packages) -> Result<String> {
+    Ok(format!("deb {} bookworm-backports main\n", mirror(debian)?))
+}
+
+/// The mirror from which this machine has Debian 12.
+fn mirror(debian: &Packages) -> Result<String> {
     let targets = done(
         &mut debian.apt("apt-get", &["indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"]),
     )?;
     let mirror = targets.lines().find_map(|line| line.strip_prefix("bookworm "));
     let mirror =
-        mirror.context("/etc/apt/sources.list names no bookworm, so there is nowhere to get its backports from")?;
-    Ok(format!("deb {mirror} bookworm-backports main\n"))
+        mirror.context("/etc/apt/sources.list names no bookworm, so there is nowhere to get more of it from")?;
+    Ok(mirror.to_owned())
 }
 
 /// Packages in a folder, with lists of their own, so that neither the machine's architectures nor its packages
@@ -299,14 +313,4 @@ impl Packages {
             kernel.with_context(|| format!("{}: no kernel; remove the folder and try again", self.at.display()))?;
         Ok(kernel.path())
     }
-}
-
-/// Runs a command to its end; returns what it printed.
-fn done(command: &mut Command) -> Result<String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let out = command.output().with_context(|| format!("{name} cannot be started"))?;
-    if !out.status.success() {
-        bail!("{name}: {}\n{}", out.status, String::from_utf8_lossy(&out.stderr).trim());
-    }
-    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
