@@ -46,6 +46,8 @@ pages! {
     characterize: "docs/how-to/characterize.md",
     compare: "docs/how-to/compare.md",
     daemon: "docs/how-to/daemon.md",
+    install: "docs/how-to/install.md",
+    notebooks: "docs/how-to/notebooks.md",
     qos: "docs/how-to/qos.md",
     read_a_decision: "docs/how-to/read-a-decision.md",
     read_a_report: "docs/how-to/read-a-report.md",
