@@ -18,7 +18,7 @@ use machine::{Arch, GUESTS, Guest, Kernel, SHELL, Userland};
 use parts::Parts;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -38,12 +38,27 @@ pub struct Args {
     /// than a release
     #[arg(long)]
     quick: bool,
+    /// A static binary that is there already, such as the tarball's, instead of one that is built
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+}
+
+/// The `cotenant` that guests get.
+#[derive(Clone, Copy, Debug)]
+enum Binary<'a> {
+    /// Built with this profile of cargo's.
+    Built(&'static str),
+    /// One that is there.
+    Given(&'a Path),
 }
 
 impl Args {
-    /// Cargo's profile for the binary.
-    fn profile(&self) -> &'static str {
-        if self.quick || self.shell.is_some() { "quick" } else { "release" }
+    fn binary(&self) -> Binary<'_> {
+        match &self.binary {
+            Some(path) => Binary::Given(path),
+            None if self.quick || self.shell.is_some() => Binary::Built("quick"),
+            None => Binary::Built("release"),
+        }
     }
 }
 
@@ -60,7 +75,7 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(name) = &args.shell {
-        return open_shell(root, named(name)?, args.profile());
+        return open_shell(root, named(name)?, args.binary());
     }
     let chosen: Vec<&Guest> = match &args.only[..] {
         [] => GUESTS.iter().filter(|guest| guest.quick || !args.quick).collect(),
@@ -72,7 +87,7 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
         tally.guests += 1;
         let parts = match parts.entry((guest.arch, guest.kernel, guest.userland)) {
             Entry::Occupied(gathered) => gathered.into_mut(),
-            Entry::Vacant(none) => none.insert(Parts::gather(root, guest, args.profile())?),
+            Entry::Vacant(none) => none.insert(Parts::gather(root, guest, args.binary())?),
         };
         match parts {
             Ok(parts) => tally.run(guest, parts)?,
@@ -93,8 +108,8 @@ fn named(name: &str) -> Result<&'static Guest> {
     Ok(guest)
 }
 
-fn open_shell(root: &Path, guest: &Guest, profile: &str) -> Result<ExitCode> {
-    let parts = Parts::gather(root, guest, profile)?.map_err(|missing| anyhow!("guest {}: {missing}", guest.name))?;
+fn open_shell(root: &Path, guest: &Guest, binary: Binary<'_>) -> Result<ExitCode> {
+    let parts = Parts::gather(root, guest, binary)?.map_err(|missing| anyhow!("guest {}: {missing}", guest.name))?;
     let initrd = initramfs::write(guest, &parts)?;
     shell::interactive(guest, &parts, &initrd)?;
     Ok(ExitCode::SUCCESS)

@@ -1,7 +1,7 @@
 //! What a guest is made of: a kernel and busybox, fetched but never installed, the static binary, and a helper in C.
 
 use super::machine::{Arch, Guest, Kernel, Userland};
-use super::{debian, systemd};
+use super::{Binary, debian, systemd};
 use crate::done;
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -67,12 +67,12 @@ impl Arch {
 }
 
 impl Parts {
-    /// Gathers what is missing into `guests` in cargo's target folder; `profile` is cargo's for the binary. The inner
-    /// error says what cannot be had here, and the command that gets it.
+    /// Gathers what is missing into `guests` in cargo's target folder, `binary` too unless it is there. The inner error
+    /// says what cannot be had here, and the command that gets it.
     ///
     /// # Errors
     /// Where something that is there does not work: a build fails.
-    pub fn gather(root: &Path, guest: &Guest, profile: &str) -> Result<Result<Self, String>> {
+    pub fn gather(root: &Path, guest: &Guest, binary: Binary<'_>) -> Result<Result<Self, String>> {
         let arch = guest.arch;
         let (compiler, emulator, packages) = arch.tools();
         for tool in [compiler, emulator] {
@@ -112,7 +112,10 @@ impl Parts {
                 .arg(&spin)
                 .arg(source),
         )?;
-        let cotenant = build(root, &folder, profile, target, compiler)?;
+        let cotenant = match binary {
+            Binary::Built(profile) => build(root, &folder, profile, target, compiler)?,
+            Binary::Given(path) => path.to_owned(),
+        };
         let packages = match guest.userland {
             Userland::Debian => debian::packages(root, &folder, &cotenant)?,
             Userland::Busybox | Userland::Systemd => Vec::new(),

@@ -177,9 +177,11 @@ impl<'a> Maker<'a> {
         // Whatever the umask is.
         done(Command::new("chmod").args(["--recursive", "u=rwX,go=rX"]).arg(tree))?;
         fs::set_permissions(&control, fs::Permissions::from_mode(0o755))?;
+        // It writes a list of packages, too, by replacing the file that is named: never a device.
+        let files = self.out.join("stage/files");
         let mut gencontrol = Command::new("dpkg-gencontrol");
         gencontrol.arg(format!("-p{name}")).arg(option("-T", &substvars)).arg(option("-P", tree));
-        gencontrol.arg(option("-l", &self.changelog())).arg("-f/dev/null").args(options);
+        gencontrol.arg(option("-l", &self.changelog())).arg(option("-f", &files)).args(options);
         done(gencontrol.arg(option("-O", &control.join("control"))).current_dir(&debian))?;
 
         let architecture = done(Command::new("dpkg").arg("--print-architecture"))?;
