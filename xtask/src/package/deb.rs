@@ -110,6 +110,7 @@ impl<'a> Maker<'a> {
         let file = tree.join(format!("usr/lib/debug/.build-id/{}/{}.debug", &id[..2], &id[2..]));
         write(&file, b"")?;
         done(Command::new("objcopy").args(["--only-keep-debug", "--compress-debug-sections"]).args([binary, &file]))?;
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644))?;
         let doc = tree.join("usr/share/doc").join(&name);
         fs::create_dir_all(tree.join("usr/share/doc"))?;
         std::os::unix::fs::symlink(of, doc)?;
