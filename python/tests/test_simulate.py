@@ -29,14 +29,18 @@ def test_a_text_is_a_scenario_and_a_seed_is_a_run():
 
 
 def test_settings_reach_the_policy():
-    mapped = cotenant.simulate(TEXT, "static", seeds=1, settings={"static": {"map": "XX--"}})
-    assert (mapped["migrations"] <= cotenant.simulate(TEXT, "none", seeds=1)["migrations"].max()).all()
+    together, apart = (
+        cotenant.simulate(TEXT, "static", seeds=1, settings={"static": {"map": mapping}})["time_s"].tolist()
+        for mapping in ["XX**" + 36 * ".", "X*" + 18 * "." + "X*" + 18 * "."]
+    )
+    assert together != apart
 
 
 def test_requests_have_latencies():
-    text = TEXT + "\n[[app]]\nprogram = 'povray06'\nname = 'server'\nrequests = { requests_per_s = 1000, instructions = 1e5 }\n"
+    text = TEXT + "\n[[app]]\nprogram = 'povray06'\nname = 'server'\nwork_s = 1\nload = { requests_per_s = 1000, instructions = 1e5 }\n"
     runs = cotenant.simulate(text, "none", seeds=1)
     served = runs[runs["latency_p99_s"].notna()]
+    assert list(served["app"]) == ["server"]
     assert (served["latency_p99_s"] >= served["latency_p50_s"]).all()
 
 

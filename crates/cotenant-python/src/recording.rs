@@ -13,7 +13,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use std::fs::File;
 use std::io::BufReader;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A recording by its file and what stands at its beginning.
 #[pyclass(frozen)]
@@ -238,9 +238,12 @@ impl Recording {
     }
 }
 
-fn open(path: &PathBuf) -> PyResult<Rounds> {
-    let file =
-        bounded::given(path).map_err(|why| PyOSError::new_err((why.raw_os_error(), why.to_string(), path.clone())))?;
+fn open(path: &Path) -> PyResult<Rounds> {
+    let file = bounded::given(path).map_err(|why| {
+        let text = why.to_string();
+        let text = text.split(" (os error").next().unwrap_or_default().to_owned(); // Python adds the number
+        PyOSError::new_err((why.raw_os_error(), text, path.display().to_string()))
+    })?;
     Rounds::read(BufReader::new(file)).map_err(|why| wrong(&format!("{}: {why}", path.display())))
 }
 
