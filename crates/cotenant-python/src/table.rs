@@ -121,7 +121,8 @@ impl<'py> IntoPyObject<'py> for Table {
     type Output = Bound<'py, PyDict>;
     type Error = PyErr;
 
-    /// A dictionary from names to pairs: the type as NumPy names it with the bytes of the numbers, or `str` with a list.
+    /// A dictionary from names to pairs: the type as NumPy names it with the bytes of the numbers, or `str` with a
+    /// list.
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
         for (name, column) in self.0 {

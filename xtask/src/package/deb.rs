@@ -18,6 +18,8 @@ pub struct Maker<'a> {
     out: &'a Path,
     version: String,
     time: &'a str,
+    /// How dpkg-deb compresses.
+    compression: [&'static str; 2],
 }
 
 /// All packages of a build; returns their paths.
@@ -25,7 +27,7 @@ pub struct Maker<'a> {
 /// # Errors
 /// Where a tool is missing, or something cannot be built.
 pub(super) fn all(build: &Build<'_>, revision: u32, out: &Path) -> Result<Vec<PathBuf>> {
-    let maker = Maker::new(build.root, out, revision, &build.time)?;
+    let maker = Maker::new(build.root, out, revision, &build.time, ["-Zxz", "-z6"])?;
     let multiarch = done(Command::new("dpkg-architecture").arg("-qDEB_HOST_MULTIARCH"))
         .context("there are no Debian tools; apt-get install --no-install-recommends dpkg-dev binutils")?;
     let libdir = format!("lib/{}", multiarch.trim());
@@ -42,17 +44,24 @@ pub(super) fn all(build: &Build<'_>, revision: u32, out: &Path) -> Result<Vec<Pa
     Ok(made)
 }
 
-/// The package `cotenant` alone, of a binary that is there, with symbols or without; returns its path.
+/// The package `cotenant` alone, of a binary that is there, with symbols or without; returns its path. It is packed and
+/// unpacked fast, for tests.
 ///
 /// # Errors
 /// Where a tool is missing or fails.
 pub fn cotenant(root: &Path, out: &Path, binary: &Path, revision: u32) -> Result<PathBuf> {
     let (out, time) = (super::made(out)?, super::commit_time(root)?);
-    Maker::new(root, &out, revision, &time)?.cotenant(binary)
+    Maker::new(root, &out, revision, &time, ["-Zgzip", "-z1"])?.cotenant(binary)
 }
 
 impl<'a> Maker<'a> {
-    fn new(root: &'a Path, out: &'a Path, revision: u32, time: &'a str) -> Result<Self> {
+    fn new(
+        root: &'a Path,
+        out: &'a Path,
+        revision: u32,
+        time: &'a str,
+        compression: [&'static str; 2],
+    ) -> Result<Self> {
         let version = format!("{}-{revision}", env!("CARGO_PKG_VERSION"));
         let date = done(Command::new("date").args(["--utc", "--rfc-email", &format!("--date=@{time}")]))?;
         let control = fs::read_to_string(root.join("packaging/debian/control"))?;
@@ -61,7 +70,7 @@ impl<'a> Maker<'a> {
         let changelog = format!(
             "cotenant ({version}) unstable; urgency=medium\n\n  * What changed: changelog.gz.\n\n -- {maintainer}  {date}"
         );
-        let maker = Self { root, out, version, time };
+        let maker = Self { root, out, version, time, compression };
         write(&maker.changelog(), changelog.as_bytes())?;
         Ok(maker)
     }
@@ -188,7 +197,12 @@ impl<'a> Maker<'a> {
         let architecture = done(Command::new("dpkg").arg("--print-architecture"))?;
         let to = self.out.join(format!("{name}_{}_{}.deb", self.version, architecture.trim()));
         let mut deb = Command::new("dpkg-deb");
-        deb.args(["--root-owner-group", "-Zxz", "--build"]).arg(tree).arg(&to).env("SOURCE_DATE_EPOCH", self.time);
+        deb.arg("--root-owner-group")
+            .args(self.compression)
+            .arg("--build")
+            .arg(tree)
+            .arg(&to)
+            .env("SOURCE_DATE_EPOCH", self.time);
         done(&mut deb)?;
         Ok(to)
     }
