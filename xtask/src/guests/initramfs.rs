@@ -2,9 +2,9 @@
 //! (`Documentation/driver-api/early-userspace/buffer-format.rst` of the kernel), uncompressed, since unpacking is
 //! what an emulated CPU is slowest at.
 
-use super::machine::{Guest, Userland};
+use super::machine::Guest;
 use super::parts::Parts;
-use super::{debian, systemd};
+use super::systemd;
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub const SCENARIOS: &[(&str, &str)] = scripts![
     "topology", "static", "sam", "shapes", "pages", "near", "fetch", "far-memory", "sam-nodes", "restore", "cpusets",
     "partitions", "freezer", "hotplug", "rival", "quota", "naps", "background", "ladder", "refused", "mappings",
     "damon", "faults", "idle-pages", "counters", "single", "unit", "unit-reload", "unit-kill", "unit-state",
-    "unit-rights", "unit-class", "package",
+    "unit-rights", "unit-class",
 ];
 
 pub const FOLDER: u32 = 0o040_755;
@@ -36,29 +36,7 @@ pub const LINK: u32 = 0o120_777;
 /// Where a part cannot be read or the archive not be written.
 pub fn write(guest: &Guest, parts: &Parts) -> Result<PathBuf> {
     let mut archive = Archive::default();
-    archive.add("scenarios", FOLDER, b"");
-    if guest.userland == Userland::Debian {
-        debian::add(&mut archive, parts)?;
-    } else {
-        busybox(&mut archive, parts)?;
-    }
-    archive.add("init", PROGRAM, include_bytes!("scenarios/init.sh"));
-    archive.add("scenarios/lib.sh", TEXT, include_bytes!("scenarios/lib.sh"));
-    for (name, script) in SCENARIOS {
-        archive.add(&format!("scenarios/{name}.sh"), TEXT, script.as_bytes());
-    }
-    if guest.userland == Userland::Systemd {
-        systemd::add(&mut archive, &parts.root)?;
-    }
-    archive.add("scenarios/list", TEXT, guest.scripts().collect::<Vec<_>>().join("\n").as_bytes());
-    let path = parts.folder.join(format!("{}.cpio", guest.name));
-    fs::write(&path, archive.close()).with_context(|| path.display().to_string())?;
-    Ok(path)
-}
-
-/// The root of a guest that has little else.
-fn busybox(archive: &mut Archive, parts: &Parts) -> Result<()> {
-    for folder in ["bin", "proc", "sys", "dev", "run", "tmp", "root"] {
+    for folder in ["bin", "scenarios", "proc", "sys", "dev", "run", "tmp", "root"] {
         archive.add(folder, FOLDER, b"");
     }
     for (name, path) in [("busybox", &parts.busybox), ("cotenant", &parts.cotenant), ("spin", &parts.spin)] {
@@ -68,7 +46,18 @@ fn busybox(archive: &mut Archive, parts: &Parts) -> Result<()> {
     for applet in APPLETS {
         archive.add(&format!("bin/{applet}"), LINK, b"busybox");
     }
-    Ok(())
+    archive.add("init", PROGRAM, include_bytes!("scenarios/init.sh"));
+    archive.add("scenarios/lib.sh", TEXT, include_bytes!("scenarios/lib.sh"));
+    for (name, script) in SCENARIOS {
+        archive.add(&format!("scenarios/{name}.sh"), TEXT, script.as_bytes());
+    }
+    if guest.systemd {
+        systemd::add(&mut archive, &parts.systemd)?;
+    }
+    archive.add("scenarios/list", TEXT, guest.scripts().collect::<Vec<_>>().join("\n").as_bytes());
+    let path = parts.folder.join(format!("{}.cpio", guest.name));
+    fs::write(&path, archive.close()).with_context(|| path.display().to_string())?;
+    Ok(path)
 }
 
 /// What init and the scenarios call.

@@ -24,17 +24,6 @@ pub enum Kernel {
     Ubuntu,
 }
 
-/// What is there besides the scenarios.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Userland {
-    /// busybox; the first process is a script.
-    Busybox,
-    /// busybox and Debian's systemd, the first process, of which only what a service needs is there.
-    Systemd,
-    /// Debian as it is installed, with systemd and dpkg, and our package in two versions.
-    Debian,
-}
-
 /// A machine to emulate. CPUs are numbered socket by socket, die by die, core by core, thread by thread.
 #[derive(Debug)]
 pub struct Guest {
@@ -56,7 +45,8 @@ pub struct Guest {
     pub memory_only: usize,
     /// After so long it hangs.
     pub seconds: u64,
-    pub userland: Userland,
+    /// Whether its first process is systemd, with the daemon's unit, instead of a script.
+    pub systemd: bool,
     /// Whether continuous integration runs it.
     pub quick: bool,
     pub scenarios: &'static [&'static str],
@@ -78,7 +68,7 @@ const ONE_CPU: Guest = Guest {
     distances: &[],
     memory_only: 0,
     seconds: 45,
-    userland: Userland::Busybox,
+    systemd: false,
     quick: true,
     scenarios: &["topology", "single", SHELL],
 };
@@ -143,7 +133,7 @@ const SERVICE: Guest = Guest {
     name: "systemd",
     what: "2 sockets x 1 core, 2 nodes, systemd",
     kernel: Kernel::Stable,
-    userland: Userland::Systemd,
+    systemd: true,
     quick: true,
     scenarios: &["unit"],
     ..TWO_NODES
@@ -211,15 +201,6 @@ pub const GUESTS: &[Guest] = &[
         ..SERVICE
     },
     Guest { name: "classes", quick: false, seconds: 240, scenarios: &["unit-class"], ..SERVICE },
-    Guest {
-        name: "debian",
-        what: "2 sockets x 1 core, Debian 12",
-        userland: Userland::Debian,
-        distances: &[],
-        seconds: 240,
-        scenarios: &["package"],
-        ..SERVICE
-    },
     Guest { name: "background", seconds: 60, scenarios: &["background"], ..ONE_CPU },
     ONE_CPU,
     Guest {

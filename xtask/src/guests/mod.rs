@@ -5,7 +5,6 @@
 //! each scenario came to; only those lines count, since the emulator exits with 0 even where the guest panicked.
 
 mod console;
-mod debian;
 mod initramfs;
 mod machine;
 mod parts;
@@ -14,11 +13,11 @@ mod systemd;
 
 use anyhow::{Result, anyhow, bail};
 use console::{End, Report};
-use machine::{Arch, GUESTS, Guest, Kernel, SHELL, Userland};
+use machine::{Arch, GUESTS, Guest, Kernel, SHELL};
 use parts::Parts;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -38,27 +37,12 @@ pub struct Args {
     /// than a release
     #[arg(long)]
     quick: bool,
-    /// A static binary that is there already, such as the tarball's, instead of one that is built
-    #[arg(long, value_name = "FILE")]
-    binary: Option<PathBuf>,
-}
-
-/// The `cotenant` that guests get.
-#[derive(Clone, Copy, Debug)]
-enum Binary<'a> {
-    /// Built with this profile of cargo's.
-    Built(&'static str),
-    /// One that is there.
-    Given(&'a Path),
 }
 
 impl Args {
-    fn binary(&self) -> Binary<'_> {
-        match &self.binary {
-            Some(path) => Binary::Given(path),
-            None if self.quick || self.shell.is_some() => Binary::Built("quick"),
-            None => Binary::Built("release"),
-        }
+    /// Cargo's profile for the binary.
+    fn profile(&self) -> &'static str {
+        if self.quick || self.shell.is_some() { "quick" } else { "release" }
     }
 }
 
@@ -75,19 +59,19 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(name) = &args.shell {
-        return open_shell(root, named(name)?, args.binary());
+        return open_shell(root, named(name)?, args.profile());
     }
     let chosen: Vec<&Guest> = match &args.only[..] {
         [] => GUESTS.iter().filter(|guest| guest.quick || !args.quick).collect(),
         names => names.iter().map(|name| named(name)).collect::<Result<_>>()?,
     };
     let mut tally = Tally::default();
-    let mut parts: BTreeMap<(Arch, Kernel, Userland), Result<Parts, String>> = BTreeMap::new();
+    let mut parts: BTreeMap<(Arch, Kernel, bool), Result<Parts, String>> = BTreeMap::new();
     for guest in chosen {
         tally.guests += 1;
-        let parts = match parts.entry((guest.arch, guest.kernel, guest.userland)) {
+        let parts = match parts.entry((guest.arch, guest.kernel, guest.systemd)) {
             Entry::Occupied(gathered) => gathered.into_mut(),
-            Entry::Vacant(none) => none.insert(Parts::gather(root, guest, args.binary())?),
+            Entry::Vacant(none) => none.insert(Parts::gather(root, guest, args.profile())?),
         };
         match parts {
             Ok(parts) => tally.run(guest, parts)?,
@@ -108,8 +92,8 @@ fn named(name: &str) -> Result<&'static Guest> {
     Ok(guest)
 }
 
-fn open_shell(root: &Path, guest: &Guest, binary: Binary<'_>) -> Result<ExitCode> {
-    let parts = Parts::gather(root, guest, binary)?.map_err(|missing| anyhow!("guest {}: {missing}", guest.name))?;
+fn open_shell(root: &Path, guest: &Guest, profile: &str) -> Result<ExitCode> {
+    let parts = Parts::gather(root, guest, profile)?.map_err(|missing| anyhow!("guest {}: {missing}", guest.name))?;
     let initrd = initramfs::write(guest, &parts)?;
     shell::interactive(guest, &parts, &initrd)?;
     Ok(ExitCode::SUCCESS)

@@ -1,7 +1,7 @@
 //! What a guest is made of: a kernel and busybox, fetched but never installed, the static binary, and a helper in C.
 
-use super::machine::{Arch, Guest, Kernel, Userland};
-use super::{Binary, debian, systemd};
+use super::machine::{Arch, Guest, Kernel};
+use super::systemd;
 use crate::done;
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -27,10 +27,8 @@ pub struct Parts {
     pub busybox: PathBuf,
     pub cotenant: PathBuf,
     pub spin: PathBuf,
-    /// The root of systemd's packages, or of a whole Debian; empty where the guest has neither.
-    pub root: PathBuf,
-    /// Our package in two versions, the older one first; for a whole Debian.
-    pub packages: Vec<PathBuf>,
+    /// The root of systemd's packages; empty where the guest has none.
+    pub systemd: PathBuf,
 }
 
 impl Arch {
@@ -67,12 +65,12 @@ impl Arch {
 }
 
 impl Parts {
-    /// Gathers what is missing into `guests` in cargo's target folder, `binary` too unless it is there. The inner error
-    /// says what cannot be had here, and the command that gets it.
+    /// Gathers what is missing into `guests` in cargo's target folder; `profile` is cargo's for the binary. The inner
+    /// error says what cannot be had here, and the command that gets it.
     ///
     /// # Errors
     /// Where something that is there does not work: a build fails.
-    pub fn gather(root: &Path, guest: &Guest, binary: Binary<'_>) -> Result<Result<Self, String>> {
+    pub fn gather(root: &Path, guest: &Guest, profile: &str) -> Result<Result<Self, String>> {
         let arch = guest.arch;
         let (compiler, emulator, packages) = arch.tools();
         for tool in [compiler, emulator] {
@@ -100,7 +98,7 @@ impl Parts {
                 "{compiler} links nothing statically; apt-get install --no-install-recommends {packages}"
             )));
         }
-        let (kernel, busybox, unpacked) = match fetch(&folder, guest) {
+        let (kernel, busybox, systemd) = match fetch(&folder, guest) {
             Ok(fetched) => fetched,
             Err(why) => return Ok(Err(format!("{why:#}"))),
         };
@@ -112,15 +110,8 @@ impl Parts {
                 .arg(&spin)
                 .arg(source),
         )?;
-        let cotenant = match binary {
-            Binary::Built(profile) => build(root, &folder, profile, target, compiler)?,
-            Binary::Given(path) => path.to_owned(),
-        };
-        let packages = match guest.userland {
-            Userland::Debian => debian::packages(root, &folder, &cotenant)?,
-            Userland::Busybox | Userland::Systemd => Vec::new(),
-        };
-        Ok(Ok(Self { folder, kernel, busybox, cotenant, spin, root: unpacked, packages }))
+        let cotenant = build(root, &folder, profile, target, compiler)?;
+        Ok(Ok(Self { folder, kernel, busybox, cotenant, spin, systemd }))
     }
 }
 
@@ -149,7 +140,7 @@ fn build(root: &Path, folder: &Path, profile: &str, target: &str, linker: &str) 
     Ok(to.join(target).join(profile).join("cotenant"))
 }
 
-/// A kernel, busybox and where the guest has them systemd or Debian, unpacked.
+/// A kernel, busybox and where the guest has it systemd, unpacked.
 fn fetch(folder: &Path, guest: &Guest) -> Result<(PathBuf, PathBuf, PathBuf)> {
     let arch = guest.arch;
     let name = arch.debian();
@@ -164,13 +155,11 @@ fn fetch(folder: &Path, guest: &Guest) -> Result<(PathBuf, PathBuf, PathBuf)> {
     if !busybox.exists() {
         bail!("{}: no busybox; remove the folder and try again", debian.unpacked().display());
     }
-    let root = match guest.userland {
-        Userland::Busybox => PathBuf::new(),
-        Userland::Systemd => {
-            let packages = debian.beside(folder.join(format!("{name}-systemd")))?;
-            packages.all(systemd::PACKAGES).with_context(|| missing("systemd with its libraries"))?
-        }
-        Userland::Debian => debian::root(folder, &mirror(&debian)?)?,
+    let systemd = if guest.systemd {
+        let packages = debian.beside(folder.join(format!("{name}-systemd")))?;
+        packages.all(systemd::PACKAGES).with_context(|| missing("systemd with its libraries"))?
+    } else {
+        PathBuf::new()
     };
     let found = match guest.kernel {
         Kernel::Stable => stable,
@@ -187,23 +176,18 @@ fn fetch(folder: &Path, guest: &Guest) -> Result<(PathBuf, PathBuf, PathBuf)> {
             ubuntu.given(&address, UBUNTU.1).with_context(|| missing(&address))?
         }
     };
-    Ok((found, busybox, root))
+    Ok((found, busybox, systemd))
 }
 
-/// The line for apt that names backports.
+/// The line for apt that names backports on the mirror from which this machine has Debian 12.
 fn backports(debian: &Packages) -> Result<String> {
-    Ok(format!("deb {} bookworm-backports main\n", mirror(debian)?))
-}
-
-/// The mirror from which this machine has Debian 12.
-fn mirror(debian: &Packages) -> Result<String> {
     let targets = done(
         &mut debian.apt("apt-get", &["indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"]),
     )?;
     let mirror = targets.lines().find_map(|line| line.strip_prefix("bookworm "));
     let mirror =
-        mirror.context("/etc/apt/sources.list names no bookworm, so there is nowhere to get more of it from")?;
-    Ok(mirror.to_owned())
+        mirror.context("/etc/apt/sources.list names no bookworm, so there is nowhere to get its backports from")?;
+    Ok(format!("deb {mirror} bookworm-backports main\n"))
 }
 
 /// Packages in a folder, with lists of their own, so that neither the machine's architectures nor its packages

@@ -39,33 +39,25 @@ const UNITS: &[&str] = &[
     "systemd-journald.socket", "systemd-journald-dev-log.socket",
 ];
 
-/// What is ours in every guest with systemd: by path and text.
-pub const FILES: &[(&str, &str)] = &[
+/// What is ours: by path and text.
+const FILES: &[(&str, &str)] = &[
     ("etc/machine-id", "0123456789abcdef0123456789abcdef\n"),
+    ("etc/os-release", "ID=guest\nNAME=guest\n"),
+    ("etc/passwd", "root:x:0:0::/root:/bin/sh\nalice:x:1000:1000::/:/bin/sh\n"),
+    ("etc/group", "root:x:0:\nalice:x:1000:\n"),
     ("etc/systemd/system.conf", "[Manager]\nShowStatus=no\nLogTarget=journal\nDefaultTimeoutStopSec=60s\n"),
     // A log that is not for the disk, and that loses nothing.
     ("etc/systemd/journald.conf", "[Journal]\nStorage=volatile\nRateLimitIntervalSec=0\nReadKMsg=no\nAudit=no\n"),
     ("etc/systemd/system/guest.service", include_str!("scenarios/guest.service")),
     ("scenarios/units.sh", include_str!("scenarios/units.sh")),
-];
-
-/// What is ours where only parts of systemd are there.
-const PARTS: &[(&str, &str)] = &[
-    ("etc/os-release", "ID=guest\nNAME=guest\n"),
-    ("etc/passwd", "root:x:0:0::/root:/bin/sh\nalice:x:1000:1000::/:/bin/sh\n"),
-    ("etc/group", "root:x:0:\nalice:x:1000:\n"),
     ("packaging/cotenant.service", include_str!("../../../packaging/systemd/cotenant.service")),
     ("packaging/throttle.conf", include_str!("../../../packaging/systemd/throttle.conf")),
     ("packaging/cotenant.toml", include_str!("../../../packaging/cotenant.toml")),
 ];
 
-/// Links that every guest with systemd has: it runs the scenarios.
-pub const LINKS: &[(&str, &str)] = &[
+const LINKS: &[(&str, &str)] = &[
     ("etc/systemd/system/default.target", "/lib/systemd/system/multi-user.target"),
     ("etc/systemd/system/multi-user.target.wants/guest.service", "/etc/systemd/system/guest.service"),
-];
-
-const LINKS_OF_PARTS: &[(&str, &str)] = &[
     ("lib/systemd/system/sysinit.target.wants/systemd-journald.service", "../systemd-journald.service"),
     ("lib/systemd/system/sockets.target.wants/systemd-journald.socket", "../systemd-journald.socket"),
     ("lib/systemd/system/sockets.target.wants/systemd-journald-dev-log.socket", "../systemd-journald-dev-log.socket"),
@@ -93,10 +85,8 @@ pub fn add(archive: &mut Archive, root: &Path) -> Result<()> {
         let unit = read(&path)?;
         files.push((path, TEXT, unit));
     }
-    files.extend(FILES.iter().chain(PARTS).map(|(path, text)| ((*path).to_owned(), TEXT, text.as_bytes().to_vec())));
-    files.extend(
-        LINKS.iter().chain(LINKS_OF_PARTS).map(|(path, to)| ((*path).to_owned(), LINK, to.as_bytes().to_vec())),
-    );
+    files.extend(FILES.iter().map(|(path, text)| ((*path).to_owned(), TEXT, text.as_bytes().to_vec())));
+    files.extend(LINKS.iter().map(|(path, to)| ((*path).to_owned(), LINK, to.as_bytes().to_vec())));
     let mut folders: BTreeSet<&str> =
         ["var/log", "var/lib", "home", "usr/bin"].into_iter().flat_map(|path| above(path).chain([path])).collect();
     folders.extend(files.iter().flat_map(|(path, ..)| above(path)));

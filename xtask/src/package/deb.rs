@@ -13,7 +13,7 @@ use std::process::Command;
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
 /// How packages are made, whatever is in them.
-pub struct Maker<'a> {
+struct Maker<'a> {
     root: &'a Path,
     out: &'a Path,
     version: String,
@@ -44,14 +44,12 @@ pub(super) fn all(build: &Build<'_>, revision: u32, out: &Path) -> Result<Vec<Pa
     Ok(made)
 }
 
-/// The package `cotenant` alone, of a binary that is there, with symbols or without; returns its path. It is packed and
-/// unpacked fast, for tests.
+/// The package `cotenant` alone; returns its path. It is packed and unpacked fast, for tests.
 ///
 /// # Errors
-/// Where a tool is missing or fails.
-pub fn cotenant(root: &Path, out: &Path, binary: &Path, revision: u32) -> Result<PathBuf> {
-    let (out, time) = (super::made(out)?, super::commit_time(root)?);
-    Maker::new(root, &out, revision, &time, ["-Zgzip", "-z1"])?.cotenant(binary)
+/// As [`all`].
+pub(super) fn cotenant(build: &Build<'_>, revision: u32, out: &Path) -> Result<PathBuf> {
+    Maker::new(build.root, out, revision, &build.time, ["-Zgzip", "-z1"])?.cotenant(&build.cotenant(None)?)
 }
 
 impl<'a> Maker<'a> {

@@ -15,8 +15,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-pub use deb::cotenant;
-
 /// What lies in `/usr/share/cotenant`, by its path below `packaging`.
 const DATA: &[&str] = &[
     "grafana/cotenant.json",
@@ -31,6 +29,8 @@ const DATA: &[&str] = &[
 enum Kind {
     /// Debian's packages.
     Deb,
+    /// The package cotenant alone, packed in a hurry: for scripts/test-package.
+    Cotenant,
     /// A tarball with a static binary (musl).
     Tarball,
 }
@@ -81,6 +81,10 @@ pub fn run(root: &Path, args: &Args) -> Result<()> {
     let out = made(&target_folder(root).join("packages"))?;
     let build = Build { root, profile: &args.profile, time: commit_time(root)? };
     let mut made = Vec::new();
+    if args.only == Some(Kind::Cotenant) {
+        println!("{}", deb::cotenant(&build, args.revision, &out)?.display());
+        return Ok(());
+    }
     if args.only != Some(Kind::Tarball) {
         made.extend(deb::all(&build, args.revision, &out)?);
     }
@@ -126,7 +130,7 @@ fn made(folder: &Path) -> Result<PathBuf> {
 }
 
 /// Cargo's target folder.
-pub fn target_folder(root: &Path) -> PathBuf {
+fn target_folder(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The first process of a guest, or a service of its systemd: runs the scenarios and tells the host on the console, in lines that begin with '@guest'.
-export PATH=/bin:/usr/bin:/usr/sbin HOME=/root
+export PATH=/bin:/usr/bin HOME=/root
 if [ $$ = 1 ]; then
     [ ! -e /lib/systemd/systemd ] || exec /lib/systemd/systemd
     mount -t proc proc /proc

@@ -1,4 +1,4 @@
-# Our .deb, as dpkg installs it on Debian: the daemon starts and observes; an upgrade keeps configuration and state, and whom it placed; purge leaves nothing.
+# Run by scripts/test-package in a clean Debian, as the guests' scenarios are. Our .deb, as dpkg installs it: the daemon starts and observes; an upgrade keeps configuration and state, and whom it placed; purge leaves nothing.
 . /scenarios/units.sh
 patience=600
 export DEBIAN_FRONTEND=noninteractive
