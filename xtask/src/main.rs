@@ -4,7 +4,9 @@
 mod fuzz;
 mod guests;
 mod mutants;
+mod package;
 mod reference;
+mod semver;
 mod tidy;
 mod workloads;
 
@@ -44,6 +46,10 @@ enum Task {
     Fuzz(fuzz::Args),
     /// Run the scenarios in emulated guests with many sockets, and report as a test runner does
     Guests(guests::Args),
+    /// Make Debian's packages and a tarball with a static binary, in target/packages
+    Package(package::Args),
+    /// Hold the library's interface against that of the last release with cargo-semver-checks
+    Semver(semver::Args),
     /// Change the code of policies, journal and simulator in many small ways, and see whether tests notice
     Mutants(mutants::Args),
 }
@@ -70,6 +76,8 @@ fn run(task: &Task) -> Result<ExitCode> {
         Task::Full => full(root),
         Task::Fuzz(args) => return fuzz::run(root, args),
         Task::Guests(args) => return guests::run(root, args),
+        Task::Package(args) => package::run(root, args),
+        Task::Semver(args) => return semver::run(root, args),
         Task::Mutants(args) => return mutants::run(root, args),
     }?;
     Ok(ExitCode::SUCCESS)
@@ -118,6 +126,9 @@ fn full(root: &Path) -> Result<()> {
     if fuzz::run(root, &fuzz::Args { seconds: 7_200, groups: Vec::new() })? != ExitCode::SUCCESS {
         bail!("a parser does not survive what libFuzzer gave it; fuzz/artifacts holds it");
     }
+    if semver::run(root, &semver::Args::default())? != ExitCode::SUCCESS {
+        bail!("the library's interface breaks a promise");
+    }
     cargo(root, &["bench", "--workspace"], &[])?;
     cargo(root, &["bench", "-p", "cotenant", "--bench", "daemon", "--", "soak"], &[])
 }
@@ -128,6 +139,16 @@ fn cargo(root: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<()> {
         bail!("cargo {} failed", args.join(" "));
     }
     Ok(())
+}
+
+/// Runs a command to its end; returns what it printed.
+fn done(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let out = command.output().with_context(|| format!("{name} cannot be started"))?;
+    if !out.status.success() {
+        bail!("{name}: {}\n{}", out.status, String::from_utf8_lossy(&out.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
 /// Cargo: the one that runs this.

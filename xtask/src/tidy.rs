@@ -21,6 +21,7 @@ pub fn check(root: &Path) -> Result<()> {
                 let unfinished = UNFINISHED.iter().filter(|m| text.contains(**m));
                 wrong.extend(unfinished.map(|m| format!("{name}: contains '{m}'; finish it or leave it out")));
                 wrong.extend(wide_lines(file, &text));
+                wrong.extend(embedded_from_outside(file, &text));
             }
             Some("md") => {
                 wrong.extend(broken_links(root, file, &text));
@@ -40,6 +41,28 @@ pub fn check(root: &Path) -> Result<()> {
         return Ok(());
     }
     bail!("tidy found {} problem(s):\n{}", wrong.len(), wrong.join("\n"))
+}
+
+/// What a program embeds lies in its package: elsewhere `cargo install` of that package does not find it. Tests, and
+/// what is never shipped, embed from wherever they like.
+fn embedded_from_outside(file: &Path, text: &str) -> Vec<String> {
+    let parts: Vec<&str> = file.iter().filter_map(|part| part.to_str()).collect();
+    let ["crates", package, "src", inside @ ..] = &parts[..] else { return Vec::new() };
+    if *package == "cotenant-fuzz" || inside.contains(&"tests") || inside.contains(&"tests.rs") {
+        return Vec::new();
+    }
+    let shipped = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    ["include_str!(", "include_bytes!("]
+        .iter()
+        .flat_map(|call| shipped.split(call).skip(1).zip(shipped.split(call)))
+        .filter(|(_, before)| !before.ends_with("#[doc = "))
+        .map(|(after, _)| after.trim_start_matches("concat!(").trim_start_matches('"'))
+        .filter(|path| path.matches("../").count() > inside.len())
+        .map(|path| {
+            let path = path.split('"').next().unwrap_or_default();
+            format!("{}: embeds '{path}' from outside of its package; link to it beside src", file.display())
+        })
+        .collect()
 }
 
 fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
@@ -130,4 +153,22 @@ fn unknown_tests(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
         wrong.extend(missing.map(|name| format!("{document}: there is no test or benchmark `{name}`")));
     }
     Ok(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_embedded_from_outside_is_told() {
+        let wrong = |file: &str, text: &str| embedded_from_outside(Path::new(file), text).len();
+        let far = "let a = include_str!(\"../../../machines/a.toml\");";
+        assert_eq!(wrong("crates/a/src/b/c.rs", far), 1);
+        assert_eq!(wrong("crates/a/src/lib.rs", "include_str!(concat!(\"../../machines/\", $name))"), 1);
+        assert_eq!(wrong("crates/a/src/b/c/d.rs", far), 0, "that is beside src");
+        assert_eq!(wrong("crates/a/src/b/tests.rs", far), 0);
+        assert_eq!(wrong("crates/a/tests/b.rs", far), 0);
+        assert_eq!(wrong("crates/a/src/b.rs", &format!("#[cfg(test)]\nmod tests {{\n{far}}}")), 0);
+        assert_eq!(wrong("crates/a/src/b.rs", "#[doc = include_str!(\"../../../docs/a.md\")]"), 0);
+    }
 }

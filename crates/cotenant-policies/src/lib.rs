@@ -1,6 +1,53 @@
 //! The policies: pure functions from what is known to what should be done, one folder each.
 //!
-//! What a policy is stands in [`cotenant_model::policy`]. [`standard`] lists ours by the names that users give them.
+//! What a policy is stands in [`cotenant_model::policy`]. [`standard`] lists ours by the names that users give them; a
+//! program adds its own with [`Registry::with`].
+//!
+//! # Ask a policy what it would do
+//!
+//! A policy is made by name, with the settings of a run, and decides about two samples. Here `static` gets a map for a
+//! machine of two CPUs (`X`: this application, `.`: free) and finds a thread of it on the wrong one:
+//!
+//! ```
+//! use cotenant_model::host::decide_once;
+//! use cotenant_model::policy::{Config, Ctx, State};
+//! use cotenant_model::profile::MachineProfile;
+//! use cotenant_model::{
+//!     Action, AppId, AppSample, Count, Counters, CpuId, CpuSet, Rule, Sample, Signal, TaskId, TaskInfo, TaskSample,
+//!     Time, topology,
+//! };
+//! # use std::collections::BTreeMap;
+//! # use std::sync::Arc;
+//!
+//! let topology = topology::synthetic::parse("package:1 core:2 pu:1")?;
+//! let sample = |at_ms: u64| {
+//!     let mut counters = Counters::default();
+//!     counters.set(Signal::CpuTime, Count::exact(at_ms * 1_000_000)); // it always runs
+//!     let info = TaskInfo { id: TaskId(7), app: AppId(0), allowed: topology.online().clone(), ..TaskInfo::default() };
+//!     Sample {
+//!         at: Time::from_millis(at_ms),
+//!         tasks: vec![TaskSample { info: Arc::new(info), cpu: Some(CpuId(1)), counters, ..TaskSample::default() }],
+//!         cpus: Vec::new(),
+//!         apps: vec![AppSample { id: AppId(0), name: "db".to_owned(), ..AppSample::default() }],
+//!     }
+//! };
+//!
+//! let mut config = Config::default();
+//! config.settings.set("static", "map", "X.".into());
+//! let policy = cotenant_policies::standard().make("static", &config)?;
+//!
+//! let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
+//! let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
+//! policy.check(&ctx)?; // whether it can work with what is known here
+//! let decided = decide_once(&[Rule::all(&*policy, &ctx)], 0, &sample(0), &sample(100), &[], State::default());
+//!
+//! let order = &decided.orders[0];
+//! assert_eq!(order.action, Action::Place { task: TaskId(7), contexts: CpuSet::single(CpuId(0)) });
+//! println!("{}", order.reason); // why, in the policy's own terms
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`Registry::with`]: cotenant_model::policy::Registry::with
 #![forbid(unsafe_code)]
 
 pub mod atom;

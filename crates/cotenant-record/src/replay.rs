@@ -10,11 +10,73 @@
 //! * P is another policy, or the run only observed: the state that P's own decision of the round before returned, and
 //!   outcomes [as the recording bears them out](outcome_in).
 
-use crate::RecordedRound;
+use crate::{Header, RecordedRound, RecordedRule};
 use cotenant_model::host::{Decided, decide_once};
-use cotenant_model::policy::State;
-use cotenant_model::{Action, ActionOutcome, Decision, Order, Outcome, Rule, Sample, View};
+use cotenant_model::pin::Pin;
+use cotenant_model::policy::{Config, DynPolicy, Registry, State};
+use cotenant_model::{Action, ActionOutcome, Decision, Order, Outcome, Owns, Rule, Sample, View};
 use std::iter::Peekable;
+
+/// What a recording is replayed under: its rules, each with its policy made.
+pub struct Policies(Vec<(RecordedRule, Box<dyn DynPolicy>)>);
+
+impl Policies {
+    /// Those recorded, or `policy` in place of the one recorded, with the settings `config`; a recording of several
+    /// rules keeps theirs.
+    ///
+    /// # Errors
+    /// A line that says which policy is unknown, or which setting is wrong; also where one policy is to take the place
+    /// of several, or one cannot work with what the recording holds.
+    pub fn new(header: &Header, policy: Option<&str>, config: &Config, registry: &Registry) -> Result<Self, String> {
+        let rules = match (&header.rules[..], policy) {
+            ([_, _, ..], Some(_)) => {
+                let n = header.rules.len();
+                return Err(format!("it was recorded under {n} rules, each with its policy: name none to replay it"));
+            }
+            ([], _) => {
+                let policy = policy.unwrap_or(&header.policy).to_owned();
+                vec![RecordedRule { policy, owns: Owns::default(), config: config.clone() }]
+            }
+            (rules, _) => rules.to_vec(),
+        };
+        let make = |rule: RecordedRule| {
+            let policy = registry.make(&rule.policy, &rule.config)?;
+            policy.check(&header.ctx_with(&rule.config)).map_err(|refusal| refusal.to_string())?;
+            Ok((rule, policy))
+        };
+        rules.into_iter().map(make).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The first rule's.
+    pub fn first(&self) -> &dyn DynPolicy {
+        &*self.0[0].1
+    }
+
+    /// The rules for [`replay`], with what `header` knows.
+    pub fn rules<'a>(&'a self, header: &'a Header) -> Vec<Rule<'a>> {
+        let rule = |(recorded, policy): &'a (RecordedRule, Box<dyn DynPolicy>)| Rule {
+            policy: &**policy,
+            ctx: header.ctx_with(&recorded.config),
+            owns: recorded.owns.clone(),
+        };
+        self.0.iter().map(rule).collect()
+    }
+}
+
+/// How far contexts are widened where a policy is replayed: as recorded, unless it means exactly the CPUs that it
+/// names and the recorded one did not.
+pub fn pin(header: &Header, policy: &str, config: &Config, registry: &Registry) -> Pin {
+    let exact = |name: &str| registry.make(name, config).is_ok_and(|policy| policy.needs().exact);
+    if exact(policy) && !exact(&header.policy) { Pin::Cpu } else { config.pin }
+}
+
+/// The names of the policies under which a recording was made, one per rule.
+pub fn names(header: &Header) -> Vec<&str> {
+    match &header.rules[..] {
+        [] => vec![&header.policy],
+        rules => rules.iter().map(|rule| rule.policy.as_str()).collect(),
+    }
+}
 
 /// What became of an order that was given on a recording, in the round `at`, before the sample of the round `then`
 /// was taken:

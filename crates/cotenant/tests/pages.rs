@@ -47,6 +47,8 @@ pages! {
     compare: "docs/how-to/compare.md",
     daemon: "docs/how-to/daemon.md",
     kubernetes: "docs/how-to/kubernetes.md",
+    install: "docs/how-to/install.md",
+    notebooks: "docs/how-to/notebooks.md",
     qos: "docs/how-to/qos.md",
     read_a_decision: "docs/how-to/read-a-decision.md",
     read_a_report: "docs/how-to/read-a-report.md",

@@ -2,6 +2,7 @@
 
 use super::machine::{Arch, Guest, Kernel};
 use super::systemd;
+use crate::done;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -299,14 +300,4 @@ impl Packages {
             kernel.with_context(|| format!("{}: no kernel; remove the folder and try again", self.at.display()))?;
         Ok(kernel.path())
     }
-}
-
-/// Runs a command to its end; returns what it printed.
-fn done(command: &mut Command) -> Result<String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let out = command.output().with_context(|| format!("{name} cannot be started"))?;
-    if !out.status.success() {
-        bail!("{name}: {}\n{}", out.status, String::from_utf8_lossy(&out.stderr).trim());
-    }
-    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }

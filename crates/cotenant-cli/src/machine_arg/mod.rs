@@ -8,10 +8,10 @@ use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The machine files that the binary carries.
+/// The machine files that the binary carries; `machines` beside `src` links to them, so that this package is whole.
 macro_rules! embedded {
     ($($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("../../../../machines/", $name, ".toml")))),*]
+        &[$(($name, include_str!(concat!("../../machines/", $name, ".toml")))),*]
     };
 }
 

@@ -3,7 +3,7 @@
 use crate::reproduce::cases::{Case, mixes, standalone};
 use anyhow::Context as _;
 use cotenant_measure::workload::{Arrival, MOST_RUNS, SPAN, Size, Workload};
-use cotenant_sim::app::{Program, parse_programs};
+use cotenant_sim::app::{PARALLEL, Program, SHARING, SPEC_CPU2006, parse_programs};
 use cotenant_sim::machine::SimMachine;
 use fastrand::Rng;
 use serde::Serialize;
@@ -111,10 +111,10 @@ fn pools() -> anyhow::Result<[Vec<String>; 4]> {
         let phase = &program.phases[0];
         phase.llc_apki * phase.miss_ratio.at(BYTES) >= MISSES_PKI
     };
-    let spec = read(include_str!("../../../../workloads/spec-cpu2006.toml"))?;
+    let spec = read(SPEC_CPU2006)?;
     let (bound, free): (BTreeMap<_, _>, BTreeMap<_, _>) = spec.into_iter().partition(|(_, p)| memory_bound(p));
-    let sharing = read(include_str!("../../../../workloads/sharing.toml"))?;
-    let parallel = read(include_str!("../../../../workloads/parsec-npb.toml"))?;
+    let sharing = read(SHARING)?;
+    let parallel = read(PARALLEL)?;
     Ok([names(bound), names(free), names(sharing), names(parallel)])
 }
 

@@ -50,6 +50,15 @@ impl Settings {
         self.0.insert(section.to_owned(), value);
     }
 
+    /// Takes over what is set there, key by key.
+    pub fn merge(&mut self, other: &Self) {
+        for (section, keys) in &other.0 {
+            for (key, value) in keys.as_object().into_iter().flatten() {
+                self.set(section, key, value.clone());
+            }
+        }
+    }
+
     /// Builder form of [`Self::put`], with the settings of `P`.
     #[must_use]
     pub fn with<P: Policy>(mut self, settings: &P::Settings) -> Self {

@@ -5,7 +5,7 @@ mod carry;
 mod parse;
 
 pub use carry::Private;
-pub use parse::{AppError, embedded, known, known_names, parse_programs};
+pub use parse::{AppError, PARALLEL, SHARING, SPEC_CPU2006, embedded, known, known_names, parse_programs};
 pub(crate) use parse::{Fault, POSITIVE, ProgramTable, given, number, programs};
 
 /// Bytes of a cache line.

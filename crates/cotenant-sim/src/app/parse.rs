@@ -221,22 +221,25 @@ pub(crate) fn programs(tables: BTreeMap<String, Spanned<ProgramTable>>) -> Resul
     tables.into_iter().map(one).collect()
 }
 
+/// A file of `workloads/`; the folder of that name beside `src` links to it, so that this package is whole.
+macro_rules! workload {
+    ($name:literal) => {
+        include_str!(concat!("../../workloads/", $name, ".toml"))
+    };
+}
+
 static EMBEDDED: LazyLock<BTreeMap<String, Program>> = LazyLock::new(|| {
-    read(&[
-        include_str!("../../../../workloads/spec-cpu2000.toml"),
-        include_str!("../../../../workloads/spec-cpu2006.toml"),
-        include_str!("../../../../workloads/kernels.toml"),
-        include_str!("../../../../workloads/sharing.toml"),
-        include_str!("../../../../workloads/services.toml"),
-    ])
+    read(&[workload!("spec-cpu2000"), SPEC_CPU2006, workload!("kernels"), SHARING, workload!("services")])
 });
 
-static SUITES: LazyLock<BTreeMap<String, Program>> = LazyLock::new(|| {
-    read(&[
-        include_str!("../../../../workloads/parsec-npb.toml"),
-        include_str!("../../../../workloads/smashbench.toml"),
-    ])
-});
+static SUITES: LazyLock<BTreeMap<String, Program>> = LazyLock::new(|| read(&[PARALLEL, workload!("smashbench")]));
+
+/// `workloads/spec-cpu2006.toml`.
+pub const SPEC_CPU2006: &str = workload!("spec-cpu2006");
+/// `workloads/sharing.toml`.
+pub const SHARING: &str = workload!("sharing");
+/// `workloads/parsec-npb.toml`.
+pub const PARALLEL: &str = workload!("parsec-npb");
 
 fn read(files: &[&str]) -> BTreeMap<String, Program> {
     files.iter().flat_map(|text| parse_programs(text).expect("a file of the binary itself; a test reads it")).collect()

@@ -5,16 +5,16 @@ use crate::args::{self, SetArgs};
 use crate::registry::registry;
 use cotenant_cli::messages::count;
 use cotenant_cli::{print, print_page, usage};
+use cotenant_model::Time;
 use cotenant_model::action::Outcome;
 use cotenant_model::host::Mode;
 use cotenant_model::pin::Pin;
 use cotenant_model::policy::{DynPolicy, Policy};
 use cotenant_model::text::{NAME, within};
-use cotenant_model::{Owns, Rule, Time};
 use cotenant_policies::{Static, StaticSettings};
 use cotenant_record::moves::Move;
-use cotenant_record::replay::{Replayed, replay};
-use cotenant_record::{Header, RecordedRule, Tail};
+use cotenant_record::replay::{self, Policies, Replayed, names};
+use cotenant_record::{Header, Tail};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -148,35 +148,15 @@ pub fn write(args: &Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let mut recording = open_recording(&args.file, watched)?;
     let header = recording.header().clone();
     let settings = overridden(&header, args)?;
-    let name = args.policy.as_deref().unwrap_or(&header.policy);
-    if header.rules.len() > 1 && args.policy.is_some() {
-        return Err(usage(format!(
-            "{}: it was recorded under {} rules, each with its policy; replay it without --policy",
-            args.file.display(),
-            header.rules.len()
-        )));
-    }
-    let one = [RecordedRule { policy: name.to_owned(), owns: Owns::default(), config: settings.config.clone() }];
-    let recorded_rules = if header.rules.is_empty() { &one[..] } else { &header.rules[..] };
-    let make = |rule: &RecordedRule| registry().make(&rule.policy, &rule.config).map_err(usage);
-    let policies = recorded_rules.iter().map(make).collect::<anyhow::Result<Vec<_>>>()?;
-    let mut rules = Vec::new();
-    for (recorded, policy) in recorded_rules.iter().zip(&policies) {
-        let ctx = settings.ctx_with(&recorded.config);
-        policy.check(&ctx).map_err(|refusal| usage(refusal.to_string()))?;
-        rules.push(Rule { policy: &**policy, ctx, owns: recorded.owns.clone() });
-    }
-    let policy = &*policies[0];
-    let names: Vec<&str> = match &header.rules[..] {
-        [] => vec![&header.policy],
-        rules => rules.iter().map(|rule| rule.policy.as_str()).collect(),
-    };
+    let policies = Policies::new(&settings, args.policy.as_deref(), &settings.config, registry()).map_err(usage)?;
+    let (policy, rules) = (policies.first(), policies.rules(&settings));
+    let names = names(&header);
 
     let (mut summary, mut shown, mut notes) = (Summary::default(), Vec::new(), Vec::new());
     if !args.json {
         opening(out, args, &header, policy)?;
     }
-    for round in replay(recording.by_ref(), &names, rules) {
+    for round in replay::replay(recording.by_ref(), &names, rules) {
         summary.add(&round);
         for note in round.decision.notes.iter().filter(|_| args.shows(&round)) {
             if !notes.contains(note) {
@@ -240,9 +220,7 @@ fn overridden(header: &Header, args: &Args) -> anyhow::Result<Header> {
     }
     let policy = args.policy.as_deref().unwrap_or(&header.policy);
     args.set.apply(&mut settings.config.settings, [policy])?;
-    // Policies that mean exactly the CPUs that they name.
-    let exact = |name: &str| registry().make(name, &settings.config).is_ok_and(|policy| policy.needs().exact);
-    let pin = if exact(policy) && !exact(&header.policy) { Pin::Cpu } else { settings.config.pin };
+    let pin = replay::pin(header, policy, &settings.config, registry());
     settings.config.pin = args.pin.unwrap_or(pin);
     Ok(settings)
 }

@@ -1,0 +1,85 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # A first look
+#
+# What two policies do to programs on a machine that you do not have; then what a recorded run saw, what it decided,
+# and what another policy would have decided in its place.
+
+# %%
+# %matplotlib inline
+import matplotlib.pyplot as plt
+
+import cotenant
+
+# %% [markdown]
+# ## Four programs on two sockets
+#
+# Two programs that live from memory and two that compute, two threads each, under Linux alone and under `sam`.
+# `slowdown` is the time of a run over the time of the same program alone.
+
+# %%
+scenario = """
+machine = "ivy-bridge-2s"
+[[app]]
+program = "mcf06"
+threads = 8
+work_s = 1
+[[app]]
+program = "milc06"
+threads = 8
+work_s = 1
+[[app]]
+program = "povray06"
+threads = 4
+work_s = 1
+"""
+runs = cotenant.simulate(scenario, ["none", "sam"], seeds=3)
+slowdown = runs.pivot_table(index="app", columns="policy", values="slowdown")
+slowdown.round(3)
+
+# %%
+slowdown.plot.barh(xlabel="slowdown", ylabel="", title="ivy-bridge-2s, means of 3 seeds")
+plt.axvline(1, color="black", linewidth=1)
+plt.show()
+
+# %% [markdown]
+# ## A recorded run
+#
+# `cotenant record -o run.rec -- COMMAND` writes such a file; this one is a run of `sam` whose threads share data across
+# two sockets.
+
+# %%
+recording = cotenant.Recording("../../fixtures/recordings/two-sockets-sam.rec")
+tasks = recording.tasks()
+tasks.head()
+
+# %%
+cpus = tasks.pivot(index="at_s", columns="task", values="cpu")
+cpus.astype(float).plot(drawstyle="steps-post", xlabel="time [s]", ylabel="CPU", title="where each thread ran")
+plt.show()
+
+# %% [markdown]
+# Each order has its reason:
+
+# %%
+recording.moves()[["at_s", "task", "from_cpu", "to", "outcome", "reason"]].head()
+
+# %% [markdown]
+# ## Another policy in its place
+#
+# Round by round, on the placements that were recorded: what only the recorded policy asked for, what only the replayed
+# one, what both.
+
+# %%
+recording.replay("shapes")["by"].value_counts()
