@@ -81,7 +81,10 @@ fn drawn(phases: &[Phase], asked: f64, machine: &str) -> String {
         // What the server had alone, and what is within twice of it, is good.
         let class = if phases.first().is_some_and(|alone| phase.p99_s <= 2.0 * alone.p99_s) { "good" } else { "bad" };
         let mut bar = |x: f64, class: &str, length: f64| {
-            let _ = writeln!(out, "<rect x=\"{x}\" y=\"{y}\" width=\"{length:.1}\" height=\"20\" rx=\"3\" class=\"{class}\"/>");
+            let _ = writeln!(
+                out,
+                "<rect x=\"{x}\" y=\"{y}\" width=\"{length:.1}\" height=\"20\" rx=\"3\" class=\"{class}\"/>"
+            );
         };
         bar(LEFT, class, length(phase.p99_s, longest, BAR));
         if let Some(batch) = phase.batch_cpus {

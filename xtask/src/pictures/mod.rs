@@ -52,7 +52,10 @@ pub fn draw(root: &Path, args: &Args) -> Result<()> {
     let file = |name: &str| work.join(name).display().to_string();
     fs::write(work.join("pair.toml"), SCENARIO)?;
     let recording = file("pair.rec");
-    said(&cotenant, &["sim", &file("pair.toml"), "--policy", "sam", "--seeds", "1", "--no-band", "--record", &recording])?;
+    said(
+        &cotenant,
+        &["sim", &file("pair.toml"), "--policy", "sam", "--seeds", "1", "--no-band", "--record", &recording],
+    )?;
     let screen = said(&cotenant, &["top", &recording, "--at", "2s", "--once"])?;
     fs::write(root.join(FOLDER).join("top.svg"), terminal::svg("cotenant top pair.rec --at 2s", &screen))?;
     said(&cotenant, &["report", &recording, "-o", &file("report.html")])?;
