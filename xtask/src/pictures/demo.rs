@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 const WIDTH: f64 = 760.0;
 /// Where the bars begin, and the longest one's length.
 const LEFT: f64 = 170.0;
-const BAR: f64 = 300.0;
+const BAR: f64 = 290.0;
 /// The same of the CPUs of the batch program.
-const CPUS: f64 = 590.0;
-const CPUS_BAR: f64 = 110.0;
+const CPUS: f64 = 555.0;
+const CPUS_BAR: f64 = 140.0;
 const TOP: f64 = 76.0;
 const ROW: f64 = 36.0;
 
@@ -117,8 +117,8 @@ mod tests {
     #[test]
     fn bars_are_as_long_as_their_figures() {
         let svg = svg(JSON).unwrap();
-        assert!(svg.contains("width=\"300.0\" height=\"20\" rx=\"3\" class=\"bad\""), "{svg}");
-        assert!(svg.contains("width=\"3.0\" height=\"20\" rx=\"3\" class=\"good\""), "{svg}");
+        assert!(svg.contains("width=\"290.0\" height=\"20\" rx=\"3\" class=\"bad\""), "{svg}");
+        assert!(svg.contains("width=\"2.9\" height=\"20\" rx=\"3\" class=\"good\""), "{svg}");
         assert!(svg.contains(">300 µs<") && svg.contains(">30.0 ms<") && svg.contains(">1.50<"), "{svg}");
         assert!(super::svg("{}").is_err());
     }

@@ -16,6 +16,7 @@ const DEMO: &str = "docs/pictures/demo.svg";
 
 /// A machine with two sockets, for the pictures of `top` and of a report.
 const SCENARIO: &str = "machine = 'ivy-bridge-2s'\nrestart = true\npolicy = { sam = 'recommended' }\n\
+    observation = { progress_noise = 0.01 }\n\
     [[app]]\nprogram = 'sgd'\nthreads = 10\nwork_s = 5\n[[app]]\nprogram = 'bsgd'\nthreads = 10\nwork_s = 5\n";
 
 /// Arguments of `cargo xtask pictures`.
@@ -99,7 +100,7 @@ fn shoot(root: &Path, name: &str, page: &str) -> Result<()> {
     let page = if page.contains("://") { page.to_owned() } else { format!("file://{page}") };
     let mut command = Command::new("chromium");
     // Root has no user namespace to confine it in.
-    command.args(["--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1100,1000"]);
+    command.args(["--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1100,1180"]);
     // A live page is given time to draw its history.
     command.args(["--virtual-time-budget=5000", &format!("--screenshot={}", to.display()), &page]);
     let out = command.output().context("chromium: install it, or leave the pictures of pages as they are")?;
