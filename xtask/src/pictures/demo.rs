@@ -23,16 +23,19 @@ struct Phase {
     batch_cpus: Option<f64>,
 }
 
-/// Draws what `cotenant demo --json` printed.
+/// Draws what `cotenant demo --json` printed, or figures of the same form with a `title` and a `source` of their own.
 ///
 /// # Errors
 /// Where that is not what it prints.
 pub fn svg(json: &str) -> Result<String> {
     let demo: Value = serde_json::from_str(json)?;
     let phases = demo["phases"].as_array().context("no phases")?.iter().map(phase).collect::<Result<Vec<_>>>()?;
-    let asked = demo["asked_per_s"].as_f64().context("no asked_per_s")?;
-    let machine = demo["outlook"]["machine"].as_str().context("no outlook.machine")?;
-    Ok(drawn(&phases, asked, machine))
+    let text = |key: &str| demo[key].as_str().map(str::to_owned);
+    let asked = demo["asked_per_s"].as_f64().map(|asked| format!("A server that is asked {asked:.0} times a second"));
+    let machine = demo["outlook"]["machine"].as_str().map(|machine| format!("cotenant demo, measured; {machine}"));
+    let title = text("title").or(asked).context("neither title nor asked_per_s")?;
+    let source = text("source").or(machine).context("neither source nor outlook.machine")?;
+    Ok(drawn(&phases, &title, &source))
 }
 
 fn phase(phase: &Value) -> Result<Phase> {
@@ -43,7 +46,7 @@ fn phase(phase: &Value) -> Result<Phase> {
     })
 }
 
-fn drawn(phases: &[Phase], asked: f64, machine: &str) -> String {
+fn drawn(phases: &[Phase], title: &str, source: &str) -> String {
     let most = |of: fn(&Phase) -> f64| phases.iter().map(of).fold(f64::MIN_POSITIVE, f64::max);
     let (longest, cpus) = (most(|phase| phase.p99_s), most(|phase| phase.batch_cpus.unwrap_or_default()));
     let bottom = TOP + ROW * phases.len() as f64;
@@ -64,7 +67,7 @@ fn drawn(phases: &[Phase], asked: f64, machine: &str) -> String {
     let mut text = |x: f64, y: f64, class: &str, text: &str| {
         let _ = writeln!(out, "<text x=\"{x}\" y=\"{y}\" class=\"{class}\">{}</text>", escaped(text));
     };
-    text(20.0, 32.0, "head", &format!("A server that is asked {asked:.0} times a second"));
+    text(20.0, 32.0, "head", title);
     text(LEFT, 58.0, "soft", "its p99: the shorter the better");
     text(CPUS, 58.0, "soft", "CPUs of the batch program");
     for (n, phase) in phases.iter().enumerate() {
@@ -75,7 +78,7 @@ fn drawn(phases: &[Phase], asked: f64, machine: &str) -> String {
             text(CPUS + length(batch, cpus, CPUS_BAR) + 8.0, y + 19.0, "", &format!("{batch:.2}"));
         }
     }
-    text(20.0, bottom + 22.0, "soft", &format!("cotenant demo, measured; {machine}"));
+    text(20.0, bottom + 22.0, "soft", source);
     for (n, phase) in phases.iter().enumerate() {
         let y = TOP + ROW * n as f64 + 4.0;
         // What the server had alone, and what is within twice of it, is good.
@@ -120,6 +123,9 @@ mod tests {
         assert!(svg.contains("width=\"290.0\" height=\"20\" rx=\"3\" class=\"bad\""), "{svg}");
         assert!(svg.contains("width=\"2.9\" height=\"20\" rx=\"3\" class=\"good\""), "{svg}");
         assert!(svg.contains(">300 µs<") && svg.contains(">30.0 ms<") && svg.contains(">1.50<"), "{svg}");
+        assert!(svg.contains("asked 1000 times") && svg.contains("cotenant demo, measured; 2 cores"), "{svg}");
+        let own = JSON.replacen('{', r#"{"title": "A", "source": "B", "#, 1);
+        assert!(super::svg(&own).unwrap().contains(">A<"));
         assert!(super::svg("{}").is_err());
     }
 }
