@@ -36,7 +36,7 @@ enum Task {
     Completions,
     /// Rewrite the reference pages of the commands, docs/reference/commands, from what --help prints
     Reference,
-    /// Serve the book, with its search, at http://localhost:3000
+    /// Build the book with mdBook and serve it, with its search, on port 3000
     Book {
         /// Only build it, into target/book
         #[arg(long)]
