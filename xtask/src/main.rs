@@ -1,10 +1,12 @@
 //! Chores of the repository: `cargo xtask TASK`.
 #![forbid(unsafe_code)]
 
+mod book;
 mod fuzz;
 mod guests;
 mod mutants;
 mod package;
+mod pictures;
 mod reference;
 mod semver;
 mod tidy;
@@ -36,6 +38,14 @@ enum Task {
     Completions,
     /// Rewrite the reference pages of the commands, docs/reference/commands, from what --help prints
     Reference,
+    /// Build the book with mdBook and serve it, with its search, on port 3000
+    Book {
+        /// Only build it, into target/book
+        #[arg(long)]
+        build: bool,
+    },
+    /// Draw the pictures of the README and the book, into docs/pictures
+    Pictures(pictures::Args),
     /// Rewrite the golden files from what the code does now
     Bless,
     /// Derive the simulator's application parameters from measurements: workloads/ and their page of errors
@@ -71,6 +81,8 @@ fn run(task: &Task) -> Result<ExitCode> {
         Task::Man => man(&root.join("target/man")),
         Task::Completions => completions(&root.join("target/completions")),
         Task::Reference => reference::write(root),
+        Task::Book { build } => book::make(root, *build),
+        Task::Pictures(args) => pictures::draw(root, args),
         Task::Bless => cargo(root, &["test", "--workspace", "--all-features"], &[("COTENANT_BLESS", "1")]),
         Task::Workloads => workloads::write(root),
         Task::Full => full(root),

@@ -9,11 +9,13 @@ use std::path::Path;
 
 const FOLDER: &str = "docs/reference/commands";
 const COLUMNS: usize = 118;
+/// The pages that explain the keys of `--json`, a section for each command.
+const JSON: [&str; 2] = ["json.md", "json-data.md"];
 
 /// Rewrites the pages.
 pub fn write(root: &Path) -> Result<()> {
     fs::create_dir_all(root.join(FOLDER))?;
-    for (path, text) in pages() {
+    for (path, text) in pages(root) {
         fs::write(root.join(&path), text).context(path)?;
     }
     println!("the pages are in {FOLDER}");
@@ -22,9 +24,8 @@ pub fn write(root: &Path) -> Result<()> {
 
 /// Pages that are not what the definitions give, and commands whose JSON nothing explains.
 pub fn wrong(root: &Path) -> Vec<String> {
-    let json = fs::read_to_string(root.join("docs/reference/json.md")).unwrap_or_default();
     let mut wrong = Vec::new();
-    let pages = pages();
+    let pages = pages(root);
     let there = fs::read_dir(root.join(FOLDER)).into_iter().flatten().flatten();
     let named = there.map(|entry| format!("{FOLDER}/{}", entry.file_name().to_string_lossy()));
     wrong
@@ -36,7 +37,7 @@ pub fn wrong(root: &Path) -> Vec<String> {
         wrong.push(format!("{path}: is not what the command's definition gives; run `cargo xtask reference`"));
     }
     for (_, command) in commands().filter(|(_, command)| has_json(command)) {
-        if !json.contains(&format!("\n## {}\n", command.get_name())) {
+        if json_page(root, command.get_name()).is_none() {
             wrong.push(format!("docs/reference/json.md: no section '## {}'", command.get_name()));
         }
     }
@@ -54,13 +55,22 @@ fn commands() -> impl Iterator<Item = (String, Command)> {
 }
 
 /// Path from the repository's root → text.
-fn pages() -> BTreeMap<String, String> {
+fn pages(root: &Path) -> BTreeMap<String, String> {
     commands()
-        .map(|(program, command)| (format!("{FOLDER}/{}.md", command.get_name()), page(&program, &command)))
+        .map(|(program, command)| (format!("{FOLDER}/{}.md", command.get_name()), page(root, &program, &command)))
         .collect()
 }
 
-fn page(program: &str, command: &Command) -> String {
+/// The page that explains the keys of a command's `--json`.
+fn json_page(root: &Path, command: &str) -> Option<&'static str> {
+    let section = format!("\n## {command}\n");
+    let has = |page: &&str| {
+        fs::read_to_string(root.join("docs/reference").join(page)).is_ok_and(|text| text.contains(&section))
+    };
+    JSON.into_iter().find(has)
+}
+
+fn page(root: &Path, program: &str, command: &Command) -> String {
     let mut out = format!("# `{program} {}`\n", command.get_name());
     section(&mut out, command, 2);
     for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
@@ -68,7 +78,8 @@ fn page(program: &str, command: &Command) -> String {
         section(&mut out, sub, 3);
     }
     if has_json(command) {
-        let _ = write!(out, "\nKeys of `--json`: [JSON output](../json.md#{}).\n", command.get_name());
+        let keys = json_page(root, command.get_name()).unwrap_or(JSON[0]);
+        let _ = write!(out, "\nKeys of `--json`: [JSON output](../{keys}#{}).\n", command.get_name());
     }
     out.push_str("\nWritten by `cargo xtask reference` from what `--help` prints.\n");
     out

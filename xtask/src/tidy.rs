@@ -35,6 +35,7 @@ pub fn check(root: &Path) -> Result<()> {
     }
     wrong.extend(pages_left_out(root, &files)?);
     wrong.extend(crate::reference::wrong(root));
+    wrong.extend(crate::pictures::wrong(root));
     wrong.extend(undocumented_dependencies(root)?);
     wrong.extend(unknown_tests(root, &files)?);
     if wrong.is_empty() {

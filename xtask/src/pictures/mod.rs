@@ -1,0 +1,116 @@
+//! `cargo xtask pictures`: the pictures of the README and the book, in `docs/pictures`. What the README shows is drawn
+//! from figures that are kept beside it; `tidy` holds the drawing to them.
+
+mod demo;
+mod terminal;
+
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const FOLDER: &str = "docs/pictures";
+/// The figures that `cotenant demo --json` printed.
+const FIGURES: &str = "docs/pictures/demo.json";
+const DEMO: &str = "docs/pictures/demo.svg";
+
+/// A machine with two sockets, for the pictures of `top` and of a report.
+const SCENARIO: &str = "machine = 'ivy-bridge-2s'\nrestart = true\npolicy = { sam = 'recommended' }\n\
+    observation = { progress_noise = 0.01 }\n\
+    [[app]]\nprogram = 'sgd'\nthreads = 10\nwork_s = 5\n[[app]]\nprogram = 'bsgd'\nthreads = 10\nwork_s = 5\n";
+
+/// Arguments of `cargo xtask pictures`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Run `cotenant demo` for a minute first and keep its figures; otherwise those that are kept are drawn again
+    #[arg(long)]
+    pub measure: bool,
+    /// Take a picture of this page, too: a file or an address, such as that of the daemon; repeat as NAME=PAGE
+    #[arg(long, value_name = "NAME=PAGE")]
+    pub page: Vec<String>,
+    /// The `cotenant` that is shown [default: what `cargo build --release` makes]
+    #[arg(long, value_name = "PROGRAM")]
+    pub cotenant: Option<PathBuf>,
+}
+
+/// Draws all pictures.
+///
+/// # Errors
+/// Where a program is missing or fails, or a file cannot be written.
+pub fn draw(root: &Path, args: &Args) -> Result<()> {
+    let cotenant = match &args.cotenant {
+        Some(program) => program.clone(),
+        None => built(root)?,
+    };
+    fs::create_dir_all(root.join(FOLDER))?;
+    if args.measure {
+        fs::write(root.join(FIGURES), said(&cotenant, &["demo", "--json"])?)?;
+    }
+    fs::write(root.join(DEMO), demo::svg(&fs::read_to_string(root.join(FIGURES)).context(FIGURES)?)?)?;
+
+    let work = root.join("target/pictures");
+    fs::create_dir_all(&work)?;
+    let file = |name: &str| work.join(name).display().to_string();
+    fs::write(work.join("pair.toml"), SCENARIO)?;
+    let recording = file("pair.rec");
+    said(
+        &cotenant,
+        &["sim", &file("pair.toml"), "--policy", "sam", "--seeds", "1", "--no-band", "--record", &recording],
+    )?;
+    let screen = said(&cotenant, &["top", &recording, "--at", "2s", "--once"])?;
+    fs::write(root.join(FOLDER).join("top.svg"), terminal::svg("cotenant top pair.rec --at 2s", &screen))?;
+    said(&cotenant, &["report", &recording, "-o", &file("report.html")])?;
+    shoot(root, "report", &file("report.html"))?;
+    for page in &args.page {
+        let (name, place) = page.split_once('=').context("--page takes NAME=PAGE")?;
+        shoot(root, name, place)?;
+    }
+    println!("the pictures are in {FOLDER}");
+    Ok(())
+}
+
+/// The README's picture where it is not what its figures give.
+pub fn wrong(root: &Path) -> Option<String> {
+    let drawn = fs::read_to_string(root.join(FIGURES)).map_err(anyhow::Error::from).and_then(|text| demo::svg(&text));
+    match drawn {
+        Ok(drawn) if fs::read_to_string(root.join(DEMO)).is_ok_and(|there| there == drawn) => None,
+        Ok(_) => Some(format!("{DEMO}: is not what {FIGURES} gives; run `cargo xtask pictures`")),
+        Err(error) => Some(format!("{FIGURES}: {error:#}")),
+    }
+}
+
+fn built(root: &Path) -> Result<PathBuf> {
+    crate::cargo(root, &["build", "--release", "--bin", "cotenant"], &[])?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    Ok(target.join("release/cotenant"))
+}
+
+/// What a program prints on standard output.
+fn said(program: &Path, args: &[&str]) -> Result<String> {
+    let out = Command::new(program).args(args).output().with_context(|| program.display().to_string())?;
+    if !out.status.success() {
+        bail!("{} {} failed:\n{}", program.display(), args.join(" "), String::from_utf8_lossy(&out.stderr));
+    }
+    Ok(String::from_utf8(out.stdout)?)
+}
+
+/// A picture of a page, as Chromium shows it.
+fn shoot(root: &Path, name: &str, page: &str) -> Result<()> {
+    let to = root.join(FOLDER).join(format!("{name}.png"));
+    let page = if page.contains("://") { page.to_owned() } else { format!("file://{page}") };
+    let mut command = Command::new("chromium");
+    // Root has no user namespace to confine it in.
+    command.args(["--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1100,1180"]);
+    // A live page is given time to draw its history.
+    command.args(["--virtual-time-budget=5000", &format!("--screenshot={}", to.display()), &page]);
+    let out = command.output().context("chromium: install it, or leave the pictures of pages as they are")?;
+    if !out.status.success() || !to.exists() {
+        bail!("chromium took no picture of {page}:\n{}", String::from_utf8_lossy(&out.stderr));
+    }
+    Ok(())
+}
+
+/// Text that is safe in SVG.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
