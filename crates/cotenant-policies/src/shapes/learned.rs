@@ -100,8 +100,6 @@ pub(super) struct Learned {
     audit: bool,
     /// Whether it has been tried, since the incumbent stands, to let memory follow.
     followed: bool,
-    /// Threads began in the best shape of before; what the kernel would have chosen was not seen.
-    pub begun: bool,
     /// What is tried before anything else: what was best before, where `sam` would move threads.
     pub first: Option<Candidate>,
     /// Shapes that were not much worse with the memory where it is, and by how much.

@@ -123,8 +123,10 @@ pub struct ShapesState {
     /// Since when these programs are together, and for how many seconds the sets before them were.
     since: Time,
     lives: Vec<f64>,
-    /// Threads that begin where their programs were fastest before.
+    /// Threads that begin where their programs were fastest before; then, whether that is what stands: what the kernel
+    /// would have chosen was not seen.
     born: Places,
+    begun: bool,
     /// Whether the masks of the incumbent are still to be widened.
     widens: bool,
     /// Why the plan is as it is.

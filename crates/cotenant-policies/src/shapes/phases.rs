@@ -31,7 +31,7 @@ const UNHEARD: u32 = 20;
 const ALPHA: f64 = 0.05;
 /// Pairs of windows after which the guard believes an application's loss.
 const GUARDED: usize = 4;
-/// Pairs of windows until which a trial goes on where the guard cannot tell, and standard errors within which it cannot.
+/// Pairs of windows until which a trial goes on where the guard cannot tell; standard errors within which it cannot.
 const DOUBTED: usize = 24;
 const ERRORS: f64 = 1.5;
 /// Traces that may show that other threads are busy than it seemed.
@@ -39,8 +39,9 @@ const RETRACED: u32 = 3;
 /// Situations whose best shape is remembered.
 const REMEMBERED: usize = 16;
 /// Where sets of programs, one after the other, are mostly together for less than this, seconds, what is found is soon
-/// worth nothing, and whoever comes meanwhile touches memory where a trial leaves room: nothing is tried until a set has
-/// been together for as long. The last so many say it, from the second on; those in which nothing could be tried do not.
+/// worth nothing, and whoever comes meanwhile touches memory where a trial leaves room: nothing is tried until a set
+/// has been together for as long. The last so many say it, from the second on; those in which nothing could be tried
+/// do not.
 const LASTING: f64 = 60.0;
 const LIVES: std::ops::RangeInclusive<usize> = 2..=5;
 
@@ -110,7 +111,7 @@ impl ShapesState {
                     let here = |task| domain_of(&board, round.view, &born, task);
                     shape.seats(&board, &self.members, &learned.situation.allowed(), here, |_| None)
                 });
-                learned.begun = begun.is_some();
+                self.begun = begun.is_some();
                 learned.first = known.map(|shape| Candidate::new(shape, Kind::Known)).filter(|_| begun.is_none());
                 self.learned = Some(Box::new(learned));
                 if let Some(places) = begun {
@@ -282,7 +283,7 @@ impl ShapesState {
         }
         if learned.kernel.counts.is_empty() || (learned.is_kernel && learned.kernel != shape) {
             learned.begin_with(&board, shape, places, spots);
-            if std::mem::take(&mut learned.begun) {
+            if std::mem::take(&mut self.begun) {
                 learned.doubt(&board, round.view, &self.members);
             }
         }

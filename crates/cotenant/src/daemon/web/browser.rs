@@ -13,7 +13,7 @@ use cotenant_model::{CpuId, CpuSet, Mode, Signal};
 const EVIL: &str = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>&\"'";
 
 fn service(name: &str, class: Class, places: &[(u32, f64)]) -> ServiceStatus {
-    let places = places.iter().map(|&(cpu, cpus)| Place { cpu: CpuId(cpu), cpus });
+    let places = places.iter().map(|&(cpu, cpus)| Place { cpu: CpuId(cpu), cpus, misses_per_s: None });
     ServiceStatus {
         name: name.to_owned(),
         rule: "a rule".to_owned(),

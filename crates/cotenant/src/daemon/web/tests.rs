@@ -182,7 +182,7 @@ fn the_page_says_what_top_says_and_not_too_much() {
                 name: format!("{name}{i}"),
                 class: if i == n - 1 { Class::High } else { Class::Normal },
                 cpus: Some(f64::from(i)),
-                places: (0..cpus).map(|cpu| Place { cpu: CpuId(cpu), cpus: 0.001 }).collect(),
+                places: (0..cpus).map(|cpu| Place { cpu: CpuId(cpu), cpus: 0.001, misses_per_s: None }).collect(),
                 ..ServiceStatus::default()
             })
             .collect()

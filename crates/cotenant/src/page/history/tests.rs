@@ -8,7 +8,7 @@ fn machine() -> Topology {
 }
 
 fn on(cpus: &[(u32, f64)]) -> Vec<Ran> {
-    cpus.iter().map(|&(cpu, cpus)| Ran { cpu: CpuId(cpu), cpus }).collect()
+    cpus.iter().map(|&(cpu, cpus)| Ran { cpu: CpuId(cpu), cpus, misses_per_s: None }).collect()
 }
 
 fn service(name: &str, places: &[(u32, f64)]) -> ServiceStatus {
