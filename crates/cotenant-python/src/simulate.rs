@@ -31,7 +31,7 @@ pub fn simulate(
     settings: Option<&str>,
 ) -> PyResult<Table> {
     let settings = settings_from(settings)?;
-    py.detach(|| {
+    py.detach(move || {
         let registry = standard();
         let find = |name: &str| machine(name, &folder);
         let mut scenario = Scenario::parse(text, find).map_err(|why| wrong(&format!("scenario:{why}")))?;

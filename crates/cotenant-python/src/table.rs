@@ -1,4 +1,4 @@
-//! Tables on their way to data frames: numbers go as bytes, which NumPy takes as they are.
+//! Tables on their way to data frames: numbers go as bytes, which `NumPy` takes as they are.
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
@@ -121,7 +121,7 @@ impl<'py> IntoPyObject<'py> for Table {
     type Output = Bound<'py, PyDict>;
     type Error = PyErr;
 
-    /// A dictionary from names to pairs: the type as NumPy names it with the bytes of the numbers, or `str` with a
+    /// A dictionary from names to pairs: the type as `NumPy` names it with the bytes of the numbers, or `str` with a
     /// list.
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
