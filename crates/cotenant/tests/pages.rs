@@ -52,6 +52,7 @@ pages! {
     notebooks: "docs/how-to/notebooks.md",
     database_beside_batch: "docs/how-to/database-beside-batch.md",
     operate: "docs/how-to/operate.md",
+    page: "docs/how-to/page.md",
     place_by_hand: "docs/how-to/place-by-hand.md",
     qos: "docs/how-to/qos.md",
     read_a_decision: "docs/how-to/read-a-decision.md",
