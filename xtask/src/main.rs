@@ -132,6 +132,11 @@ fn full(root: &Path) -> Result<()> {
     if !cluster.context("scripts/test-kubernetes")?.success() {
         bail!("what runs in a cluster does not pass its tests");
     }
+    for (script, what) in [("scripts/test-package", "the package"), ("scripts/test-python", "the Python package")] {
+        if !Command::new(script).current_dir(root).status().context(script)?.success() {
+            bail!("{what} does not pass its tests");
+        }
+    }
     if guests::run(root, &guests::Args::default())? != ExitCode::SUCCESS {
         bail!("a scenario failed in a guest");
     }
