@@ -114,6 +114,9 @@ pub struct ShapesState {
     ledger: Option<Ledger>,
     /// The best shapes of situations of before.
     memory: Vec<KnownShape>,
+    /// Groups of those whose best shape is the kernel's, whatever was known before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    given_up: Vec<Vec<(String, usize)>>,
     /// Where what is drawn goes on.
     seed: Option<u64>,
     /// How often the interval is doubled now.

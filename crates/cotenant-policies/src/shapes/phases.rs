@@ -6,7 +6,7 @@ use super::ledger::Ledger;
 use super::moves::Kind;
 use super::order::Model;
 use super::pages::{Next, PageTrial};
-use super::settings::{KnownShape, Objective};
+use super::settings::{KnownShape, Objective, ShapesSettings};
 use super::shape::{Places, Shape};
 use super::situation::{Survey, domain_of, much_lighter, survey};
 use super::trial::{Ask, Clock, Estimate, FRESH, STAGES, Side, Trial, Verdict};
@@ -66,6 +66,7 @@ impl ShapesState {
     fn begin(&mut self, round: &mut Round<'_>) {
         let heard: BTreeMap<AppId, &Ladder> =
             self.ladders.iter().filter(|(id, _)| !self.silent.contains(id)).map(|(id, ladder)| (*id, ladder)).collect();
+        let born = std::mem::take(&mut self.born);
         let light = |task| self.weighed.get(&task) == Some(&true);
         let Survey { situation, members, notes } = match survey(round.ctx, round.view, &self.load, &heard, light) {
             Ok(seen) => seen,
@@ -95,18 +96,19 @@ impl ShapesState {
             _ => {
                 let (board, threads) = (situation.board(round.ctx), situation.threads());
                 let before = self.learned.take();
-                let lasted = (round.now - self.since).as_secs_f64();
-                if before.is_some() && lasted > TRACE[0] {
-                    self.lives.push(lasted);
-                    self.lives.drain(..self.lives.len().saturating_sub(*LIVES.end()));
+                // Behind a trace the programs are those of before.
+                if self.retraced == 0 {
+                    let lasted = (round.now - self.since).as_secs_f64();
+                    if before.is_some() && lasted > TRACE[0] {
+                        self.lives.push(lasted);
+                        self.lives.drain(..self.lives.len().saturating_sub(*LIVES.end()));
+                    }
+                    self.since = round.now;
                 }
-                self.since = round.now;
                 let ledger = before.map(|before| before.ledger.anew()).or(self.ledger.take());
                 let mut learned = Learned::new(situation, ledger.unwrap_or_else(|| Ledger::new(round.now)));
-                let known = self.memory.iter().rev().chain(&round.policy.settings.known);
                 let sound = |known: &&KnownShape| known.groups == groups && known.shape.is_for(&board, &threads);
-                let known = { known }.find(sound).map(|known| known.shape.clone());
-                let born = std::mem::take(&mut self.born);
+                let known = self.remembered(&round.policy.settings).find(sound).map(|known| known.shape.clone());
                 let begun = known.as_ref().filter(|_| !born.is_empty()).map(|shape| {
                     let here = |task| domain_of(&board, round.view, &born, task);
                     shape.seats(&board, &self.members, &learned.situation.allowed(), here, |_| None)
@@ -186,20 +188,28 @@ impl ShapesState {
         now.iter().any(|task| self.members.binary_search_by_key(task, |member| member.0).is_err())
     }
 
+    /// The best shapes of before, the latest first, but those that have lost against the kernel's placement since.
+    fn remembered<'a>(&'a self, settings: &'a ShapesSettings) -> impl Iterator<Item = &'a KnownShape> {
+        let holds = |known: &&KnownShape| !self.given_up.contains(&known.groups);
+        self.memory.iter().rev().chain(settings.known.iter().filter(holds))
+    }
+
     /// Where the best shape of the programs that are there now is known, threads that have just come begin in it: they
     /// are to touch their memory there. A process' first thread waits for the others, which would have its mask.
     pub(super) fn give_birth(&mut self, round: &Round<'_>) {
-        let view = round.view;
+        let (view, settings) = (round.view, &round.policy.settings);
+        if self.remembered(settings).next().is_none() {
+            return;
+        }
         let name = |app: AppId| view.app(app).map_or("", |app| app.name.as_str());
         let present: BTreeSet<&str> = view.tasks.iter().map(|task| name(task.info.app)).collect();
         let board = Board::new(round.ctx.topology, round.ctx.topology.usable(), |_| 0);
-        let known = self.memory.iter().rev().chain(&round.policy.settings.known);
         let of = |known: &&KnownShape| {
             let names: BTreeSet<&str> = known.groups.iter().map(|(group, _)| app_of(group)).collect();
             let threads: Vec<usize> = known.groups.iter().map(|(_, threads)| *threads).collect();
             names == present && known.shape.is_for(&board, &threads)
         };
-        let Some(known) = { known }.find(of) else { return };
+        let Some(known) = self.remembered(settings).find(of).cloned() else { return };
         let mut left = known.shape.counts.clone();
         let mut seat = |app: &str, on: Option<&CpuSet>| {
             let own = |group: &usize| app_of(&known.groups[*group].0) == app;
@@ -302,14 +312,17 @@ impl ShapesState {
     pub(super) fn choose(&mut self, round: &mut Round<'_>) {
         let Some(mut learned) = self.learned.take() else { return self.watch(round.now) };
         let board = learned.situation.board(round.ctx);
-        let due = learned.ledger.due(round.policy.settings.regret, round.now).max(self.lasting());
+        let (affordable, lasting) = (learned.ledger.due(round.policy.settings.regret, round.now), self.lasting());
+        let due = affordable.max(lasting);
         if round.moves_memory(&board) && learned.may_follow(due > round.now) {
             self.learned = Some(learned);
             return self.follow(round.view, None);
         }
         if due > round.now {
             self.learned = Some(learned);
-            return self.rest(round.view, due, true);
+            let costly = "trials have cost enough for now";
+            let why = if lasting > affordable { "programs have come and gone all the time" } else { costly };
+            return self.rest(round.view, due, true, why);
         }
         if let Some(sam) = &round.policy.sam {
             learned.ask(sam, round, &board, &self.members);
@@ -340,7 +353,7 @@ impl ShapesState {
             let rest = if follows || near.is_some() { None } else { Some(learned.rest()) };
             self.learned = Some(learned);
             return match rest {
-                Some(rest) => self.rest(round.view, round.now + rest, false),
+                Some(rest) => self.rest(round.view, round.now + rest, false, "nothing better is known"),
                 None => self.follow(round.view, near),
             };
         };
@@ -368,8 +381,8 @@ impl ShapesState {
         self.phase = Phase::Pages { trial: Box::default(), candidate };
     }
 
-    fn rest(&mut self, view: &View, until: Time, saving: bool) {
-        self.put_back(view, if saving { "trials have cost enough for now" } else { "nothing better is known" });
+    fn rest(&mut self, view: &View, until: Time, saving: bool, why: &str) {
+        self.put_back(view, why);
         self.phase = Phase::Rest { until, saving };
     }
 
@@ -515,12 +528,14 @@ impl ShapesState {
         let Some(learned) = &self.learned else { return };
         let groups = learned.situation.described();
         self.memory.retain(|known| known.groups != groups);
-        if !learned.is_kernel {
+        self.given_up.retain(|known| *known != groups);
+        if learned.is_kernel {
+            self.given_up.push(groups);
+        } else {
             self.memory.push(KnownShape { groups, shape: learned.incumbent.clone() });
         }
-        if self.memory.len() > REMEMBERED {
-            self.memory.remove(0);
-        }
+        self.memory.drain(..self.memory.len().saturating_sub(REMEMBERED));
+        self.given_up.drain(..self.given_up.len().saturating_sub(REMEMBERED));
     }
 }
 

@@ -382,6 +382,10 @@ fn who_begins_anew_begins_where_it_was_fastest() {
         assert!(before > 1.19 && (anew - together).abs() < 1e-9, "{before} {anew} {:?}", state.plan);
         let (again, state) = machine.go_on(&policy, state, 60.0, applied);
         assert!((again - ends).abs() < 1e-9, "{again} {:?} {:?}", state.phase, machine.notes);
+        // What was given up is not where they begin the next time.
+        (machine.first, machine.cpus) = (16, Pretend::new(1.2).cpus);
+        let (later, _) = machine.go_on(&policy, state, 2.0, applied);
+        assert!((later - ends).abs() < 1e-9, "{later}");
     }
 }
 

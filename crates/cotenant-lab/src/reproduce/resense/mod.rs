@@ -71,22 +71,19 @@ enum Who<'a> {
 /// The runs of a workload.
 fn ran(pool: &Scenario, workload: &Workload, who: &Who<'_>, seed: u64) -> anyhow::Result<Vec<JobRuns>> {
     let mut scenario = pool.for_jobs(workload).context("a program of the workload is not in the pool")?;
-    let (profiles, sum) = match who {
-        Who::Linux | Who::Shapes => (None, false),
-        Who::Resense(profiles) => (Some(profiles), false),
-        Who::Sum(profiles) => (Some(profiles), true),
+    let resense = |sum| Some(Box::new(Resense { sum, ..Resense::default() }) as Box<dyn DynPolicy>);
+    let policy = match who {
+        Who::Linux => None,
+        Who::Resense(profiles) | Who::Sum(profiles) => {
+            scenario.know(profiles);
+            resense(matches!(who, Who::Sum(_)))
+        }
+        Who::Shapes => {
+            scenario.config.interval = Config::default().interval;
+            Some(Box::new(Shapes::default()) as Box<dyn DynPolicy>)
+        }
     };
-    let policy = Resense { sum, ..Resense::default() };
-    if let Some(profiles) = profiles {
-        scenario.know(profiles);
-    }
-    let mut policy = profiles.map(|_| &policy as &dyn DynPolicy);
-    let shapes = Shapes::default();
-    if matches!(who, Who::Shapes) {
-        scenario.config.interval = Config::default().interval;
-        policy = Some(&shapes);
-    }
-    Ok(scenario.staged(workload, policy, scenario.kernel, seed, |_| ())?)
+    Ok(scenario.staged(workload, policy.as_deref(), scenario.kernel, seed, |_| ())?)
 }
 
 /// What a workload comes to.
