@@ -18,7 +18,7 @@ use clap_complete::{Generator, Shell};
 use cotenant_cli::generated;
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 #[derive(Parser)]
@@ -156,6 +156,11 @@ fn cargo(root: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<()> {
         bail!("cargo {} failed", args.join(" "));
     }
     Ok(())
+}
+
+/// Cargo's target folder.
+fn target_folder(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
 /// Runs a command to its end; returns what it printed.

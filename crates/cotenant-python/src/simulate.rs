@@ -101,7 +101,7 @@ pub fn simulate(
 /// A machine as scenarios name it: by name, or a file relative to a folder.
 fn machine(name: &str, folder: &Path) -> Result<Machine, String> {
     let path = folder.join(name);
-    if path.is_file() {
+    if path.exists() && !path.is_dir() {
         let text = bounded::named_text(&path).map_err(|why| format!("{}: {why}", path.display()))?;
         if flat_machine::is_flat(&text) {
             return flat_machine::parse(&text).map_err(|why| format!("{}:{why}", path.display()));

@@ -14,7 +14,6 @@ enum Column {
     /// [`ABSENT`] where nothing is known.
     Integers(Vec<i64>),
     Texts(Vec<String>),
-    Truths(Vec<bool>),
 }
 
 /// What can stand in a cell.
@@ -22,7 +21,6 @@ pub enum Cell {
     Float(Option<f64>),
     Integer(Option<i64>),
     Text(String),
-    Truth(bool),
 }
 
 impl From<f64> for Cell {
@@ -73,12 +71,6 @@ impl From<String> for Cell {
     }
 }
 
-impl From<bool> for Cell {
-    fn from(value: bool) -> Self {
-        Self::Truth(value)
-    }
-}
-
 /// Columns by name, all of one length.
 pub struct Table(Vec<(String, Column)>);
 
@@ -89,7 +81,6 @@ impl Table {
             Cell::Float(_) => Column::Floats(Vec::new()),
             Cell::Integer(_) => Column::Integers(Vec::new()),
             Cell::Text(_) => Column::Texts(Vec::new()),
-            Cell::Truth(_) => Column::Truths(Vec::new()),
         };
         Self(columns.into_iter().map(|(name, kind)| (name.into(), column(kind))).collect())
     }
@@ -102,7 +93,6 @@ impl Table {
                 (Column::Floats(column), Some(Cell::Float(value))) => column.push(value.unwrap_or(f64::NAN)),
                 (Column::Integers(column), Some(Cell::Integer(value))) => column.push(value.unwrap_or(ABSENT)),
                 (Column::Texts(column), Some(Cell::Text(value))) => column.push(value),
-                (Column::Truths(column), Some(Cell::Truth(value))) => column.push(value),
                 _ => unreachable!("the cell of the column {name} is of its kind"),
             }
         }
@@ -130,7 +120,6 @@ impl<'py> IntoPyObject<'py> for Table {
             let (kind, values) = match column {
                 Column::Floats(values) => ("<f8", bytes(values.iter().flat_map(|v| v.to_le_bytes()).collect())?),
                 Column::Integers(values) => ("<i8", bytes(values.iter().flat_map(|v| v.to_le_bytes()).collect())?),
-                Column::Truths(values) => ("?", bytes(values.into_iter().map(u8::from).collect())?),
                 Column::Texts(values) => ("str", PyList::new(py, values)?.into_any()),
             };
             dict.set_item(name, (kind, values))?;

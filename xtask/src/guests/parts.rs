@@ -87,8 +87,7 @@ impl Parts {
         if !rust_has(target) {
             return Ok(Err(format!("Rust has no target {target}; rustup target add {target}")));
         }
-        let folder =
-            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from).join("guests");
+        let folder = crate::target_folder(root).join("guests");
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         // A compiler may be there without the C library that it links.
         let probe = folder.join("probe.c");

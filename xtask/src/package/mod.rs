@@ -5,7 +5,7 @@ mod deb;
 mod licences;
 mod tarball;
 
-use crate::{cargo_program, done};
+use crate::{cargo_program, done, target_folder};
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, ValueEnum};
 use clap_complete::Shell;
@@ -127,11 +127,6 @@ fn strip_variable(profile: &str) -> String {
 fn made(folder: &Path) -> Result<PathBuf> {
     let path = fs::create_dir_all(folder).and_then(|()| fs::canonicalize(folder));
     path.with_context(|| folder.display().to_string())
-}
-
-/// Cargo's target folder.
-fn target_folder(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
 /// Seconds since 1970 of the last commit; of now, where there is no git.

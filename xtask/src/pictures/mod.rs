@@ -4,6 +4,7 @@
 mod demo;
 mod terminal;
 
+use crate::target_folder;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -48,7 +49,7 @@ pub fn draw(root: &Path, args: &Args) -> Result<()> {
     }
     fs::write(root.join(DEMO), demo::svg(&fs::read_to_string(root.join(FIGURES)).context(FIGURES)?)?)?;
 
-    let work = root.join("target/pictures");
+    let work = target_folder(root).join("pictures");
     fs::create_dir_all(&work)?;
     let file = |name: &str| work.join(name).display().to_string();
     fs::write(work.join("pair.toml"), SCENARIO)?;
@@ -81,8 +82,7 @@ pub fn wrong(root: &Path) -> Option<String> {
 
 fn built(root: &Path) -> Result<PathBuf> {
     crate::cargo(root, &["build", "--release", "--bin", "cotenant"], &[])?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    Ok(target.join("release/cotenant"))
+    Ok(target_folder(root).join("release/cotenant"))
 }
 
 /// What a program prints on standard output.

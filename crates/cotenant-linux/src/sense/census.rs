@@ -107,9 +107,11 @@ impl Census {
 
     fn read(&self, pid: u32, stat: &TaskStat) -> Option<Resident> {
         let uid = fs::metadata(self.fs.path(&format!("/proc/{pid}"))).ok()?.uid();
-        let cgroup =
-            cgroups::of(&self.fs.path("/"), &pid.to_string(), self.hierarchy).unwrap_or_else(|| "/".to_owned());
-        let cgroup = self.namespace.as_ref().map_or_else(|| cgroup.clone(), |root| cgroups::resolve(root, &cgroup));
+        let cgroup = cgroups::of(&self.fs.path("/"), &pid.to_string(), self.hierarchy).map(|path| {
+            let resolved = self.namespace.as_ref().map(|root| cgroups::resolve(root, &path));
+            resolved.unwrap_or(path)
+        });
+        let cgroup = cgroup.unwrap_or_else(|| "/".to_owned());
         let program = fs::read_link(self.fs.path(&format!("/proc/{pid}/exe"))).ok();
         let opted_out = self.has_opted_out(pid);
         Some(Resident { start_ticks: stat.start_ticks, parent: stat.ppid, uid, program, cgroup, opted_out, looks: 0 })

@@ -35,6 +35,7 @@ pub fn of(root: &Path, pid: &str, v1_controller: Option<&str>) -> Option<String>
         is.then(|| path.to_owned())
     })
 }
+
 /// The group that a process in a cgroup namespace of its own takes for the root, from the real one; `None` where ours
 /// is the real one. In a container that sees the processes of the host, the paths of others are relative to that:
 /// `/../pod-b/c` is beside it.

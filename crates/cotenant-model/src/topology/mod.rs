@@ -445,6 +445,13 @@ impl Topology {
         &self.usable
     }
 
+    /// Bytes of a line of the last-level caches; 64 where they do not tell.
+    pub fn line_size(&self) -> f64 {
+        let caches = self.resources().iter().filter(|resource| resource.may_be_last_level());
+        let told = caches.filter_map(|cache| Some((cache.level, cache.line_size?)));
+        told.max_by_key(|(level, _)| *level).map_or(64.0, |(_, bytes)| f64::from(bytes))
+    }
+
     /// The online CPUs of each package, in ascending order of lowest CPU.
     pub fn packages(&self) -> &[CpuSet] {
         &self.packages

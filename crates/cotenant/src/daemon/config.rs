@@ -393,10 +393,16 @@ impl Rule {
         })
     }
 
+    /// The class of a service of the rule, which may be a container that asks for another one.
+    pub fn class(&self, asked: Option<&Asked>) -> Class {
+        let asked = asked.filter(|_| self.annotations.contains(&Annotation::Class));
+        asked.and_then(|asked| asked.class).unwrap_or(self.class)
+    }
+
     /// What holds for a service of the rule, which may be a container that asks for something.
     pub fn terms(&self, asked: Option<&Asked>) -> Terms {
         let may = |what| asked.filter(|_| self.annotations.contains(&what));
-        let class = may(Annotation::Class).and_then(|asked| asked.class).unwrap_or(self.class);
+        let class = self.class(asked);
         Terms {
             class,
             goal: may(Annotation::Goal).and_then(|asked| asked.goal).unwrap_or(self.goal),

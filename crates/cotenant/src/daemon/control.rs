@@ -10,6 +10,7 @@ use cotenant_linux::bounded::{self, Limit};
 use cotenant_linux::sys::{self, Lock};
 use cotenant_linux::undo::{default_state_dir, secure_dir};
 use cotenant_model::Topology;
+use cotenant_model::profile::MachineProfile;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
@@ -85,7 +86,7 @@ pub(crate) struct Shared {
     status: Mutex<Option<Arc<Status>>>,
     /// What the page shows besides.
     scene: Mutex<Option<Scene>>,
-    node: Mutex<Option<Arc<Node>>>,
+    machine: Mutex<Option<Arc<(Topology, MachineProfile)>>>,
     containers: Mutex<Arc<Containers>>,
     /// The user beside root who may tell of containers.
     bridge: Mutex<Option<u32>>,
@@ -101,14 +102,15 @@ impl Shared {
 
     pub fn set_status(&self, status: Status) {
         // Nobody looks at a history that is not served.
-        if let Some(scene) = locked(&self.scene).as_mut().filter(|_| status.listen.is_some()) {
-            scene.add(&status);
+        if let Some(scene) = locked(&self.scene).as_mut() {
+            if status.listen.is_some() { scene.add(&status) } else { scene.clear() }
         }
         *locked(&self.status) = Some(Arc::new(status));
     }
 
     /// The machine that is managed from now on.
-    pub fn set_machine(&self, topology: &Topology) {
+    pub fn set_machine(&self, topology: &Topology, profile: &MachineProfile) {
+        *locked(&self.machine) = Some(Arc::new((topology.clone(), profile.clone())));
         let mut scene = locked(&self.scene);
         // What was seen of it stays, as long as it is the same one.
         if scene.as_ref().is_none_or(|scene| *scene.topology() != *topology) {
@@ -121,9 +123,10 @@ impl Shared {
         locked(&self.scene).as_ref().map(take)
     }
 
-    /// This machine as a cluster wants to know it.
-    pub fn set_node(&self, node: Node) {
-        *locked(&self.node) = Some(Arc::new(node));
+    /// This machine as a cluster wants to know it; `None` before the first round.
+    fn node(&self) -> Option<Node> {
+        let (status, machine) = (self.status()?, locked(&self.machine).clone()?);
+        Some(Node::new(&status, &machine.0, &machine.1))
     }
 
     /// The containers of this machine as they were told last.
@@ -131,8 +134,11 @@ impl Shared {
         locked(&self.containers).clone()
     }
 
+    /// Who may tell of containers from now on. What another user has told counts no more.
     pub fn set_bridge(&self, uid: Option<u32>) {
-        *locked(&self.bridge) = uid;
+        if std::mem::replace(&mut *locked(&self.bridge), uid) != uid {
+            *locked(&self.containers) = Arc::default();
+        }
     }
 
     /// Whether a user may tell of containers, and hear of all of them.
@@ -309,9 +315,9 @@ fn serve(mut stream: &UnixStream, uid: u32, shared: &Shared) -> io::Result<()> {
             *locked(&shared.containers) = Arc::new(containers);
             bytes(&Answer::Ok(taken))
         }
-        Ok(Request::Node) => match locked(&shared.node).clone() {
+        Ok(Request::Node) => match shared.node() {
             None => bytes(&Answer::<()>::Error(BEGUN.to_owned())),
-            Some(node) => bytes(&Answer::Ok(node.now())),
+            Some(node) => bytes(&Answer::Ok(node)),
         },
         Ok(request) => match shared.order(request, uid) {
             Ok(done) => bytes(&Answer::Ok(done)),

@@ -32,7 +32,6 @@ use cotenant_model::host::{Drive, Ended};
 use cotenant_model::policy::{Config as PolicyConfig, Ctx};
 use cotenant_model::{AppId, Mode, Owns, Rule};
 use deciding::{Cast, setup};
-use node::Node;
 use sd_notify::NotifyState;
 use services::Service;
 use status::{Listen, ServiceStatus, Status};
@@ -158,8 +157,8 @@ fn serve(config: &mut Config, named: Option<&Path>, desk: &mut Desk) -> Result<N
     let (calls, waker) = std::io::pipe()?;
     host.call_on(calls)?;
     desk.shared.set_waker(waker);
-    desk.shared.set_machine(&setup.topology);
-    let (mut watch, remark) = Watch::begin(&setup.topology);
+    desk.shared.set_machine(&setup.topology, &setup.machine);
+    let (mut watch, remark) = Watch::begin(&setup.topology, desk.begun.elapsed());
     if let Some(remark) = remark {
         watch.remark(&remark);
     }
@@ -525,7 +524,6 @@ impl Shift<'_> {
         };
         let text = format!("{}, {}", self.config.summary(), count(self.managed.len() as u64, "service"));
         notify(&[NotifyState::Status(&text)]);
-        self.desk.shared.set_node(Node::new(&status, &self.setup.topology, &self.setup.machine));
         self.desk.shared.set_status(status);
     }
 

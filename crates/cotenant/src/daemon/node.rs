@@ -12,13 +12,9 @@ use cotenant_model::topology::{CacheType, Kind, Resource};
 use cotenant_model::{CpuId, CpuSet, Mode, Topology};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
 
 /// Pairs that are told, the greatest loss first.
 const PAIRS: usize = 20;
-
-/// Bytes of a line where the caches do not tell.
-const LINE: f64 = 64.0;
 
 /// All of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -29,11 +25,8 @@ pub(crate) struct Node {
     pub mode: Mode,
     /// Age of the last sample, seconds.
     pub age_s: f64,
-    /// When this was made, with that age.
-    #[serde(skip, default = "Instant::now")]
-    made: Instant,
-    pub shared: Vec<Shared>,
-    pub containers: Vec<Guest>,
+    pub shared: Vec<SharedResource>,
+    pub containers: Vec<ContainerUse>,
     /// Who loses speed while who runs: containers by `namespace/pod/container`.
     pub interference: Vec<Row>,
 }
@@ -41,10 +34,11 @@ pub(crate) struct Node {
 /// What several containers share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum What {
+pub(crate) enum ResourceKind {
     /// CPU time. Capacity and use in CPUs.
     Cores,
-    /// Bandwidth of a package's memory. Capacity and use in bytes per second.
+    /// Bandwidth of a package's memory. Capacity and use in bytes per second, by misses of the last-level cache. The
+    /// capacity is the calibrated threshold, above which memory counts as exhausted.
     Memory,
     /// A last-level cache. Capacity in bytes, use in bytes that are brought in per second.
     Cache,
@@ -52,8 +46,8 @@ pub(crate) enum What {
 
 /// Something that is shared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Shared {
-    pub what: What,
+pub(crate) struct SharedResource {
+    pub what: ResourceKind,
     /// Which one: `cores`, `package 0`, `llc 3`.
     pub name: String,
     pub capacity: f64,
@@ -63,16 +57,16 @@ pub(crate) struct Shared {
 
 /// A container that is managed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Guest {
+pub(crate) struct ContainerUse {
     #[serde(flatten)]
     pub identity: Identity,
     pub class: Class,
     /// The share of its speed alone that it is to keep, of class high; and what it kept in the last minute.
     pub goal: Option<f64>,
     pub kept: Option<f64>,
-    /// What it uses of each kind, in the units of [`Shared::capacity`].
+    /// What it uses of each kind, in the units of [`SharedResource::capacity`].
     #[serde(rename = "use")]
-    pub used: BTreeMap<What, f64>,
+    pub used: BTreeMap<ResourceKind, f64>,
 }
 
 impl Node {
@@ -80,7 +74,8 @@ impl Node {
         let services = || status.services.iter().filter(|service| !service.paused);
         let busy = (!status.cpus.is_empty()).then(|| status.cpus.iter().map(|cpu| cpu.busy).sum());
         let capacity = topology.usable().len() as f64;
-        let mut shared = vec![Shared { what: What::Cores, name: "cores".to_owned(), capacity, used: busy }];
+        let mut shared =
+            vec![SharedResource { what: ResourceKind::Cores, name: "cores".to_owned(), capacity, used: busy }];
         // Where nobody runs, nothing is known of what is counted.
         let counted = services().any(|service| misses(service, |_| true).is_some());
         let brought_in = |cpus: &CpuSet, line: f64| {
@@ -89,11 +84,11 @@ impl Node {
         };
         let caches: Vec<Option<&Resource>> =
             topology.llc_domains().iter().map(|domain| last_level(topology, &domain.cpus)).collect();
-        let line = caches.iter().flatten().find_map(|cache| cache.line_size).map_or(LINE, f64::from);
+        let line = topology.line_size();
         if let Some(thresholds) = &machine.thresholds {
             let capacity = thresholds.socket_bandwidth_per_s * line;
-            let of = |(i, cpus): (usize, &CpuSet)| Shared {
-                what: What::Memory,
+            let of = |(i, cpus): (usize, &CpuSet)| SharedResource {
+                what: ResourceKind::Memory,
                 name: format!("package {i}"),
                 capacity,
                 used: brought_in(cpus, line),
@@ -103,10 +98,16 @@ impl Node {
         let domains = topology.llc_domains().iter().zip(&caches).enumerate();
         shared.extend(domains.filter_map(|(i, (domain, cache))| {
             let capacity = (*cache)?.capacity? as f64;
-            Some(Shared { what: What::Cache, name: format!("llc {i}"), capacity, used: brought_in(&domain.cpus, line) })
+            Some(SharedResource {
+                what: ResourceKind::Cache,
+                name: format!("llc {i}"),
+                capacity,
+                used: brought_in(&domain.cpus, line),
+            })
         }));
-        let kinds: BTreeSet<What> = shared.iter().map(|shared| shared.what).collect();
-        let containers: Vec<Guest> = services().filter_map(|service| Guest::new(service, &kinds, line)).collect();
+        let kinds: BTreeSet<ResourceKind> = shared.iter().map(|shared| shared.what).collect();
+        let containers: Vec<ContainerUse> =
+            services().filter_map(|service| ContainerUse::new(service, &kinds, line)).collect();
         let names: BTreeSet<&str> =
             services().filter(|service| service.container.is_some()).map(|service| &*service.name).collect();
         let pairs = status.interference.iter();
@@ -114,26 +115,20 @@ impl Node {
         Self {
             version: status.version.clone(),
             mode: if status.paused { Mode::Observe } else { status.mode },
-            age_s: status.sample_age_s,
-            made: status.made,
+            age_s: status.sample_age_s + status.made.elapsed().as_secs_f64(),
             shared,
             containers,
             interference: pairs.take(PAIRS).cloned().collect(),
         }
     }
-
-    /// The same with the age that it has now.
-    pub fn now(&self) -> Self {
-        Self { age_s: self.age_s + self.made.elapsed().as_secs_f64(), made: Instant::now(), ..self.clone() }
-    }
 }
 
-impl Guest {
-    fn new(service: &ServiceStatus, kinds: &BTreeSet<What>, line: f64) -> Option<Self> {
+impl ContainerUse {
+    fn new(service: &ServiceStatus, kinds: &BTreeSet<ResourceKind>, line: f64) -> Option<Self> {
         let bytes = misses(service, |_| true).map(|misses| misses * line);
-        let used = |what: &What| match what {
-            What::Cores => service.cpus,
-            What::Memory | What::Cache => bytes,
+        let used = |what: &ResourceKind| match what {
+            ResourceKind::Cores => service.cpus,
+            ResourceKind::Memory | ResourceKind::Cache => bytes,
         };
         Some(Self {
             identity: service.container.clone()?,
@@ -163,6 +158,7 @@ mod tests {
     use super::*;
     use crate::daemon::status::{CpuStatus, Place};
     use cotenant_model::profile::Thresholds;
+    use std::time::Instant;
 
     fn service(name: &str, container: bool, places: &[(u32, f64, Option<f64>)]) -> ServiceStatus {
         let identity = Identity {
@@ -217,25 +213,32 @@ mod tests {
         };
         let profile = MachineProfile { thresholds: Some(thresholds), ..MachineProfile::default() };
         let node = Node::new(&status(services), &machine(), &profile);
-        let shared =
-            |what, name: &str, capacity, used| Shared { what, name: name.to_owned(), capacity, used: Some(used) };
+        let shared = |what, name: &str, capacity, used| SharedResource {
+            what,
+            name: name.to_owned(),
+            capacity,
+            used: Some(used),
+        };
         let (left, right) = (3e6 * 64.0, 5e5 * 64.0);
         assert_eq!(
             node.shared,
             [
-                shared(What::Cores, "cores", 4.0, 1.75),
-                shared(What::Memory, "package 0", 6.4e9, left),
-                shared(What::Memory, "package 1", 6.4e9, right),
-                shared(What::Cache, "llc 0", 1_048_576.0, left),
-                shared(What::Cache, "llc 1", 1_048_576.0, right),
+                shared(ResourceKind::Cores, "cores", 4.0, 1.75),
+                shared(ResourceKind::Memory, "package 0", 6.4e9, left),
+                shared(ResourceKind::Memory, "package 1", 6.4e9, right),
+                shared(ResourceKind::Cache, "llc 0", 1_048_576.0, left),
+                shared(ResourceKind::Cache, "llc 1", 1_048_576.0, right),
             ]
         );
-        let used: Vec<_> = node.containers.iter().map(|guest| (&*guest.identity.pod, &guest.used)).collect();
-        let each = |cpus, bytes| BTreeMap::from([(What::Cores, cpus), (What::Memory, bytes), (What::Cache, bytes)]);
+        let used: Vec<_> =
+            node.containers.iter().map(|container| (&*container.identity.pod, &container.used)).collect();
+        let each = |cpus, bytes| {
+            BTreeMap::from([(ResourceKind::Cores, cpus), (ResourceKind::Memory, bytes), (ResourceKind::Cache, bytes)])
+        };
         assert_eq!(used, [("a", &each(1.25, 9.6e7)), ("b", &each(0.5, 1.28e8))]);
         let pairs: Vec<_> = node.interference.iter().map(|row| (&*row.victim, &*row.aggressor)).collect();
         assert_eq!(pairs, [("shop/a/main", "shop/b/main")], "what is no container is nobody's business");
-        assert!(node.now().age_s >= 1.5);
+        assert!(node.age_s >= 1.5);
     }
 
     #[test]
@@ -244,6 +247,6 @@ mod tests {
             Node::new(&status(vec![service("a", true, &[(0, 1.0, None)])]), &machine(), &MachineProfile::default());
         let known: Vec<_> = node.shared.iter().map(|shared| (&*shared.name, shared.used.is_some())).collect();
         assert_eq!(known, [("cores", true), ("llc 0", false), ("llc 1", false)], "bandwidth was never calibrated");
-        assert_eq!(node.containers[0].used, BTreeMap::from([(What::Cores, 1.0)]));
+        assert_eq!(node.containers[0].used, BTreeMap::from([(ResourceKind::Cores, 1.0)]));
     }
 }

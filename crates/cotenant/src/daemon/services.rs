@@ -48,7 +48,7 @@ pub(crate) fn find(rules: &[Rule], census: &Census, containers: &Containers, own
         let group = whole.group();
         let within_us = group.zip(our_group).is_some_and(|(group, ours)| is_below(ours, group));
         let container = inside.filter(|container| group == Some(&*container.cgroup));
-        if rules[i].terms(container.map(|c| &c.asked)).class == Class::Ignore || within_us {
+        if rules[i].class(container.map(|c| &c.asked)) == Class::Ignore || within_us {
             continue;
         }
         let key = (i, whole.key());

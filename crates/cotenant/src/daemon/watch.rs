@@ -29,9 +29,6 @@ use std::time::Duration;
 const LAST: usize = 256;
 const TRIALS: usize = 64;
 
-/// Bytes that a miss of the last-level cache brings.
-const LINE: f64 = 64.0;
-
 /// Threads and CPU time are counted over this long.
 const WINDOW: Duration = Duration::from_secs(1);
 
@@ -102,7 +99,7 @@ struct Now {
     alone: Option<(f64, f64)>,
 }
 
-/// CPU time in nanoseconds: in all, by CPU, by thread; and last-level cache misses by CPU.
+/// CPU time in nanoseconds: in all, by CPU, by thread.
 #[derive(Clone, Debug, Default)]
 struct Ran {
     all: f64,
@@ -131,8 +128,9 @@ impl Ran {
 }
 
 impl Now {
-    /// Takes in what its threads ran in a round; tells what became of it where a window is over.
-    fn ran(&mut self, round: &Round<'_>, threads: &[&TaskView], window: Duration) {
+    /// Takes in what its threads ran in a round; tells what became of it where a window is over. `line`: bytes that a
+    /// miss of the last-level cache brings.
+    fn ran(&mut self, round: &Round<'_>, threads: &[&TaskView], window: Duration, line: f64) {
         if round.prev.at < self.until {
             return;
         }
@@ -147,7 +145,7 @@ impl Now {
         let counted = counted || threads.iter().any(|task| task.per_s(Signal::CpuTime).is_some());
         self.cpus = counted.then_some(ran.all / length);
         let missed: f64 = ran.missed.values().sum();
-        self.bandwidth = (!ran.missed.is_empty()).then_some(missed * LINE / (length / 1e9));
+        self.bandwidth = (!ran.missed.is_empty()).then_some(missed * line / (length / 1e9));
         let place = |(cpu, ns): (&CpuId, &f64)| Place {
             cpu: *cpu,
             cpus: ns / length,
@@ -238,16 +236,21 @@ pub(crate) struct Watch {
     reason: Option<(String, String)>,
     /// The time of the last sample on the clock of the host.
     pub at: Time,
+    /// Seconds from the start of the daemon to that of this clock.
+    since: f64,
     seldom: Seldom,
     file: Option<PathBuf>,
 }
 
 impl Watch {
     /// With what an earlier daemon has learnt; a remark where that is not taken.
-    pub fn begin(topology: &Topology) -> (Self, Option<String>) {
+    ///
+    /// The daemon began so long before the host, whose clock begins at 0.
+    pub fn begin(topology: &Topology, before: Duration) -> (Self, Option<String>) {
         let file = calibrated::data_folder().map(|folder| folder.join("daemon.json"));
         let (state, remark) = file.as_deref().map_or_else(Default::default, State::read);
-        let watch = Self { interference: state.interference, file, ..Self::anew(topology, WINDOW) };
+        let since = before.as_secs_f64();
+        let watch = Self { interference: state.interference, file, since, ..Self::anew(topology, WINDOW) };
         (watch, remark)
     }
 
@@ -267,6 +270,7 @@ impl Watch {
             trials: VecDeque::new(),
             reason: None,
             at: Time::default(),
+            since: 0.0,
             seldom: Seldom::default(),
             file: None,
         }
@@ -284,7 +288,7 @@ impl Watch {
             let now = self.now.entry(app.id).or_default();
             let threads = tasks.get(&app.id).map_or(&[][..], Vec::as_slice);
             now.threads = threads.len();
-            now.ran(round, threads, self.window);
+            now.ran(round, threads, self.window, self.topology.line_size());
             if let Some(source) = self.speeds.best(app.id) {
                 now.told = Some(source.to_string());
                 if let Some(reading) = source.reading(round.view, app).and_then(Reading::as_speed) {
@@ -337,7 +341,8 @@ impl Watch {
                 evidence: done.reason.evidence,
                 text: done.reason.text.clone(),
             };
-            let decision = Decision { at_s: self.at.as_secs_f64(), service, what, outcome, why: Some(why) };
+            let at_s = self.since + self.at.as_secs_f64();
+            let decision = Decision { at_s, service, what, outcome, why: Some(why) };
             tracing::debug!(
                 MESSAGE_ID = log::DECISION,
                 COTENANT_POLICY = rule,
@@ -370,7 +375,7 @@ impl Watch {
         let Some(decision) = round.decision.filter(|_| !round.orders.is_empty()) else { return };
         let Some(state) = decision.state.read::<Shapes>() else { return };
         let Some(tried) = state.last_tried() else { return };
-        let at_s = tried.at.as_secs_f64();
+        let at_s = self.since + tried.at.as_secs_f64();
         let known = |trial: &Trial| trial.at_s.to_bits() == at_s.to_bits() && trial.shape == tried.shape;
         if self.trials.iter().any(known) {
             return;

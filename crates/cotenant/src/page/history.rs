@@ -278,6 +278,11 @@ pub(crate) struct History {
 }
 
 impl History {
+    /// Whether nothing was taken in.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
     /// That of a daemon: see [`SPANS`].
     pub fn live(topology: &Topology) -> Self {
         let tier = |(length, step): &(f64, f64)| Tier::new(*length, *step, TICK / 2.0, usize::MAX);

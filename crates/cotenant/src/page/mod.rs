@@ -41,6 +41,8 @@ pub(crate) const UPLOT: &str =
     concat!("/*\n", include_str!("uPlot.LICENSE"), "*/\n", include_str!("uPlot.iife.min.js"), "\n");
 pub(crate) const UPLOT_CSS: &str = include_str!("uPlot.min.css");
 
+pub(crate) const PARTS: &str = include_str!("parts.js");
+
 /// How pages and reports look.
 pub(crate) const STYLE: &str = include_str!("page.css");
 
@@ -50,7 +52,7 @@ pub(crate) const ASSETS: [Asset; 6] = [
     Asset { path: "/page.css", kind: CSS, text: STYLE },
     Asset { path: "/uplot.css", kind: CSS, text: UPLOT_CSS },
     Asset { path: "/uplot.js", kind: SCRIPT, text: UPLOT },
-    Asset { path: "/parts.js", kind: SCRIPT, text: include_str!("parts.js") },
+    Asset { path: "/parts.js", kind: SCRIPT, text: PARTS },
     Asset { path: "/live.js", kind: SCRIPT, text: include_str!("live.js") },
 ];
 
@@ -79,6 +81,13 @@ impl Scene {
 
     pub fn topology(&self) -> Arc<Topology> {
         self.topology.clone()
+    }
+
+    /// Forgets what was.
+    pub fn clear(&mut self) {
+        if !self.history.is_empty() {
+            self.history = History::live(&self.topology);
+        }
     }
 
     /// Takes in how it stands.

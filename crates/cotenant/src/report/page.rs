@@ -155,7 +155,7 @@ pub fn html(title: &str, sections: &[Section]) -> String {
     }
     let _ = writeln!(page, "</main>\n<footer>Made by cotenant {}.</footer>", env!("CARGO_PKG_VERSION"));
     if scripted {
-        let _ = writeln!(page, "<script>{}</script>", scripts::TEXT);
+        let _ = writeln!(page, "<script>{}</script>", scripts::text());
     }
     page.push_str("</body>\n</html>\n");
     page

@@ -28,6 +28,8 @@ pub struct Unit {
     inode: Option<u64>,
     /// It is idle because of us.
     idle: bool,
+    /// Its weight could not be given back yet.
+    returning: bool,
     /// Another agent decides.
     left: bool,
 }
@@ -35,7 +37,7 @@ pub struct Unit {
 impl Unit {
     /// That of this folder; `None` where it has no share of CPU time of its own, or is idle by somebody else's will.
     pub fn of(path: &Path) -> Option<Self> {
-        let unit = Self { path: path.to_owned(), inode: inode(path), idle: false, left: false };
+        let unit = Self { path: path.to_owned(), inode: inode(path), idle: false, returning: false, left: false };
         (is_idle(path) == Some(false) && weight(path).is_some()).then_some(unit)
     }
 
@@ -46,19 +48,17 @@ impl Unit {
             if self.idle {
                 journal.strike(&UnitRecord::Left(self.path.clone()));
             }
-            (self.inode, self.idle, self.left) = (inode, false, false);
+            *self = Self { path: self.path.clone(), inode, idle: false, returning: false, left: false };
         }
-        let own = journal.outstanding::<Units>().0.get(&self.path).copied();
-        let halfway = own.is_some_and(|weight| is_halfway(&self.path, weight));
-        if self.idle && is_idle(&self.path) == Some(false) && !halfway {
+        if self.idle && !self.returning && is_idle(&self.path) == Some(false) {
             journal.strike(&UnitRecord::Left(self.path.clone()));
             notes.add(format!("{} is left alone: another agent has written {IDLE}", self.path.display()));
             (self.idle, self.left) = (false, true);
         }
-        if self.left || self.idle == on || inode.is_none() {
+        if self.left || self.idle == on && !self.returning || inode.is_none() {
             return self.idle;
         }
-        if on {
+        if on && !self.returning {
             match self.begin(journal) {
                 Ok(()) => self.idle = true,
                 Err(why) => {
@@ -66,13 +66,16 @@ impl Unit {
                     self.left = true;
                 }
             }
-        } else if let Some(weight) = own {
+        } else if let Some(weight) = journal.outstanding::<Units>().0.get(&self.path).copied() {
             match around("background.unit", || give_back(&self.path, weight)) {
                 Ok(_) => {
                     journal.strike(&UnitRecord::Left(self.path.clone()));
-                    self.idle = false;
+                    (self.idle, self.returning) = (false, false);
                 }
-                Err(why) => notes.add(refused(&self.path, weight, &why)),
+                Err(why) => {
+                    notes.add(refused(&self.path, weight, &why));
+                    self.returning = true;
+                }
             }
         }
         self.idle
@@ -264,12 +267,18 @@ mod tests {
         let (mut journal, mut notes) = (journal(state.path()), Notes::default());
         let mut unit = Unit::of(&path).unwrap();
         assert!(unit.tend(&mut journal, true, &mut notes));
-        // The kernel has given it the default, and the write of its own weight has failed.
-        dir.write("unit/cpu.idle", "0");
+        fs::remove_file(path.join("cpu.weight")).unwrap();
+        fs::create_dir(path.join("cpu.weight")).unwrap(); // nobody can write that
+        assert!(unit.tend(&mut journal, false, &mut notes), "it is still ours");
+        assert!(notes.iter().any(|note| note.contains("its weight was 400")));
+        // The kernel has given it the default.
+        fs::remove_dir(path.join("cpu.weight")).unwrap();
         dir.write("unit/cpu.weight", "100");
-        assert!(!unit.tend(&mut journal, false, &mut notes));
-        assert_eq!((has(&path), journal.finish().restored), (["0".into(), "400".into()], 0));
-        assert!(notes.iter().next().is_none());
+        assert!(!unit.tend(&mut journal, true, &mut notes));
+        assert_eq!(has(&path), ["0", "400"], "before anything else");
+        assert!(unit.tend(&mut journal, true, &mut notes));
+        assert_eq!(journal.finish().restored, 1);
+        assert_eq!(has(&path)[0], "0");
     }
 
     #[test]

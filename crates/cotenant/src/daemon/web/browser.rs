@@ -6,6 +6,7 @@ use crate::daemon::config::Class;
 use crate::daemon::status::{Bound, CpuStatus, Decision, Place, Quantile, ServiceStatus, ThreadStatus, Trial, Why};
 use cotenant_model::action::{Evidence, Unit};
 use cotenant_model::interference::Row;
+use cotenant_model::profile::MachineProfile;
 use cotenant_model::topology::synthetic;
 use cotenant_model::{CpuId, CpuSet, Mode, Signal};
 
@@ -126,7 +127,7 @@ fn status(second: u32) -> Status {
 /// Five minutes of a busy daemon.
 fn busy() -> Arc<Shared> {
     let shared = Arc::new(Shared::default());
-    shared.set_machine(&synthetic::parse("pack:2 l3:2 core:2 pu:1").unwrap());
+    shared.set_machine(&synthetic::parse("pack:2 l3:2 core:2 pu:1").unwrap(), &MachineProfile::default());
     (1..=300).for_each(|second| shared.set_status(status(second)));
     shared
 }

@@ -2,6 +2,7 @@ use super::*;
 use crate::daemon::config::Class;
 use crate::daemon::status::{Place, ServiceStatus};
 use cotenant_model::CpuId;
+use cotenant_model::profile::MachineProfile;
 use cotenant_model::topology::synthetic;
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -147,7 +148,7 @@ fn hostile_clients_are_sent_away() {
 fn names_that_may_be_somebody_elses_are_refused() {
     let shared = Arc::new(Shared::default());
     let (_web, address) = serving(&shared);
-    shared.set_machine(&synthetic::parse("pack:1 l3:1 core:2 pu:1").unwrap());
+    shared.set_machine(&synthetic::parse("pack:1 l3:1 core:2 pu:1").unwrap(), &MachineProfile::default());
     shared.set_status(Status::of_nobody(Instant::now()));
     for path in ["/", "/now.json", "/plots/600.json", "/parts.js", "/metrics"] {
         for (host, code) in
@@ -173,7 +174,7 @@ fn the_page_says_what_top_says_and_not_too_much() {
     let shared = Arc::new(Shared::default());
     let (_web, address) = serving(&shared);
     let topology = synthetic::parse("pack:2 l3:16 core:8 pu:2").unwrap();
-    shared.set_machine(&topology);
+    shared.set_machine(&topology, &MachineProfile::default());
     assert_eq!(ask(&address, "/now.json").0, 503);
     let name = "\u{1f480}\"<&>\\".repeat(20);
     let services = |n: u32, cpus: u32| -> Vec<ServiceStatus> {
@@ -219,7 +220,7 @@ fn web_of(address: &str) -> Listen {
 #[test]
 fn what_nobody_can_see_is_not_kept() {
     let shared = Shared::default();
-    shared.set_machine(&synthetic::parse("pack:1 l3:1 core:2 pu:1").unwrap());
+    shared.set_machine(&synthetic::parse("pack:1 l3:1 core:2 pu:1").unwrap(), &MachineProfile::default());
     let rows = |listen: Option<Listen>| {
         (0..10).for_each(|at| {
             let uptime_s = f64::from(at);
