@@ -398,5 +398,11 @@ mod tests {
         assert_eq!([0, sys::euid(), other].map(|uid| shared.is_bridge(uid)), [true, true, false]);
         shared.set_bridge(Some(other));
         assert_eq!([0, other, other + 1].map(|uid| shared.is_bridge(uid)), [true, true, false]);
+        let one = r#"[{"cgroup":"/pods/a","namespace":"n","pod":"p","container":"c"}]"#;
+        *locked(&shared.containers) = Arc::new(Containers::new(serde_json::from_str(one).unwrap()).0);
+        shared.set_bridge(Some(other));
+        assert_eq!(shared.containers().len(), 1, "it is the same one");
+        shared.set_bridge(None);
+        assert_eq!(shared.containers().len(), 0, "what it has told counts no more");
     }
 }
