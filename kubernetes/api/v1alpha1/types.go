@@ -86,6 +86,18 @@ func Load(shared []Share, kind Kind) (capacity, use float64, known bool) {
 	return capacity, use, known
 }
 
+// Pressure that a use makes, by kind as ProfileResource says; 0 where the capacity is unknown.
+func Pressure(kind Kind, use, capacity float64) float64 {
+	switch {
+	case capacity <= 0:
+		return 0
+	case kind == Cache:
+		return use / capacity / 1e3 // a second has as many milliseconds
+	default:
+		return use / capacity
+	}
+}
+
 // Container is one with a goal, or one that gives way.
 type Container struct {
 	Namespace string `json:"namespace"`

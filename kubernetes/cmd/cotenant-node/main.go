@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -35,6 +36,8 @@ func main() {
 		if err != nil {
 			fail(fmt.Errorf("the API server cannot be found: %w; give -kubeconfig, or -node \"\" to publish nothing", err))
 		}
+		// A connection that hangs would hold up all that is published.
+		config.Timeout = 10 * time.Second
 		client, err := dynamic.NewForConfig(rest.AddUserAgent(config, "cotenant-node"))
 		if err != nil {
 			fail(err)

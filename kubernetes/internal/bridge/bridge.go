@@ -70,9 +70,12 @@ func (b *Bridge) follow(ctx context.Context) {
 		closed := make(chan struct{}, 1)
 		began := time.Now()
 		err := b.connect(ctx, closed)
-		if err == nil {
+		switch {
+		case ctx.Err() != nil:
+			return // it is we who go
+		case err == nil:
 			slog.Info("the container runtime has gone; connecting again")
-		} else if wait == soonest {
+		case wait == soonest:
 			slog.Warn("no container runtime answers; trying again", "socket", b.nri, "why", err)
 		}
 		if time.Since(began) > latest {

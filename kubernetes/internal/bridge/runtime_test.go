@@ -315,7 +315,9 @@ func TestOrderOfStartsAndRestarts(t *testing.T) {
 	// The runtime is another one; in between a container came and one went.
 	w.stop()
 	w.add("two", nil, nil)
+	w.mu.Lock()
 	delete(w.ctrs, "ctr-one")
+	w.mu.Unlock()
 	w.start()
 	<-w.synced
 	eventually(t, "what changed meanwhile is told", func() bool { return a.names() == "two" })
@@ -323,7 +325,9 @@ func TestOrderOfStartsAndRestarts(t *testing.T) {
 	eventually(t, "events come from the new runtime", func() bool { return a.names() == "three two" })
 	// The bridge is another one. Before the runtime has told it of all containers it tells of none.
 	stop()
+	a.mu.Lock()
 	before := len(a.lists)
+	a.mu.Unlock()
 	stop = w.bridge()
 	defer stop()
 	<-w.synced
@@ -332,13 +336,18 @@ func TestOrderOfStartsAndRestarts(t *testing.T) {
 		defer a.mu.Unlock()
 		return len(a.lists) > before
 	})
-	for _, list := range a.lists[before:] {
+	a.mu.Lock()
+	lists := a.lists[before:]
+	a.mu.Unlock()
+	for _, list := range lists {
 		if len(list) != 2 {
 			t.Errorf("a list of %d", len(list))
 		}
 	}
 	w.stop()
 	a.close()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.asked > 0 {
 		t.Errorf("the plugin asked for %d updates by itself", w.asked)
 	}

@@ -232,13 +232,8 @@ func (c *cluster) node(name string) {
 // measure publishes, as the bridge does, how many of the 10 CPUs of a node are used.
 func (c *cluster) measure(name string, used float64) {
 	c.t.Helper()
-	measured := daemon.Node{Version: "test", Mode: "observe"}
-	measured.Shared = append(measured.Shared, struct {
-		What     string   `json:"what"`
-		Name     string   `json:"name"`
-		Capacity float64  `json:"capacity"`
-		Use      *float64 `json:"use"`
-	}{"cores", "cores", 10, &used})
+	cores := daemon.Shared{What: "cores", Name: "cores", Capacity: 10, Use: &used}
+	measured := daemon.Node{Version: "test", Mode: "observe", Shared: []daemon.Shared{cores}}
 	if err := publish.New(c.dynamic, name).Publish(context.Background(), measured); err != nil {
 		c.t.Fatal(err)
 	}

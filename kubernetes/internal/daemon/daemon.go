@@ -10,6 +10,8 @@ import (
 	"io"
 	"net"
 	"time"
+
+	"cotenant.dev/kubernetes/api/v1alpha1"
 )
 
 // Version of the protocol.
@@ -48,18 +50,21 @@ type Taken struct {
 
 // Node is how much the containers of this node are in each other's way.
 type Node struct {
-	Version string  `json:"version"`
-	Mode    string  `json:"mode"`
-	AgeS    float64 `json:"age_s"`
-	// Shared has units as api/v1alpha1.Kind says.
-	Shared []struct {
-		What     string   `json:"what"`
-		Name     string   `json:"name"`
-		Capacity float64  `json:"capacity"`
-		Use      *float64 `json:"use"`
-	} `json:"shared"`
-	Containers   []Guest `json:"containers"`
-	Interference []Pair  `json:"interference"`
+	Version      string   `json:"version"`
+	Mode         string   `json:"mode"`
+	AgeS         float64  `json:"age_s"`
+	Shared       []Shared `json:"shared"`
+	Containers   []Guest  `json:"containers"`
+	Interference []Pair   `json:"interference"`
+}
+
+// Shared is something that containers share, in units as v1alpha1.Kind says.
+type Shared struct {
+	What     string  `json:"what"`
+	Name     string  `json:"name"`
+	Capacity float64 `json:"capacity"`
+	// Use is nil where the node cannot count it.
+	Use *float64 `json:"use"`
 }
 
 // Guest is a container that the daemon manages.
@@ -79,15 +84,8 @@ func (g Guest) Name() string {
 	return g.Namespace + "/" + g.Pod + "/" + g.Container
 }
 
-// Pair says that a victim loses a share of its speed while an aggressor runs.
-type Pair struct {
-	Victim    string  `json:"victim"`
-	Aggressor string  `json:"aggressor"`
-	Loss      float64 `json:"loss"`
-	Low       float64 `json:"low"`
-	High      float64 `json:"high"`
-	Events    int64   `json:"events"`
-}
+// Pair is published as the daemon says it.
+type Pair = v1alpha1.Pair
 
 // Client asks the daemon at a socket.
 type Client struct {

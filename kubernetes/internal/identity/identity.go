@@ -88,9 +88,7 @@ func (s *Store) Synchronize(_ context.Context, pods []*api.PodSandbox, container
 		s.addPod(pod)
 	}
 	for _, container := range containers {
-		switch container.GetState() {
-		case api.ContainerState_CONTAINER_STOPPED:
-		default:
+		if container.GetState() != api.ContainerState_CONTAINER_STOPPED {
 			s.add(container)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -30,6 +31,8 @@ type known struct {
 // nodeData is of one node.
 type nodeData struct {
 	status v1alpha1.NodeContentionStatus
+	// version is that of the object.
+	version string
 	// seen is when its last measurement was heard of first, by our clock: clocks of nodes may be wrong.
 	seen time.Time
 
@@ -47,22 +50,20 @@ func newKnown() *known {
 // firstStale is the age by the node's clock from which an object that is heard of for the first time is no news.
 const firstStale = time.Minute
 
-func (k *known) nodeHandler() cache.ResourceEventHandler {
-	set := func(object any) {
-		var node v1alpha1.NodeContention
-		if !decode(object, &node) {
-			return
+// handler hands on what an informer says of objects of one kind.
+func handler[T any](set func(T), forget func(types.NamespacedName)) cache.ResourceEventHandler {
+	take := func(object any) {
+		var of T
+		if decode(object, &of) {
+			set(of)
 		}
-		k.setNode(node)
 	}
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    set,
-		UpdateFunc: func(_, object any) { set(object) },
+		AddFunc:    take,
+		UpdateFunc: func(_, object any) { take(object) },
 		DeleteFunc: func(object any) {
 			if name, is := nameOf(object); is {
-				k.mu.Lock()
-				defer k.mu.Unlock()
-				delete(k.nodes, name.Name)
+				forget(name)
 			}
 		},
 	}
@@ -72,7 +73,13 @@ func (k *known) setNode(node v1alpha1.NodeContention) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now, old := k.now(), k.nodes[node.Name]
-	data := &nodeData{status: node.Status, seen: now}
+	// Two watches tell of nodes: what the slower one says may be past. Versions that cannot be compared have no order.
+	if old != nil {
+		if order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, old.version); err == nil && order < 0 {
+			return
+		}
+	}
+	data := &nodeData{status: node.Status, version: node.ResourceVersion, seen: now}
 	switch {
 	case old != nil && old.status.ObservedAt.Equal(&node.Status.ObservedAt):
 		data.seen = old.seen
@@ -82,25 +89,23 @@ func (k *known) setNode(node v1alpha1.NodeContention) {
 	k.nodes[node.Name] = data
 }
 
-func (k *known) profileHandler() cache.ResourceEventHandler {
-	set := func(object any) {
-		var profile v1alpha1.WorkloadProfile
-		if decode(object, &profile) {
-			k.setProfile(profile)
-		}
+// ahead takes in a node's object of which the scheduler has heard and our own informer may not have yet. It is asked
+// once for each pod that waits, mostly of the same object.
+func (k *known) ahead(object *unstructured.Unstructured) {
+	k.mu.RLock()
+	data := k.nodes[object.GetName()]
+	same := data != nil && data.version == object.GetResourceVersion()
+	k.mu.RUnlock()
+	var node v1alpha1.NodeContention
+	if !same && decode(object, &node) {
+		k.setNode(node)
 	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    set,
-		UpdateFunc: func(_, object any) { set(object) },
-		DeleteFunc: func(object any) {
-			if name, is := nameOf(object); is {
-				k.mu.Lock()
-				defer k.mu.Unlock()
-				delete(k.profiles, name)
-				k.epoch++
-			}
-		},
-	}
+}
+
+func (k *known) forgetNode(name types.NamespacedName) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.nodes, name.Name)
 }
 
 func (k *known) setProfile(profile v1alpha1.WorkloadProfile) {
@@ -116,6 +121,13 @@ func (k *known) setProfile(profile v1alpha1.WorkloadProfile) {
 	} else {
 		delete(k.profiles, name)
 	}
+	k.epoch++
+}
+
+func (k *known) forgetProfile(name types.NamespacedName) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.profiles, name)
 	k.epoch++
 }
 

@@ -13,17 +13,19 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"sigs.k8s.io/yaml"
 
@@ -80,16 +82,17 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 	}
 	p := newPlugin(read, handle.EventRecorder())
 	informers := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
-	for resource, handler := range map[string]cache.ResourceEventHandler{"nodes": p.known.nodeHandler(), "profiles": p.known.profileHandler()} {
-		of := v1alpha1.NodeContentionResource
-		if resource == "profiles" {
-			of = v1alpha1.WorkloadProfileResource
-		}
-		if _, err := informers.ForResource(of).Informer().AddEventHandler(handler); err != nil {
+	for resource, handler := range map[schema.GroupVersionResource]cache.ResourceEventHandler{
+		v1alpha1.NodeContentionResource:  handler(p.known.setNode, p.known.forgetNode),
+		v1alpha1.WorkloadProfileResource: handler(p.known.setProfile, p.known.forgetProfile),
+	} {
+		if _, err := informers.ForResource(resource).Informer().AddEventHandler(handler); err != nil {
 			return nil, err
 		}
 	}
-	// Nobody waits until they are there: until then nothing is known, and the plugin says nothing.
+	// The plugin does not wait until they are there: until then it knows nothing, and says nothing. But kube-scheduler
+	// itself waits for the objects that EventsToRegister names: as long as the API server has no NodeContentions, it
+	// schedules no pod at all.
 	informers.Start(ctx.Done())
 	return p, nil
 }
@@ -126,7 +129,7 @@ type state struct {
 	weight  float64
 	goal    float64
 	// stale and judged count nodes in this cycle.
-	stale, judged *atomic.Int32
+	stale, judged int
 	// losses by node, filled by Score.
 	losses map[string]*loss
 }
@@ -163,7 +166,6 @@ func (p *Plugin) PreFilter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod,
 		profile: profile,
 		weight:  predict.Weight(pod.Annotations[workload.ClassAnnotation]),
 		goal:    share(pod.Annotations[workload.GoalAnnotation]),
-		stale:   &atomic.Int32{}, judged: &atomic.Int32{},
 	})
 	return nil, nil
 }
@@ -253,8 +255,7 @@ func (p *Plugin) NormalizeScore(_ context.Context, cycle fwk.CycleState, _ *v1.P
 			scores[i].Score = average
 		}
 	}
-	s.judged.Store(int32(count))
-	s.stale.Store(int32(int64(len(scores)) - count))
+	s.judged, s.stale = int(count), len(scores)-int(count)
 	return nil
 }
 
@@ -264,7 +265,7 @@ func (p *Plugin) PostBind(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, 
 	if s == nil || s.losses == nil {
 		return
 	}
-	judged, stale := s.judged.Load(), s.stale.Load()
+	judged, stale := s.judged, s.stale
 	found := s.losses[node]
 	switch {
 	case judged == 0 && stale > 0:
@@ -312,14 +313,26 @@ func (p *Plugin) event(pod *v1.Pod, note string) {
 	}
 }
 
-// EventsToRegister names what may let a pod in that was kept out: a pod that goes, a node that comes, other data.
+// EventsToRegister names what may let a pod in that was kept out: a pod that goes, a node that comes, other data. The
+// first data of a node let nobody in: without them it is not refused.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	data := fwk.EventResource("nodecontentions.v1alpha1.cotenant.dev")
 	return []fwk.ClusterEventWithHint{
 		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Delete}},
 		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add}},
-		{Event: fwk.ClusterEvent{Resource: data, ActionType: fwk.Add | fwk.Update}},
+		{Event: fwk.ClusterEvent{Resource: data, ActionType: fwk.Update | fwk.Delete}, QueueingHintFn: p.retry},
 	}, nil
+}
+
+// retry lets a pod that was kept out be tried again when other data of a node come. The scheduler has a watch of its
+// own for that, which may be ahead of ours: the pod would be judged by the old data, and nothing would wake it again.
+func (p *Plugin) retry(_ klog.Logger, _ *v1.Pod, before, after any) (fwk.QueueingHint, error) {
+	if object, is := after.(*unstructured.Unstructured); is {
+		p.known.ahead(object)
+	} else if name, is := nameOf(before); is {
+		p.known.forgetNode(name)
+	}
+	return fwk.Queue, nil
 }
 
 // SignPod says which pods are judged alike, so that the scheduler may judge one for all: those of which nothing is

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"cotenant.dev/kubernetes/api/v1alpha1"
@@ -268,6 +269,43 @@ func TestGoalsKeepPodsAway(t *testing.T) {
 	w.expect(w.schedule(w.pod("web", nil)), "b", "55")
 }
 
+// The scheduler's watch may be ahead of ours: a pod that it tries again is judged by what it has heard, not by less.
+func TestAPodIsTriedAgainWithTheDataThatWokeIt(t *testing.T) {
+	w := newWorld(t)
+	w.profile("web", 2, 0.5, 0)
+	w.node("a", 0)
+	web := w.pod("web", map[string]string{"cotenant.dev/goal": "80%"})
+	object := func(version string, used float64) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{"name": "a", "resourceVersion": version},
+			"status": map[string]any{"observedAt": w.now.UTC().Format(time.RFC3339),
+				"shared": []any{map[string]any{"kind": "cores", "name": "cores", "capacity": 10.0, "use": used}}},
+		}}
+	}
+	retry := func(before, after any) {
+		t.Helper()
+		if hint, err := w.plugin.retry(klog.Background(), web, before, after); hint != fwk.Queue || err != nil {
+			t.Errorf("%v, %v", hint, err)
+		}
+	}
+	refused := "the pod would keep 75% of its speed, and its goal is 80%"
+	ours := handler(w.plugin.known.setNode, w.plugin.known.forgetNode)
+	ours.OnUpdate(nil, object("9", 5))
+	w.expect(w.schedule(web), "a", refused)
+	retry(object("9", 5), object("10", 0))
+	w.expect(w.schedule(web), "a", "100")
+	// Our watch comes later, with what is past.
+	ours.OnUpdate(nil, object("9", 5))
+	w.expect(w.schedule(web), "a", "100")
+	ours.OnUpdate(nil, object("11", 5))
+	w.expect(w.schedule(web), "a", refused)
+	// So may the scheduler's.
+	retry(object("9", 5), object("10", 0))
+	w.expect(w.schedule(web), "a", refused)
+	retry(object("12", 5), nil)
+	w.expect(w.schedule(web), "a", "0") // nothing is known of any node
+}
+
 func TestPartsOfNodesAreOneProfile(t *testing.T) {
 	part := func(node string, mean, spread float64, count int64) v1alpha1.NodeProfile {
 		return v1alpha1.NodeProfile{Node: node, Resources: []v1alpha1.ProfileResource{{
@@ -292,7 +330,7 @@ func TestPartsOfNodesAreOneProfile(t *testing.T) {
 // Objects come from others, and may have anything in them.
 func TestObjectsOfOthers(t *testing.T) {
 	k := newKnown()
-	nodes, profiles := k.nodeHandler(), k.profileHandler()
+	nodes, profiles := handler(k.setNode, k.forgetNode), handler(k.setProfile, k.forgetProfile)
 	for _, object := range []map[string]any{
 		{"metadata": map[string]any{"name": "a"}, "status": "x"},
 		{"metadata": map[string]any{"name": "a"}, "status": map[string]any{"shared": []any{map[string]any{"kind": "x", "capacity": -1.0, "use": 1e308}}}},

@@ -109,12 +109,7 @@ const noticeable = 0.005
 func (n *Node) pressure(use Vector) Vector {
 	var pressure Vector
 	for i := range use {
-		if n.Capacity[i] > 0 {
-			pressure[i] = use[i] / n.Capacity[i]
-			if v1alpha1.Kinds[i] == v1alpha1.Cache {
-				pressure[i] /= 1e3
-			}
-		}
+		pressure[i] = v1alpha1.Pressure(v1alpha1.Kinds[i], use[i], n.Capacity[i])
 	}
 	return pressure
 }

@@ -79,7 +79,10 @@ type book map[key]*seen
 func (b book) add(node daemon.Node, now time.Time) {
 	capacity := map[v1alpha1.Kind]float64{}
 	for _, shared := range node.Shared {
-		capacity[v1alpha1.Kind(shared.What)] += shared.Capacity
+		// Use and capacity are to be of the same: what the node cannot count is in no container's use.
+		if shared.Use != nil {
+			capacity[v1alpha1.Kind(shared.What)] += shared.Capacity
+		}
 	}
 	guests := map[string]daemon.Guest{}
 	// A pod uses what its containers use together.
@@ -151,14 +154,7 @@ func sensitivities(node daemon.Node, guests map[string]daemon.Guest, capacity ma
 		var most v1alpha1.Kind
 		pressure := 0.0
 		for _, kind := range v1alpha1.Kinds {
-			if capacity[kind] <= 0 {
-				continue
-			}
-			of := aggressor.Use[string(kind)] / capacity[kind]
-			if kind == v1alpha1.Cache {
-				of /= 1e3
-			}
-			if of > pressure {
+			if of := v1alpha1.Pressure(kind, aggressor.Use[string(kind)], capacity[kind]); of > pressure {
 				most, pressure = kind, of
 			}
 		}

@@ -5,6 +5,7 @@ package publish
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -168,11 +169,7 @@ func changed(old, new v1alpha1.NodeContentionStatus) bool {
 	for _, kind := range v1alpha1.Kinds {
 		capacity, before, known := v1alpha1.Load(old.Shared, kind)
 		_, after, still := v1alpha1.Load(new.Shared, kind)
-		unit := capacity
-		if kind == v1alpha1.Cache {
-			unit *= 1e3
-		}
-		if known != still || math.Abs(after-before) > 0.05*unit {
+		if known != still || math.Abs(v1alpha1.Pressure(kind, after-before, capacity)) > 0.05 {
 			return true
 		}
 	}
@@ -211,6 +208,7 @@ func (p *Publisher) contention(ctx context.Context, status v1alpha1.NodeContenti
 // profiles writes this node's part of the profiles that have changed.
 func (p *Publisher) profiles(ctx context.Context) error {
 	written := 0
+	var failed error
 	for of, seen := range p.book {
 		if seen.last.Before(p.now().Add(-profileEvery)) {
 			continue // it does not run here any more
@@ -227,20 +225,25 @@ func (p *Publisher) profiles(ctx context.Context) error {
 		if written++; written > atOnce {
 			break // the others have their turn the next time: maps are walked at random
 		}
-		if err := p.profile(ctx, of, part); err != nil {
-			return fmt.Errorf("the profile of %s/%s: %w", of.namespace, of.name, err)
+		switch err := p.profile(ctx, of, part); {
+		case err == nil:
+			p.parts[of] = part
+		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+			// Another node was faster; this part is written the next time.
+		default:
+			// One that is not taken must not keep the others from being written.
+			failed = errors.Join(failed, fmt.Errorf("the profile of %s/%s: %w", of.namespace, of.name, err))
 		}
-		p.parts[of] = part
 	}
 	for of := range p.parts {
 		if p.book[of] == nil {
 			delete(p.parts, of)
 		}
 	}
-	return nil
+	return failed
 }
 
-// profile writes this node's part of one profile. Who comes second tries again the next time.
+// profile writes this node's part of one profile.
 func (p *Publisher) profile(ctx context.Context, of key, part v1alpha1.NodeProfile) error {
 	objects := p.client.Resource(v1alpha1.WorkloadProfileResource).Namespace(of.namespace)
 	object, err := objects.Get(ctx, of.name, metav1.GetOptions{})
@@ -267,9 +270,6 @@ func (p *Publisher) profile(ctx context.Context, of key, part v1alpha1.NodeProfi
 		return err
 	}
 	_, err = objects.UpdateStatus(ctx, changed, metav1.UpdateOptions{})
-	if apierrors.IsConflict(err) {
-		return nil
-	}
 	return err
 }
 

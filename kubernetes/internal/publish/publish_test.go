@@ -3,17 +3,20 @@ package publish
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"cotenant.dev/kubernetes/api/v1alpha1"
 	"cotenant.dev/kubernetes/internal/daemon"
@@ -24,6 +27,7 @@ const said = `{"version": "0.1.0", "mode": "observe", "age_s": 1.5,
 	"shared": [{"what": "cores", "name": "cores", "capacity": 10, "use": 4},
 	           {"what": "cache", "name": "llc 0", "capacity": 1000000, "use": 20000000},
 	           {"what": "memory", "name": "package 0", "capacity": 1000000000, "use": null},
+	           {"what": "cores", "name": "uncounted", "capacity": 90, "use": null},
 	           {"what": "other", "name": "x", "capacity": 1, "use": 1}],
 	"containers": [
 		{"namespace": "shop", "pod": "db-0", "container": "main", "workload": "db", "class": "high", "goal": 0.9, "kept": 0.81234, "use": {"cores": 1}},
@@ -106,7 +110,7 @@ func TestTheNodesObjectIsMadeAndChanged(t *testing.T) {
 		t.Errorf("owner: %v", owner)
 	}
 	s := got.Status
-	want := `{50% ? 20/s shop/db-0/main loses 10% to batch/job-x/main} 3 [job-x]`
+	want := `{50% ? 20/s shop/db-0/main loses 10% to batch/job-x/main} 4 [job-x]`
 	if got := fmt.Sprintf("%v %d [%s]", s.Summary, len(s.Shared), s.Containers[0].Pod); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -179,6 +183,41 @@ func TestProfilesAreMerged(t *testing.T) {
 	}
 	if got := c.writes(); strings.Contains(got, "workloadprofiles") {
 		t.Errorf("nothing has changed: %s", got)
+	}
+}
+
+// One profile that another node writes at the same time, or that is not taken, keeps no other from being written.
+func TestAProfileThatIsNotWrittenIsTriedAgain(t *testing.T) {
+	profiles := schema.GroupResource{Group: "cotenant.dev", Resource: "workloadprofiles"}
+	for _, c := range []struct {
+		verb   string
+		err    error
+		failed bool
+	}{
+		{"update", apierrors.NewConflict(profiles, "db", errors.New("another version")), false},
+		{"create", apierrors.NewAlreadyExists(profiles, "db"), false},
+		{"create", apierrors.NewInvalid(schema.GroupKind{}, "db", nil), true},
+	} {
+		p, ctx := newCluster(), context.Background()
+		p.book.add(node(t), p.at)
+		for _, seen := range p.book {
+			seen.use[v1alpha1.Cores].count = samples
+		}
+		refuse := true
+		p.client.PrependReactor(c.verb, "workloadprofiles", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			return refuse && action.GetNamespace() == "shop", nil, c.err
+		})
+		// Maps are walked at random: job comes before db or after it.
+		if err := p.profiles(ctx); (err != nil) != c.failed {
+			t.Errorf("%v: %v", c.err, err)
+		}
+		if _, written := p.parts[key{"shop", "db"}]; written || len(p.parts) != 1 {
+			t.Errorf("%v: written are %v", c.err, p.parts)
+		}
+		refuse = false
+		if err := p.profiles(ctx); err != nil || len(p.parts) != 2 {
+			t.Errorf("%v: %v, written are %v", c.err, err, p.parts)
+		}
 	}
 }
 

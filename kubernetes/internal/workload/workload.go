@@ -59,12 +59,17 @@ func withoutLast(name string) string {
 
 // IsName says whether a text can be the name of an object of Kubernetes.
 func IsName(text string) bool {
-	if text == "" || len(text) > maxName || !edge(text[0]) || !edge(text[len(text)-1]) {
+	if len(text) > maxName {
 		return false
 	}
-	for i := range len(text) {
-		if !edge(text[i]) && text[i] != '-' && text[i] != '.' {
+	for label := range strings.SplitSeq(text, ".") {
+		if label == "" || !edge(label[0]) || !edge(label[len(label)-1]) {
 			return false
+		}
+		for i := range len(label) {
+			if !edge(label[i]) && label[i] != '-' {
+				return false
+			}
 		}
 	}
 	return true

@@ -1,6 +1,9 @@
 package workload
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestName(t *testing.T) {
 	type m = map[string]string
@@ -24,6 +27,18 @@ func TestName(t *testing.T) {
 	} {
 		if got := Name(c.pod, c.labels, c.annotations); got != c.want {
 			t.Errorf("%s %v %v: %q, want %q", c.pod, c.labels, c.annotations, got, c.want)
+		}
+	}
+}
+
+func TestIsName(t *testing.T) {
+	for text, want := range map[string]bool{
+		"a": true, "db-0": true, "0.a-b.example": true, strings.Repeat("a", maxName): true,
+		"": false, ".": false, "a..b": false, "a-.b": false, "a.-b": false, ".a": false, "a.": false, "-a": false, "A": false,
+		"a/b": false, "a_b": false, "ä": false, strings.Repeat("a", maxName+1): false,
+	} {
+		if IsName(text) != want {
+			t.Errorf("%q: %v, want %v", text, !want, want)
 		}
 	}
 }
