@@ -393,7 +393,8 @@ fn no_descriptor_is_left_behind() {
     assert!(own_descriptors(&watch) > few.1 + 200, "each thread has some");
     program.ask("exit 200");
     watch.sample();
-    assert_eq!((watch.tids().len(), own_descriptors(&watch)), few);
+    assert_eq!(watch.tids().len(), few.0);
+    assert!(own_descriptors(&watch) <= few.1, "those of a thread that switches much may have been closed meanwhile");
     drop(program);
     watch.until("the end", |w| w.last.tasks.is_empty());
     assert!(watch.observer.is_empty());

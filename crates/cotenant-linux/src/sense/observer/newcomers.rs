@@ -2,7 +2,8 @@
 //!
 //! Taking a thread on costs some 70 µs, most of it for its counters, and letting it go again some 20. A thread that
 //! ends within an interval never has a rate. So whoever is young is let be, and taking on has a budget: of more threads
-//! than that affords the youngest are taken on, which have the longest to live.
+//! than that affords the youngest are taken on, which have the longest to live. Those that stay nevertheless are taken
+//! on later whatever the budget says, so that nobody waits for long.
 
 use cotenant_model::Time;
 use std::collections::HashSet;
@@ -19,6 +20,9 @@ const RARE_LOOKS: Duration = Duration::from_millis(500);
 const BUDGET: f64 = 0.003;
 const SAVED: f64 = 0.1;
 
+/// Who has waited for so long needs no budget: of threads that live for longer, observing costs more than taking on.
+const LONG: Duration = Duration::from_secs(10);
+
 /// The part of the time since the last look that taking on may take at most: no look is to come late for it.
 const PART: f64 = 0.2;
 
@@ -31,6 +35,8 @@ pub struct Newcomers {
     left: f64,
     /// What one costs about, seconds.
     each: f64,
+    /// How many of those that were taken on last need no budget.
+    free: usize,
     /// Threads that ended while there was no time for them.
     pub missed: usize,
 }
@@ -47,7 +53,7 @@ struct Newcomer {
 
 impl Default for Newcomers {
     fn default() -> Self {
-        Self { waiting: Vec::new(), left: SAVED, each: 1e-4, missed: 0 }
+        Self { waiting: Vec::new(), left: SAVED, each: 1e-4, free: 0, missed: 0 }
     }
 }
 
@@ -73,21 +79,25 @@ impl Newcomers {
         self.left = (self.left + earned).min(SAVED);
         let stayed = |n: &Newcomer| interval >= RARE_LOOKS || at - n.since >= YOUNG;
         let stayed = self.waiting.partition_point(stayed);
-        let spent_now = self.left.min(interval.as_secs_f64() * PART);
         // One at least, whatever it costs, so that what one costs is known.
-        let affords = if self.left > 0.0 { ((spent_now / self.each) as usize).max(1) } else { 0 };
-        let first = stayed.saturating_sub(affords);
-        for newcomer in &mut self.waiting[..first] {
+        let affords = |seconds: f64| ((seconds / self.each) as usize).max(1);
+        let at_most = affords(interval.as_secs_f64() * PART);
+        self.free = self.waiting.partition_point(|n| at - n.since >= LONG).min(stayed).min(at_most);
+        let young = if self.left > 0.0 { affords(self.left).min(at_most - self.free) } else { 0 };
+        let first = stayed.saturating_sub(young).max(self.free);
+        for newcomer in &mut self.waiting[self.free..first] {
             newcomer.put_off = true;
         }
-        self.waiting.drain(first..stayed).map(|n| (n.pid, n.tid)).collect()
+        let young = self.waiting.drain(first..stayed).collect::<Vec<_>>();
+        self.waiting.drain(..self.free).chain(young).map(|n| (n.pid, n.tid)).collect()
     }
 
     /// Taking on so many has cost so much.
     pub fn spent(&mut self, number: usize, cost: Duration) {
         if number > 0 {
-            self.left -= cost.as_secs_f64();
-            self.each += (cost.as_secs_f64() / number as f64 - self.each) / 4.0;
+            let each = cost.as_secs_f64() / number as f64;
+            self.left -= each * (number - self.free) as f64;
+            self.each += (each - self.each) / 4.0;
         }
     }
 }
@@ -140,6 +150,30 @@ mod tests {
         assert!(most <= 200, "a fifth of the interval: {most}");
         assert!(taken.iter().all(|(round, tid)| round - tid / 40 <= 2), "the youngest that have stayed");
         assert!(newcomers.waiting.len() <= 50 * 40 && newcomers.missed > 10_000, "those that ended are not kept");
+    }
+
+    /// As many as there may be on a machine, each of which costs a whole millisecond.
+    #[test]
+    fn whoever_stays_is_taken_on_whatever_it_costs() {
+        let mut newcomers = Newcomers::default();
+        for tid in 0..4_000 {
+            newcomers.add(1, tid, at(0));
+        }
+        let (mut taken, mut last) = (0, 0);
+        for round in 1..=400 {
+            let on = newcomers.take(at(round), TENTH);
+            assert!(on.len() <= 200, "a fifth of the interval at 100 µs each: {}", on.len());
+            newcomers.spent(on.len(), Duration::from_millis(1) * on.len() as u32);
+            taken += on.len();
+            last = if on.is_empty() { last } else { round };
+        }
+        assert_eq!((taken, newcomers.missed), (4_000, 0));
+        assert!(last <= 320, "10 s, and 20 at each look: {last}");
+        for tid in 4_000..4_100 {
+            newcomers.add(1, tid, at(400));
+        }
+        let on = newcomers.take(at(401), TENTH).len();
+        assert!(on > 0, "those that needed no budget have spent none");
     }
 
     #[test]
