@@ -59,7 +59,8 @@ pub fn toml_message(text: &str, error: &toml::de::Error) -> String {
     if begin.starts_with('{') || begin == "[{" {
         return "this is JSON, and TOML is expected here".to_owned();
     }
-    error.message().replace('\n', " ")
+    // The parser's words for one of several words.
+    error.message().replace('\n', " ").replace("wanted string or table", "expected a string")
 }
 
 /// Line and column (in characters), both from 1, of a byte offset: for errors that name the place.

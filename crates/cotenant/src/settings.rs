@@ -45,7 +45,7 @@ pub(crate) struct File {
 
 /// `[[rule]]`.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", expecting = "a table, begun by [[rule]]")]
 struct RuleText {
     name: Option<String>,
     executable: Option<String>,
@@ -487,8 +487,8 @@ pub(crate) fn parse_file(path: &Path, text: &str) -> Result<(File, Vec<RoleRule>
         let (line, column) = parse::position(text, offset);
         format!("{}:{line}:{column}", path.display())
     };
-    let file: File = toml::from_str(text)
-        .map_err(|e| usage(format!("{}: {}", at(e.span().map_or(0, |span| span.start)), e.message())))?;
+    let wrong = |e| usage(format!("{}:{}", path.display(), parse::Located::of_toml(text, &e)));
+    let file: File = toml::from_str(text).map_err(wrong)?;
     let rule = |rule: &Spanned<RuleText>| RoleRule::new(rule.get_ref(), at(rule.span().start));
     let rules = file.rule.iter().map(rule).collect::<Result<_>>()?;
     Ok((file, rules))

@@ -45,7 +45,7 @@ struct File {
 
 /// `[[rule]]`.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", expecting = "a table, begun by [[rule]]")]
 struct RuleText {
     name: String,
     #[serde(rename = "match")]
@@ -71,6 +71,7 @@ pub(crate) enum Annotation {
 /// `match`: all that is given must hold.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[serde(expecting = "a table such as { unit = \"NAME\" }")]
 struct MatchText {
     unit: Option<Spanned<String>>,
     cgroup: Option<Spanned<String>>,
@@ -246,8 +247,8 @@ impl Config {
             let (line, column) = parse::position(text, offset);
             format!("{}:{line}:{column}", path.display())
         };
-        let file: File = toml::from_str(text)
-            .map_err(|e| usage(format!("{}: {}", at(e.span().map_or(0, |span| span.start)), e.message())))?;
+        let wrong = |e| usage(format!("{}:{}", path.display(), parse::Located::of_toml(text, &e)));
+        let file: File = toml::from_str(text).map_err(wrong)?;
         self.mode = file.mode.unwrap_or(self.mode);
         if let Some(listen) = &file.listen {
             let text = listen.get_ref();
@@ -482,6 +483,20 @@ mod tests {
             assert!(why.starts_with("c:3:18: unit: ") && why.len() < 2_000, "{why:.200}");
         }
         assert!(rules("{a,b{c,d}}*.service").is_ok());
+    }
+
+    #[test]
+    fn what_is_of_another_type_is_told_in_words_of_the_file() {
+        for (text, why) in [
+            ("mode = 3", "c:1:8: expected a string"),
+            ("mode = 'x'", "c:1:8: unknown variant `x`, expected one of `observe`, `advise`, `enforce`"),
+            ("rule = 3", "c:1:8: invalid type: integer `3`, expected a sequence"),
+            ("rule = [3]", "c:1:9: invalid type: integer `3`, expected a table, begun by [[rule]]"),
+            ("[[rule]]\nname = 'a'\nmatch = 'x'", "expected a table such as { unit = \"NAME\" }"),
+        ] {
+            let said = Config::empty("c".into()).take(Path::new("c"), text).unwrap_err().to_string();
+            assert!(said.contains(why), "{said}");
+        }
     }
 
     #[test]

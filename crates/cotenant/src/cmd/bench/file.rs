@@ -4,7 +4,7 @@
 use crate::{names, registry::registry};
 use cotenant_measure::workload::{Arrival, Job, MOST_RUNS, SPAN, Size, Workload};
 use cotenant_model::Time;
-use cotenant_model::parse::position;
+use cotenant_model::parse::{Located, position};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::time::Duration;
@@ -128,7 +128,7 @@ impl Spec {
             let (line, column) = position(text, offset);
             format!("{line}:{column}: {message}")
         };
-        let file: File = toml::from_str(text).map_err(|e| at(e.span().map_or(0, |span| span.start), e.message()))?;
+        let file: File = toml::from_str(text).map_err(|e| Located::of_toml(text, &e).to_string())?;
         Self::build(file, here).map_err(|(offset, message)| at(offset, &message))
     }
 
