@@ -1,5 +1,6 @@
 //! A database and a batch service under the daemon's rules, minute by minute: `PostgreSQL` under `pgbench --rate` (a
-//! latency counts from its scheduled moment) in class high with a goal of 90 %, two `sledge-large` in class low.
+//! latency counts from its scheduled moment) in class high with a goal of 90 %, two `sledge-large` in class low, in a control group of their own as a service's where there is version 2
+//! with CPU time, else where they are started.
 //!
 //! `cargo bench -p cotenant --bench database`; root, since the batch service also runs in a group with `cpu.idle`, the
 //! fixed setting that it is compared with. `COTENANT_BENCH_MINUTES` (10) under the daemon; two minutes alone
@@ -41,7 +42,7 @@ fn main() {
     let minutes = number("COTENANT_BENCH_MINUTES", 10.0) as usize;
     let percentile = number("COTENANT_BENCH_PERCENTILE", 95.0);
     let folder = Folder::new();
-    let Some(idle) = Idle::make() else {
+    let Some(group) = Group::make() else {
         eprintln!("skipped: no control group with cpu.idle can be made here; run as root");
         return;
     };
@@ -51,16 +52,17 @@ fn main() {
     };
     let rate = answers_per_s() * number("COTENANT_BENCH_LOAD", 0.3);
     let mut bench = Bench { report: Report::new("database"), rows: Vec::new(), folder: &folder, rate, percentile };
-    bench.compare(&idle);
+    bench.compare(&group);
     {
-        let batch = Batch::start(&folder, None);
+        let service = group.is_v2.then_some(&group);
+        let batch = Batch::start(&folder, service);
         bench.minute("together", &batch.0, None);
-        let daemon = folder.daemon(percentile);
+        let daemon = folder.daemon(percentile, service);
         for _ in 0..minutes {
             bench.minute("daemon", &batch.0, Some(&daemon));
         }
     }
-    bench.compare(&idle);
+    bench.compare(&group);
     let all = judged(&bench.rows, percentile);
     bench.report.row(all);
 }
@@ -93,11 +95,14 @@ impl Bench<'_> {
         self.rows.push(row);
     }
 
-    fn compare(&mut self, idle: &Idle) {
+    fn compare(&mut self, group: &Group) {
         for _ in 0..2 {
             self.minute("alone", &[], None);
-            let batch = Batch::start(self.folder, Some(idle));
+            group.idle(true);
+            let batch = Batch::start(self.folder, Some(group));
             self.minute("cpu.idle", &batch.0, None);
+            drop(batch);
+            group.idle(false);
         }
     }
 }
@@ -157,13 +162,16 @@ impl Folder {
         latencies
     }
 
-    fn daemon(&self, percentile: f64) -> Daemon {
+    fn daemon(&self, percentile: f64, service: Option<&Group>) -> Daemon {
+        let batch = match service {
+            Some(_) => format!("cgroup = \"/{}\"", name()),
+            None => format!("command = \"{}/batch\"", self.0.display()),
+        };
         let text = format!(
             "mode = \"enforce\"\n\
              [[rule]]\nname = \"database\"\nmatch = {{ command = \"postgres\" }}\nclass = \"high\"\ngoal = \"90%\"\n\
              metric = \"postgres:127.0.0.1:{PORT}:p{percentile}\"\n\
-             [[rule]]\nname = \"batch\"\nmatch = {{ command = \"{}/batch\" }}\nclass = \"low\"\n",
-            self.0.display()
+             [[rule]]\nname = \"batch\"\nmatch = {{ {batch} }}\nclass = \"low\"\n"
         );
         let log = fs::File::create(std::env::temp_dir().join("cotenant-database.log")).expect("a log");
         Daemon::start(&self.0, &text, log)
@@ -180,8 +188,8 @@ struct Batch(Vec<Child>);
 
 impl Batch {
     /// Each in a session of its own, as service managers start them, and in that group or where it is started.
-    fn start(folder: &Folder, group: Option<&Idle>) -> Self {
-        let join = group.map_or(String::new(), |group| format!("echo $$ > {}/cgroup.procs; ", group.0.display()));
+    fn start(folder: &Folder, group: Option<&Group>) -> Self {
+        let join = group.map_or(String::new(), |group| format!("echo $$ > {}/cgroup.procs; ", group.path.display()));
         let line = format!("{join}exec setsid {}/batch kernel sledge-large --seconds 1000000", folder.0.display());
         let start = || shell(&line, None).stdout(Stdio::null()).spawn().expect("the batch program starts");
         Self((0..BATCH).map(|_| start()).collect())
@@ -197,23 +205,34 @@ impl Drop for Batch {
     }
 }
 
-/// A group that gets what others leave.
-struct Idle(PathBuf);
+/// A control group with a share of CPU time of its own, as service managers give each service one.
+struct Group {
+    path: PathBuf,
+    /// Whether the daemon can know it by its name.
+    is_v2: bool,
+}
 
-impl Idle {
+impl Group {
     fn make() -> Option<Self> {
-        let mounted = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"].map(Path::new);
-        let group = |root: &Path| Self(root.join(format!("cotenant-database-{}", std::process::id())));
-        // One that cannot is removed by being dropped.
-        mounted
-            .into_iter()
-            .map(group)
-            .find(|group| fs::create_dir(&group.0).is_ok() && fs::write(group.0.join("cpu.idle"), "1").is_ok())
+        let mounted = [("/sys/fs/cgroup", true), ("/sys/fs/cgroup/unified", true), ("/sys/fs/cgroup/cpu", false)];
+        let group = |(root, is_v2)| Self { path: Path::new(root).join(name()), is_v2 };
+        // One that cannot be idle is removed by being dropped.
+        let can = |group: &Self| fs::create_dir(&group.path).is_ok() && group.path.join("cpu.idle").exists();
+        mounted.into_iter().map(group).find(can)
+    }
+
+    /// Makes it get only what others leave, or its share.
+    fn idle(&self, on: bool) {
+        fs::write(self.path.join("cpu.idle"), if on { "1" } else { "0" }).expect("its own group");
     }
 }
 
-impl Drop for Idle {
+impl Drop for Group {
     fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
+        let _ = fs::remove_dir(&self.path);
     }
+}
+
+fn name() -> String {
+    format!("cotenant-database-{}", std::process::id())
 }

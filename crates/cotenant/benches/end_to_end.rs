@@ -4,6 +4,8 @@
 //! less often than each 100 ms where nothing can be decided, as without a PMU; `static` moves all threads once, and
 //! then looks after them.
 //!
+//! `top` draws on a terminal of 200 by 50, by `script`, whose own cost is in it.
+//!
 //! Then the same on a crowd of 200 processes in which 400 threads are born a second.
 //!
 //! `cargo bench -p cotenant --bench end_to_end`; `COTENANT_BENCH_SECONDS` (default 20) is the length of each
@@ -41,6 +43,8 @@ fn main() {
     fs::create_dir_all(&folder).expect("a folder for recordings");
     let recording = folder.join("a.rec");
     let recording = recording.to_str().expect("a plain path");
+    let cotenant = env!("CARGO_BIN_EXE_cotenant");
+    let top = format!("stty rows 50 cols 200; exec {cotenant} top --no-daemon");
     // One CPU for all: everything is moved, so that there is a guardian.
     let map = format!("X{}", ".".repeat(cpus() - 1));
     let mut report = Report::new("end_to_end");
@@ -58,15 +62,16 @@ fn main() {
             &["cotenant", "attach", "-q", "-p", &pid, "--policy", "auto"],
             &["cotenant", "attach", "-q", "-p", &pid, "--policy", "none", "--mode", "observe", "--record", recording],
             &["cotenant", "attach", "-q", "-p", &pid, "--policy", "static", "--map", &map, "--pin", "cpu"],
+            &["script", "-qfec", &top, "/dev/null"],
             &["perf", "stat", "-I", "100", "-e", "task-clock,migrations,page-faults", "-p", &pid],
         ];
         for words in cases {
-            let program = if words[0] == "cotenant" { env!("CARGO_BIN_EXE_cotenant") } else { words[0] };
+            let program = if words[0] == "cotenant" { cotenant } else { words[0] };
             let mut command = Command::new(program);
-            command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
             let mut row = measure(command, length);
             let shown = words.iter().map(|w| if *w == pid { "PID" } else { w }).collect::<Vec<_>>().join(" ");
-            row["command"] = shown.replace(recording, "FILE").into();
+            row["command"] = shown.replace(recording, "FILE").replace(cotenant, "cotenant").into();
             row.as_object_mut().expect("an object").extend(target_is.as_object().expect("an object").clone());
             report.row(row);
             let _ = fs::remove_file(recording);
