@@ -1,6 +1,6 @@
 //! A database and a batch service under the daemon's rules, minute by minute: `PostgreSQL` under `pgbench --rate` (a
-//! latency counts from its scheduled moment) in class high with a goal of 90 %, two `sledge-large` in class low, in a control group of their own as a service's where there is version 2
-//! with CPU time, else where they are started.
+//! latency counts from its scheduled moment) in class high with a goal of 90 %, two `sledge-large` in class low, in a control
+//! group of their own as services are.
 //!
 //! `cargo bench -p cotenant --bench database`; root, since the batch service also runs in a group with `cpu.idle`, the
 //! fixed setting that it is compared with. `COTENANT_BENCH_MINUTES` (10) under the daemon; two minutes alone
@@ -54,10 +54,9 @@ fn main() {
     let mut bench = Bench { report: Report::new("database"), rows: Vec::new(), folder: &folder, rate, percentile };
     bench.compare(&group);
     {
-        let service = group.is_v2.then_some(&group);
-        let batch = Batch::start(&folder, service);
+        let batch = Batch::start(&folder, &group);
         bench.minute("together", &batch.0, None);
-        let daemon = folder.daemon(percentile, service);
+        let daemon = folder.daemon(percentile);
         for _ in 0..minutes {
             bench.minute("daemon", &batch.0, Some(&daemon));
         }
@@ -99,7 +98,7 @@ impl Bench<'_> {
         for _ in 0..2 {
             self.minute("alone", &[], None);
             group.idle(true);
-            let batch = Batch::start(self.folder, Some(group));
+            let batch = Batch::start(self.folder, group);
             self.minute("cpu.idle", &batch.0, None);
             drop(batch);
             group.idle(false);
@@ -162,16 +161,13 @@ impl Folder {
         latencies
     }
 
-    fn daemon(&self, percentile: f64, service: Option<&Group>) -> Daemon {
-        let batch = match service {
-            Some(_) => format!("cgroup = \"/{}\"", name()),
-            None => format!("command = \"{}/batch\"", self.0.display()),
-        };
+    fn daemon(&self, percentile: f64) -> Daemon {
+        let batch = name();
         let text = format!(
             "mode = \"enforce\"\n\
              [[rule]]\nname = \"database\"\nmatch = {{ command = \"postgres\" }}\nclass = \"high\"\ngoal = \"90%\"\n\
              metric = \"postgres:127.0.0.1:{PORT}:p{percentile}\"\n\
-             [[rule]]\nname = \"batch\"\nmatch = {{ {batch} }}\nclass = \"low\"\n"
+             [[rule]]\nname = \"batch\"\nmatch = {{ cgroup = \"/{batch}\" }}\nclass = \"low\"\n"
         );
         let log = fs::File::create(std::env::temp_dir().join("cotenant-database.log")).expect("a log");
         Daemon::start(&self.0, &text, log)
@@ -187,9 +183,10 @@ impl Drop for Folder {
 struct Batch(Vec<Child>);
 
 impl Batch {
-    /// Each in a session of its own, as service managers start them, and in that group or where it is started.
-    fn start(folder: &Folder, group: Option<&Group>) -> Self {
-        let join = group.map_or(String::new(), |group| format!("echo $$ > {}/cgroup.procs; ", group.path.display()));
+    /// Each in a session of its own, as service managers start them, and in that group.
+    fn start(folder: &Folder, group: &Group) -> Self {
+        let lists: Vec<String> = group.0.iter().map(|path| format!("{}/cgroup.procs", path.display())).collect();
+        let join = format!("echo $$ | tee {} >/dev/null; ", lists.join(" "));
         let line = format!("{join}exec setsid {}/batch kernel sledge-large --seconds 1000000", folder.0.display());
         let start = || shell(&line, None).stdout(Stdio::null()).spawn().expect("the batch program starts");
         Self((0..BATCH).map(|_| start()).collect())
@@ -205,31 +202,34 @@ impl Drop for Batch {
     }
 }
 
-/// A control group with a share of CPU time of its own, as service managers give each service one.
-struct Group {
-    path: PathBuf,
-    /// Whether the daemon can know it by its name.
-    is_v2: bool,
-}
+/// A control group with a share of CPU time of its own, as service managers give each service one: that of version 2,
+/// and where CPU time is still portioned out by version 1 one of the same name there.
+struct Group(Vec<PathBuf>);
 
 impl Group {
     fn make() -> Option<Self> {
-        let mounted = [("/sys/fs/cgroup", true), ("/sys/fs/cgroup/unified", true), ("/sys/fs/cgroup/cpu", false)];
-        let group = |(root, is_v2)| Self { path: Path::new(root).join(name()), is_v2 };
+        let mounted = [vec!["/sys/fs/cgroup"], vec!["/sys/fs/cgroup/unified", "/sys/fs/cgroup/cpu"]];
+        let group = |roots: Vec<&str>| Self(roots.into_iter().map(|root| Path::new(root).join(name())).collect());
         // One that cannot be idle is removed by being dropped.
-        let can = |group: &Self| fs::create_dir(&group.path).is_ok() && group.path.join("cpu.idle").exists();
+        let can = |group: &Self| group.0.iter().all(|path| fs::create_dir(path).is_ok()) && group.switch().exists();
         mounted.into_iter().map(group).find(can)
+    }
+
+    fn switch(&self) -> PathBuf {
+        self.0.last().expect("one at least").join("cpu.idle")
     }
 
     /// Makes it get only what others leave, or its share.
     fn idle(&self, on: bool) {
-        fs::write(self.path.join("cpu.idle"), if on { "1" } else { "0" }).expect("its own group");
+        fs::write(self.switch(), if on { "1" } else { "0" }).expect("its own group");
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.path);
+        for path in &self.0 {
+            let _ = fs::remove_dir(path);
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! The background of a control group that is somebody else's, such as a unit of systemd: `cpu.idle`, where the group
 //! has it. Whose threads are portioned out CPU time group by group give way to other groups by nothing else.
 //!
+//! Where CPU time is portioned out by version 1 (hybrid), that is the group of the same path there.
+//!
 //! A group that is idle has no weight, and gets the kernel's default when it is not idle any more. So its own is
 //! journaled, and written back.
 
@@ -8,6 +10,7 @@ use crate::act::groups::{self, path_of, word_of};
 use crate::bounded::{self, Limit};
 use crate::fault::around;
 use crate::notes::Notes;
+use crate::sys::cgroups;
 use crate::undo::{Effect, Journal, Living, Record, RestoreReport, Undoer, number};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,8 +40,9 @@ pub struct Unit {
 impl Unit {
     /// That of this folder; `None` where it has no share of CPU time of its own, or is idle by somebody else's will.
     pub fn of(path: &Path) -> Option<Self> {
-        let unit = Self { path: path.to_owned(), inode: inode(path), idle: false, returning: false, left: false };
-        (is_idle(path) == Some(false) && weight(path).is_some()).then_some(unit)
+        let path = if is_idle(path).is_some() { path.to_owned() } else { of_version_1(Path::new("/"), path)? };
+        let usable = is_idle(&path) == Some(false) && weight(&path).is_some();
+        usable.then(|| Self { inode: inode(&path), path, idle: false, returning: false, left: false })
     }
 
     /// Makes it idle, or gives it its weight back; whether it is idle now.
@@ -95,6 +99,17 @@ impl Unit {
             format!("{IDLE}: {why}")
         })
     }
+}
+
+/// The group of version 1 with the same members, by one of them.
+fn of_version_1(root: &Path, path: &Path) -> Option<PathBuf> {
+    let controller = Some("cpu");
+    let [second, first] = [None, controller].map(|hierarchy| cgroups::mounts(root, hierarchy));
+    let below = second.iter().find_map(|mount| path.strip_prefix(root.join(mount)).ok())?;
+    let members = bounded::text(path.join("cgroup.procs"), Limit::Machine).ok()?;
+    let of_member = cgroups::of(root, members.lines().next()?, controller)?;
+    let is_same = of_member != "/" && Path::new(of_member.trim_start_matches('/')) == below;
+    is_same.then(|| first.first().map(|mount| root.join(mount).join(below)))?
 }
 
 /// `None` where it is gone.
@@ -258,6 +273,24 @@ mod tests {
                 assert_eq!((give_back(&path, 400).unwrap(), has(&path)), (given, becomes.map(String::from)));
             }
         }
+    }
+
+    #[test]
+    fn a_group_of_version_1_is_the_same_if_its_members_are() {
+        let machine = TempDir::new("hybrid");
+        let root = machine.path();
+        machine.write("proc/self/mounts", "c /g/second cgroup2 rw 0 0\nc /g/cpu,cpuacct cgroup rw,cpuacct,cpu 0 0\n");
+        machine.write("g/second/a/b/cgroup.procs", "7\n8\n");
+        let found = |of: &str, member: &str| {
+            machine.write("proc/7/cgroup", format!("4:cpuacct,cpu:{member}\n0::/a/b\n"));
+            of_version_1(root, &root.join("g/second").join(of))
+        };
+        assert_eq!(found("a/b", "/a/b"), Some(root.join("g/cpu,cpuacct/a/b")));
+        assert_eq!(found("a/b", "/a"), None, "it has no share of its own");
+        assert_eq!(found("a/b", "/"), None);
+        assert_eq!(found("a", "/a"), None, "nobody is in it");
+        machine.write("proc/self/mounts", "c /g/second cgroup2 rw 0 0\n");
+        assert_eq!(found("a/b", "/a/b"), None);
     }
 
     #[test]
