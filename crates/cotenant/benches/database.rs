@@ -208,8 +208,9 @@ struct Group(Vec<PathBuf>);
 
 impl Group {
     fn make() -> Option<Self> {
-        let mounted = [vec!["/sys/fs/cgroup"], vec!["/sys/fs/cgroup/unified", "/sys/fs/cgroup/cpu"]];
-        let group = |roots: Vec<&str>| Self(roots.into_iter().map(|root| Path::new(root).join(name())).collect());
+        let mounted = [&["."][..], &["unified", "cpu"]];
+        let path = |root: &&str| Path::new("/sys/fs/cgroup").join(root).join(name());
+        let group = |roots: &[&str]| Self(roots.iter().map(path).collect());
         // One that cannot be idle is removed by being dropped.
         let can = |group: &Self| group.0.iter().all(|path| fs::create_dir(path).is_ok()) && group.switch().exists();
         mounted.into_iter().map(group).find(can)
