@@ -47,7 +47,7 @@
   };
 
   const draw = history => {
-    plots(at("goals"), history, "goals", epoch, "Nothing is known of any goal yet: no rule has the class high or low, or the daemon has just begun.");
+    plots(at("goals"), history, "goals", epoch, "Nothing is known of any goal yet: no rule has the class high or low, the daemon has just begun, or it only observes and so never measures a service alone.");
     plots(at("places"), history, "places", epoch, "Nothing ran yet.");
     plots(at("memory"), history, "memory", epoch, "Misses of the last-level cache are not counted here; cotenant doctor says why.");
   };
