@@ -1,9 +1,13 @@
 //! `cargo xtask book`: the book, with its search.
 
-use crate::cargo_program;
-use anyhow::{Context, Result, bail};
+use crate::{cargo_program, done, target_folder};
+use anyhow::{Context, Result, anyhow, bail};
+use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 /// The release that is installed where none is there.
 const VERSION: &str = "0.5.4";
@@ -12,19 +16,112 @@ const VERSION: &str = "0.5.4";
 ///
 /// # Errors
 /// Where mdBook cannot be installed, or fails: it refuses a table of contents that names a page twice or one that is
-/// missing.
+/// missing. Where a link of the built book leads nowhere.
 pub fn make(root: &Path, only_build: bool) -> Result<()> {
-    let mdbook = mdbook(root)?;
-    let mut command = Command::new(&mdbook);
-    command.current_dir(root).arg(if only_build { "build" } else { "serve" });
-    if !only_build {
-        println!("the book is at http://localhost:3000; Ctrl-C ends it");
+    let (mdbook, source) = (mdbook(root)?, target_folder(root).join("book-source"));
+    // What is gone from the pages is to be gone from the book.
+    if source.exists() {
+        fs::remove_dir_all(&source).with_context(|| source.display().to_string())?;
     }
-    let status = command.status().with_context(|| mdbook.display().to_string())?;
-    if !status.success() {
+    lay_out(root, &source)?;
+    let book = target_folder(root).join("book");
+    let mdbook = |verb: &str| {
+        let mut command = Command::new(&mdbook);
+        command.arg(verb).arg(&source).arg("--dest-dir").arg(&book);
+        command
+    };
+    if !mdbook("build").status().context("mdbook")?.success() {
         bail!("mdbook failed");
     }
+    let dead = dead_links(&book)?;
+    if !dead.is_empty() {
+        bail!("links of the built book lead nowhere:\n{}", dead.join("\n"));
+    }
+    if only_build {
+        return Ok(());
+    }
+    println!("the book is at http://localhost:3000; Ctrl-C ends it");
+    let mut serves = mdbook("serve").spawn().context("mdbook")?;
+    loop {
+        if let Some(status) = serves.try_wait()? {
+            return if status.success() { Ok(()) } else { Err(anyhow!("mdbook failed")) };
+        }
+        // It looks for what has changed, as often as a reader would.
+        thread::sleep(Duration::from_secs(1));
+        lay_out(root, &source)?;
+    }
+}
+
+/// Where files lie in the book that its pages link, but that are no part of it.
+const SOURCES: &str = "source";
+
+/// The book as mdBook takes it: `docs`, whose links to files elsewhere in the repository lead to copies of these.
+fn lay_out(root: &Path, to: &Path) -> Result<()> {
+    let place = |file: &Path| to.join("docs").join(file);
+    update(&root.join("book.toml"), &to.join("book.toml"), None)?;
+    let list = done(Command::new("git").args(["ls-files", "-co", "--exclude-standard", "docs"]).current_dir(root))?;
+    for file in list.lines().map(Path::new).filter(|file| root.join(file).exists()) {
+        let inside = file.strip_prefix("docs")?;
+        if inside.extension().is_none_or(|e| e != "md") {
+            update(&root.join(file), &place(inside), None)?;
+            continue;
+        }
+        let text = fs::read_to_string(root.join(file)).with_context(|| file.display().to_string())?;
+        let (text, linked) = inward(inside, &text);
+        update(&root.join(file), &place(inside), Some(text.as_bytes()))?;
+        for file in linked {
+            // As text: a browser shows it, whatever language it is.
+            update(&root.join(&file), &place(Path::new(SOURCES)).join(format!("{file}.txt")), None)?;
+        }
+    }
     Ok(())
+}
+
+/// Copies a file, or writes a text in its place, where that is not there yet: mdBook notices what changes.
+fn update(from: &Path, to: &Path, text: Option<&[u8]>) -> Result<()> {
+    let text = text.map_or_else(|| fs::read(from), |text| Ok(text.to_owned()));
+    let text = text.with_context(|| from.display().to_string())?;
+    if fs::read(to).is_ok_and(|there| there == text) {
+        return Ok(());
+    }
+    fs::create_dir_all(to.parent().unwrap_or(to))?;
+    fs::write(to, text).with_context(|| to.display().to_string())
+}
+
+/// A page whose links to files outside of `docs` lead to their copies, and these files, by their path in the repository.
+fn inward(page: &Path, text: &str) -> (String, BTreeSet<String>) {
+    let depth = page.components().count() - 1;
+    let outside = format!("]({}", "../".repeat(depth + 1));
+    let mut parts = text.split(&outside);
+    let (mut out, mut linked) = (parts.next().unwrap_or_default().to_owned(), BTreeSet::new());
+    for part in parts {
+        let (link, rest) = part.split_once(')').unwrap_or((part, ""));
+        let file = link.split('#').next().unwrap_or(link);
+        out += &format!("]({}{SOURCES}/{file}.txt){rest}", "../".repeat(depth));
+        linked.insert(file.to_owned());
+    }
+    (out, linked)
+}
+
+/// Links of the built pages to files that are not there.
+fn dead_links(book: &Path) -> Result<Vec<String>> {
+    let (mut folders, mut dead) = (vec![book.to_owned()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "html") && path.file_name().is_some_and(|n| n != "404.html")
+            {
+                let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+                let leads = |link: &&str| link.is_empty() || link.contains(':') || folder.join(link).exists();
+                let links = ["href=\"", "src=\""].iter().flat_map(|kind| text.split(kind).skip(1));
+                let links = links.filter_map(|rest| rest.split(['"', '#']).next());
+                dead.extend(links.filter(|link| !leads(link)).map(|link| format!("{}: {link}", path.display())));
+            }
+        }
+    }
+    Ok(dead)
 }
 
 /// mdBook: the one in `PATH`, else one of our own, which is installed once.
@@ -43,4 +140,33 @@ fn mdbook(root: &Path) -> Result<PathBuf> {
         }
     }
     Ok(ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_out_of_the_book_lead_to_copies() {
+        let (text, linked) = inward(Path::new("a/b.md"), "[x](../../crates/c.rs#L3), [y](../d.md), [z](../../e.csv)");
+        assert_eq!(text, "[x](../source/crates/c.rs.txt), [y](../d.md), [z](../source/e.csv.txt)");
+        assert_eq!(linked.into_iter().collect::<Vec<_>>(), ["crates/c.rs", "e.csv"]);
+        assert_eq!(inward(Path::new("b.md"), "[x](../c.rs)").0, "[x](source/c.rs.txt)");
+    }
+
+    #[test]
+    fn a_link_that_leads_nowhere_is_found() {
+        let book = std::env::temp_dir().join(format!("cotenant-book-{}", std::process::id()));
+        fs::create_dir_all(book.join("a")).unwrap();
+        fs::write(
+            book.join("a/b.html"),
+            "<a href=\"../c.html#d\"> <a href=\"#e\"> <a href=\"http://f/\"> <img src=\"g.png\">",
+        )
+        .unwrap();
+        fs::write(book.join("c.html"), "").unwrap();
+        let dead = dead_links(&book).unwrap();
+        fs::remove_dir_all(&book).unwrap();
+        assert_eq!(dead.len(), 1, "{dead:?}");
+        assert!(dead[0].ends_with("a/b.html: g.png"), "{dead:?}");
+    }
 }

@@ -16,10 +16,12 @@ use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::{Generator, Shell};
 use cotenant_cli::generated;
+use cotenant_cli::progress::about;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::Instant;
 
 #[derive(Parser)]
 #[command(about = "Chores of the Cotenant repository")]
@@ -123,31 +125,34 @@ fn full(root: &Path) -> Result<()> {
     let symbols = ("CARGO_PROFILE_RELEASE_STRIP", "none");
     let inputs = [("COTENANT_INPUTS", "100000"), ("COTENANT_KILLS", "200"), ("COTENANT_TRIALS", "10000")];
     let long = [&inputs[..], &[("PROPTEST_CASES", "5000"), symbols]].concat();
-    cargo(root, &["test", "--workspace", "--all-features", "--release"], &long)?;
-    let programs = Command::new("scripts/test-programs").current_dir(root).status().context("scripts/test-programs")?;
-    if !programs.success() {
-        bail!("a program does something else when it is compiled with the pass");
+    let script = |name: &str, args: &[&str]| {
+        let status = Command::new(name).args(args).current_dir(root).status().with_context(|| name.to_owned())?;
+        if status.success() { Ok(()) } else { bail!("{name} failed") }
+    };
+    let passes =
+        |code: ExitCode| if code == ExitCode::SUCCESS { Ok(()) } else { bail!("what is printed above failed") };
+    let steps: [(&str, &dyn Fn() -> Result<()>); 9] = [
+        ("all tests, with many cases", &|| cargo(root, &["test", "--workspace", "--all-features", "--release"], &long)),
+        ("programs do the same when they are compiled with the pass", &|| script("scripts/test-programs", &[])),
+        ("what runs in a cluster", &|| script("scripts/test-kubernetes", &["--full"])),
+        ("the package", &|| script("scripts/test-package", &[])),
+        ("the Python package", &|| script("scripts/test-python", &[])),
+        ("all scenarios in guests", &|| passes(guests::run(root, &guests::Args::default())?)),
+        ("two hours of libFuzzer: fuzz/artifacts holds what a parser does not survive", &|| {
+            passes(fuzz::run(root, &fuzz::Args { seconds: 7_200, groups: Vec::new() })?)
+        }),
+        ("the library's interface", &|| passes(semver::run(root, &semver::Args::default())?)),
+        ("benchmarks", &|| {
+            cargo(root, &["bench", "--workspace"], &[])?;
+            cargo(root, &["bench", "-p", "cotenant", "--bench", "daemon", "--", "soak"], &[])
+        }),
+    ];
+    let start = Instant::now();
+    for (n, (what, step)) in steps.iter().enumerate() {
+        eprintln!("full, {} of {}, after {}: {what}", n + 1, steps.len(), about(start.elapsed()));
+        step().with_context(|| (*what).to_owned())?;
     }
-    let cluster = Command::new("scripts/test-kubernetes").arg("--full").current_dir(root).status();
-    if !cluster.context("scripts/test-kubernetes")?.success() {
-        bail!("what runs in a cluster does not pass its tests");
-    }
-    for (script, what) in [("scripts/test-package", "the package"), ("scripts/test-python", "the Python package")] {
-        if !Command::new(script).current_dir(root).status().context(script)?.success() {
-            bail!("{what} does not pass its tests");
-        }
-    }
-    if guests::run(root, &guests::Args::default())? != ExitCode::SUCCESS {
-        bail!("a scenario failed in a guest");
-    }
-    if fuzz::run(root, &fuzz::Args { seconds: 7_200, groups: Vec::new() })? != ExitCode::SUCCESS {
-        bail!("a parser does not survive what libFuzzer gave it; fuzz/artifacts holds it");
-    }
-    if semver::run(root, &semver::Args::default())? != ExitCode::SUCCESS {
-        bail!("the library's interface breaks a promise");
-    }
-    cargo(root, &["bench", "--workspace"], &[])?;
-    cargo(root, &["bench", "-p", "cotenant", "--bench", "daemon", "--", "soak"], &[])
+    Ok(())
 }
 
 fn cargo(root: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<()> {

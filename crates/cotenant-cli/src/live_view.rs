@@ -38,7 +38,7 @@ impl LiveView {
         }
         self.next = Instant::now() + self.every;
         match &mut self.table {
-            Some(table) => text(LiveTable::room()).iter().for_each(|text| table.draw(text)),
+            Some(table) => text(room()).iter().for_each(|text| table.draw(text)),
             None => text((usize::MAX, usize::MAX)).iter().for_each(|text| messages::raw(text)),
         }
     }
@@ -69,13 +69,6 @@ struct LiveTable {
 }
 
 impl LiveTable {
-    /// Characters and lines that a table may have now: the terminal may have been resized. A line is the cursor's;
-    /// and of characters one less than there are, so that no terminal wraps a full line.
-    fn room() -> (usize, usize) {
-        let (width, height) = size();
-        (width.saturating_sub(1), height.saturating_sub(1))
-    }
-
     /// Draws lines, each with its end, over those that were drawn last.
     fn draw(&mut self, text: &str) {
         let (width, height) = size();
@@ -102,6 +95,13 @@ impl LiveTable {
         (self.hidden, self.height) = (self.hidden - again + (rows - seen), height);
         if seen > 0 { format!("\x1b[{seen}A\r") } else { "\r".to_owned() }
     }
+}
+
+/// Characters and lines that can be drawn now: the terminal may have been resized. A line is the cursor's; and of
+/// characters one less than there are, so that no terminal wraps a full line.
+pub(crate) fn room() -> (usize, usize) {
+    let (width, height) = size();
+    (width.saturating_sub(1), height.saturating_sub(1))
 }
 
 /// Characters and lines of the terminal now.

@@ -1,5 +1,6 @@
 //! A line on the terminal that says how far a long task is. Nothing where standard error is no terminal.
 
+use crate::live_view::{cut, room};
 use crate::messages;
 use cotenant_model::text::clean;
 use std::fs::File;
@@ -47,7 +48,8 @@ impl Progress {
         if self.on && now >= self.next() {
             self.drawn = Some(now);
             self.visible = true;
-            messages::raw(&format!("\r{} {}\x1b[K", bar(done), clean(&what())));
+            let line = format!("{} {}", bar(done), what());
+            messages::raw(&format!("\r{}\x1b[K", cut(&line, room().0)));
         }
     }
 

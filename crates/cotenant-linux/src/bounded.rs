@@ -112,7 +112,7 @@ pub fn given(path: impl AsRef<Path>) -> io::Result<File> {
 /// # Errors
 /// As [`text`].
 pub fn rest_text(file: &mut impl Read, limit: Limit) -> io::Result<String> {
-    let no_text = |_| io::Error::new(ErrorKind::InvalidData, "this is no text");
+    let no_text = |_| io::Error::new(ErrorKind::InvalidData, "it is not text in UTF-8");
     String::from_utf8(rest(file, limit)?).map_err(no_text)
 }
 

@@ -3,8 +3,6 @@
 use crate::table::{Cell, Table};
 use crate::{settings_from, wrong};
 use cotenant_cli::machine_arg;
-use cotenant_linux::bounded;
-use cotenant_model::machine::Machine;
 use cotenant_policies::{Static, standard};
 use cotenant_sim::batch::{self, OPTIMAL, Plan};
 use cotenant_sim::flat_machine;
@@ -12,7 +10,7 @@ use cotenant_sim::kernel::KernelKind;
 use cotenant_sim::optimum::Limits;
 use cotenant_sim::scenario::Scenario;
 use pyo3::prelude::*;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Most mappings that `optimal` evaluates, as for `cotenant sim`.
 const EVALUATIONS: usize = 20_000;
@@ -33,7 +31,7 @@ pub fn simulate(
     let settings = settings_from(settings)?;
     py.detach(move || {
         let registry = standard();
-        let find = |name: &str| machine(name, &folder);
+        let find = |name: &str| machine_arg::resolve_beside(name, &folder, flat_machine::of);
         let mut scenario = Scenario::parse(text, find).map_err(|why| wrong(&format!("scenario:{why}")))?;
         if let Some(spot) = scenario.spots.after {
             return Err(wrong(&format!("scenario:{spot}: after is for cotenant bench; give an arrival_s here")));
@@ -96,18 +94,4 @@ pub fn simulate(
         }
         Ok(table)
     })
-}
-
-/// A machine as scenarios name it: by name, or a file relative to a folder.
-fn machine(name: &str, folder: &Path) -> Result<Machine, String> {
-    let path = folder.join(name);
-    if path.exists() && !path.is_dir() {
-        let text = bounded::named_text(&path).map_err(|why| format!("{}: {why}", path.display()))?;
-        if flat_machine::is_flat(&text) {
-            return flat_machine::parse(&text).map_err(|why| format!("{}:{why}", path.display()));
-        }
-    }
-    let path = path.exists().then(|| path.to_string_lossy().into_owned());
-    let found = machine_arg::resolve(Some(path.as_deref().unwrap_or(name)));
-    found.map(|found| found.machine).map_err(|why| why.to_string())
 }

@@ -40,6 +40,11 @@ pub fn is_flat(text: &str) -> bool {
     toml::from_str::<toml::Table>(text).is_ok_and(|t| t.contains_key("cores") && !t.contains_key("topology"))
 }
 
+/// The machine that a text describes, where it is of this form.
+pub fn of(text: &str) -> Option<Result<Machine, AppError>> {
+    is_flat(text).then(|| parse(text))
+}
+
 /// The machine that a text describes; `docs/reference/mix.md` says what its keys mean.
 ///
 /// # Errors

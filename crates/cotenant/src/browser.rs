@@ -136,6 +136,12 @@ impl Browser {
         self.call("Input.dispatchKeyEvent", &event("keyUp", ""));
     }
 
+    /// A picture of what `Page.captureScreenshot` is told to take.
+    pub fn png(&mut self, of: &Value) -> Vec<u8> {
+        let shot = self.call("Page.captureScreenshot", of);
+        base64(shot["data"].as_str().unwrap())
+    }
+
     /// Pictures of the page from top to bottom, where `COTENANT_SCREENSHOTS` names a folder for them.
     pub fn shoot(&mut self, name: &str) {
         let Some(folder) = std::env::var_os("COTENANT_SCREENSHOTS") else { return };
@@ -145,9 +151,8 @@ impl Browser {
         });
         for (i, top) in (0..).map(|i| (i, f64::from(i) * SLICE)).take_while(|(_, top)| *top < height) {
             let clip = json!({ "x": 0, "y": top, "width": width, "height": (height - top).min(SLICE), "scale": 1 });
-            let shot = self.call("Page.captureScreenshot", &json!({ "captureBeyondViewport": true, "clip": clip }));
-            let bytes = base64(shot["data"].as_str().unwrap());
-            fs::write(Path::new(&folder).join(format!("{name}-{i}.png")), bytes).unwrap();
+            let png = self.png(&json!({ "captureBeyondViewport": true, "clip": clip }));
+            fs::write(Path::new(&folder).join(format!("{name}-{i}.png")), png).unwrap();
         }
     }
 

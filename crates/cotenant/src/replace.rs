@@ -36,6 +36,18 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
+/// Whether [`replace`] could write the file now.
+///
+/// # Errors
+/// What it would say.
+pub(crate) fn can_replace(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(what) if what.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(what) if !what.is_file() => Ok(()),
+        _ => draft(path).and_then(|(_, draft)| fs::remove_file(draft)),
+    }
+}
+
 /// A new file beside `path`: what is there under its name is not opened, whatever it is.
 fn draft(path: &Path) -> io::Result<(File, PathBuf)> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;

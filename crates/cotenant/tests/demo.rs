@@ -82,6 +82,17 @@ fn figures_come_as_json_and_as_a_page() {
 }
 
 #[test]
+fn where_no_page_can_be_written_nothing_is_measured() {
+    let (state, folder) = (State::new("demo-refused"), TempDir::new("demo-refused"));
+    for place in [folder.path(), &folder.path().join("gone/demo.html")] {
+        let out = demo(&state, &["--report", place.to_str().unwrap()]).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!((out.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+        assert!(said.contains("choose another place with --report"), "{said}");
+    }
+}
+
+#[test]
 fn what_is_piped_fits_80_columns() {
     let state = State::new("demo-text");
     let out = demo(&state, &[]).output().unwrap();

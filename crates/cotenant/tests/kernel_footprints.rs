@@ -9,7 +9,8 @@ use cotenant_model::topology::{CacheType, Kind, Resource};
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::thread;
 
 /// Larger last-level caches are simulated at this size: preparing twice their size under simulation takes minutes.
 const LARGEST: u64 = 32 << 20;
@@ -206,7 +207,7 @@ fn units(expected: &Expected, bytes: u64) -> u64 {
 fn each_footprint_is_what_it_is_said_to_be() {
     let Some(caches) = caches("each_footprint_is_what_it_is_said_to_be") else { return };
     let (first, second) = (caches[0], caches[1]);
-    for expected in IN_TURN {
+    let check = |expected: &Expected| {
         // A tree of another number of nodes has leaves of two depths, which its model does not know. The next power
         // of two still fits where half of the cache was asked for.
         let fitting = |bytes: u64| if expected.kernel == "bst-4mb" { bytes.next_power_of_two() } else { bytes };
@@ -235,7 +236,18 @@ fn each_footprint_is_what_it_is_said_to_be() {
         let large = run(most);
         check("twice the second level, in the first", large.first, misses(most, first));
         check("twice the second level", large.last, beginning(misses(most, second), 3.0));
-    }
+    };
+    // Each is simulated on one CPU.
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(expected) = IN_TURN.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    check(expected);
+                }
+            });
+        }
+    });
 }
 
 #[test]

@@ -184,8 +184,8 @@ fn examined(page: &str) -> String {
 }
 
 /// What the scripts of a page draw.
-fn scene(page: &str) -> Value {
-    let (_, rest) = page.split_once("<script type=\"application/json\" id=\"s0-scene\">").unwrap();
+fn embedded(page: &str) -> Value {
+    let (_, rest) = page.split_once("<script type=\"application/json\" id=\"s0-data\">").unwrap();
     serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
 }
 
@@ -296,13 +296,13 @@ fn areas_are_the_cpu_time_that_was_used() {
                 *used.entry(names[&task.info.app].clone()).or_default() += seconds;
             }
         }
-        let scene = scene(&page(&folder, &[&corpus(name)]));
+        let embedded = embedded(&page(&folder, &[&corpus(name)]));
         let ends: Vec<f64> =
-            scene["course"]["at_s"].as_array().unwrap().iter().map(|at| at.as_f64().unwrap()).collect();
+            embedded["history"]["at_s"].as_array().unwrap().iter().map(|at| at.as_f64().unwrap()).collect();
         let begins = [begun.unwrap()].into_iter().chain(ends.iter().copied());
         let lengths: Vec<f64> = begins.zip(&ends).map(|(begin, end)| end - begin).collect();
         let mut drawn = BTreeMap::<String, f64>::new();
-        let plots = scene["course"]["plots"].as_array().unwrap();
+        let plots = embedded["history"]["plots"].as_array().unwrap();
         for line in
             plots.iter().filter(|plot| plot["part"] == "places").flat_map(|plot| plot["lines"].as_array().unwrap())
         {
@@ -336,7 +336,7 @@ fn what_a_recording_holds_stays_data() {
     let page = page(&folder, &[&file]);
     examined(&page);
     assert_eq!(page.matches("<script").count(), 2, "the data, and our own scripts");
-    let last = &scene(&page)["last"];
+    let last = &embedded(&page)["last"];
     assert!(last[0]["why"]["text"].as_str().is_some_and(|text| !text.is_empty()), "{last}");
 }
 

@@ -128,7 +128,7 @@ fn recordings_of_before_are_shown() {
 #[test]
 fn what_cannot_be_shown_is_said_in_one_line() {
     for (words, code, said) in [
-        (&["top"][..], 2, "this is no terminal that can be drawn on; --once prints one screen"),
+        (&["top"][..], 2, "standard output is not a terminal that can be drawn on; --once prints one screen"),
         (&["top", "/proc/self/stat", "--once"], 2, "this is not a recording"),
         (&["top", "--once", "--socket", "/nonexistent/s"], 2, "no daemon answers at /nonexistent/s"),
         (&["top", "--once", "--json"], 2, "cannot be used with"),

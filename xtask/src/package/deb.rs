@@ -194,6 +194,7 @@ impl<'a> Maker<'a> {
 
         let architecture = done(Command::new("dpkg").arg("--print-architecture"))?;
         let to = self.out.join(format!("{name}_{}_{}.deb", self.version, architecture.trim()));
+        eprintln!("packing {}", to.display());
         let mut deb = Command::new("dpkg-deb");
         deb.arg("--root-owner-group")
             .args(self.compression)

@@ -44,6 +44,9 @@ pub struct Args {
     /// Cargo's profile of what is packaged; another one is built faster
     #[arg(long, value_name = "NAME", default_value = "dist")]
     profile: String,
+    /// Package this program, which is there already, instead of building one
+    #[arg(long, value_name = "FILE", requires = "only")]
+    binary: Option<PathBuf>,
     /// Debian's revision: of packages that are made again from the same version
     #[arg(long, value_name = "N", default_value_t = 1)]
     revision: u32,
@@ -53,6 +56,8 @@ pub struct Args {
 struct Build<'a> {
     root: &'a Path,
     profile: &'a str,
+    /// What is packaged, where it is not to be built.
+    binary: Option<PathBuf>,
     /// Seconds since 1970 of the last commit: what is made twice from it is the same.
     time: String,
 }
@@ -60,6 +65,9 @@ struct Build<'a> {
 impl Build<'_> {
     /// Builds `cotenant` and returns its path.
     fn cotenant(&self, target: Option<&str>) -> Result<PathBuf> {
+        if let Some(binary) = &self.binary {
+            return Ok(binary.clone());
+        }
         let folder = if self.profile == "dev" { "debug" } else { self.profile };
         let mut cargo = Command::new(cargo_program());
         cargo.args(["build", "--package", "cotenant", "--profile", self.profile]).current_dir(self.root);
@@ -79,7 +87,8 @@ impl Build<'_> {
 /// Where a tool is missing, or something cannot be built.
 pub fn run(root: &Path, args: &Args) -> Result<()> {
     let out = made(&target_folder(root).join("packages"))?;
-    let build = Build { root, profile: &args.profile, time: commit_time(root)? };
+    let binary = args.binary.as_ref().map(|path| fs::canonicalize(path).with_context(|| path.display().to_string()));
+    let build = Build { root, profile: &args.profile, binary: binary.transpose()?, time: commit_time(root)? };
     let mut made = Vec::new();
     if args.only == Some(Kind::Cotenant) {
         println!("{}", deb::cotenant(&build, args.revision, &out)?.display());

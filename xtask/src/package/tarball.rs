@@ -45,6 +45,7 @@ pub fn make(build: &Build<'_>, out: &Path) -> Result<PathBuf> {
     book(root, &doc)?;
     write(&doc.join("third-party.txt"), licences::text(root, &target)?.as_bytes())?;
     let tarball = out.join(format!("{name}.tar.xz"));
+    eprintln!("packing {}", tarball.display());
     let mut tar = Command::new("tar");
     tar.arg("--create").arg("--xz").arg("--file").arg(&tarball).arg("--directory").arg(out.join("stage"));
     tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mode=u=rwX,go=rX"]);

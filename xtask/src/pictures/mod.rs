@@ -1,11 +1,16 @@
 //! `cargo xtask pictures`: the pictures of the README and the book, in `docs/pictures`. What the README shows is drawn
 //! from figures that are kept beside it; `tidy` holds the drawing to them.
 
+#[path = "../../../crates/cotenant/src/browser.rs"]
+#[allow(dead_code)] // what tests need of it
+mod browser;
 mod demo;
 mod terminal;
 
 use crate::target_folder;
 use anyhow::{Context, Result, bail};
+use browser::Browser;
+use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,7 +31,8 @@ pub struct Args {
     /// Run `cotenant demo` for a minute first and keep its figures; otherwise those that are kept are drawn again
     #[arg(long)]
     pub measure: bool,
-    /// Take a picture of this page, too: a file or an address, such as that of the daemon; repeat as NAME=PAGE
+    /// Take pictures of this page, too, on a desk and on a phone, light and dark: NAME=FILE, or NAME=ADDRESS such as
+    /// that of the daemon; repeat it for several
     #[arg(long, value_name = "NAME=PAGE")]
     pub page: Vec<String>,
     /// The `cotenant` that is shown [default: what `cargo build --release` makes]
@@ -61,10 +67,10 @@ pub fn draw(root: &Path, args: &Args) -> Result<()> {
     let screen = said(&cotenant, &["top", &recording, "--at", "2s", "--once"])?;
     fs::write(root.join(FOLDER).join("top.svg"), terminal::svg("cotenant top pair.rec --at 2s", &screen))?;
     said(&cotenant, &["report", &recording, "-o", &file("report.html")])?;
-    shoot(root, "report", &file("report.html"))?;
+    shoot(root, "report", &file("report.html"), &[ON_A_DESK])?;
     for page in &args.page {
         let (name, place) = page.split_once('=').context("--page takes NAME=PAGE")?;
-        shoot(root, name, place)?;
+        shoot(root, name, place, &EVERYWHERE)?;
     }
     println!("the pictures are in {FOLDER}");
     Ok(())
@@ -94,18 +100,23 @@ fn said(program: &Path, args: &[&str]) -> Result<String> {
     Ok(String::from_utf8(out.stdout)?)
 }
 
-/// A picture of a page, as Chromium shows it.
-fn shoot(root: &Path, name: &str, page: &str) -> Result<()> {
-    let to = root.join(FOLDER).join(format!("{name}.png"));
+/// How a page is seen: what its picture's name ends with, size, and whether it is dark.
+type Seen = (&'static str, (u32, u32), bool);
+
+const ON_A_DESK: Seen = ("", (1_100, 1_180), false);
+const EVERYWHERE: [Seen; 4] =
+    [ON_A_DESK, ("-dark", ON_A_DESK.1, true), ("-phone", (390, 844), false), ("-phone-dark", (390, 844), true)];
+
+/// Pictures of a page, as Chromium shows it once its plots are drawn.
+fn shoot(root: &Path, name: &str, page: &str, seen: &[Seen]) -> Result<()> {
     let page = if page.contains("://") { page.to_owned() } else { format!("file://{page}") };
-    let mut command = Command::new("chromium");
-    // Root has no user namespace to confine it in.
-    command.args(["--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1100,1180"]);
-    // A live page is given time to draw its history.
-    command.args(["--virtual-time-budget=5000", &format!("--screenshot={}", to.display()), &page]);
-    let out = command.output().context("chromium: install it, or leave the pictures of pages as they are")?;
-    if !out.status.success() || !to.exists() {
-        bail!("chromium took no picture of {page}:\n{}", String::from_utf8_lossy(&out.stderr));
+    let mut browser = Browser::start("pictures").context("install chromium, or leave the pictures of pages out")?;
+    for (end, size, dark) in seen {
+        browser.dress(*size, *dark);
+        browser.go(&page);
+        browser.until("document.querySelector('figure[data-plot] canvas').width > 0");
+        let to = root.join(FOLDER).join(format!("{name}{end}.png"));
+        fs::write(&to, browser.png(&json!({}))).with_context(|| to.display().to_string())?;
     }
     Ok(())
 }

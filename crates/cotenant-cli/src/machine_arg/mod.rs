@@ -6,6 +6,7 @@ use cotenant_model::machine::Machine;
 use cotenant_model::topology::{synthetic, xml};
 use std::env;
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 /// The machine files that the binary carries; `machines` beside `src` links to them, so that this package is whole.
@@ -55,6 +56,27 @@ pub fn resolve(arg: Option<&str>) -> Result<Found, MachineArgError> {
     let found = topology::live().map_err(|e| MachineArgError(e.to_string()))?;
     let machine = Machine::unnamed(found.topology, "this machine", "sysfs");
     Ok(Found { machine, is_live: true, notes: found.notes })
+}
+
+/// A machine that a simulation names: as [`resolve`] finds it, but `own` is asked first what the text of a file is. Paths
+/// are relative to a folder.
+///
+/// # Errors
+/// What is wrong, in one line with the file where it is one.
+pub fn resolve_beside<E: Display>(
+    name: &str,
+    folder: &Path,
+    own: impl Fn(&str) -> Option<Result<Machine, E>>,
+) -> Result<Machine, String> {
+    let path = folder.join(name);
+    if path.exists() && !path.is_dir() {
+        let text = bounded::named_text(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        if let Some(machine) = own(&text) {
+            return machine.map_err(|e| format!("{}:{e}", path.display()));
+        }
+    }
+    let path = path.exists().then(|| path.to_string_lossy().into_owned());
+    resolve(Some(path.as_deref().unwrap_or(name))).map(|found| found.machine).map_err(|e| e.to_string())
 }
 
 fn resolve_in(arg: &str, data_dirs: &[PathBuf]) -> Result<Found, MachineArgError> {

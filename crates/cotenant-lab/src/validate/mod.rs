@@ -170,14 +170,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// As `sim --mix --machine` takes it.
 pub(crate) fn machine(name: &str) -> anyhow::Result<Machine> {
-    let path = Path::new(name);
-    if path.exists() && !path.is_dir() {
-        let text = bounded::named_text(path).map_err(|e| usage(format!("--machine: {name}: {e}")))?;
-        if flat_machine::is_flat(&text) {
-            return flat_machine::parse(&text).map_err(|e| usage(format!("--machine: {name}:{e}")));
-        }
-    }
-    machine_arg::resolve(Some(name)).map(|found| found.machine).map_err(|e| usage(format!("--machine: {e}")))
+    let machine = machine_arg::resolve_beside(name, Path::new(""), flat_machine::of);
+    machine.map_err(|e| usage(format!("--machine: {e}")))
 }
 
 /// Predicts each run; those that cannot be predicted are named with the reason.

@@ -55,7 +55,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return print_text(&on_paper(&what.picture()?));
     }
     if !std::io::stdout().is_terminal() || std::env::var_os("TERM").is_none_or(|term| term == "dumb") {
-        return Err(usage("this is no terminal that can be drawn on; --once prints one screen, --json its data"));
+        return Err(usage(
+            "standard output is not a terminal that can be drawn on; --once prints one screen, --json its data",
+        ));
     }
     what.show()
 }

@@ -2,7 +2,7 @@
 //!
 //! Rows of time hold what is known of whoever was there, so that services that came and went leave nothing behind.
 
-use super::plots::{Course, Line, Plot, Role};
+use super::plots::{Line, Plot, Plots, Role};
 use crate::daemon::status::ServiceStatus;
 use cotenant_model::{CpuId, Topology};
 use std::collections::{BTreeMap, VecDeque};
@@ -83,7 +83,7 @@ struct Row {
 
 /// Rows of one length.
 #[derive(Clone, Debug)]
-struct Tier {
+struct Resolution {
     /// Rows are dropped after this long, seconds.
     length: f64,
     step: f64,
@@ -101,7 +101,7 @@ struct Tier {
     used: BTreeMap<(u32, u16), f32>,
 }
 
-impl Tier {
+impl Resolution {
     fn new(length: f64, step: f64, slack: f64, most: usize) -> Self {
         Self {
             length,
@@ -179,11 +179,11 @@ impl Tier {
 impl Row {
     /// Neighbours as one.
     fn merged(rows: &[Arc<Self>]) -> Self {
-        let mut tier = Tier::new(f64::INFINITY, f64::INFINITY, 0.0, usize::MAX);
+        let mut resolution = Resolution::new(f64::INFINITY, f64::INFINITY, 0.0, usize::MAX);
         for row in rows {
-            tier.add(row.at_s, row.seconds, &row.points, &row.uses);
+            resolution.add(row.at_s, row.seconds, &row.points, &row.uses);
         }
-        tier.take(rows.last().map_or(0.0, |row| row.at_s))
+        resolution.take(rows.last().map_or(0.0, |row| row.at_s))
     }
 }
 
@@ -274,7 +274,7 @@ pub(crate) struct History {
     next: u32,
     /// When there was no room for a name.
     crowded: Option<f64>,
-    tiers: Vec<Tier>,
+    resolutions: Vec<Resolution>,
 }
 
 impl History {
@@ -285,17 +285,17 @@ impl History {
 
     /// That of a daemon: see [`SPANS`].
     pub fn live(topology: &Topology) -> Self {
-        let tier = |(length, step): &(f64, f64)| Tier::new(*length, *step, TICK / 2.0, usize::MAX);
-        Self::new(topology, SPANS.iter().map(tier).collect())
+        let resolution = |(length, step): &(f64, f64)| Resolution::new(*length, *step, TICK / 2.0, usize::MAX);
+        Self::new(topology, SPANS.iter().map(resolution).collect())
     }
 
     /// That of a recording, all of it.
     pub fn whole(topology: &Topology) -> Self {
-        Self::new(topology, vec![Tier::new(f64::INFINITY, SHORTEST, 0.0, ROWS)])
+        Self::new(topology, vec![Resolution::new(f64::INFINITY, SHORTEST, 0.0, ROWS)])
     }
 
-    fn new(topology: &Topology, tiers: Vec<Tier>) -> Self {
-        Self { places: Arc::new(Places::of(topology)), names: BTreeMap::new(), next: 0, crowded: None, tiers }
+    fn new(topology: &Topology, resolutions: Vec<Resolution>) -> Self {
+        Self { places: Arc::new(Places::of(topology)), names: BTreeMap::new(), next: 0, crowded: None, resolutions }
     }
 
     /// Takes in how services stand at a moment, seconds since the beginning, and stood for a second.
@@ -318,14 +318,17 @@ impl History {
             }
             uses.extend(on.into_iter().map(|(place, cpus)| Use { name, place, cpus: cpus as f32 }));
         }
-        for tier in &mut self.tiers {
-            tier.add(at_s, seconds as f32, &points, &uses);
+        for resolution in &mut self.resolutions {
+            resolution.add(at_s, seconds as f32, &points, &uses);
         }
     }
 
     /// Nothing comes behind this: what was begun is a row, too.
     pub fn end(&mut self, at_s: f64) {
-        self.tiers.iter_mut().filter(|tier| tier.seconds > 0.0).for_each(|tier| tier.close(at_s));
+        self.resolutions
+            .iter_mut()
+            .filter(|resolution| resolution.seconds > 0.0)
+            .for_each(|resolution| resolution.close(at_s));
     }
 
     /// What stands for a name. Where there are too many, those that were not there for the longest time are forgotten,
@@ -354,9 +357,12 @@ impl History {
     }
 
     /// What there is of a span, by its place in [`SPANS`].
-    pub fn look(&self, span: usize) -> Look {
-        Look {
-            rows: self.tiers.get(span).map_or_else(Vec::new, |tier| tier.rows.iter().cloned().collect()),
+    pub fn excerpt(&self, span: usize) -> Excerpt {
+        Excerpt {
+            rows: self
+                .resolutions
+                .get(span)
+                .map_or_else(Vec::new, |resolution| resolution.rows.iter().cloned().collect()),
             names: self.names.iter().map(|(name, (id, _))| (*id, name.clone())).collect(),
             places: self.places.clone(),
         }
@@ -368,33 +374,33 @@ impl History {
         use std::mem::size_of;
         let row = |row: &Arc<Row>| size_of::<Row>() + 16 + size_of_val(&*row.points) + size_of_val(&*row.uses);
         // Nodes of trees are at least half full.
-        let tier = |tier: &Tier| {
-            let making = tier.sums.len() * 2 * size_of::<(u32, [(f32, f32); FIELDS])>()
-                + tier.used.len() * 2 * size_of::<((u32, u16), f32)>();
-            tier.rows.iter().map(row).sum::<usize>() + making + tier.rows.capacity() * size_of::<Arc<Row>>()
+        let resolution = |resolution: &Resolution| {
+            let making = resolution.sums.len() * 2 * size_of::<(u32, [(f32, f32); FIELDS])>()
+                + resolution.used.len() * 2 * size_of::<((u32, u16), f32)>();
+            resolution.rows.iter().map(row).sum::<usize>() + making + resolution.rows.capacity() * size_of::<Arc<Row>>()
         };
         let name = |name: &Arc<str>| name.len() + 16 + 2 * size_of::<(Arc<str>, (u32, f64))>();
-        self.tiers.iter().map(tier).sum::<usize>() + self.names.keys().map(name).sum::<usize>()
+        self.resolutions.iter().map(resolution).sum::<usize>() + self.names.keys().map(name).sum::<usize>()
     }
 }
 
 /// The rows of a span: whoever makes something of them holds up nobody who adds to them.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct Excerpt {
     rows: Vec<Arc<Row>>,
     names: BTreeMap<u32, Arc<str>>,
     places: Arc<Places>,
 }
 
-impl Look {
+impl Excerpt {
     /// What is plotted of it.
-    pub fn course(&self) -> Course {
+    pub fn plots(&self) -> Plots {
         let mut plots = self.goals();
         plots.extend(self.latencies());
         plots.extend(self.throttled());
         plots.extend(self.bandwidth());
         plots.extend(self.occupied());
-        Course { at_s: self.rows.iter().map(|row| (row.at_s * 1e3).round() / 1e3).collect(), plots }
+        Plots { at_s: self.rows.iter().map(|row| (row.at_s * 1e3).round() / 1e3).collect(), plots }
     }
 
     /// A service over time.

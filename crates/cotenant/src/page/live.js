@@ -46,10 +46,10 @@
     decisions(at("decisions"), now.last, epoch);
   };
 
-  const draw = course => {
-    plots(at("goals"), course, "goals", epoch, "Nothing is known of any goal yet: no rule has the class high or low, or the daemon has just begun.");
-    plots(at("places"), course, "places", epoch, "Nothing ran yet.");
-    plots(at("memory"), course, "memory", epoch, "Misses of the last-level cache are not counted here; cotenant doctor says why.");
+  const draw = history => {
+    plots(at("goals"), history, "goals", epoch, "Nothing is known of any goal yet: no rule has the class high or low, the daemon has just begun, or it only observes and so never measures a service alone.");
+    plots(at("places"), history, "places", epoch, "Nothing ran yet.");
+    plots(at("memory"), history, "memory", epoch, "Misses of the last-level cache are not counted here; cotenant doctor says why.");
   };
 
   let busy = false;

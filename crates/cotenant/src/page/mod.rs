@@ -1,17 +1,17 @@
 //! The page: what it shows as plain values, and the files that draw these in a browser. The daemon serves it live;
 //! reports hold the same, as it was.
 
+pub(crate) mod embedded;
 pub(crate) mod history;
 pub(crate) mod plots;
 pub(crate) mod recorded;
-pub(crate) mod scene;
 pub(crate) mod scripts;
 
 use crate::daemon::config::Class;
 use crate::daemon::status::{ServiceStatus, Status};
 use crate::top::picture::Picture;
 use cotenant_model::Topology;
-use history::{History, Look, SPANS};
+use history::{Excerpt, History, SPANS};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -96,8 +96,8 @@ impl Scene {
     }
 
     /// What there is of a span, by its place in [`SPANS`].
-    pub fn look(&self, span: usize) -> Look {
-        self.history.look(span)
+    pub fn excerpt(&self, span: usize) -> Excerpt {
+        self.history.excerpt(span)
     }
 }
 

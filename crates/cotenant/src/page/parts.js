@@ -74,13 +74,13 @@ const Parts = (() => {
   // Colours of services, the same in every plot, and as far as they go no two alike in one.
   const COLOURS = 7;
   const given = new Map();
-  const paint = course => {
+  const paint = history => {
     const names = plot => plot.lines.filter(line => line.role === "plain").map(line => line.name);
-    const all = new Set(course.plots.flatMap(names));
+    const all = new Set(history.plots.flatMap(names));
     for (const name of given.keys()) if (!all.has(name)) given.delete(name);
     // Those of the places first: they stand side by side, and are few enough for a colour each.
-    const places = course.plots.filter(plot => plot.part === "places").flatMap(plot => plot.lines);
-    for (const plot of [{ lines: places }, ...course.plots]) {
+    const places = history.plots.filter(plot => plot.part === "places").flatMap(plot => plot.lines);
+    for (const plot of [{ lines: places }, ...history.plots]) {
       const own = [...new Set(names(plot))];
       own.filter(name => !given.has(name)).forEach((name, i) => {
         const taken = new Set(own.map(other => given.get(other)));
@@ -104,7 +104,7 @@ const Parts = (() => {
   };
 
   // A figure with a plot, its key, and its values as a table. `draw` gives it other values.
-  const figure = (spec, course, epoch) => {
+  const figure = (spec, history, epoch) => {
     const key = el("ul", { class: "key" });
     const said = el("p", { class: "aside", "aria-live": "polite" });
     const canvas = el("div", {
@@ -120,9 +120,9 @@ const Parts = (() => {
     const left = el("p", { class: "soft" });
     const whole = el("figure", { "data-plot": spec.id }, caption, key, canvas, said, left, details);
     let plot = null;
-    let now = { spec, course, epoch };
+    let now = { spec, history, epoch };
 
-    const times = () => now.spec.at_s ?? now.course.at_s;
+    const times = () => now.spec.at_s ?? now.history.at_s;
     const values = at => now.spec.lines.map(line => `${line.name} ${text(line.values[at], now.spec.unit)}`);
     const tell = at => {
       const index = at === null || at === undefined ? times().length - 1 : at;
@@ -176,7 +176,7 @@ const Parts = (() => {
             time: epoch !== null,
             // All plots of a page are about the same time, whatever is known of it.
             range: () => {
-              const ends = [now.course.at_s, times()].filter(all => all.length > 0).map(all => [all[0], all[all.length - 1]]);
+              const ends = [now.history.at_s, times()].filter(all => all.length > 0).map(all => [all[0], all[all.length - 1]]);
               const low = Math.min(...ends.map(end => end[0])) + (epoch ?? 0);
               const high = Math.max(...ends.map(end => end[1])) + (epoch ?? 0);
               return [high - low > 1e-6 ? low : high - 1, high];
@@ -204,9 +204,9 @@ const Parts = (() => {
     const same = (one, other) => one.unit === other.unit && one.lines.length === other.lines.length
       && one.lines.every((line, i) => line.name === other.lines[i].name && line.role === other.lines[i].role);
 
-    const draw = (spec, course, epoch) => {
+    const draw = (spec, history, epoch) => {
       const before = now;
-      now = { spec, course, epoch };
+      now = { spec, history, epoch };
       whole.setAttribute("data-plot", spec.id);
       say(caption, spec.title);
       say(left, spec.left_out > 0 ? `${count(spec.left_out, "more service")} without a line here.` : "");
@@ -255,10 +255,10 @@ const Parts = (() => {
   };
 
   // Draws all plots of a part of the page, where it stands; those that stay keep their place and the cursor.
-  const plots = (into, course, part, epoch, none) => {
-    paint(course);
+  const plots = (into, history, part, epoch, none) => {
+    paint(history);
     const known = into.figures ??= new Map();
-    const wanted = course.plots.filter(plot => plot.part === part && plot.lines.length > 0 && (plot.at_s ?? course.at_s).length > 0);
+    const wanted = history.plots.filter(plot => plot.part === part && plot.lines.length > 0 && (plot.at_s ?? history.at_s).length > 0);
     for (const [id, figure] of known) {
       if (!wanted.some(plot => plot.id === id)) {
         figure.drop();
@@ -273,11 +273,11 @@ const Parts = (() => {
     empty?.remove();
     for (const spec of wanted) {
       if (!known.has(spec.id)) {
-        const made = figure(spec, course, epoch);
+        const made = figure(spec, history, epoch);
         known.set(spec.id, made);
         into.append(made.whole);
       }
-      known.get(spec.id).draw(spec, course, epoch);
+      known.get(spec.id).draw(spec, history, epoch);
     }
   };
 

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// Plots over the same time.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Course {
+pub(crate) struct Plots {
     /// The ends of the rows, seconds since the beginning.
     pub at_s: Vec<f64>,
     pub plots: Vec<Plot>,

@@ -20,7 +20,7 @@ pub(crate) struct Recorded {
     high: Vec<(AppId, MetricArg)>,
     low: BTreeSet<AppId>,
     goal: Option<f64>,
-    naps: Naps,
+    pub naps: Naps,
     /// What applications are called: no two of them alike.
     names: BTreeMap<AppId, String>,
     /// The sample of the last round.

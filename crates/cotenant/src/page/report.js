@@ -3,8 +3,8 @@
 
 (() => {
   const { el, plots, hurts, trials, decisions } = Parts;
-  for (const holder of document.querySelectorAll("[data-scene]")) {
-    const scene = JSON.parse(document.getElementById(holder.dataset.scene).textContent);
+  for (const holder of document.querySelectorAll("[data-embedded]")) {
+    const data = JSON.parse(document.getElementById(holder.dataset.embedded).textContent);
     const part = name => holder.querySelector(`[data-part="${name}"]`);
     const fill = (name, draw) => {
       const into = part(name);
@@ -13,13 +13,13 @@
       draw(into);
     };
     for (const name of ["goals", "places", "memory"]) {
-      if (scene.course.plots.some(plot => plot.part === name && plot.lines.length > 0)) {
-        fill(name, into => plots(into, scene.course, name, null, ""));
+      if (data.history.plots.some(plot => plot.part === name && plot.lines.length > 0)) {
+        fill(name, into => plots(into, data.history, name, null, ""));
       }
     }
-    if (scene.interference.length > 0) fill("hurts", into => hurts(into, scene.interference));
-    if (scene.trials.length > 0) fill("trials", into => trials(into, scene.trials, null));
-    if (scene.last.length > 0) fill("decisions", into => decisions(into, scene.last, null));
+    if (data.interference.length > 0) fill("hurts", into => hurts(into, data.interference));
+    if (data.trials.length > 0) fill("trials", into => trials(into, data.trials, null));
+    if (data.last.length > 0) fill("decisions", into => decisions(into, data.last, null));
     holder.prepend(el("span", { class: "drawn", hidden: true }));
   }
 })();

@@ -27,7 +27,7 @@ pub(super) fn section(title: &str, value: &Value) -> Option<Result<Section>> {
     } else {
         return None;
     };
-    Some(blocks.map(|blocks| Section { title: title.to_owned(), blocks, scene: None }))
+    Some(blocks.map(|blocks| Section { title: title.to_owned(), blocks, embedded: None }))
 }
 
 fn read<'a, T: Deserialize<'a>>(value: &'a Value, command: &str) -> Result<T> {

@@ -13,7 +13,7 @@ pub struct Section {
     /// What it holds, in this order.
     pub blocks: Vec<Block>,
     /// What its parts draw, as JSON that is safe in a page.
-    pub scene: Option<String>,
+    pub embedded: Option<String>,
 }
 
 /// What scripts draw, as the live page of the daemon does.
@@ -116,7 +116,7 @@ impl Block {
 /// The page. It is well-formed XML too, so that other programs can take it apart. Its scripts are our own ones: no
 /// other may run.
 pub fn html(title: &str, sections: &[Section]) -> String {
-    let scripted = sections.iter().any(|section| section.scene.is_some());
+    let scripted = sections.iter().any(|section| section.embedded.is_some());
     let allowed = if scripted { format!("; script-src '{}'", scripts::HASH) } else { String::new() };
     let plots = if scripted { crate::page::UPLOT_CSS } else { "" };
     let mut page = format!(
@@ -138,18 +138,21 @@ pub fn html(title: &str, sections: &[Section]) -> String {
     }
     for (i, section) in sections.iter().enumerate() {
         let heading = escape(&section.title);
-        let scene = section.scene.as_ref().map_or_else(String::new, |_| format!(" data-scene=\"s{i}-scene\""));
+        let embedded = section.embedded.as_ref().map_or_else(String::new, |_| format!(" data-embedded=\"s{i}-data\""));
         // The title of a page with one section says what it is about.
         let _ = if sections.len() == 1 {
-            writeln!(page, "<section aria-label=\"{heading}\"{scene}>")
+            writeln!(page, "<section aria-label=\"{heading}\"{embedded}>")
         } else {
-            writeln!(page, "<section id=\"s{i}\" aria-labelledby=\"s{i}-h\"{scene}>\n<h2 id=\"s{i}-h\">{heading}</h2>")
+            writeln!(
+                page,
+                "<section id=\"s{i}\" aria-labelledby=\"s{i}-h\"{embedded}>\n<h2 id=\"s{i}-h\">{heading}</h2>"
+            )
         };
         for (k, block) in section.blocks.iter().enumerate() {
             write_block(&mut page, block, &format!("s{i}b{k}"));
         }
-        if let Some(scene) = &section.scene {
-            let _ = writeln!(page, "<script type=\"application/json\" id=\"s{i}-scene\">{scene}</script>");
+        if let Some(embedded) = &section.embedded {
+            let _ = writeln!(page, "<script type=\"application/json\" id=\"s{i}-data\">{embedded}</script>");
         }
         page.push_str("</section>\n");
     }
@@ -274,7 +277,7 @@ mod tests {
                 highest: 1.0,
             }),
         ];
-        let page = html(evil, &[Section { title: evil.into(), blocks, scene: None }, Section::default()]);
+        let page = html(evil, &[Section { title: evil.into(), blocks, embedded: None }, Section::default()]);
         assert!(!page.contains("<script") && !page.contains('\0'));
         assert_eq!(page.matches("&lt;script&gt;alert(&#39;1&#39;)").count(), 14, "in every place");
         assert!(page.contains("<th scope=\"row\">") && page.contains("<td class=\"n\">1</td>"));

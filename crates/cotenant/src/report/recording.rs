@@ -3,22 +3,21 @@
 use super::figure::{self, Line, Span};
 use super::page::{Block, Part, Section, Table};
 use crate::cmd::qos::goal::{Goals, Verdict};
+use crate::page::embedded::Embedded;
 use crate::page::history::History;
 use crate::page::plots::{self, Plot, Role};
 use crate::page::recorded::Recorded;
-use crate::page::scene::Still;
 use crate::run::hurts;
 use cotenant_cli::messages::count;
 use cotenant_model::action::{Action, Effect, Outcome};
 use cotenant_model::host::Mode;
-use cotenant_model::interference::{Interference, Row};
+use cotenant_model::interference::Row;
 use cotenant_model::policy::Policy;
 use cotenant_model::topology::Topology;
 use cotenant_model::view::View;
 use cotenant_model::{AppId, CpuId, CpuSet, Signal, TaskId, Time};
 use cotenant_policies::Qos;
 use cotenant_record::moves::Move;
-use cotenant_record::naps::Naps;
 use cotenant_record::{Header, RecordedRound, Recording, Tail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -101,13 +100,11 @@ struct Digest<'a> {
     /// What the live page would have shown.
     recorded: Recorded,
     history: History,
-    naps: Naps,
     /// When each application napped: not its tasks' time, whatever CPU they stood on.
     asleep: BTreeMap<AppId, Vec<(f64, f64)>>,
     /// The limit of CPU time in force, thousandths of a CPU, and how many were set.
     limits: BTreeMap<AppId, (Option<u32>, u64)>,
     goals: Option<Goals>,
-    interference: Interference,
     moves: Vec<(f64, Move, Option<Outcome>)>,
     /// Of these, about tasks, and about whole applications.
     listed: [usize; 2],
@@ -202,11 +199,9 @@ pub fn section<R: Read>(
         followed: true,
         recorded: Recorded::new(header, Duration::ZERO),
         history: History::whole(&header.topology),
-        naps: Naps::default(),
         asleep: BTreeMap::new(),
         limits: BTreeMap::new(),
         goals: goals(header),
-        interference: Interference::default(),
         moves: Vec::new(),
         listed: [0; 2],
         by_reason: BTreeMap::new(),
@@ -222,8 +217,8 @@ pub fn section<R: Read>(
     }
     digest.history.end(digest.span.1);
     let tail = recording.tail().cloned().unwrap_or(Tail::Complete);
-    let scene = if digest.rounds > 0 { Some(digest.still()?) } else { None };
-    Ok((Section { title, blocks: digest.blocks(&tail)?, scene }, tail))
+    let embedded = if digest.rounds > 0 { Some(digest.embedded()?) } else { None };
+    Ok((Section { title, blocks: digest.blocks(&tail)?, embedded }, tail))
 }
 
 /// The goals of a run of `qos`.
@@ -239,12 +234,8 @@ impl Digest<'_> {
         if self.rounds == 0 {
             self.span.0 = from;
         }
-        self.recorded.round(round);
         // Several rules may tell of the same time.
         let since = if self.rounds == 0 { from } else { self.span.1 };
-        if at > since {
-            self.history.add_for(at, at - since, &self.recorded.services(&round.sample));
-        }
         self.span.1 = at;
         self.rounds += 1;
         self.most_tasks = self.most_tasks.max(view.tasks.len());
@@ -260,9 +251,13 @@ impl Digest<'_> {
         if let Some(goals) = self.goals.as_mut().filter(|_| round.rule == 0) {
             goals.round(&view, round.decision.as_ref().and_then(|decision| decision.state.read::<Qos>()).as_deref());
         }
-        self.interference.round(&self.header.topology, &view, &round.orders, &round.outcomes);
         self.stretch(&view, round.prev.at);
         self.follow(&view, from, at);
+        // What was ordered now holds from the end of the round: what came before is told without it.
+        self.recorded.round(round);
+        if at > since {
+            self.history.add_for(at, at - since, &self.recorded.services(&round.sample));
+        }
         self.throttled(round);
         for note in round.decision.iter().flat_map(|decision| &decision.notes) {
             self.notes.entry(note.clone()).or_insert((at, 0)).1 += 1;
@@ -282,8 +277,7 @@ impl Digest<'_> {
 
     /// Takes in naps and limits, which hold from the end of the round.
     fn throttled(&mut self, round: &RecordedRound) {
-        self.naps.round(round.sample.at, &round.orders, &round.outcomes);
-        for (app, begin, end) in self.naps.last() {
+        for (app, begin, end) in self.recorded.naps.last() {
             let (begin, end) = (begin.as_secs_f64(), end.as_secs_f64());
             let naps = self.asleep.entry(app).or_default();
             match naps.last_mut() {
@@ -301,8 +295,8 @@ impl Digest<'_> {
 
     /// The share of a round in which an application napped; `None` where no naps are known of it.
     fn napped(&self, app: AppId, from: Time, view: &View) -> Option<f64> {
-        let seconds = self.naps.seconds(app, view.at) - self.naps.seconds(app, from);
-        let known = self.naps.apps().any(|other| other == app);
+        let seconds = self.recorded.naps.seconds(app, view.at) - self.recorded.naps.seconds(app, from);
+        let known = self.recorded.naps.apps().any(|other| other == app);
         known.then(|| (seconds / view.interval.as_secs_f64().max(f64::MIN_POSITIVE)).clamp(0.0, 1.0))
     }
 
@@ -405,7 +399,7 @@ impl Digest<'_> {
         blocks.push(Block::Table(self.app_table()));
         self.goal(&mut blocks)?;
         let mut table = Vec::new();
-        hurts(&self.interference.rows(), &mut table);
+        hurts(&self.recorded.watch.interference(), &mut table);
         if !table.is_empty() {
             blocks.push(Block::Heading("Who hurts whom".to_owned()));
             blocks.push(Block::Part(Part { name: "hurts", still: table }));
@@ -494,18 +488,18 @@ impl Digest<'_> {
     }
 
     /// The same as values, which scripts draw.
-    fn still(&self) -> anyhow::Result<String> {
-        let mut course = self.history.look(0).course();
+    fn embedded(&self) -> anyhow::Result<String> {
+        let mut history = self.history.excerpt(0).plots();
         if let Some(goals) = &self.goals {
             // Of pieces of the run, as the verdict is: those of a live page are of the last seconds.
-            course.plots.retain(|plot| !plot.id.starts_with("p99-"));
-            let place = course.plots.iter().position(|plot| plot.part == "goals").map_or(0, |first| first + 1);
+            history.plots.retain(|plot| !plot.id.starts_with("p99-"));
+            let place = history.plots.iter().position(|plot| plot.part == "goals").map_or(0, |first| first + 1);
             let pieces = goals.programs().enumerate().map(|(i, app)| self.pieces(goals, i, app));
             let pieces: Vec<Plot> = pieces.filter(|plot| !plot.lines.is_empty()).collect();
-            course.plots.splice(place..place, pieces);
+            history.plots.splice(place..place, pieces);
         }
         let watch = &self.recorded.watch;
-        Still { course, interference: self.interference.rows(), trials: watch.trials(), last: watch.last() }.json()
+        Embedded { history, interference: watch.interference(), trials: watch.trials(), last: watch.last() }.json()
     }
 
     /// What was measured of a program with a goal, piece by piece.
@@ -572,12 +566,12 @@ impl Digest<'_> {
         }
         let head = ["Application", "#Naps ordered", "#Carried out", "#Asleep, s", "#Limits set"];
         let mut table = Table::new("Throttled applications", &head);
-        let apps: BTreeSet<AppId> = self.naps.apps().chain(self.limits.keys().copied()).collect();
+        let apps: BTreeSet<AppId> = self.recorded.naps.apps().chain(self.limits.keys().copied()).collect();
         let end = Time::default() + Duration::from_secs_f64(self.span.1);
         table.rows.extend(apps.into_iter().map(|app| {
             let limits = self.limits.get(&app).map_or(0, |limit| limit.1);
-            let (ordered, carried_out) = (self.naps.ordered(app), self.naps.carried_out(app));
-            let asleep = format!("{:.3}", self.naps.seconds(app, end));
+            let (ordered, carried_out) = (self.recorded.naps.ordered(app), self.recorded.naps.carried_out(app));
+            let asleep = format!("{:.3}", self.recorded.naps.seconds(app, end));
             vec![self.app_name(app), ordered.to_string(), carried_out.to_string(), asleep, limits.to_string()]
         }));
         if !table.rows.is_empty() {

@@ -84,7 +84,7 @@ pub fn section(title: String, regions: &[Region], folder: &Path) -> (Section, Ve
         let remark = "Lines of these files are on this page; look at them before you share it";
         blocks.insert(1, Block::Text(format!("{remark}: {}.", shown.join(", "))));
     }
-    (Section { title, blocks, scene: None }, shown)
+    (Section { title, blocks, embedded: None }, shown)
 }
 
 /// The lines of a source around its regions; `None` where they are more than the bytes that are left.
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(numbers, (7..=23).chain(27..=33).collect::<Vec<u32>>());
         let score = |n: u32| listing.lines.iter().find(|line| line.number == n).unwrap().score;
         assert_eq!([9, 10, 12, 13, 14, 21].map(score), [None, Some(0.2), Some(0.8), Some(0.8), Some(0.2), None]);
-        let page = html("t", &[Section { title: "s".into(), blocks: vec![Block::Listing(listing)], scene: None }]);
+        let page = html("t", &[Section { title: "s".into(), blocks: vec![Block::Listing(listing)], embedded: None }]);
         assert!(page.contains("line 12</td><td class=\"n\">0.800</td>"), "{page}");
         assert_eq!(page.matches("class=\"gap\"").count(), 1, "between 23 and 27");
     }

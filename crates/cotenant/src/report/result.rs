@@ -324,7 +324,7 @@ fn simulation(title: &str, result: &Simulation) -> Result<Section> {
     let machine = result.machine.as_ref().map(|m| format!(" on {m}")).unwrap_or_default();
     let counted = format!("{}{machine} under {}", count(apps.len() as u64, "application"), policies.join(", "));
     blocks.insert(0, Block::Text(format!("Simulated, not measured: {counted}.")));
-    Ok(Section { title: title.to_owned(), blocks, scene: None })
+    Ok(Section { title: title.to_owned(), blocks, embedded: None })
 }
 
 /// Times under each policy; and latencies, where an application serves requests.
@@ -380,7 +380,7 @@ fn mix(title: &str, result: &Mix) -> Result<Section> {
         table.rows.push([vec![app.name.clone()], numbers.to_vec()].concat());
     }
     blocks.push(Block::Table(table));
-    Ok(Section { title: title.to_owned(), blocks, scene: None })
+    Ok(Section { title: title.to_owned(), blocks, embedded: None })
 }
 
 fn experiment(title: &str, index: usize, e: &Experiment) -> Result<Section> {
@@ -422,7 +422,7 @@ fn experiment(title: &str, index: usize, e: &Experiment) -> Result<Section> {
     blocks.push(Block::Table(table));
     blocks.extend(e.note.clone().filter(|note| !note.is_empty()).map(Block::Text));
     let title = if index == 0 { format!("{} ({title})", e.name) } else { e.name.clone() };
-    Ok(Section { title, blocks, scene: None })
+    Ok(Section { title, blocks, embedded: None })
 }
 
 /// Rows with a place as a heatmap or points, and their figures as a table.

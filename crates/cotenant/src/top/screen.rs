@@ -79,3 +79,38 @@ fn leave() {
         let _ = disable_raw_mode();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    /// Set where this test runs itself in a terminal, which `script` (util-linux) makes.
+    const INSIDE: &str = "COTENANT_TEST_PANICS_ON_SCREEN";
+
+    #[test]
+    fn a_panic_gives_the_terminal_back_before_it_is_told() {
+        if std::env::var_os(INSIDE).is_some() {
+            let _screen = Screen::open().unwrap();
+            panic!("on purpose");
+        }
+        let script = |line: &str| {
+            let mut script = Command::new("script");
+            script.args(["-qec", line, "/dev/null"]).env("TERM", "xterm").stdin(Stdio::null()).output()
+        };
+        if !script("test -t 1").is_ok_and(|out| out.status.success()) {
+            eprintln!("skipped: no terminal from script(1)");
+            return;
+        }
+        let (me, (_, here)) = (std::env::current_exe().unwrap(), module_path!().split_once("::").unwrap());
+        let this = "a_panic_gives_the_terminal_back_before_it_is_told";
+        let itself = format!("{INSIDE}=1 '{}' --exact --nocapture {here}::{this}", me.display());
+        let line = format!("before=$(stty -g); {itself}; test \"$before\" = \"$(stty -g)\" && echo as before");
+        let shown = String::from_utf8_lossy(&script(&line).unwrap().stdout).into_owned();
+        let (_, taken) = shown.split_once("\x1b[?1049h").unwrap_or_else(|| panic!("never taken: {shown:?}"));
+        let (drawn, back) = taken.split_once("\x1b[?1049l").unwrap_or_else(|| panic!("never given back: {shown:?}"));
+        assert!(!drawn.contains("on purpose"), "told where nobody reads it: {shown:?}");
+        assert!(back.contains("on purpose") && !back.contains("\x1b[?1049l"), "{shown:?}");
+        assert!(back.contains("as before"), "it is not as it was: {shown:?}");
+    }
+}

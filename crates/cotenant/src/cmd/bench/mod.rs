@@ -8,6 +8,7 @@ use crate::args::{ManageArgs, OutputArgs, PolicyArgs, ScopeArgs};
 use crate::registry::registry;
 use crate::settings::{self, Setup};
 use anyhow::{Context as _, Result};
+use cotenant_cli::machine_arg::resolve_beside;
 use cotenant_cli::messages::{count, tell};
 use cotenant_cli::progress::{Progress, REDRAW, about, simulating};
 use cotenant_cli::usage;
@@ -15,6 +16,7 @@ use cotenant_linux::bounded;
 use cotenant_linux::sense::executable;
 use cotenant_measure::workload::{JobRuns, RunError, Workload};
 use cotenant_sim::batch::parallel;
+use cotenant_sim::flat_machine;
 use cotenant_sim::run::SimError;
 use cotenant_sim::scenario::Scenario;
 use file::{Program, Spec};
@@ -111,8 +113,8 @@ fn rounds(spec: &Spec) -> Vec<(usize, Round)> {
 fn simulate(args: &Args, text: &str, spec: &Spec) -> Result<Found> {
     let path = args.file.display();
     let folder = args.file.parent().unwrap_or(Path::new(""));
-    let mut scenario =
-        Scenario::parse(text, |name| super::sim::machine(name, folder)).map_err(|e| usage(format!("{path}:{e}")))?;
+    let mut scenario = Scenario::parse(text, |name| resolve_beside(name, folder, flat_machine::of))
+        .map_err(|e| usage(format!("{path}:{e}")))?;
     let wants = |name: &String| registry().make(name, &scenario.config).is_ok_and(|policy| policy.needs().profiles);
     let known = settings::simulated_profiles(
         args.profiles.as_deref(),

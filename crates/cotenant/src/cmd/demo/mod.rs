@@ -7,10 +7,11 @@ mod verdict;
 
 use super::outlook::{self, Outlook};
 use crate::registry::registry;
-use crate::replace::replace;
+use crate::replace::{can_replace, replace};
 use anyhow::{Context, Result, bail};
 use cotenant_cli::machine_arg;
 use cotenant_cli::messages::tell;
+use cotenant_cli::usage;
 use cotenant_model::stats::Estimate;
 use cotenant_sim::batch::{self, Plan};
 use cotenant_sim::optimum::Limits;
@@ -19,7 +20,7 @@ use serde::Serialize;
 use serde_json::Value;
 use server::{SETTLING, Served};
 use stage::{Stage, Stopped};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 use verdict::{Phase, Phases, Verdict};
@@ -63,7 +64,7 @@ pub struct Args {
 
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (6.0..=3600.0).contains(seconds));
-    seconds.ok_or_else(|| format!("'{text}' is no time from 6 to 3600 seconds"))
+    seconds.ok_or_else(|| format!("'{text}' is not a number of seconds from 6 to 3600"))
 }
 
 /// What `--json` prints.
@@ -111,6 +112,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let answers = server::serve(Duration::from_secs_f64(length))?;
         return cotenant_cli::print_text(&format!("{}\n", serde_json::to_string(&answers)?));
     }
+    let refused = |path: &Path| format!("{}: cannot be written; choose another place with --report", path.display());
+    // Before a minute is spent on what could not be kept.
+    if let Some(path) = &args.report {
+        can_replace(path).map_err(|e| usage(format!("{}: {e}", refused(path))))?;
+    }
     let (phases, qos, scene) = match Scene::set(args).and_then(Scene::play) {
         Ok(played) => played,
         Err(error) => {
@@ -134,8 +140,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         outlook: &outlook,
     };
     if let Some(path) = &args.report {
-        replace(path, show::page(&report)?.as_bytes())
-            .with_context(|| format!("{}: cannot be written; choose another place with --report", path.display()))?;
+        replace(path, show::page(&report)?.as_bytes()).with_context(|| refused(path))?;
     }
     cotenant_cli::answer(args.json, &report, |out| show::print(out, &report))
 }

@@ -131,7 +131,7 @@ pub fn page(r: &Report<'_>) -> Result<String> {
     blocks
         .push(Block::Facts(r.outlook.next[1..].iter().map(|step| (step.command.clone(), step.why.clone())).collect()));
     blocks.extend(r.outlook.missing.iter().map(|missing| Block::Text(format!("Missing: {missing}"))));
-    Ok(page::html("Cotenant on this machine", &[Section { title: "Demonstration".to_owned(), blocks, scene: None }]))
+    Ok(page::html("Cotenant on this machine", &[Section { title: "Demonstration".to_owned(), blocks, embedded: None }]))
 }
 
 #[cfg(test)]

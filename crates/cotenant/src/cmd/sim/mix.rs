@@ -5,9 +5,10 @@ use crate::units;
 use anyhow::Context as _;
 use cotenant_cli::progress::simulating;
 use cotenant_cli::table::Table;
-use cotenant_cli::usage;
+use cotenant_cli::{machine_arg, usage};
 use cotenant_sim::app::{Phase, Program, embedded};
 use cotenant_sim::band::{DRAWS, draws, ends};
+use cotenant_sim::flat_machine;
 use cotenant_sim::machine::SimMachine;
 use cotenant_sim::mix::{MixError, Share, Steady, steady};
 use cotenant_sim::scenario::unknown;
@@ -17,7 +18,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub(super) fn run(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
-    let machine = super::machine(name, Path::new("")).map_err(|e| usage(format!("--machine: {e}")))?;
+    let machine = machine_arg::resolve_beside(name, Path::new(""), flat_machine::of);
+    let machine = machine.map_err(|e| usage(format!("--machine: {e}")))?;
     let sim = SimMachine::new(&machine).map_err(|e| usage(format!("--machine {name}: its [simulator]: {e}")))?;
     let programs: Vec<&Program> = args.mix.iter().map(|name| find(name)).collect::<Result<_, _>>()?;
     let on = |sim: &SimMachine, programs: &[&Phase]| -> anyhow::Result<Steady> {

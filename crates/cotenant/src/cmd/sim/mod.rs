@@ -4,14 +4,11 @@ mod mix;
 mod scenario;
 
 use crate::args::SetArgs;
-use cotenant_linux::bounded;
-use cotenant_model::machine::Machine;
 use cotenant_sim::app::Program;
-use cotenant_sim::flat_machine;
 use cotenant_sim::kernel::KernelKind;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = concat!(
@@ -102,19 +99,4 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         (Some(file), _) => scenario::run(args, file),
         (None, machine) => mix::run(args, machine.as_deref().unwrap_or_default()),
     }
-}
-
-/// A machine as scenarios and mixes name it: as everywhere, or a file of eight lines. Paths are relative to `folder`.
-pub(super) fn machine(name: &str, folder: &Path) -> Result<Machine, String> {
-    let path = folder.join(name);
-    if path.exists() && !path.is_dir() {
-        let text = bounded::named_text(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        if flat_machine::is_flat(&text) {
-            return flat_machine::parse(&text).map_err(|e| format!("{}:{e}", path.display()));
-        }
-    }
-    let relative = path.exists().then(|| path.to_string_lossy().into_owned());
-    cotenant_cli::machine_arg::resolve(Some(relative.as_deref().unwrap_or(name)))
-        .map(|f| f.machine)
-        .map_err(|e| e.to_string())
 }

@@ -4,9 +4,10 @@ use super::{Args, Assumed, assumed, say_assumed};
 use crate::run::recorder::Recorder;
 use crate::{registry::registry, settings, units};
 use anyhow::Context as _;
+use cotenant_cli::machine_arg::resolve_beside;
 use cotenant_cli::messages::tell;
 use cotenant_cli::page::Sheet;
-use cotenant_cli::progress::simulating;
+use cotenant_cli::progress::{beside, simulating};
 use cotenant_cli::table::Table;
 use cotenant_cli::usage;
 use cotenant_linux::bounded;
@@ -16,6 +17,7 @@ use cotenant_policies::Static;
 use cotenant_record::{DEFAULTS, Header, HostDescription};
 use cotenant_sim::band::ends;
 use cotenant_sim::batch::{self, Batch, OPTIMAL, Plan, Series, map_text};
+use cotenant_sim::flat_machine;
 use cotenant_sim::optimum::{Best, Label, Limits};
 use cotenant_sim::run::SimError;
 use cotenant_sim::scenario::Scenario;
@@ -32,8 +34,8 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     let path = file.display();
     let text = bounded::given_text(file).map_err(|e| usage(format!("{path}: {e}; give a scenario's TOML file")))?;
     let folder = file.parent().unwrap_or(Path::new(""));
-    let mut scenario =
-        Scenario::parse(&text, |name| super::machine(name, folder)).map_err(|e| usage(format!("{path}:{e}")))?;
+    let mut scenario = Scenario::parse(&text, |name| resolve_beside(name, folder, flat_machine::of))
+        .map_err(|e| usage(format!("{path}:{e}")))?;
     if let Some(spot) = scenario.spots.after {
         return Err(usage(format!("{path}:{spot}: after is for cotenant bench; give an arrival_s here")));
     }
@@ -78,7 +80,7 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     });
     let batch = batch.map_err(&explain)?;
     if let Some(path) = &args.record {
-        record(&scenario, &plan, path, explain)?;
+        beside(|| (0.0, "recording one simulation".to_owned()), || record(&scenario, &plan, path, explain))?;
     }
     let drawn = if args.no_band || args.csv {
         Vec::new()

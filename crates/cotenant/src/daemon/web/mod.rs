@@ -216,8 +216,8 @@ impl Pages {
                 Bytes::from(serde_json::to_vec(&Now::of(Picture::of_status(&topology, &status))).ok()?)
             }
             Kind::Plots(span) => {
-                let look = self.shared.of_scene(|scene| scene.look(span))?;
-                Bytes::from(serde_json::to_vec(&look.course()).ok()?)
+                let excerpt = self.shared.of_scene(|scene| scene.excerpt(span))?;
+                Bytes::from(serde_json::to_vec(&excerpt.plots()).ok()?)
             }
         };
         *place = Some(Page { of: status, made: Instant::now(), text: text.clone() });

@@ -226,7 +226,7 @@ fn what_nobody_can_see_is_not_kept() {
             let uptime_s = f64::from(at);
             shared.set_status(Status { uptime_s, listen: listen.clone(), ..Status::of_nobody(Instant::now()) });
         });
-        shared.of_scene(|scene| scene.look(0)).unwrap().course().at_s.len()
+        shared.of_scene(|scene| scene.excerpt(0)).unwrap().plots().at_s.len()
     };
     assert_eq!(rows(None), 0);
     assert!(rows(Some(web_of("127.0.0.1:1"))) > 3);

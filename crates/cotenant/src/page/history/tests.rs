@@ -16,8 +16,8 @@ fn service(name: &str, places: &[(u32, f64)]) -> ServiceStatus {
     ServiceStatus { name: name.to_owned(), cpus: Some(cpus), places: on(places), ..ServiceStatus::default() }
 }
 
-fn plot<'a>(course: &'a Course, id: &str) -> &'a Plot {
-    course.plots.iter().find(|plot| plot.id == id).unwrap_or_else(|| panic!("{id}: {course:?}"))
+fn plot<'a>(plots: &'a Plots, id: &str) -> &'a Plot {
+    plots.plots.iter().find(|plot| plot.id == id).unwrap_or_else(|| panic!("{id}: {plots:?}"))
 }
 
 fn line<'a>(plot: &'a Plot, name: &str) -> &'a [Option<f64>] {
@@ -31,9 +31,9 @@ fn what_was_used_of_each_place_is_what_is_drawn() {
     for (at, cpu) in [(1, 4), (2, 4), (3, 4), (4, 4), (5, 6)] {
         history.add(f64::from(at), &[service("a", &[(0, 0.5), (1, 0.25)]), service("b", &[(cpu, 1.0)])]);
     }
-    let course = history.look(0).course();
-    assert_eq!(course.at_s, [3.0, 5.0]);
-    let places: Vec<&Plot> = course.plots.iter().filter(|plot| plot.part == "places").collect();
+    let plots = history.excerpt(0).plots();
+    assert_eq!(plots.at_s, [3.0, 5.0]);
+    let places: Vec<&Plot> = plots.plots.iter().filter(|plot| plot.part == "places").collect();
     let names: Vec<&str> = places.iter().map(|plot| plot.title.as_str()).collect();
     assert_eq!(names[0], "cache domain 0 (package 0)");
     assert_eq!((names.len(), names[3]), (4, "cache domain 3 (package 1)"));
@@ -44,7 +44,7 @@ fn what_was_used_of_each_place_is_what_is_drawn() {
     // No CPU time is lost or made up.
     let all: f64 = places.iter().flat_map(|plot| &plot.lines).filter_map(|line| line.values[1]).sum();
     assert!((all - 1.75).abs() < 1e-3, "{all}");
-    assert!(course.plots.iter().all(|plot| plot.part == "places"), "nothing is known of goals: {course:?}");
+    assert!(plots.plots.iter().all(|plot| plot.part == "places"), "nothing is known of goals: {plots:?}");
 }
 
 #[test]
@@ -62,9 +62,9 @@ fn goals_latencies_and_waiting_are_means_but_the_worst_p99_is_seen() {
         let low = ServiceStatus { throttled: Some(0.25), ..service("low", &[(1, 0.9)]) };
         history.add(f64::from(at), &[high, low]);
     }
-    let fine = history.look(0).course();
+    let fine = history.excerpt(0).plots();
     assert_eq!(line(plot(&fine, "p99-0"), "p99")[..4], [0.001, 0.001, 0.2, 0.001].map(Some));
-    let coarse = history.look(1).course();
+    let coarse = history.excerpt(1).plots();
     let (goals, p99) = (plot(&coarse, "goals"), plot(&coarse, "p99-0"));
     assert_eq!(coarse.at_s, [11.0, 21.0]);
     assert_eq!(line(goals, "high")[1], Some(0.9), "half of the looks 0.8, half of them 1");
@@ -73,7 +73,7 @@ fn goals_latencies_and_waiting_are_means_but_the_worst_p99_is_seen() {
     assert_eq!(line(p99, "p99"), [Some(0.2), Some(0.001)], "the worst");
     assert_eq!((line(p99, "goal"), line(p99, "alone")), (&[Some(0.001); 2][..], &[Some(0.000_9); 2][..]));
     assert_eq!(line(plot(&coarse, "throttled"), "low"), [Some(0.25); 2]);
-    assert_eq!(history.look(2).course().at_s, [] as [f64; 0], "no minute is over");
+    assert_eq!(history.excerpt(2).plots().at_s, [] as [f64; 0], "no minute is over");
 }
 
 /// Who was not there, or told nothing, has a gap; nothing is 0 that is not known.
@@ -87,12 +87,12 @@ fn what_is_not_known_is_null() {
         }
         history.add(f64::from(at), &services);
     }
-    let course = history.look(0).course();
-    let goals = plot(&course, "goals");
+    let plots = history.excerpt(0).plots();
+    let goals = plot(&plots, "goals");
     assert_eq!(line(goals, "guest"), [None, Some(0.7), None, None]);
     assert_eq!(line(goals, "goal of guest"), [None, Some(0.8), None, None]);
     assert!(!goals.lines.iter().any(|line| line.name == "always"), "its speed was never known");
-    let told = serde_json::to_string(&course).unwrap();
+    let told = serde_json::to_string(&plots).unwrap();
     assert!(told.contains("[null,0.7,null,null]") && !told.contains("NaN"), "{told}");
 }
 
@@ -103,13 +103,13 @@ fn it_ends_with_its_spans() {
     for at in 0..30_000 {
         history.add(f64::from(at), &[service(&format!("job {}", at / 7), &[(0, 1.0)])]);
     }
-    let rows: Vec<usize> = history.tiers.iter().map(|tier| tier.rows.len()).collect();
+    let rows: Vec<usize> = history.resolutions.iter().map(|resolution| resolution.rows.len()).collect();
     assert_eq!(rows, [300, 360, 360]);
     assert!(history.names.len() <= NAMES, "{}", history.names.len());
-    let course = history.look(2).course();
-    assert_eq!(course.at_s.last(), Some(&29_940.0));
-    assert!(plot(&course, "place-0").lines.len() == LINES + 1, "others together");
-    assert!(course.at_s.iter().all(|at| *at >= 30_000.0 - 21_600.0 - 60.0));
+    let plots = history.excerpt(2).plots();
+    assert_eq!(plots.at_s.last(), Some(&29_940.0));
+    assert!(plot(&plots, "place-0").lines.len() == LINES + 1, "others together");
+    assert!(plots.at_s.iter().all(|at| *at >= 30_000.0 - 21_600.0 - 60.0));
 }
 
 /// Two hundred services on sixteen cache domains, each with all that can be known, for six hours.
@@ -143,17 +143,19 @@ fn six_hours_of_two_hundred_services_are_below_30_mb() {
     };
     // A look each minute makes a row of each span at once: as many as there can be.
     let history = fed(200, 361, false);
-    let (rows, bytes) = (history.tiers.iter().map(|tier| tier.rows.len()).sum::<usize>(), history.bytes());
+    let (rows, bytes) =
+        (history.resolutions.iter().map(|resolution| resolution.rows.len()).sum::<usize>(), history.bytes());
     println!("200 services: {:.1} MB in {rows} rows of {:?}", bytes as f64 / 1e6, SPANS);
     let all: usize = SPANS.iter().map(|(length, step)| (length / step) as usize).sum();
     assert!(bytes / rows * all < 30_000_000, "{bytes} bytes in {rows} rows");
     // More services and names than it takes.
     let crowd = fed(1_500, 60, true);
-    let (rows, bytes) = (crowd.tiers.iter().map(|tier| tier.rows.len()).sum::<usize>(), crowd.bytes());
+    let (rows, bytes) =
+        (crowd.resolutions.iter().map(|resolution| resolution.rows.len()).sum::<usize>(), crowd.bytes());
     println!("a crowd: {:.1} MB in {rows} rows", bytes as f64 / 1e6);
     assert!(bytes / rows * all < 30_000_000, "{bytes} bytes in {rows} rows");
-    assert!(crowd.tiers.iter().flat_map(|tier| &tier.rows).all(|row| row.points.len() <= SERVICES));
-    let text = serde_json::to_vec(&history.look(2).course()).unwrap();
+    assert!(crowd.resolutions.iter().flat_map(|resolution| &resolution.rows).all(|row| row.points.len() <= SERVICES));
+    let text = serde_json::to_vec(&history.excerpt(2).plots()).unwrap();
     println!("an answer: {:.0} kB", text.len() as f64 / 1e3);
     assert!(text.len() < 1_500_000, "{}", text.len());
 }

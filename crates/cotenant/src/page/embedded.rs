@@ -1,20 +1,20 @@
 //! What a report holds for its scripts.
 
-use super::plots::Course;
+use super::plots::Plots;
 use crate::daemon::status::{Decision, Trial};
 use cotenant_model::interference::Row;
 use serde::Serialize;
 
-/// What is over.
+/// What is known of a recording.
 #[derive(Serialize)]
-pub(crate) struct Still {
-    pub course: Course,
+pub(crate) struct Embedded {
+    pub history: Plots,
     pub interference: Vec<Row>,
     pub trials: Vec<Trial>,
     pub last: Vec<Decision>,
 }
 
-impl Still {
+impl Embedded {
     /// As JSON that nothing in it can end: neither HTML nor XML know any of its characters as their own.
     ///
     /// # Errors
