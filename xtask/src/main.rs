@@ -132,7 +132,11 @@ fn full(root: &Path) -> Result<()> {
     if !cluster.context("scripts/test-kubernetes")?.success() {
         bail!("what runs in a cluster does not pass its tests");
     }
-    for (script, what) in [("scripts/test-package", "the package"), ("scripts/test-python", "the Python package")] {
+    for (script, what) in [
+        ("scripts/test-slurm", "what runs beside Slurm"),
+        ("scripts/test-package", "the package"),
+        ("scripts/test-python", "the Python package"),
+    ] {
         if !Command::new(script).current_dir(root).status().context(script)?.success() {
             bail!("{what} does not pass its tests");
         }
