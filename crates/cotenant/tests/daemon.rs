@@ -415,7 +415,9 @@ fn containers_are_managed_by_the_word_of_the_bridge() {
 fn jobs_are_managed_by_the_word_of_the_prolog() {
     let Some(pod) = Pod::new("job_7") else { return skip("no control groups may be made here") };
     let mut world = World::new("daemon-jobs");
-    world.configure("slurm = true\n[[rule]]\nname = \"jobs\"\nmatch = { namespace = \"*\" }\nannotations = [\"class\"]\n");
+    world.configure(
+        "slurm = true\n[[rule]]\nname = \"jobs\"\nmatch = { namespace = \"*\" }\nannotations = [\"class\"]\n",
+    );
     let (prolog, jobs) = (world.path("prolog"), world.path("slurm"));
     let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/slurm/prolog")).unwrap();
     let text = text.replace("scope=/system.slice/slurmstepd.scope", &format!("scope={}", pod.path()));
@@ -446,8 +448,14 @@ fn jobs_are_managed_by_the_word_of_the_prolog() {
     // Whatever users write, each file is read, and no text gets where it does not belong.
     let long = [b"cotenant:profile=".to_vec(), vec![b'\\'; 4_096]].concat();
     let comments: [&[u8]; 8] = [
-        b"", b"cotenant:", b"cotenant:profile=\",\"x\":\"", b"cotenant:profile=$(touch caught)`touch caught`,class=';",
-        b"cotenant:profile=a\nb\x1b[2J\t", b"cotenant:goal=%s%n,profile=../../x", b"cotenant:profile=\xff\xfe,class=l\xf8w", &long,
+        b"",
+        b"cotenant:",
+        b"cotenant:profile=\",\"x\":\"",
+        b"cotenant:profile=$(touch caught)`touch caught`,class=';",
+        b"cotenant:profile=a\nb\x1b[2J\t",
+        b"cotenant:goal=%s%n,profile=../../x",
+        b"cotenant:profile=\xff\xfe,class=l\xf8w",
+        &long,
     ];
     for (i, comment) in comments.into_iter().enumerate() {
         let job = (100 + i).to_string();
