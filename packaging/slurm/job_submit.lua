@@ -107,8 +107,8 @@ local function consider(job, partitions)
     local workloads, why = read_table()
     if not workloads then return "did nothing: " .. why end
     local comment, name = job.comment or "", job.name or ""
-    local is_ours = comment == "" or comment:find("^cotenant:") and #comment < 180 and not comment:find("profile=", 1, true)
-    if is_ours and name ~= "" then
+    local is_ours = comment:find("^cotenant:") and #comment < 180 and not comment:find("profile=", 1, true)
+    if (comment == "" or is_ours) and name ~= "" then
         -- Slurm tells the prolog the comment, and not the name: jobs of one name are one workload.
         job.comment = (comment == "" and "cotenant:" or comment .. ",") .. "profile=" .. cleaned(name)
     end
@@ -120,9 +120,21 @@ local function consider(job, partitions)
         return string.format("did nothing: the bandwidth of %s was counted for %d s", workload, seen.counted)
     end
     local uses = string.format("%s uses %.1f GB/s (%d s seen)", workload, seen.bandwidth / 1e9, seen.counted)
-    local asked = job.tres_per_node or ""
-    if (asked .. ","):find("[:/]" .. GRES .. "[:,]") then return "did nothing: it asks for " .. GRES .. " itself; " .. uses end
     if seen.bandwidth < BOUND * least * UNIT then return "did nothing: " .. uses end
+    local asked = job.tres_per_node or ""
+    if (asked .. ","):find("[:/]" .. GRES .. "[:,]") then
+        return "did nothing: it asks for " .. GRES .. " itself; " .. uses
+    end
+    if job.tres_per_job or job.tres_per_socket or job.tres_per_task then
+        return "did nothing: it asks for GRES by job, socket or task; " .. uses
+    end
+    -- A step is given all GRES of its job, so a second one would wait. In batch jobs srun can be told what was asked
+    -- for at first; of others the environment is not known here.
+    if not job.script or not job.environment then return "did nothing: it is no batch job; " .. uses end
+    if (job.environment.SLURM_GRES or "") == "" then
+        local others = asked:gsub("gres[:/]", "")
+        job.environment.SLURM_GRES = others ~= "" and others or "none"
+    end
     -- A job that asked for more than there is would never start.
     local count = math.max(1, math.min(math.ceil(seen.bandwidth / UNIT), math.floor(least)))
     job.tres_per_node = (asked ~= "" and asked .. "," or "") .. string.format("gres:%s:%d", GRES, count)
