@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -116,7 +117,7 @@ func (c *containerd) image(ctx context.Context, program string) {
 	}
 	layer := pack(map[string][]byte{"wait": binary})
 	config := add("config.v1+json", asJSON(map[string]any{
-		"architecture": "amd64", "os": "linux", "config": map[string]any{"Entrypoint": []string{"/wait"}},
+		"architecture": goruntime.GOARCH, "os": "linux", "config": map[string]any{"Entrypoint": []string{"/wait"}},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer))}},
 	}))
 	manifest := add("manifest.v1+json", asJSON(map[string]any{
@@ -124,14 +125,14 @@ func (c *containerd) image(ctx context.Context, program string) {
 		"layers": []any{add("layer.v1.tar", layer)},
 	}))
 	manifest["annotations"] = map[string]string{"io.containerd.image.name": imageName}
-	manifest["platform"] = map[string]string{"architecture": "amd64", "os": "linux"}
+	manifest["platform"] = map[string]string{"architecture": goruntime.GOARCH, "os": "linux"}
 	blobs["index.json"] = asJSON(map[string]any{"schemaVersion": 2, "manifests": []any{manifest}})
 	blobs["oci-layout"] = []byte(`{"imageLayoutVersion":"1.0.0"}`)
 	file := c.path("image.tar")
 	if err := os.WriteFile(file, pack(blobs), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
-	ctr := exec.Command(filepath.Join(c.programs, "ctr"), "--address", c.path("s"), "--namespace", "k8s.io", "images", "import", "--snapshotter", "native", file)
+	ctr := exec.Command(filepath.Join(c.programs, "ctr"), "--address", c.path("s"), "--namespace", "k8s.io", "images", "import", "--local", "--snapshotter", "native", file)
 	if out, err := ctr.CombinedOutput(); err != nil {
 		c.t.Fatalf("the image is not taken: %v: %s", err, out)
 	}
