@@ -220,6 +220,8 @@ state = "$D/state"
 temp = "$D/temp"
 [grpc]
 address = "$D/s"
+[plugins."io.containerd.internal.v1.opt"]
+path = "$D/opt"
 [plugins."io.containerd.nri.v1.nri"]
 disable = false
 socket_path = "$D/nri.sock"
@@ -232,8 +234,13 @@ sandbox = "$IMAGE"
 [plugins."io.containerd.cri.v1.runtime"]
 disable_apparmor = true
 restrict_oom_score_adj = true
+[plugins."io.containerd.cri.v1.runtime".cni]
+conf_dir = "$D/cni"
+bin_dirs = ["$D/bin"]
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+Root = "$D/runc"
 `, "$D", dir)
 	config = strings.ReplaceAll(config, "$IMAGE", imageName)
 	if err := os.WriteFile(c.path("config.toml"), []byte(config), 0o600); err != nil {
