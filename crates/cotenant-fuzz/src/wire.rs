@@ -44,6 +44,16 @@ pub static WIRE: Group = Group {
             mutations: 3_000,
         },
         Target {
+            name: "table for slurm",
+            seeds: || {
+                list(&[
+                    "cotenant-slurm\t1\t1795666666\nnode\tn1\t0.5\t-\nworkload\ta.b\t3\t3.000\t2\t2000000000\t1795666000\n",
+                ])
+            },
+            parse: |bytes| with(bytes, cotenant::fuzzing::slurm_table),
+            mutations: 1_000,
+        },
+        Target {
             name: "answer of the daemon",
             seeds: || {
                 // A daemon that is not ours may say that it has run for longer than a `Duration`.

@@ -7,6 +7,7 @@ use crate::cmd::schedule::jobs;
 use crate::daemon::config::Config;
 use crate::daemon::containers::Containers;
 use crate::daemon::control::{self, Answer, Request};
+use crate::daemon::slurm::Table;
 use crate::daemon::status::Status;
 use crate::report::{regions, result};
 use crate::{settings, store, units};
@@ -72,6 +73,11 @@ pub fn answer(line: &[u8]) {
     let again = control::bytes(&Answer::Ok(&status)).expect("plain values serialise");
     let same = control::answered::<Status>(&again).expect("it was just written");
     assert_eq!(control::bytes(&Answer::Ok(&same)).expect("plain values serialise"), again);
+}
+
+/// The daemon's table for Slurm.
+pub fn slurm_table(text: &str) {
+    drop(Table::parse(text));
 }
 
 /// The settings file.

@@ -330,33 +330,38 @@ fn others_see_and_change_what_is_theirs() {
     drop(daemon);
 }
 
-/// Control groups as of a pod with one container; removed on drop.
-struct Pod(PathBuf);
+/// Control groups as of a pod with one container, which has that name; removed on drop.
+struct Pod(PathBuf, &'static str);
 
 impl Pod {
     /// Below the hierarchy that says where processes belong.
-    fn new() -> Option<Self> {
+    fn new(container: &'static str) -> Option<Self> {
         let roots = ["/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(PathBuf::from);
         let root = roots.into_iter().find(|root| root.join("cgroup.procs").exists())?;
-        let pod = root.join(format!("cotenant-pod-{}", std::process::id()));
-        fs::create_dir_all(pod.join("main")).ok()?;
-        Some(Self(pod))
+        let pod = root.join(format!("cotenant-pod-{}-{container}", std::process::id()));
+        fs::create_dir_all(pod.join(container)).ok()?;
+        Some(Self(pod, container))
     }
 
-    /// Its container's path, as the kernel tells it.
+    /// Its path, as the kernel tells it.
+    fn path(&self) -> String {
+        format!("/{}", self.0.file_name().unwrap().to_str().unwrap())
+    }
+
+    /// Its container's path.
     fn container(&self) -> String {
-        format!("/{}/main", self.0.file_name().unwrap().to_str().unwrap())
+        format!("{}/{}", self.path(), self.1)
     }
 
     fn take(&self, pid: u32) {
-        fs::write(self.0.join("main/cgroup.procs"), pid.to_string()).unwrap();
+        fs::write(self.0.join(self.1).join("cgroup.procs"), pid.to_string()).unwrap();
     }
 }
 
 impl Drop for Pod {
     fn drop(&mut self) {
         eventually("the pod is empty", || {
-            let _ = fs::remove_dir(self.0.join("main"));
+            let _ = fs::remove_dir(self.0.join(self.1));
             fs::remove_dir(&self.0).is_ok()
         });
     }
@@ -365,7 +370,7 @@ impl Drop for Pod {
 #[test]
 fn containers_are_managed_by_the_word_of_the_bridge() {
     let Some(pin) = Pin::find() else { return };
-    let Some(pod) = Pod::new() else { return skip("no control groups may be made here") };
+    let Some(pod) = Pod::new("main") else { return skip("no control groups may be made here") };
     let mut world = World::new("daemon-containers");
     let rules =
         on_first(&pin).replace("match = { command = \"$DIR/server\" }", "match = { label = { app = \"db*\" } }");
@@ -403,6 +408,68 @@ fn containers_are_managed_by_the_word_of_the_bridge() {
         eventually("it is no container any more", || mask_of(server) == pin.own);
         drop(daemon);
     }
+    world.end_last();
+}
+
+#[test]
+fn jobs_are_managed_by_the_word_of_the_prolog() {
+    let Some(pod) = Pod::new("job_7") else { return skip("no control groups may be made here") };
+    let mut world = World::new("daemon-jobs");
+    world.configure(
+        "slurm = true\n[[rule]]\nname = \"jobs\"\nmatch = { namespace = \"*\" }\nannotations = [\"class\"]\n",
+    );
+    let (prolog, jobs) = (world.path("prolog"), world.path("slurm"));
+    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/slurm/prolog")).unwrap();
+    let text = text.replace("scope=/system.slice/slurmstepd.scope", &format!("scope={}", pod.path()));
+    let text = text.replace("jobs=/run/cotenant/slurm", &format!("jobs={}", jobs.display()));
+    assert!(text.contains(&pod.path()) && text.contains(jobs.to_str().unwrap()));
+    fs::write(&prolog, text).unwrap();
+    let script = |context: &str, job: &str, comment: &[u8]| {
+        let comment = std::os::unix::ffi::OsStrExt::from_bytes(comment);
+        let mut command = Command::new("sh");
+        command.arg(&prolog).env("SLURM_SCRIPT_CONTEXT", context).env("SLURM_JOB_ID", job);
+        command.env("SLURM_JOB_PARTITION", "big_ones").env("SLURM_JOB_USER", "alice");
+        let out = command.env("SLURM_JOB_COMMENT", std::ffi::OsStr::new::<std::ffi::OsStr>(comment)).output().unwrap();
+        assert!(out.status.success() && out.stderr.is_empty(), "Slurm drains a node whose prolog fails: {out:?}");
+    };
+    script("prolog_slurmd", "7", b"cotenant:profile=a");
+    assert!(!jobs.exists(), "no daemon was there yet");
+    let daemon = world.daemon();
+    let server = world.start("server", &[]);
+    pod.take(server);
+    script("prolog_slurmd", "7", b"cotenant:class=low,profile=sort v_2,goal=90%");
+    eventually("the job is known", || world.services() == ["big-ones/7/sort-v-2"]);
+    let status = world.status().unwrap();
+    let service = &status["services"][0];
+    assert_eq!((&service["class"], &service["container"]["workload"]), (&"low".into(), &"alice.sort-v-2".into()));
+    eventually("the table says what it uses", || {
+        fs::read_to_string(world.path("slurm.tsv")).is_ok_and(|table| table.contains("\nworkload\talice.sort-v-2\t"))
+    });
+    // Whatever users write, each file is read, and no text gets where it does not belong.
+    let long = [b"cotenant:profile=".to_vec(), vec![b'\\'; 4_096]].concat();
+    let comments: [&[u8]; 8] = [
+        b"",
+        b"cotenant:",
+        b"cotenant:profile=\",\"x\":\"",
+        b"cotenant:profile=$(touch caught)`touch caught`,class=';",
+        b"cotenant:profile=a\nb\x1b[2J\t",
+        b"cotenant:goal=%s%n,profile=../../x",
+        b"cotenant:profile=\xff\xfe,class=l\xf8w",
+        &long,
+    ];
+    for (i, comment) in comments.into_iter().enumerate() {
+        let job = (100 + i).to_string();
+        script("prolog_slurmd", &job, comment);
+        let text = fs::read(jobs.join(&job)).unwrap();
+        let told: Value = serde_json::from_slice(&text).unwrap();
+        assert!(told["cgroup"] == format!("{}/job_{job}", pod.path()) && text.len() < 1_024, "{told}");
+        assert!(text.is_ascii() && !text[..text.len() - 1].iter().any(u8::is_ascii_control), "{told}");
+    }
+    script("prolog_slurmd", "../x", b"");
+    script("epilog_slurmd", "7", b"");
+    eventually("the job is known no more", || world.services().is_empty());
+    assert!(!jobs.join("7").exists() && !world.path("x").exists());
+    drop(daemon);
     world.end_last();
 }
 

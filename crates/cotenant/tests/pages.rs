@@ -48,6 +48,7 @@ pages! {
     compare: "docs/how-to/compare.md",
     daemon: "docs/how-to/daemon.md",
     kubernetes: "docs/how-to/kubernetes.md",
+    slurm: "docs/how-to/slurm.md",
     install: "docs/how-to/install.md",
     notebooks: "docs/how-to/notebooks.md",
     database_beside_batch: "docs/how-to/database-beside-batch.md",

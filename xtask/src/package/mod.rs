@@ -20,6 +20,11 @@ const DATA: &[&str] = &[
     "grafana/cotenant.json",
     "prometheus/cotenant.rules.yml",
     "prometheus/cotenant.scrape.yml",
+    "slurm/cotenant-slurm-table",
+    "slurm/cotenant-slurm-table@.service",
+    "slurm/cotenant-slurm-table@.timer",
+    "slurm/job_submit.lua",
+    "slurm/prolog",
     "systemd/network.conf",
     "systemd/throttle.conf",
 ];

@@ -38,6 +38,7 @@ struct File {
     listen: Option<Spanned<String>>,
     interval: Option<Spanned<String>>,
     bridge: Option<Spanned<String>>,
+    slurm: Option<bool>,
     /// Settings of policies by policy and key, as `--set` takes them.
     set: BTreeMap<Spanned<String>, toml::Table>,
     rule: Vec<Spanned<RuleText>>,
@@ -178,6 +179,8 @@ pub(crate) struct Config {
     pub interval: Duration,
     /// The user beside root whose word counts for which control group is which container.
     pub bridge: Option<u32>,
+    /// Whether jobs of Slurm are known, and told of in a table.
+    pub slurm: bool,
     pub rules: Vec<Rule>,
     settings: Settings,
 }
@@ -236,6 +239,7 @@ impl Config {
             listen: None,
             interval: PolicyConfig::default().interval,
             bridge: None,
+            slurm: false,
             rules: Vec::new(),
             settings: Settings::default(),
         }
@@ -269,6 +273,7 @@ impl Config {
             let uid = uid.map_err(|why| usage(format!("{}: bridge: {why}", at(bridge.span().start))))?;
             self.bridge = Some(uid);
         }
+        self.slurm = file.slurm.unwrap_or(self.slurm);
         for (policy, table) in &file.set {
             let wrong = |why: &dyn std::fmt::Display| usage(format!("{}: set: {why}", at(policy.span().start)));
             let section = registry().section(policy.get_ref()).map_err(|why| wrong(&why))?;

@@ -115,6 +115,13 @@ impl Containers {
         (Self(known), Taken { taken, remarks })
     }
 
+    /// These and others, which count for less where both know a control group.
+    pub fn and(&self, others: &Self) -> Self {
+        let mut both = others.0.clone();
+        both.extend(self.0.iter().map(|(cgroup, container)| (cgroup.clone(), container.clone())));
+        Self(both)
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()

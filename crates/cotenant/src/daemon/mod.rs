@@ -13,6 +13,7 @@ pub(crate) mod log;
 mod metrics;
 pub(crate) mod node;
 pub(crate) mod services;
+pub(crate) mod slurm;
 pub(crate) mod status;
 pub(crate) mod watch;
 mod web;
@@ -32,8 +33,10 @@ use cotenant_model::host::{Drive, Ended};
 use cotenant_model::policy::{Config as PolicyConfig, Ctx};
 use cotenant_model::{AppId, Mode, Owns, Rule};
 use deciding::{Cast, setup};
+use node::Node;
 use sd_notify::NotifyState;
 use services::Service;
+use slurm::Slurm;
 use status::{Listen, ServiceStatus, Status};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -66,7 +69,7 @@ pub(crate) fn run(named: Option<&Path>, socket: Option<PathBuf>, level: log::Lev
     let shared = Arc::new(Shared::default());
     let socket = socket
         .map_or_else(|| Ok(cotenant_linux::undo::default_state_dir()?.join("control.sock")), Ok::<_, anyhow::Error>)?;
-    let _control = Control::listen(socket, shared.clone())?;
+    let _control = Control::listen(socket.clone(), shared.clone())?;
     log::begin(level)?;
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(MESSAGE_ID = log::DAEMON, "cotenant {version} begins: {}", config.summary());
@@ -74,12 +77,15 @@ pub(crate) fn run(named: Option<&Path>, socket: Option<PathBuf>, level: log::Lev
         begun: Instant::now(),
         shared,
         web: Web::default(),
+        socket,
+        slurm: None,
         paused: false,
         resting: BTreeSet::new(),
         refused: None,
     };
     desk.web.serve_at(config.listen, &desk.shared);
     desk.shared.set_bridge(config.bridge);
+    desk.set_slurm(config.slurm);
     while serve(&mut config, named, &mut desk)? == Next::Anew {}
     tracing::info!(MESSAGE_ID = log::DAEMON, "cotenant ends");
     Ok(())
@@ -103,12 +109,44 @@ struct Desk {
     begun: Instant,
     shared: Arc<Shared>,
     web: Web,
+    socket: PathBuf,
+    slurm: Option<Slurm>,
     /// Nothing is changed for now.
     paused: bool,
     /// Services that are left alone for now.
     resting: BTreeSet<String>,
     /// Why the configuration on disk is not in force.
     refused: Option<String>,
+}
+
+impl Desk {
+    /// Whether jobs of Slurm are known from now on.
+    fn set_slurm(&mut self, wanted: bool) {
+        match (wanted, &self.slurm) {
+            (true, None) => match Slurm::begin(&self.socket) {
+                Ok((slurm, remark)) => {
+                    remark.iter().for_each(|remark| tracing::warn!(MESSAGE_ID = log::CONFIG, "{remark}"));
+                    self.slurm = Some(slurm);
+                }
+                Err(why) => {
+                    let folder = self.socket.with_file_name("slurm");
+                    tracing::error!(MESSAGE_ID = log::CONFIG, "slurm: {}: {why}; no job is known", folder.display());
+                }
+            },
+            (false, _) => self.slurm = None,
+            (true, Some(_)) => {}
+        }
+    }
+
+    /// Containers of the bridge and jobs of Slurm.
+    fn containers(&self) -> Arc<Containers> {
+        let told = self.shared.containers();
+        match self.slurm.as_ref().map(Slurm::jobs) {
+            Some(jobs) if told.len() == 0 => jobs.clone(),
+            Some(jobs) => Arc::new(told.and(jobs)),
+            None => told,
+        }
+    }
 }
 
 #[derive(PartialEq, Eq)]
@@ -259,7 +297,12 @@ impl Shift<'_> {
             self.watch
                 .remark("there are more processes than can be looked at; those with the highest ids are left out");
         }
-        let containers = self.desk.shared.containers();
+        match self.desk.slurm.as_mut().map(Slurm::look) {
+            Some(Ok(remarks)) => remarks.iter().for_each(|remark| self.watch.remark(remark)),
+            Some(Err(why)) => self.watch.remark(&format!("slurm: jobs cannot be looked for: {why}")),
+            None => {}
+        }
+        let containers = self.desk.containers();
         let mut found = services::find(&self.config.rules, &self.census, &containers, std::process::id());
         found.retain(|name, _| !self.desk.resting.contains(name));
         if found.len() > SERVICES {
@@ -379,7 +422,7 @@ impl Shift<'_> {
                     return Err(format!("'{name}' is not paused; see cotenant status"));
                 }
                 self.census.look().map_err(|why| why.to_string())?;
-                let containers = self.desk.shared.containers();
+                let containers = self.desk.containers();
                 let found = services::find(&self.config.rules, &self.census, &containers, std::process::id());
                 if !may_all(order.uid) && found.get(name).is_none_or(|service| service.uid != order.uid) {
                     return Err(format!("'{name}' is no service of yours"));
@@ -436,6 +479,7 @@ impl Shift<'_> {
         self.decide_by(setup.deciders);
         self.desk.web.serve_at(config.listen, &self.desk.shared);
         self.desk.shared.set_bridge(config.bridge);
+        self.desk.set_slurm(config.slurm);
         (self.setup.mode, *self.config) = (config.mode, config);
         self.looked = None;
         notify(&[NotifyState::Ready]);
@@ -524,6 +568,10 @@ impl Shift<'_> {
         };
         let text = format!("{}, {}", self.config.summary(), count(self.managed.len() as u64, "service"));
         notify(&[NotifyState::Status(&text)]);
+        let node = || Node::new(&status, &self.setup.topology, &self.setup.machine);
+        if let Some(Err(why)) = self.desk.slurm.as_mut().map(|slurm| slurm.tell(&status, node)) {
+            self.watch.remark(&format!("the table for slurm cannot be written: {why}"));
+        }
         self.desk.shared.set_status(status);
     }
 
