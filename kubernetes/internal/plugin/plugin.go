@@ -47,6 +47,9 @@ type Args struct {
 	Events bool `json:"events"`
 }
 
+// patience is how long the plugin waits at its start for what nodes and workloads have told.
+const patience = 5 * time.Second
+
 func defaults() Args {
 	return Args{StaleSeconds: 60, Filter: true, Events: true}
 }
@@ -82,18 +85,24 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 	}
 	p := newPlugin(read, handle.EventRecorder())
 	informers := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
+	var heard []cache.InformerSynced
 	for resource, handler := range map[schema.GroupVersionResource]cache.ResourceEventHandler{
 		v1alpha1.NodeContentionResource:  handler(p.known.setNode, p.known.forgetNode),
 		v1alpha1.WorkloadProfileResource: handler(p.known.setProfile, p.known.forgetProfile),
 	} {
-		if _, err := informers.ForResource(resource).Informer().AddEventHandler(handler); err != nil {
+		registration, err := informers.ForResource(resource).Informer().AddEventHandler(handler)
+		if err != nil {
 			return nil, err
 		}
+		heard = append(heard, registration.HasSynced)
 	}
-	// The plugin does not wait until they are there: until then it knows nothing, and says nothing. But kube-scheduler
-	// itself waits for the objects that EventsToRegister names: as long as the API server has no NodeContentions, it
-	// schedules no pod at all.
 	informers.Start(ctx.Done())
+	// Pods that wait for a scheduler are not to be judged by one that has not heard of any node yet. If it hears
+	// nothing it knows nothing, and says nothing. But kube-scheduler itself waits for the objects that EventsToRegister
+	// names: as long as the API server has no NodeContentions, it schedules no pod at all.
+	wait, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cache.WaitForCacheSync(wait.Done(), heard...)
 	return p, nil
 }
 
