@@ -221,6 +221,7 @@ func (w *world) publish(ctx context.Context) {
 		}
 		node := w.sim.node(name).Node
 		for i := range node.Containers {
+			node.Containers[i].Workload = "" // its profile is given
 			if w.running[node.Containers[i].Pod].goal {
 				share := goal
 				node.Containers[i].Class, node.Containers[i].Goal = "high", &share
@@ -399,7 +400,7 @@ func each[T any](t *testing.T, of []T, do func(T)) {
 
 // play plays the arrivals of all seeds with all arms.
 func play(t *testing.T, weight string, played []arm, seeds int, load float64, programs []string) map[string][]outcome {
-	c, ctx, client := plane(t), context.Background(), insecure()
+	c, ctx, client := plane(t), t.Context(), insecure()
 	c.schedule(valueProfiles(weight))
 	epoch := time.Now().Truncate(time.Minute)
 	var worlds []*world
