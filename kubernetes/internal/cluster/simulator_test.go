@@ -146,7 +146,7 @@ type measured struct {
 
 // characterize measures each program beside others drawn at random.
 func characterize(s *simulator, programs []string, random *rand.Rand) map[string]measured {
-	const mixes = 24
+	const mixes = 12
 	found := map[string]measured{}
 	for _, program := range programs {
 		var use, pressures, losses []float64

@@ -219,7 +219,8 @@ func (p *Plugin) PreScore(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, no
 	return nil
 }
 
-// Score is 100 where nothing is lost, and a point less for each hundredth of a pod of class normal.
+// Score only finds out what is lost; NormalizeScore makes scores of it, because they are relative: what is lost by a
+// pod of class high is soon more on each node than a score can tell.
 func (p *Plugin) Score(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
 	s := of(cycle)
 	if s == nil {
@@ -235,7 +236,7 @@ func (p *Plugin) Score(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node 
 	}
 	found.Prediction = view.Predict(s.profile, s.goal)
 	found.total, found.known = found.Loss(s.weight), true
-	return predict.Score(found.total), nil
+	return 0, nil
 }
 
 // ScoreExtensions is the plugin itself.
@@ -243,15 +244,23 @@ func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions {
 	return p
 }
 
-// NormalizeScore gives nodes of which nothing fresh is known the average of the others.
+// NormalizeScore is 100 where least is lost, and a point less for each hundredth of a pod of class normal that is lost
+// more. Nodes of which nothing fresh is known get the average of the others.
 func (p *Plugin) NormalizeScore(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
 	s := of(cycle)
 	if s == nil {
 		return nil
 	}
+	least := math.Inf(1)
+	for i := range scores {
+		if found := s.losses[scores[i].Name]; found != nil && found.known {
+			least = math.Min(least, found.total)
+		}
+	}
 	sum, count := int64(0), int64(0)
 	for i := range scores {
 		if found := s.losses[scores[i].Name]; found != nil && found.known {
+			scores[i].Score = predict.Score(found.total, least)
 			sum, count = sum+scores[i].Score, count+1
 		}
 	}

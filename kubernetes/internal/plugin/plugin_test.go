@@ -198,6 +198,7 @@ func TestPodsThatWereNotMeasuredYetCount(t *testing.T) {
 	w := newWorld(t)
 	w.profile("web", 2, 0.5, 0)
 	w.node("a", 0)
+	w.node("empty", 0)
 	web := w.pod("web", nil)
 	w.expect(w.schedule(web), "a", "100")
 	bound := w.pod("web", nil)
@@ -229,12 +230,12 @@ func TestWhatIsUnknownOrStaleIsNeutral(t *testing.T) {
 	// b is not heard of any more. It is as good as the others are.
 	w.now = w.now.Add(61 * time.Second)
 	w.measure("a", 4)
-	w.expect(w.schedule(w.pod("web", nil)), "a", "80", "b", "80")
-	w.event("; 1 of 2 nodes had no fresh data")
+	w.node("c", 0)
+	w.expect(w.schedule(w.pod("web", nil)), "a", "80", "b", "90", "c", "100")
+	w.event("; 1 of 3 nodes had no fresh data")
 	w.now = w.now.Add(61 * time.Second)
 	w.expect(w.schedule(w.pod("web", map[string]string{"cotenant.dev/goal": "99%"})), "a", "0", "b", "0")
 	// An old object of a node that is heard of first is no news; one whose clock is wrong is, when it changes.
-	w.node("c", 0)
 	w.plugin.known.setNode(v1alpha1.NodeContention{ObjectMeta: metav1.ObjectMeta{Name: "d"},
 		Status: v1alpha1.NodeContentionStatus{ObservedAt: metav1.NewTime(w.now.Add(-time.Hour))}})
 	d := &fakeNode{node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "d"}}}
@@ -257,16 +258,28 @@ func TestGoalsKeepPodsAway(t *testing.T) {
 		"a", "the pod would keep 75% of its speed, and its goal is 80%")
 	db, goal := w.pod("db", map[string]string{"cotenant.dev/goal": "99%"}), 0.9
 	w.node("b", 1, db)
-	// The annotation alone is nobody's word on other pods.
-	w.expect(w.schedule(w.pod("web", nil)), "b", "85")
-	// (1 − 1 + 2)/10 × 0.5 lost, give or take 2 %.
+	w.node("empty", 0)
+	// The annotation alone is nobody's word on other pods: 0.05 + 0.1.
+	w.expect(w.schedule(w.pod("web", nil)), "b", "85", "empty", "100")
+	// (1 − 1 + 2)/10 × 0.5 lost, give or take 2 %. 0.05 + 4 × 0.1.
 	w.measure("b", 1, v1alpha1.Container{Namespace: "shop", Pod: "db", Container: "main", Class: "high", Goal: &goal})
-	w.expect(w.schedule(w.pod("web", nil)), "b", "55") // 0.05 + 4 × 0.1
+	w.expect(w.schedule(w.pod("web", nil)), "b", "55", "empty", "100")
 	goal = 0.95
 	w.measure("b", 1, v1alpha1.Container{Namespace: "shop", Pod: "db", Container: "main", Class: "high", Goal: &goal})
 	w.expect(w.schedule(w.pod("web", nil)), "b", "shop/db would keep 90% of its speed, and its goal is 95%")
 	w.plugin.args.Filter = false
-	w.expect(w.schedule(w.pod("web", nil)), "b", "55")
+	w.expect(w.schedule(w.pod("web", nil)), "b", "55", "empty", "100")
+}
+
+// Scores are relative: where more is lost everywhere than a score can tell, nodes still differ.
+func TestNodesDifferWhereMuchIsLostEverywhere(t *testing.T) {
+	w := newWorld(t)
+	w.profile("web", 2, 0.8, 0)
+	for name, used := range map[string]float64{"a": 5, "b": 6, "c": 9} {
+		w.node(name, used)
+	}
+	// 4 × 0.8 × 5/10 = 1.6 against 1.92 and 2.88.
+	w.expect(w.schedule(w.pod("web", map[string]string{"cotenant.dev/class": "high"})), "a", "100", "b", "68", "c", "0")
 }
 
 // The scheduler's watch may be ahead of ours: a pod that it tries again is judged by what it has heard, not by less.
