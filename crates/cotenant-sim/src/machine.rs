@@ -251,8 +251,7 @@ impl SimMachine {
     ///
     /// Coherence (§2.1): two sharers with `c` seconds of computation per transfer lose `(far − near) / (c + near)` by
     /// being apart; where that is 5 %, a transfer comes every `21 (far − near)`. Bandwidth (§2.2): what a package's
-    /// memory delivers to copies without row-buffer locality, which write back one line for two that they miss, minus
-    /// 20 %. Remote loads: the rate whose longer latency costs 5 %.
+    /// memory delivers, see [`SimMachine::exhausted_per_s`]. Remote loads: the rate whose longer latency costs 5 %.
     pub fn thresholds(&self) -> Option<Thresholds> {
         let packages = self.topology.packages().len();
         let far = match (packages, self.caches.len()) {
@@ -261,18 +260,23 @@ impl SimMachine {
             _ => return None,
         };
         let apart = far - self.coherence_s[0];
-        let nodes: f64 =
-            self.stations[..self.nodes()].iter().map(|node| node.low).sum::<f64>() / packages.max(1) as f64;
-        let bus = self.bus_of.iter().flatten().map(|bus| self.stations[*bus].low).fold(f64::INFINITY, f64::min);
-        let bytes = nodes.min(bus);
         let local = self.memory_s[0][0];
         let remote = self.memory_s[0].iter().copied().fold(local, f64::max) - local;
         Some(Thresholds {
             coherence_per_cycle: (apart > 0.0).then(|| 1.0 / (21.0 * apart * self.clock_hz))?,
-            socket_bandwidth_per_s: 0.8 * bytes / (1.5 * LINE),
+            socket_bandwidth_per_s: self.exhausted_per_s(),
             task_bandwidth_per_s: None,
             remote_per_cycle: (remote > 0.0).then(|| 0.05 / (remote * self.clock_hz)),
         })
+    }
+
+    /// LLC misses per second of a package from which on its memory counts as exhausted (SAM §2.2): what it delivers to
+    /// copies without row-buffer locality, which write back one line for two that they miss, minus 20 %.
+    pub fn exhausted_per_s(&self) -> f64 {
+        let packages = self.topology.packages().len().max(1) as f64;
+        let nodes: f64 = self.stations[..self.nodes()].iter().map(|node| node.low).sum::<f64>() / packages;
+        let bus = self.bus_of.iter().flatten().map(|bus| self.stations[*bus].low).fold(f64::INFINITY, f64::min);
+        0.8 * nodes.min(bus) / (1.5 * LINE)
     }
 
     /// Clock of a core in whose package so many cores work, Hz.

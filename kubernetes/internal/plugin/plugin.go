@@ -47,6 +47,9 @@ type Args struct {
 	Events bool `json:"events"`
 }
 
+// patience is how long the plugin waits at its start for what nodes and workloads have told.
+const patience = 5 * time.Second
+
 func defaults() Args {
 	return Args{StaleSeconds: 60, Filter: true, Events: true}
 }
@@ -82,18 +85,24 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 	}
 	p := newPlugin(read, handle.EventRecorder())
 	informers := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
+	var heard []cache.InformerSynced
 	for resource, handler := range map[schema.GroupVersionResource]cache.ResourceEventHandler{
 		v1alpha1.NodeContentionResource:  handler(p.known.setNode, p.known.forgetNode),
 		v1alpha1.WorkloadProfileResource: handler(p.known.setProfile, p.known.forgetProfile),
 	} {
-		if _, err := informers.ForResource(resource).Informer().AddEventHandler(handler); err != nil {
+		registration, err := informers.ForResource(resource).Informer().AddEventHandler(handler)
+		if err != nil {
 			return nil, err
 		}
+		heard = append(heard, registration.HasSynced)
 	}
-	// The plugin does not wait until they are there: until then it knows nothing, and says nothing. But kube-scheduler
-	// itself waits for the objects that EventsToRegister names: as long as the API server has no NodeContentions, it
-	// schedules no pod at all.
 	informers.Start(ctx.Done())
+	// Pods that wait for a scheduler are not to be judged by one that has not heard of any node yet. If it hears
+	// nothing it knows nothing, and says nothing. But kube-scheduler itself waits for the objects that EventsToRegister
+	// names: as long as the API server has no NodeContentions, it schedules no pod at all.
+	wait, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cache.WaitForCacheSync(wait.Done(), heard...)
 	return p, nil
 }
 
@@ -210,7 +219,8 @@ func (p *Plugin) PreScore(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, no
 	return nil
 }
 
-// Score is 100 where nothing is lost, and a point less for each hundredth of a pod of class normal.
+// Score only finds out what is lost; NormalizeScore makes scores of it, because they are relative: what is lost by a
+// pod of class high is soon more on each node than a score can tell.
 func (p *Plugin) Score(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
 	s := of(cycle)
 	if s == nil {
@@ -226,7 +236,7 @@ func (p *Plugin) Score(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node 
 	}
 	found.Prediction = view.Predict(s.profile, s.goal)
 	found.total, found.known = found.Loss(s.weight), true
-	return predict.Score(found.total), nil
+	return 0, nil
 }
 
 // ScoreExtensions is the plugin itself.
@@ -234,15 +244,23 @@ func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions {
 	return p
 }
 
-// NormalizeScore gives nodes of which nothing fresh is known the average of the others.
+// NormalizeScore is 100 where least is lost, and a point less for each hundredth of a pod of class normal that is lost
+// more. Nodes of which nothing fresh is known get the average of the others.
 func (p *Plugin) NormalizeScore(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
 	s := of(cycle)
 	if s == nil {
 		return nil
 	}
+	least := math.Inf(1)
+	for i := range scores {
+		if found := s.losses[scores[i].Name]; found != nil && found.known {
+			least = math.Min(least, found.total)
+		}
+	}
 	sum, count := int64(0), int64(0)
 	for i := range scores {
 		if found := s.losses[scores[i].Name]; found != nil && found.known {
+			scores[i].Score = predict.Score(found.total, least)
 			sum, count = sum+scores[i].Score, count+1
 		}
 	}

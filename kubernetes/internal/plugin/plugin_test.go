@@ -3,10 +3,13 @@ package plugin
 import (
 	"context"
 	"fmt"
+	goruntime "runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -198,6 +201,7 @@ func TestPodsThatWereNotMeasuredYetCount(t *testing.T) {
 	w := newWorld(t)
 	w.profile("web", 2, 0.5, 0)
 	w.node("a", 0)
+	w.node("empty", 0)
 	web := w.pod("web", nil)
 	w.expect(w.schedule(web), "a", "100")
 	bound := w.pod("web", nil)
@@ -229,12 +233,12 @@ func TestWhatIsUnknownOrStaleIsNeutral(t *testing.T) {
 	// b is not heard of any more. It is as good as the others are.
 	w.now = w.now.Add(61 * time.Second)
 	w.measure("a", 4)
-	w.expect(w.schedule(w.pod("web", nil)), "a", "80", "b", "80")
-	w.event("; 1 of 2 nodes had no fresh data")
+	w.node("c", 0)
+	w.expect(w.schedule(w.pod("web", nil)), "a", "80", "b", "90", "c", "100")
+	w.event("; 1 of 3 nodes had no fresh data")
 	w.now = w.now.Add(61 * time.Second)
 	w.expect(w.schedule(w.pod("web", map[string]string{"cotenant.dev/goal": "99%"})), "a", "0", "b", "0")
 	// An old object of a node that is heard of first is no news; one whose clock is wrong is, when it changes.
-	w.node("c", 0)
 	w.plugin.known.setNode(v1alpha1.NodeContention{ObjectMeta: metav1.ObjectMeta{Name: "d"},
 		Status: v1alpha1.NodeContentionStatus{ObservedAt: metav1.NewTime(w.now.Add(-time.Hour))}})
 	d := &fakeNode{node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "d"}}}
@@ -257,16 +261,28 @@ func TestGoalsKeepPodsAway(t *testing.T) {
 		"a", "the pod would keep 75% of its speed, and its goal is 80%")
 	db, goal := w.pod("db", map[string]string{"cotenant.dev/goal": "99%"}), 0.9
 	w.node("b", 1, db)
-	// The annotation alone is nobody's word on other pods.
-	w.expect(w.schedule(w.pod("web", nil)), "b", "85")
-	// (1 − 1 + 2)/10 × 0.5 lost, give or take 2 %.
+	w.node("empty", 0)
+	// The annotation alone is nobody's word on other pods: 0.05 + 0.1.
+	w.expect(w.schedule(w.pod("web", nil)), "b", "85", "empty", "100")
+	// (1 − 1 + 2)/10 × 0.5 lost, give or take 2 %. 0.05 + 4 × 0.1.
 	w.measure("b", 1, v1alpha1.Container{Namespace: "shop", Pod: "db", Container: "main", Class: "high", Goal: &goal})
-	w.expect(w.schedule(w.pod("web", nil)), "b", "55") // 0.05 + 4 × 0.1
+	w.expect(w.schedule(w.pod("web", nil)), "b", "55", "empty", "100")
 	goal = 0.95
 	w.measure("b", 1, v1alpha1.Container{Namespace: "shop", Pod: "db", Container: "main", Class: "high", Goal: &goal})
 	w.expect(w.schedule(w.pod("web", nil)), "b", "shop/db would keep 90% of its speed, and its goal is 95%")
 	w.plugin.args.Filter = false
-	w.expect(w.schedule(w.pod("web", nil)), "b", "55")
+	w.expect(w.schedule(w.pod("web", nil)), "b", "55", "empty", "100")
+}
+
+// Scores are relative: where more is lost everywhere than a score can tell, nodes still differ.
+func TestNodesDifferWhereMuchIsLostEverywhere(t *testing.T) {
+	w := newWorld(t)
+	w.profile("web", 2, 0.8, 0)
+	for name, used := range map[string]float64{"a": 5, "b": 6, "c": 9} {
+		w.node(name, used)
+	}
+	// 4 × 0.8 × 5/10 = 1.6 against 1.92 and 2.88.
+	w.expect(w.schedule(w.pod("web", map[string]string{"cotenant.dev/class": "high"})), "a", "100", "b", "68", "c", "0")
 }
 
 // The scheduler's watch may be ahead of ours: a pod that it tries again is judged by what it has heard, not by less.
@@ -366,7 +382,8 @@ func TestArgs(t *testing.T) {
 	}
 }
 
-// 1,000 nodes with 30 pods each: what one pod costs the scheduler. Filter and Score of all, without its parallel workers.
+// 1,000 nodes with 30 pods each: what one pod costs, without the scheduler's parallel workers. Each pod before it has
+// changed a node. Of Score and NormalizeScore also the 99th percentile, in time on a clock and in CPU time.
 func BenchmarkThousandNodes(b *testing.B) {
 	w := newWorld(&testing.T{})
 	w.profile("web", 2, 0.5, 0)
@@ -378,10 +395,39 @@ func BenchmarkThousandNodes(b *testing.B) {
 		}
 		w.node(fmt.Sprintf("node-%d", i), float64(i%10), pods...)
 	}
-	pod, last := w.pod("web", nil), w.nodes[0].(*fakeNode)
+	ctx, p, pod, last := context.Background(), w.plugin, w.pod("web", nil), w.nodes[0].(*fakeNode)
 	w.recorder.Events = nil
+	goruntime.LockOSThread()
+	var wall, cpu []float64
 	for b.Loop() {
-		last.generation++ // the pod before went there
-		w.schedule(pod)
+		last.generation++
+		cycle := &fakeCycle{data: map[fwk.StateKey]fwk.StateData{}}
+		p.PreFilter(ctx, cycle, pod, w.nodes)
+		for _, node := range w.nodes {
+			p.Filter(ctx, cycle, pod, node)
+		}
+		p.PreScore(ctx, cycle, pod, w.nodes)
+		scores := make(fwk.NodeScoreList, len(w.nodes))
+		began, used := time.Now(), threadTime()
+		for i, node := range w.nodes {
+			scores[i].Name = node.Node().Name
+			scores[i].Score, _ = p.Score(ctx, cycle, pod, node)
+		}
+		p.NormalizeScore(ctx, cycle, pod, scores)
+		wall, cpu = append(wall, time.Since(began).Seconds()), append(cpu, (threadTime()-used).Seconds())
+		p.PostBind(ctx, cycle, pod, "node-0")
 	}
+	for unit, times := range map[string][]float64{"p99-ms/score": wall, "p99-cpu-ms/score": cpu} {
+		slices.Sort(times)
+		b.ReportMetric(1e3*times[len(times)*99/100], unit)
+	}
+}
+
+// threadTime is the CPU time of this thread.
+func threadTime() time.Duration {
+	var spent unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &spent); err != nil {
+		panic(err)
+	}
+	return time.Duration(spent.Nano())
 }

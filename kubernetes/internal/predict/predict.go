@@ -148,7 +148,7 @@ func (v Vector) positive() Vector {
 	return v
 }
 
-// Score of a loss, 0 to 100: a point for each hundredth of a pod of class normal.
-func Score(loss float64) int64 {
-	return int64(math.Round(100 * (1 - math.Min(math.Max(loss, 0), 1))))
+// Score of a loss against the least of all nodes, 0 to 100: a point less for each hundredth of a pod of class normal.
+func Score(loss, least float64) int64 {
+	return int64(math.Round(100 * (1 - math.Min(math.Max(loss-least, 0), 1))))
 }

@@ -67,8 +67,8 @@ func TestGoals(t *testing.T) {
 }
 
 func TestScore(t *testing.T) {
-	for loss, want := range map[float64]int64{-1: 100, 0: 100, 0.004: 100, 0.01: 99, 0.5: 50, 1: 0, 7: 0} {
-		if got := Score(loss); got != want {
+	for loss, want := range map[float64]int64{2.5: 100, 3: 100, 3.004: 100, 3.01: 99, 3.5: 50, 4: 0, 10: 0} {
+		if got := Score(loss, 3); got != want {
 			t.Errorf("%v: %d, want %d", loss, got, want)
 		}
 	}

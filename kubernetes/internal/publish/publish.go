@@ -54,7 +54,12 @@ type Publisher struct {
 
 // New publishes for the node of that name.
 func New(client dynamic.Interface, node string) *Publisher {
-	return &Publisher{client: client, node: node, now: time.Now, book: book{}, parts: map[key]v1alpha1.NodeProfile{}}
+	return NewAt(client, node, time.Now)
+}
+
+// NewAt goes by another clock.
+func NewAt(client dynamic.Interface, node string, now func() time.Time) *Publisher {
+	return &Publisher{client: client, node: node, now: now, book: book{}, parts: map[key]v1alpha1.NodeProfile{}}
 }
 
 // Publish takes in how the node stands, and writes what is worth it.

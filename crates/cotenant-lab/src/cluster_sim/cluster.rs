@@ -19,9 +19,8 @@ const MIXES: usize = 100_000;
 struct Does {
     /// Time together over time alone.
     slowdown: f64,
-    /// Bytes per second to and from memory, and brought into the cache.
-    memory: f64,
-    filled: f64,
+    /// Bytes per second that miss the last-level cache: what daemons count, of memory as of the cache.
+    missed: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -142,26 +141,28 @@ impl Cluster {
         Ok(Advanced { at_s: self.at_s, ended: ended.collect() })
     }
 
-    /// How a node stands, in the words of `cotenant daemon` (`node` of its control socket), with the slowdown of each
-    /// pod, which no daemon knows.
+    /// How a node stands, in the words of `cotenant daemon` (`node` of its control socket), with what no daemon knows
+    /// of each pod: its slowdown now, and what it has done, in seconds alone.
     pub fn node(&self, node: &str) -> Value {
         let pods: Vec<(&String, &Pod)> =
             self.nodes.get(node).into_iter().flatten().map(|name| (name, &self.pods[name])).collect();
         let sum = |of: fn(&Does) -> f64| pods.iter().map(|(_, pod)| of(&pod.does)).sum::<f64>();
-        let (memory, cache) = (self.machine.stations[0].high, self.machine.caches[0].bytes);
+        let missed = sum(|does| does.missed);
+        let (memory, cache) = (self.machine.exhausted_per_s() * LINE, self.machine.caches[0].bytes);
+        let cpus = self.machine.topology.usable().len();
         let containers = pods.iter().map(|(name, pod)| {
             json!({
                 "namespace": "default", "pod": name, "container": "main", "workload": pod.program, "class": "normal",
-                "use": { "cores": 1.0, "memory": pod.does.memory, "cache": pod.does.filled },
-                "slowdown": pod.does.slowdown,
+                "use": { "cores": 1.0, "memory": pod.does.missed, "cache": pod.does.missed },
+                "slowdown": pod.does.slowdown, "done_s": pod.work_s - pod.left_s,
             })
         });
         json!({
             "version": env!("CARGO_PKG_VERSION"), "mode": "observe", "age_s": 0.0, "at_s": self.at_s,
             "shared": [
-                { "what": "cores", "name": "cores", "capacity": self.machine.topology.cores().len(), "use": pods.len() },
-                { "what": "memory", "name": "package 0", "capacity": memory, "use": sum(|does| does.memory) },
-                { "what": "cache", "name": "llc 0", "capacity": cache, "use": sum(|does| does.filled) },
+                { "what": "cores", "name": "cores", "capacity": cpus, "use": pods.len() },
+                { "what": "memory", "name": "package 0", "capacity": memory, "use": missed },
+                { "what": "cache", "name": "llc 0", "capacity": cache, "use": missed },
             ],
             "containers": containers.collect::<Vec<_>>(), "interference": [],
         })
@@ -220,10 +221,9 @@ impl Cluster {
                 None => steady(&self.machine, &[phase]).map_err(|why| why.to_string())?.shares[0].cpi,
             };
             self.alone.insert(name.clone(), alone);
-            let per_s = self.machine.clock_hz / share.cpi;
-            let filled = phase.llc_apki / 1000.0 * share.miss_ratio * per_s * LINE;
-            let (slowdown, memory) = ((share.cpi / alone).max(1.0), share.gbs * 1e9);
-            does.insert(name.clone(), Does { slowdown, memory, filled });
+            let slowdown = (share.cpi / alone).max(1.0);
+            let missed = share.gbs * 1e9 / (1.0 + phase.writeback_ratio);
+            does.insert(name.clone(), Does { slowdown, missed });
         }
         Ok(does)
     }
@@ -302,10 +302,14 @@ mod tests {
         cluster.start("n1", "b", "quiet", 30.0).unwrap();
         let node = cluster.node("n1");
         let shared = |i: usize| (node["shared"][i]["capacity"].as_f64().unwrap(), node["shared"][i]["use"].as_f64());
-        assert_eq!((shared(0), shared(1).0, shared(2).0), ((3.0, Some(2.0)), 12e9, 8_388_608.0));
-        let memory = node["containers"][0]["use"]["memory"].as_f64();
-        assert!(memory > Some(1e9) && shared(1).1 == memory, "the other one has no traffic: {node}");
+        // Of 12 GB/s a third is written back, and the threshold lies 20 % below the rest.
+        assert_eq!((shared(0), shared(1).0, shared(2).0), ((3.0, Some(2.0)), 6.4e9, 8_388_608.0));
+        let missed = node["containers"][0]["use"]["memory"].as_f64();
+        assert!(missed > Some(1e9), "{node}");
+        assert_eq!([shared(1).1, shared(2).1], [missed; 2], "the other one misses nothing");
         assert_eq!(node["containers"][1]["use"]["memory"], 0.0);
+        cluster.advance(12.0).unwrap();
+        assert_eq!(cluster.node("n1")["containers"][1]["done_s"], 12.0);
         assert_eq!(cluster.node("n2")["containers"], json!([]));
     }
 
