@@ -163,7 +163,11 @@ fn shared(root: &Path, share: &Path, zsh: &str) -> Result<()> {
         generated::completions(program.clone(), shell, &mut text)?;
         write(&share.join(path), &text)?;
     }
-    DATA.iter().try_for_each(|path| copy(&root.join("packaging").join(path), &share.join("cotenant").join(path)))
+    DATA.iter().try_for_each(|path| {
+        let (from, to) = (root.join("packaging").join(path), share.join("cotenant").join(path));
+        let is_program = fs::metadata(&from).is_ok_and(|what| what.permissions().mode() & 0o100 != 0);
+        if is_program { copy_program(&from, &to) } else { copy(&from, &to) }
+    })
 }
 
 /// The book, which help texts and comments name as `docs`.

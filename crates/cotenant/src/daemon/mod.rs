@@ -125,7 +125,9 @@ impl Desk {
         match (wanted, &self.slurm) {
             (true, None) => match Slurm::begin(&self.socket) {
                 Ok((slurm, remark)) => {
-                    remark.iter().for_each(|remark| tracing::warn!(MESSAGE_ID = log::CONFIG, "{remark}"));
+                    if let Some(remark) = remark {
+                        tracing::warn!(MESSAGE_ID = log::CONFIG, "{remark}");
+                    }
                     self.slurm = Some(slurm);
                 }
                 Err(why) => {
@@ -298,7 +300,11 @@ impl Shift<'_> {
                 .remark("there are more processes than can be looked at; those with the highest ids are left out");
         }
         match self.desk.slurm.as_mut().map(Slurm::look) {
-            Some(Ok(remarks)) => remarks.iter().for_each(|remark| self.watch.remark(remark)),
+            Some(Ok(remarks)) => {
+                for remark in remarks {
+                    self.watch.remark(&remark);
+                }
+            }
             Some(Err(why)) => self.watch.remark(&format!("slurm: jobs cannot be looked for: {why}")),
             None => {}
         }
