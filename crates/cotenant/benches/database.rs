@@ -1,6 +1,6 @@
 //! A database and a batch service under the daemon's rules, minute by minute: `PostgreSQL` under `pgbench --rate` (a
-//! latency counts from its scheduled moment) in class high with a goal of 90 %, two `sledge-large` in class low, in a control
-//! group of their own as services are.
+//! latency counts from its scheduled moment) in class high with a goal of 90 %, two `sledge-large` in class low, in a
+//! control group of their own as services are.
 //!
 //! `cargo bench -p cotenant --bench database`; root, since the batch service also runs in a group with `cpu.idle`, the
 //! fixed setting that it is compared with. `COTENANT_BENCH_MINUTES` (10) under the daemon; two minutes alone
