@@ -88,7 +88,7 @@ fn update(from: &Path, to: &Path, text: Option<&[u8]>) -> Result<()> {
     fs::write(to, text).with_context(|| to.display().to_string())
 }
 
-/// A page whose links to files outside of `docs` lead to their copies, and these files, by their path in the repository.
+/// A page whose links to files outside of `docs` lead to copies of them, and these files by their path in the tree.
 fn inward(page: &Path, text: &str) -> (String, BTreeSet<String>) {
     let depth = page.components().count() - 1;
     let outside = format!("]({}", "../".repeat(depth + 1));

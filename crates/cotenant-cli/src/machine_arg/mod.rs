@@ -58,8 +58,8 @@ pub fn resolve(arg: Option<&str>) -> Result<Found, MachineArgError> {
     Ok(Found { machine, is_live: true, notes: found.notes })
 }
 
-/// A machine that a simulation names: as [`resolve`] finds it, but `own` is asked first what the text of a file is. Paths
-/// are relative to a folder.
+/// A machine that a simulation names: as [`resolve`] finds it, but `own` is asked first what the text of a file is.
+/// Paths are relative to a folder.
 ///
 /// # Errors
 /// What is wrong, in one line with the file where it is one.
