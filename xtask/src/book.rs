@@ -98,7 +98,7 @@ fn inward(page: &Path, text: &str) -> (String, BTreeSet<String>) {
     for part in parts {
         let (link, rest) = part.split_once(')').unwrap_or((part, ""));
         let file = link.split('#').next().unwrap_or(link);
-        out += &format!("]({}{SOURCES}/{file}.txt){rest}", "../".repeat(depth));
+        out.extend(["](", &"../".repeat(depth), SOURCES, "/", file, ".txt)", rest]);
         linked.insert(file.to_owned());
     }
     (out, linked)
