@@ -175,15 +175,15 @@ impl Scenario {
         Ok((speeds, world.report().iter().map(|app| app.cost_s).collect()))
     }
 
-    /// The static mapping with the highest geometric mean of speed over `unit`, instructions per second of each
-    /// application, at rest, and the CPU of each thread in it; else as [`Scenario::optimal`]. Where memory lies
-    /// somewhere, threads of an application stand near theirs as far as the mapping allows.
+    /// The static mapping with the highest `value` of the instructions per second of each application at rest, and the
+    /// CPU of each thread in it; else as [`Scenario::optimal`]. Where memory lies somewhere, threads of an application
+    /// stand near theirs as far as the mapping allows.
     ///
     /// # Errors
     /// Those of [`Scenario::optimal`].
     pub fn best_at_rest(
         &self,
-        unit: &[f64],
+        value: &dyn Fn(&[f64]) -> f64,
         rest: Rest<'_>,
         limits: Limits,
         starts: &[Vec<usize>],
@@ -192,7 +192,7 @@ impl Scenario {
         let enumeration = self.mappings();
         let mut evaluate = |mapping: &[Slot]| -> Result<Worth, SimError> {
             let (speeds, costs) = self.at_rest(&self.near(places(&enumeration, mapping), rest), rest)?;
-            Ok(Worth { value: mean_share(&speeds, unit), guide: -costs.iter().map(|cost| cost.ln()).sum::<f64>() })
+            Ok(Worth { value: value(&speeds), guide: -costs.iter().map(|cost| cost.ln()).sum::<f64>() })
         };
         let starts: Vec<Vec<Slot>> = starts.iter().filter_map(|places| self.mapping(&enumeration, places)).collect();
         let best = optimum::best(&enumeration, limits, &starts, seed, &mut evaluate)?;
@@ -231,4 +231,9 @@ impl Scenario {
 pub fn mean_share(speeds: &[f64], unit: &[f64]) -> f64 {
     let logs: f64 = speeds.iter().zip(unit).map(|(speed, unit)| (speed / unit).ln()).sum();
     (logs / unit.len().max(1) as f64).exp()
+}
+
+/// The least of speeds over those that count as one.
+pub fn least_share(speeds: &[f64], unit: &[f64]) -> f64 {
+    speeds.iter().zip(unit).map(|(speed, unit)| speed / unit).fold(f64::INFINITY, f64::min)
 }

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use cotenant_cli::usage;
 use cotenant_linux::bounded;
 use cotenant_model::Time;
-use cotenant_sim::course::{Rest, mean_share};
+use cotenant_sim::course::Rest;
 use cotenant_sim::optimum::{Label, Limits};
 use cotenant_sim::scenario::Scenario;
 use serde::{Deserialize, Serialize};
@@ -65,10 +65,11 @@ pub(super) struct Candidate {
 }
 
 /// The best of the candidates, of `known`, and, where that is `None`, of what a search finds that starts from them.
-/// `unit` is what counts as a speed of 1; memory is at `pages`, or where it is touched first.
+/// `worth` is what the best one has most of, of its applications' speeds; memory is at `pages`, or where it is touched
+/// first.
 pub(super) fn best(
     scenario: &Scenario,
-    unit: &[f64],
+    worth: &dyn Fn(&[f64]) -> f64,
     pages: Option<&[Vec<f64>]>,
     mut candidates: Vec<Candidate>,
     known: Option<&Found>,
@@ -81,7 +82,7 @@ pub(super) fn best(
     } else {
         let [after, until] = SHORT_MS.map(|ms| Time(ms * 1_000_000));
         let starts: Vec<Vec<usize>> = candidates.iter().map(|candidate| candidate.places.clone()).collect();
-        let (found, places) = scenario.best_at_rest(unit, Rest { pages, after, until }, limits, &starts, 1)?;
+        let (found, places) = scenario.best_at_rest(worth, Rest { pages, after, until }, limits, &starts, 1)?;
         (evaluations, all) = (found.evaluations, found.label == Label::Optimal);
         candidates.insert(0, Candidate { from: "search".to_owned(), places });
     }
@@ -97,7 +98,7 @@ pub(super) fn best(
     let mut best: Option<(f64, Found)> = None;
     for Candidate { from, places } in candidates {
         let (speeds, _) = scenario.at_rest(&places, rest)?;
-        let value = mean_share(&speeds, unit);
+        let value = worth(&speeds);
         if best.as_ref().is_none_or(|(highest, _)| value > *highest) {
             best = Some((value, Found { speeds, places, from, evaluations, all }));
         }

@@ -5,7 +5,7 @@ use super::best::Best;
 use super::mixes::Mix;
 use super::once::Ran;
 use cotenant_model::stats;
-use cotenant_sim::course::mean_share;
+use cotenant_sim::course::{least_share, mean_share};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -169,13 +169,9 @@ pub(super) fn rows(arms: &[Arm], runs: &[(Ran, Vec<Ran>)], best: &Best, mapped: 
 pub(super) fn best_slowest(best: &Best, runs: &[(Ran, Vec<Ran>)]) -> Vec<f64> {
     let of = |(seed, run): (usize, &(Ran, Vec<Ran>))| {
         let best = best.lying.get(seed).unwrap_or(&best.touched);
-        slowest(&best.speeds, &run.0.rest)
+        least_share(&best.speeds, &run.0.rest)
     };
     runs.iter().enumerate().map(of).collect()
-}
-
-fn slowest(own: &[f64], linux: &[f64]) -> f64 {
-    least(own.iter().zip(linux).map(|(own, linux)| own / linux))
 }
 
 /// The geometric mean of what the best mappings with memory where it lies are of the best one of all.
@@ -192,7 +188,7 @@ fn row(policy: &str, noise: Option<f64>, runs: &[&Ran], linux: &[&Ran], best: &B
         after: run.after.iter().map(|speeds| share(i, speeds)).collect(),
         over_linux: run.after.iter().zip(&linux.after).map(|(own, linux)| mean_share(own, linux)).collect(),
         late_over_linux: mean_share(&run.late, &linux.late),
-        worst_app: slowest(&run.rest, &linux.rest),
+        worst_app: least_share(&run.rest, &linux.rest),
         lost_s: run.lost_s,
     };
     let seeds: Vec<Seed> = runs.iter().zip(linux).enumerate().map(one).collect();

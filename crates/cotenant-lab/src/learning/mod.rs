@@ -16,6 +16,7 @@ use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Config, DynPolicy, Settings, settings};
 use cotenant_sim::app;
 use cotenant_sim::batch::parallel;
+use cotenant_sim::course::{least_share, mean_share};
 use cotenant_sim::optimum::Limits;
 use cotenant_sim::physics;
 use cotenant_sim::scenario::Scenario;
@@ -85,7 +86,8 @@ pub struct Args {
     /// What no application may lose against Linux's placement, of policies that have such a setting: off or 5%
     #[arg(long, value_name = "SHARE")]
     pub guard: Option<String>,
-    /// What policies that can choose make as high as possible
+    /// What policies that can choose make as high as possible; with fair, the best mapping is the one whose slowest
+    /// application is fastest
     #[arg(long, value_name = "NAME")]
     pub objective: Option<String>,
     /// A setting of a policy, as in sam.cooldown=false; may be repeated
@@ -224,6 +226,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let (scenario, policy) = arm.set(&cases[0].scenario)?;
         policy.check(&scenario.ctx()).map_err(|refusal| usage(refusal.to_string()))?;
     }
+    let share = if args.objective.as_deref() == Some("fair") { least_share } else { mean_share };
     let known = args.best.as_deref().map(best::read).transpose()?.unwrap_or_default();
 
     let far = Mutex::new((0.0, String::new()));
@@ -266,17 +269,23 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let rests: Vec<_> = names.enumerate().flat_map(|(i, name)| ran(i).map(move |run| (name, run))).collect();
             let candidate =
                 |from: &str, run: &once::Ran| Candidate { from: from.to_owned(), places: run.places.clone() };
-            let unit = &runs[0].0.rest;
             let before = best::of(&known, machine, mix);
             let candidates = rests.iter().map(|(from, run)| candidate(from, run)).collect();
-            let touched = best(scenario, unit, None, candidates, before.map(|best| &best.touched), limits)?;
+            let touched = best(
+                scenario,
+                &|own| share(own, &runs[0].0.rest),
+                None,
+                candidates,
+                before.map(|best| &best.touched),
+                limits,
+            )?;
             let limits = Limits { evaluations: limits.evaluations.min(LYING), ..limits };
             let of_seed = |(seed, (linux, others)): (usize, &(once::Ran, Vec<once::Ran>))| {
                 let own = arms.iter().zip(others).map(|(arm, run)| candidate(&arm.policy, run));
                 let first = Candidate { from: touched.from.clone(), places: touched.places.clone() };
                 let candidates = [first, candidate("none", linux)].into_iter().chain(own).collect();
                 let known = before.and_then(|best| best.lying.get(seed));
-                best(scenario, unit, Some(&linux.pages), candidates, known, limits)
+                best(scenario, &|own| share(own, &linux.rest), Some(&linux.pages), candidates, known, limits)
             };
             let stay = runs.iter().enumerate().filter(|_| args.pages == Pages::Stay);
             let lying = stay.map(of_seed).collect::<anyhow::Result<Vec<_>>>()?;

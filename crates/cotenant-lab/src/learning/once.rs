@@ -90,7 +90,7 @@ fn ran(scenario: &Scenario, own: &Course, linux: &Course, marks: &[f64], started
     };
     let places = if stays { own.places.clone() } else { Vec::new() };
     let rest = if places.is_empty() { whole } else { scenario.at_rest(&places, long(Some(&own.pages)))?.0 };
-    let [lost_s, over_budget_s, behind_s, behind_over_s] = lost(&own.work, &linux.work);
+    let [lost_s, over_budget_s, behind_s, behind_over_s] = lost(&own.work, &linux.work, &came);
     let wall_s = started.elapsed().as_secs_f64();
     let (moves, rounds, notes) = Default::default();
     let (pages, steps) = (own.pages.clone(), own.steps);
@@ -128,7 +128,7 @@ fn speeds(work: &[Vec<f64>], came: &[f64]) -> Vec<f64> {
 }
 
 /// Seconds lost, and by how much they exceeded the budget at most; the same of what is missing altogether.
-fn lost(own: &[Vec<f64>], linux: &[Vec<f64>]) -> [f64; 4] {
+fn lost(own: &[Vec<f64>], linux: &[Vec<f64>], came: &[f64]) -> [f64; 4] {
     let (look, (at_once, part)) = (LOOK.as_secs_f64(), BUDGET);
     let share = |own: &[f64], linux: &[f64]| {
         // Who is not there, or done, cannot be compared.
@@ -136,13 +136,29 @@ fn lost(own: &[Vec<f64>], linux: &[Vec<f64>]) -> [f64; 4] {
             own.iter().zip(linux).filter(|(own, linux)| **own > 0.0 && **linux > 0.0).unzip();
         if own.is_empty() { 1.0 } else { mean_share(&own, &linux) }
     };
+    let last = |work: &[Vec<f64>], app: usize| (1..work.len()).rev().find(|&i| work[i][app] > work[i - 1][app]);
+    let ends: Vec<[usize; 2]> =
+        (0..came.len()).map(|app| [own, linux].map(|work| last(work, app).unwrap_or_default())).collect();
+    // Each application counts for as long as it has been there, in both or in the slower one.
+    let mut there = vec![0.0; came.len()];
     let (mut lost, mut over, mut behind, mut behind_over, mut now) = (0.0, -at_once, 0.0, -at_once, 0.0);
     for i in 1..own.len().min(linux.len()) {
         let step = |of: &[Vec<f64>]| -> Vec<f64> { of[i].iter().zip(&of[i - 1]).map(|(b, a)| b - a).collect() };
         lost += (1.0 - share(&step(own), &step(linux))).max(0.0) * look;
         now += look;
         over = f64::max(over, lost - at_once - part * now);
-        let missing = (1.0 - share(&own[i], &linux[i])) * now;
+        let present: Vec<usize> = (0..came.len())
+            .filter(|&app| own[i][app].min(linux[i][app]) > 0.0 && i <= ends[app][0].max(ends[app][1]))
+            .collect();
+        present.iter().for_each(|&app| there[app] += look / present.len() as f64);
+        let speed = |work: &[Vec<f64>], end: usize, app: usize| {
+            let i = i.min(end);
+            work[i][app] / ((i + 1) as f64 * look - came[app])
+        };
+        let logs = |app: usize| (speed(own, ends[app][0], app) / speed(linux, ends[app][1], app)).ln();
+        let time: f64 = there.iter().sum();
+        let sum: f64 = (0..came.len()).filter(|&app| there[app] > 0.0).map(|app| there[app] * logs(app)).sum();
+        let missing = (1.0 - (sum / time.max(look)).exp()) * time;
         behind = f64::max(behind, missing);
         behind_over = f64::max(behind_over, missing - at_once - part * now);
     }
@@ -202,10 +218,24 @@ mod tests {
         // A quarter of the first one's speed is half of the mean: 50 ms lost of each 100 ms.
         let mut own = [[20.0, 100.0]; 20];
         own[..12].fill([2.5, 100.0]);
-        let [lost_s, over_s, behind_s, _] = lost(&course(&own), &linux);
+        let [lost_s, over_s, behind_s, _] = lost(&course(&own), &linux, &[0.0; 2]);
         assert!((lost_s - 0.6).abs() < 1e-9 && (over_s - (0.1 - 0.012)).abs() < 1e-9, "{lost_s} {over_s}");
         assert!((behind_s - 0.6).abs() < 1e-9, "{behind_s}: later it does more than Linux");
-        assert_eq!(lost(&linux, &linux), [0.0, -0.5, 0.0, -0.5], "at the start");
+        assert_eq!(lost(&linux, &linux, &[0.0; 2]), [0.0, -0.5, 0.0, -0.5], "at the start");
+    }
+
+    /// Half a second of work that takes a whole one, of one of two, is a quarter of a second, or a little more as a
+    /// logarithm: however late it comes, and also once it is done.
+    #[test]
+    fn who_comes_late_can_only_be_behind_for_its_stay() {
+        let course = |rate: f64| -> Vec<Vec<f64>> {
+            (1..=200).map(|i| vec![f64::from(i), ((f64::from(i) - 100.0) * rate).clamp(0.0, 10.0)]).collect()
+        };
+        let [_, _, behind_s, over_s] = lost(&course(1.0), &course(2.0), &[0.0, 10.0]);
+        assert!((0.3..0.35).contains(&behind_s), "{behind_s}");
+        assert!(over_s < 0.0, "{over_s}");
+        let [.., ahead_s, _] = lost(&course(2.0), &course(1.0), &[0.0, 10.0]);
+        assert_eq!(ahead_s, 0.0);
     }
 
     /// One is there all the time, one comes after 0.2 s and ends in the middle of the fifth tenth of a second.

@@ -53,8 +53,8 @@ impl Candidate {
         Self { shape, kind, pairs: Vec::new(), stage: 0 }
     }
 
-    fn worth(&self) -> f64 {
-        let means = self.pairs.iter().map(|pair| Goal::Mean.worth(pair));
+    fn worth(&self, goal: &Goal) -> f64 {
+        let means = self.pairs.iter().map(|pair| goal.worth(pair));
         means.sum::<f64>() / self.pairs.len().max(1) as f64
     }
 }
@@ -279,7 +279,7 @@ impl Learned {
         }
         // Nothing new: those that looked good, the best first, are looked at more closely.
         let best = (0..self.promising.len())
-            .max_by(|&a, &b| self.promising[a].worth().total_cmp(&self.promising[b].worth()))?;
+            .max_by(|&a, &b| self.promising[a].worth(goal).total_cmp(&self.promising[b].worth(goal)))?;
         Some(self.promising.swap_remove(best))
     }
 
@@ -371,6 +371,27 @@ impl Learned {
             if self.promising.len() > PROMISING {
                 self.promising.remove(0);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cotenant_model::testing::machine;
+
+    /// One gains more for the mean, the other more for the slowest.
+    #[test]
+    fn which_of_those_that_looked_good_is_the_best_depends_on_the_goal() {
+        let topology = machine(1, 2, 2, 1);
+        let board = Board::new(&topology, topology.usable(), |_| 0);
+        let candidate =
+            |pair: [f64; 2]| Candidate { pairs: vec![pair.to_vec()], ..Candidate::new(Shape::empty(2, 2), Kind::Move) };
+        let [mean, slowest] = [[0.3, -0.1], [0.05, 0.04]].map(candidate);
+        let mut learned = Learned { trials: 1, idle: FRUITLESS, ..Learned::default() };
+        for (goal, wanted) in [(Goal::Mean, &mean), (Goal::Fair(vec![0.0; 2]), &slowest)] {
+            learned.promising = vec![mean.clone(), slowest.clone()];
+            assert_eq!(learned.next(&board, &goal, &mut Rng::with_seed(1)).as_ref(), Some(wanted), "{goal:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Scenarios that are looked at on the way and at rest.
 
 use super::scenario;
-use crate::course::{Course, Looks, Rest, mean_share};
+use crate::course::{Course, Looks, Rest, least_share, mean_share};
 use crate::optimum::Limits;
 use crate::scenario::Scenario;
 use cotenant_model::policy::{Ctx, NoSettings, Policy};
@@ -98,9 +98,10 @@ fn the_best_mapping_at_rest_is_at_least_as_good_as_its_starts() {
     let ran = course(&s, "none");
     let (unit, _) = s.at_rest(&ran.places, rest(None)).unwrap();
     let limits = Limits { classes: 1, evaluations: 10 };
-    for pages in [None, Some(&ran.pages[..])] {
-        let (best, places) = s.best_at_rest(&unit, rest(pages), limits, std::slice::from_ref(&ran.places), 1).unwrap();
-        let value = |places: &[usize]| mean_share(&s.at_rest(places, rest(pages)).unwrap().0, &unit);
+    for (pages, share) in [(None, mean_share as fn(&[f64], &[f64]) -> f64), (Some(&ran.pages[..]), least_share)] {
+        let worth = |speeds: &[f64]| share(speeds, &unit);
+        let (best, places) = s.best_at_rest(&worth, rest(pages), limits, std::slice::from_ref(&ran.places), 1).unwrap();
+        let value = |places: &[usize]| worth(&s.at_rest(places, rest(pages)).unwrap().0);
         assert!((value(&places) - best.value).abs() < 1e-9, "{best:?}");
         assert!((2..=10).contains(&best.evaluations), "{best:?}");
         assert!(best.value >= value(&s.near(ran.places.clone(), rest(pages))), "{best:?}");
