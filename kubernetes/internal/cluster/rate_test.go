@@ -114,7 +114,7 @@ func (c *cluster) quantile(client *http.Client, q float64, name string, labels .
 	type bucket struct{ end, count float64 }
 	var buckets []bucket
 	for _, line := range lines {
-		_, rest, _ := strings.Cut(line, `le="`)
+		_, rest, _ := strings.Cut(line, `,le="`)
 		end, _, _ := strings.Cut(rest, `"`)
 		var b bucket
 		if b.end, err = strconv.ParseFloat(end, 64); err != nil {

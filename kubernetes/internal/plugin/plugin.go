@@ -191,7 +191,8 @@ func (p *Plugin) Filter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, no
 		return nil
 	}
 	view, fresh := p.known.view(node, p.args.StaleSeconds)
-	if !fresh {
+	// Most pods and nodes have no goal that could be missed.
+	if !fresh || s.goal == 0 && len(view.Goals) == 0 {
 		return nil
 	}
 	prediction := view.Predict(s.profile, s.goal)
