@@ -74,11 +74,13 @@ func TestRate(t *testing.T) {
 		rates, times = append(rates, rate[ours]/rate[stock]), append(times, cpu[ours]/cpu[stock])
 	}
 	for _, profile := range []string{ours, stock} {
-		at, err := c.quantile(insecure(), 0.99, `scheduler_framework_extension_point_duration_seconds_bucket`, `extension_point="Score"`, `profile="`+profile+`"`)
-		if err != nil {
-			t.Fatal(err)
+		var at [2]float64
+		for i, q := range []float64{0.5, 0.99} {
+			if at[i], err = c.quantile(insecure(), q, `scheduler_framework_extension_point_duration_seconds_bucket`, `extension_point="Score"`, `profile="`+profile+`"`); err != nil {
+				t.Fatal(err)
+			}
 		}
-		t.Logf("%s: 99 of 100 pods are scored in less than %.2g ms, all plugins together", profile, 1e3*at)
+		t.Logf("%s: half of the pods are scored within %.2g ms, 99 of 100 within %.2g ms, all plugins together, on a clock", profile, 1e3*at[0], 1e3*at[1])
 	}
 	slices.Sort(rates)
 	slices.Sort(times)
@@ -114,7 +116,7 @@ func (c *cluster) quantile(client *http.Client, q float64, name string, labels .
 	type bucket struct{ end, count float64 }
 	var buckets []bucket
 	for _, line := range lines {
-		_, rest, _ := strings.Cut(line, `le="`)
+		_, rest, _ := strings.Cut(line, `,le="`)
 		end, _, _ := strings.Cut(rest, `"`)
 		var b bucket
 		if b.end, err = strconv.ParseFloat(end, 64); err != nil {

@@ -244,6 +244,12 @@ func (w *world) end() {
 			w.add(pod.DoneS, w.atS-of.begunS, of)
 		}
 	}
+	// Who was kept waiting until the end has not kept its goal either.
+	for _, of := range w.waiting {
+		if of.goal && w.atS-of.atS >= leastWorkS {
+			w.result.goals++
+		}
+	}
 	w.result.nodesUsed /= horizonS
 	w.result.waitS = w.waitedS / float64(max(w.begun, 1))
 }

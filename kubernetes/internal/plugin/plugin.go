@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"sigs.k8s.io/yaml"
@@ -60,7 +61,15 @@ type Plugin struct {
 	known    *known
 	recorder events.EventRecorderLogger
 	quiet    *quiet
+	// few lets so many events a second pass: each is an object that the API server writes, and in a burst of pods they
+	// would cost more than the choice itself.
+	few flowcontrol.RateLimiter
 }
+
+const (
+	eventsPerSecond = 5
+	eventsAtOnce    = 50
+)
 
 var (
 	_ fwk.PreFilterPlugin   = &Plugin{}
@@ -107,7 +116,7 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 }
 
 func newPlugin(args Args, recorder events.EventRecorderLogger) *Plugin {
-	return &Plugin{args: args, known: newKnown(), recorder: recorder, quiet: newQuiet()}
+	return &Plugin{args: args, known: newKnown(), recorder: recorder, quiet: newQuiet(), few: flowcontrol.NewTokenBucketRateLimiter(eventsPerSecond, eventsAtOnce)}
 }
 
 func readArgs(object runtime.Object) (Args, error) {
@@ -191,7 +200,8 @@ func (p *Plugin) Filter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, no
 		return nil
 	}
 	view, fresh := p.known.view(node, p.args.StaleSeconds)
-	if !fresh {
+	// Most pods and nodes have no goal that could be missed.
+	if !fresh || s.goal == 0 && len(view.Goals) == 0 {
 		return nil
 	}
 	prediction := view.Predict(s.profile, s.goal)
@@ -326,7 +336,7 @@ func (p *Plugin) neutral(pod *v1.Pod, why string) {
 }
 
 func (p *Plugin) event(pod *v1.Pod, note string) {
-	if p.args.Events && p.recorder != nil {
+	if p.args.Events && p.recorder != nil && p.few.TryAccept() {
 		p.recorder.Eventf(pod, nil, v1.EventTypeNormal, "Interference", "Scheduling", "%s", note)
 	}
 }
