@@ -105,13 +105,6 @@ impl ShapesState {
                     }
                     self.since = round.now;
                 }
-                let away = before.as_ref().filter(|before| !before.is_kernel);
-                let may = |(task, on): (&TaskId, &CpuSet)| {
-                    let on = on.and(&round.view.task(*task)?.info.allowed).and(round.ctx.topology.usable());
-                    (!on.is_empty()).then_some((*task, on))
-                };
-                let home: Places =
-                    away.map(|before| before.kernel_places.iter().filter_map(may).collect()).unwrap_or_default();
                 let ledger = before.map(|before| before.ledger.anew()).or(self.ledger.take());
                 let mut learned = Learned::new(situation, ledger.unwrap_or_else(|| Ledger::new(round.now)));
                 let sound = |known: &&KnownShape| known.groups == groups && known.shape.is_for(&board, &threads);
@@ -127,10 +120,8 @@ impl ShapesState {
                     self.put(round.view, &places, "where these programs were fastest before");
                 } else if !self.plan.wanted().is_empty() {
                     // What was best before may leave CPUs idle now, or take new threads from their memory. The kernel
-                    // moves nobody where the load is even: whoever stays goes back to where it had put it, else
-                    // everybody who comes later begins in what is left, one after the other.
-                    self.put(round.view, &home, "programs came or went: the kernel chooses first");
-                    self.widens = !home.is_empty();
+                    // moves nobody where the load is even.
+                    self.put(round.view, &BTreeMap::new(), "programs came or went: the kernel chooses first");
                 }
             }
         }

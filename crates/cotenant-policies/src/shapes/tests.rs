@@ -423,21 +423,6 @@ fn what_does_not_last_is_left_alone() {
     assert!(speed > 1.19, "{speed} {:?}", state.phase);
 }
 
-/// Threads come: those that stay stand again where the kernel had put them, and are its own.
-#[test]
-fn whoever_stays_goes_back_to_where_the_kernel_had_put_it() {
-    let (policy, applied) = (Shapes::default(), |_| Outcome::Applied);
-    let mut machine = Pretend::new(1.2);
-    let domains = |machine: &Pretend| machine.cpus[..8].iter().map(|cpu| cpu.index() / 4).collect::<Vec<_>>();
-    let before = domains(&machine);
-    let (_, state) = machine.run(&policy, 60.0, applied);
-    assert_ne!(domains(&machine), before, "something was kept");
-    machine.cpus.extend([CpuId(7); 4]);
-    let (_, state) = machine.go_on(&policy, state, 2.0, applied);
-    assert_eq!(domains(&machine), before);
-    assert!(state.plan.wanted().is_empty(), "{:?}", state.plan);
-}
-
 /// One program would lose a tenth where the mean gains: the guard refuses, `off` allows it.
 #[test]
 fn the_guard_is_for_each_application() {
