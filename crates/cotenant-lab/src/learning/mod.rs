@@ -251,18 +251,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let runs = &runs[i];
             let limits = Limits { classes: args.evaluations, evaluations: args.evaluations };
             if args.evaluations == 0 {
-                let best = Best::of_linux(runs.iter().map(|run| &run.0));
-                let mapped: Vec<Vec<_>> = (0..=arms.len())
-                    .map(|i| {
-                        runs.iter()
-                            .map(|run| if i == 0 { run.0.rest.clone() } else { run.1[i - 1].rest.clone() })
-                            .collect()
-                    })
-                    .collect();
-                let rows = rows(&arms, runs, &best, &mapped);
-                let best_slowest = vec![1.0; runs.len()];
-                let (machine, mix) = (machine.clone(), mix.clone());
-                return Ok(MixRows { machine, mix, best, lying: 1.0, best_slowest, rows });
+                return Ok(without_search(&arms, &cases[i], runs));
             }
             let names = std::iter::once("none").chain(arms.iter().map(|arm| &*arm.policy));
             let ran = |i: usize| runs.iter().map(move |run| if i == 0 { &run.0 } else { &run.1[i - 1] });
@@ -320,6 +309,16 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         mixes,
     };
     answer(args.json, &results, |out| Ok(tables(out, &results)?))
+}
+
+/// What is compared with Linux alone.
+fn without_search(arms: &[Arm], case: &Case, runs: &[(once::Ran, Vec<once::Ran>)]) -> MixRows {
+    let best = Best::of_linux(runs.iter().map(|run| &run.0));
+    let rests = |i: usize| runs.iter().map(move |run| if i == 0 { &run.0 } else { &run.1[i - 1] }.rest.clone());
+    let mapped: Vec<Vec<_>> = (0..=arms.len()).map(|i| rests(i).collect()).collect();
+    let rows = rows(arms, runs, &best, &mapped);
+    let (machine, mix) = (case.machine.clone(), case.mix.clone());
+    MixRows { machine, mix, best, lying: 1.0, best_slowest: vec![1.0; runs.len()], rows }
 }
 
 /// Whether the times that are given are possible together.

@@ -136,21 +136,23 @@ fn lost(own: &[Vec<f64>], linux: &[Vec<f64>], came: &[f64]) -> [f64; 4] {
             own.iter().zip(linux).filter(|(own, linux)| **own > 0.0 && **linux > 0.0).unzip();
         if own.is_empty() { 1.0 } else { mean_share(&own, &linux) }
     };
-    let last = |work: &[Vec<f64>], app: usize| (1..work.len()).rev().find(|&i| work[i][app] > work[i - 1][app]);
+    let end = |work: &[Vec<f64>], app: usize| (1..work.len()).rev().find(|&i| work[i][app] > work[i - 1][app]);
     let ends: Vec<[usize; 2]> =
-        (0..came.len()).map(|app| [own, linux].map(|work| last(work, app).unwrap_or_default())).collect();
+        (0..came.len()).map(|app| [own, linux].map(|work| end(work, app).unwrap_or_default())).collect();
     // Each application counts for as long as it has been there, in both or in the slower one.
     let mut there = vec![0.0; came.len()];
-    let (mut lost, mut over, mut behind, mut behind_over, mut now) = (0.0, -at_once, 0.0, -at_once, 0.0);
+    let (mut lost, mut beyond, mut behind, mut behind_over, mut now) = (0.0, -at_once, 0.0, -at_once, 0.0);
     for i in 1..own.len().min(linux.len()) {
         let step = |of: &[Vec<f64>]| -> Vec<f64> { of[i].iter().zip(&of[i - 1]).map(|(b, a)| b - a).collect() };
         lost += (1.0 - share(&step(own), &step(linux))).max(0.0) * look;
         now += look;
-        over = f64::max(over, lost - at_once - part * now);
+        beyond = f64::max(beyond, lost - at_once - part * now);
         let present: Vec<usize> = (0..came.len())
             .filter(|&app| own[i][app].min(linux[i][app]) > 0.0 && i <= ends[app][0].max(ends[app][1]))
             .collect();
-        present.iter().for_each(|&app| there[app] += look / present.len() as f64);
+        for &app in &present {
+            there[app] += look / present.len() as f64;
+        }
         let speed = |work: &[Vec<f64>], end: usize, app: usize| {
             let i = i.min(end);
             work[i][app] / ((i + 1) as f64 * look - came[app])
@@ -162,7 +164,7 @@ fn lost(own: &[Vec<f64>], linux: &[Vec<f64>], came: &[f64]) -> [f64; 4] {
         behind = f64::max(behind, missing);
         behind_over = f64::max(behind_over, missing - at_once - part * now);
     }
-    [lost, over, behind, behind_over]
+    [lost, beyond, behind, behind_over]
 }
 
 #[derive(Default)]
