@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +24,8 @@ type known struct {
 	mu       sync.RWMutex
 	nodes    map[string]*nodeData
 	profiles map[types.NamespacedName]predict.Profile
+	// goals counts nodes on which a goal is in force.
+	goals int
 	// epoch counts changes of profiles.
 	epoch int64
 	now   func() time.Time
@@ -86,6 +89,7 @@ func (k *known) setNode(node v1alpha1.NodeContention) {
 	case old == nil && now.Sub(node.Status.ObservedAt.Time) > firstStale:
 		data.seen = time.Time{}
 	}
+	k.goals += data.goals() - old.goals()
 	k.nodes[node.Name] = data
 }
 
@@ -105,7 +109,31 @@ func (k *known) ahead(object *unstructured.Unstructured) {
 func (k *known) forgetNode(name types.NamespacedName) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.goals -= k.nodes[name.Name].goals()
 	delete(k.nodes, name.Name)
+}
+
+// goals is 1 where a goal is in force.
+func (d *nodeData) goals() int {
+	if d != nil && slices.ContainsFunc(d.status.Containers, func(of v1alpha1.Container) bool { return goal(of) > 0 }) {
+		return 1
+	}
+	return 0
+}
+
+// goal that is in force for a container; 0 where none is.
+func goal(of v1alpha1.Container) float64 {
+	if of.Goal == nil || of.Class != "high" {
+		return 0
+	}
+	return *of.Goal
+}
+
+// hasGoals says whether any pod on any node could miss one.
+func (k *known) hasGoals() bool {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.goals > 0
 }
 
 func (k *known) setProfile(profile v1alpha1.WorkloadProfile) {
@@ -190,10 +218,8 @@ func (k *known) see(data *nodeData, pods []fwk.PodInfo) predict.Node {
 	// Class and goal as they are in force there; what pods say of themselves may not be allowed.
 	forced := map[types.NamespacedName]terms{}
 	for _, container := range data.status.Containers {
-		name, t := types.NamespacedName{Namespace: container.Namespace, Name: container.Pod}, terms{class: container.Class}
-		if container.Goal != nil && container.Class == "high" {
-			t.goal = *container.Goal
-		}
+		name := types.NamespacedName{Namespace: container.Namespace, Name: container.Pod}
+		t := terms{class: container.Class, goal: goal(container)}
 		if old, there := forced[name]; !there || t.goal > old.goal {
 			forced[name] = t
 		}

@@ -180,11 +180,15 @@ func (p *Plugin) PreFilter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod,
 		p.neutral(pod, "no profile of workload "+workload.Name(pod.Name, pod.Labels, pod.Annotations)+" is known yet")
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
+	own := share(pod.Annotations[workload.GoalAnnotation])
 	cycle.Write(stateKey, &state{
 		profile: profile,
 		weight:  predict.Weight(pod.Annotations[workload.ClassAnnotation]),
-		goal:    share(pod.Annotations[workload.GoalAnnotation]),
+		goal:    own,
 	})
+	if !p.args.Filter || own == 0 && !p.known.hasGoals() {
+		return nil, fwk.NewStatus(fwk.Skip) // no goal could be missed: the nodes need not be asked
+	}
 	return nil, nil
 }
 
@@ -196,7 +200,7 @@ func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions {
 // Filter refuses a node on which a goal would be missed by more than what is measured is spread.
 func (p *Plugin) Filter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
 	s := of(cycle)
-	if s == nil || !p.args.Filter {
+	if s == nil {
 		return nil
 	}
 	view, fresh := p.known.view(node, p.args.StaleSeconds)
@@ -223,8 +227,9 @@ func (p *Plugin) PreScore(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, no
 		return fwk.NewStatus(fwk.Skip)
 	}
 	s.losses = make(map[string]*loss, len(nodes))
-	for _, node := range nodes {
-		s.losses[node.Node().Name] = &loss{}
+	all := make([]loss, len(nodes))
+	for i, node := range nodes {
+		s.losses[node.Node().Name] = &all[i]
 	}
 	return nil
 }
@@ -301,18 +306,26 @@ func (p *Plugin) PostBind(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, 
 	case found == nil:
 		return
 	case !found.known:
-		p.event(pod, fmt.Sprintf("%s was chosen without fresh data of it; %d of %d nodes had none", node, stale, judged+stale))
+		p.event(pod, func() string {
+			return fmt.Sprintf("%s was chosen without fresh data of it; %d of %d nodes had none", node, stale, judged+stale)
+		})
 	default:
-		worst, middle := s.others()
-		text := fmt.Sprintf("on %s the pod is predicted to lose %.1f%% of its speed, and to cost those there %.1f%%", node, 100*found.Own, 100*found.Others)
-		if judged > 1 {
-			text += fmt.Sprintf("; in all %.1f%%, of %d nodes the median %.1f%%, the worst %.1f%%", 100*found.total, judged, 100*middle, 100*worst)
-		}
-		if stale > 0 {
-			text += fmt.Sprintf("; %d of %d nodes had no fresh data", stale, judged+stale)
-		}
-		p.event(pod, text)
+		p.event(pod, func() string { return s.says(node) })
 	}
+}
+
+// says is why a node was chosen of which there were fresh data.
+func (s *state) says(node string) string {
+	found, judged, stale := s.losses[node], s.judged, s.stale
+	worst, middle := s.others()
+	text := fmt.Sprintf("on %s the pod is predicted to lose %.1f%% of its speed, and to cost those there %.1f%%", node, 100*found.Own, 100*found.Others)
+	if judged > 1 {
+		text += fmt.Sprintf("; in all %.1f%%, of %d nodes the median %.1f%%, the worst %.1f%%", 100*found.total, judged, 100*middle, 100*worst)
+	}
+	if stale > 0 {
+		text += fmt.Sprintf("; %d of %d nodes had no fresh data", stale, judged+stale)
+	}
+	return text
 }
 
 // others is what is lost on the worst node and on the one in the middle.
@@ -332,12 +345,12 @@ func (p *Plugin) neutral(pod *v1.Pod, why string) {
 	if p.quiet.is(types.NamespacedName{Namespace: pod.Namespace, Name: workload.Name(pod.Name, pod.Labels, pod.Annotations)}, time.Now()) {
 		return
 	}
-	p.event(pod, "interference is not considered: "+why)
+	p.event(pod, func() string { return "interference is not considered: " + why })
 }
 
-func (p *Plugin) event(pod *v1.Pod, note string) {
+func (p *Plugin) event(pod *v1.Pod, note func() string) {
 	if p.args.Events && p.recorder != nil && p.few.TryAccept() {
-		p.recorder.Eventf(pod, nil, v1.EventTypeNormal, "Interference", "Scheduling", "%s", note)
+		p.recorder.Eventf(pod, nil, v1.EventTypeNormal, "Interference", "Scheduling", "%s", note())
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -120,9 +121,13 @@ func (w *world) schedule(pod *v1.Pod) map[string]string {
 	skip := status.Code() == fwk.Skip
 	var left []fwk.NodeInfo
 	for _, node := range w.nodes {
-		if status := p.Filter(ctx, cycle, pod, node); !skip && !status.IsSuccess() {
+		status := p.Filter(ctx, cycle, pod, node)
+		if !skip && !status.IsSuccess() {
 			said[node.Node().Name] = status.Message()
 			continue
+		}
+		if p.args.Filter && !status.IsSuccess() {
+			w.t.Errorf("%s would not have been asked, and says: %s", node.Node().Name, status.Message())
 		}
 		left = append(left, node)
 	}
@@ -320,6 +325,31 @@ func TestAPodIsTriedAgainWithTheDataThatWokeIt(t *testing.T) {
 	w.expect(w.schedule(web), "a", refused)
 	retry(object("12", 5), nil)
 	w.expect(w.schedule(web), "a", "0") // nothing is known of any node
+}
+
+func TestNodesAreAskedWhereAGoalCouldBeMissed(t *testing.T) {
+	w := newWorld(t)
+	w.profile("web", 2, 0.5, 0)
+	asked := func(pod *v1.Pod) bool {
+		_, status := w.plugin.PreFilter(context.Background(), &fakeCycle{data: map[fwk.StateKey]fwk.StateData{}}, pod, w.nodes)
+		return status.Code() != fwk.Skip
+	}
+	goal, own := 0.9, map[string]string{"cotenant.dev/goal": "80%"}
+	kept := v1alpha1.Container{Namespace: "shop", Pod: "db", Class: "high", Goal: &goal}
+	w.node("a", 0)
+	for _, c := range []struct {
+		containers []v1alpha1.Container
+		want       bool
+	}{{nil, false}, {[]v1alpha1.Container{kept}, true}, {[]v1alpha1.Container{kept, kept}, true}, {nil, false}, {[]v1alpha1.Container{kept}, true}} {
+		w.measure("a", 0, c.containers...)
+		if got := asked(w.pod("web", nil)); got != c.want {
+			t.Errorf("%d containers with a goal: asked %v", len(c.containers), got)
+		}
+	}
+	w.plugin.known.forgetNode(types.NamespacedName{Name: "a"})
+	if asked(w.pod("web", nil)) || !asked(w.pod("web", own)) {
+		t.Error("its own goal alone is left")
+	}
 }
 
 func TestPartsOfNodesAreOneProfile(t *testing.T) {
