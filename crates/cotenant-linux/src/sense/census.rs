@@ -59,10 +59,12 @@ impl Census {
     /// Knows nobody yet.
     pub fn new(fs: FsRoot) -> Self {
         let root = fs.path("/");
-        // A second version may be mounted beside the first one, and the service manager use only that.
-        let uses = |hierarchy| cgroups::of(&root, "1", hierarchy).is_some_and(|path| path != "/");
-        let hierarchy = Some(SYSTEMD).filter(|_| uses(Some(SYSTEMD)) && !uses(None));
-        let mount = cgroups::mounts(&root, hierarchy).into_iter().next();
+        // A second version may be mounted beside the first one, without a process in any of its groups.
+        let second = cgroups::mounts(&root, None);
+        let used = cgroups::of(&root, "1", None).is_some_and(|path| path != "/");
+        let manager = cgroups::mounts(&root, Some(SYSTEMD));
+        let (hierarchy, mounts) = if used || manager.is_empty() { (None, second) } else { (Some(SYSTEMD), manager) };
+        let mount = mounts.into_iter().next();
         let namespace = mount.as_ref().and_then(|mount| cgroups::namespace(&root, hierarchy, &root.join(mount)));
         Self { fs, hierarchy, mount, namespace, residents: BTreeMap::new(), cut: false }
     }
