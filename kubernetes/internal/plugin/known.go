@@ -186,13 +186,25 @@ func (k *known) profile(pod *v1.Pod) (predict.Profile, bool) {
 }
 
 // view is the node as it is judged, with the pods that the scheduler knows to be there; false without fresh data.
-func (k *known) view(info fwk.NodeInfo, staleSeconds float64) (predict.Node, bool) {
+func (k *known) view(info fwk.NodeInfo, staleSeconds float64) (view predict.Node, fresh bool) {
+	k.views([]fwk.NodeInfo{info}, staleSeconds, func(_ int, of predict.Node) { view, fresh = of, true })
+	return view, fresh
+}
+
+// views tells of each node of which there are fresh data, by its place.
+func (k *known) views(nodes []fwk.NodeInfo, staleSeconds float64, tell func(int, predict.Node)) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	data := k.nodes[info.Node().Name]
-	if data == nil || k.now().Sub(data.seen).Seconds() > staleSeconds {
-		return predict.Node{}, false
+	oldest := k.now().Add(-time.Duration(staleSeconds * float64(time.Second)))
+	for i, info := range nodes {
+		if data := k.nodes[info.Node().Name]; data != nil && !data.seen.Before(oldest) {
+			tell(i, k.viewOf(data, info))
+		}
 	}
+}
+
+// viewOf is what is known of a node; whoever calls holds the lock.
+func (k *known) viewOf(data *nodeData, info fwk.NodeInfo) predict.Node {
 	data.mu.Lock()
 	defer data.mu.Unlock()
 	// Preemption asks about copies of nodes without some pods; each has a generation of its own.
@@ -200,7 +212,7 @@ func (k *known) view(info fwk.NodeInfo, staleSeconds float64) (predict.Node, boo
 		data.view = k.see(data, info.GetPods())
 		data.made, data.generation, data.epoch = true, info.GetGeneration(), k.epoch
 	}
-	return data.view, true
+	return data.view
 }
 
 // see puts together what was measured on a node and who is there.

@@ -148,11 +148,12 @@ type state struct {
 	goal    float64
 	// stale and judged count nodes in this cycle.
 	stale, judged int
-	// losses by node, filled by Score.
-	losses map[string]*loss
+	// losses of all nodes that are scored.
+	losses []loss
 }
 
 type loss struct {
+	node string
 	predict.Prediction
 	total float64
 	// known says whether there were fresh data.
@@ -220,37 +221,28 @@ func (p *Plugin) Filter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, no
 		who, 100*prediction.Kept, 100*prediction.Goal))
 }
 
-// PreScore makes room for what Score finds.
+// PreScore finds out what is lost on each node, of all at once: node by node, from many threads, the lock would cost more
+// than the sums.
 func (p *Plugin) PreScore(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	s := of(cycle)
 	if s == nil {
 		return fwk.NewStatus(fwk.Skip)
 	}
-	s.losses = make(map[string]*loss, len(nodes))
-	all := make([]loss, len(nodes))
+	s.losses = make([]loss, len(nodes))
 	for i, node := range nodes {
-		s.losses[node.Node().Name] = &all[i]
+		s.losses[i].node = node.Node().Name
 	}
+	p.known.views(nodes, p.args.StaleSeconds, func(i int, view predict.Node) {
+		found := &s.losses[i]
+		found.Prediction = view.Predict(s.profile, s.goal)
+		found.total, found.known = found.Loss(s.weight), true
+	})
 	return nil
 }
 
-// Score only finds out what is lost; NormalizeScore makes scores of it, because they are relative: what is lost by a
-// pod of class high is soon more on each node than a score can tell.
-func (p *Plugin) Score(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
-	s := of(cycle)
-	if s == nil {
-		return 0, nil
-	}
-	found := s.losses[node.Node().Name]
-	if found == nil {
-		return 0, nil
-	}
-	view, fresh := p.known.view(node, p.args.StaleSeconds)
-	if !fresh {
-		return 0, nil
-	}
-	found.Prediction = view.Predict(s.profile, s.goal)
-	found.total, found.known = found.Loss(s.weight), true
+// Score leaves it to NormalizeScore, because scores are relative: what is lost by a pod of class high is soon more on
+// each node than a score can tell.
+func (p *Plugin) Score(context.Context, fwk.CycleState, *v1.Pod, fwk.NodeInfo) (int64, *fwk.Status) {
 	return 0, nil
 }
 
@@ -267,14 +259,14 @@ func (p *Plugin) NormalizeScore(_ context.Context, cycle fwk.CycleState, _ *v1.P
 		return nil
 	}
 	least := math.Inf(1)
-	for i := range scores {
-		if found := s.losses[scores[i].Name]; found != nil && found.known {
-			least = math.Min(least, found.total)
+	for i := range s.losses {
+		if s.losses[i].known {
+			least = math.Min(least, s.losses[i].total)
 		}
 	}
 	sum, count := int64(0), int64(0)
 	for i := range scores {
-		if found := s.losses[scores[i].Name]; found != nil && found.known {
+		if found := s.on(i, scores[i].Name); found != nil && found.known {
 			scores[i].Score = predict.Score(found.total, least)
 			sum, count = sum+scores[i].Score, count+1
 		}
@@ -284,11 +276,22 @@ func (p *Plugin) NormalizeScore(_ context.Context, cycle fwk.CycleState, _ *v1.P
 		average = sum / count
 	}
 	for i := range scores {
-		if found := s.losses[scores[i].Name]; found == nil || !found.known {
+		if found := s.on(i, scores[i].Name); found == nil || !found.known {
 			scores[i].Score = average
 		}
 	}
 	s.judged, s.stale = int(count), len(scores)-int(count)
+	return nil
+}
+
+// on is what is lost on a node, which is mostly in that place.
+func (s *state) on(place int, node string) *loss {
+	if place < len(s.losses) && s.losses[place].node == node {
+		return &s.losses[place]
+	}
+	if i := slices.IndexFunc(s.losses, func(of loss) bool { return of.node == node }); i >= 0 {
+		return &s.losses[i]
+	}
 	return nil
 }
 
@@ -299,7 +302,7 @@ func (p *Plugin) PostBind(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, 
 		return
 	}
 	judged, stale := s.judged, s.stale
-	found := s.losses[node]
+	found := s.on(0, node)
 	switch {
 	case judged == 0 && stale > 0:
 		p.neutral(pod, fmt.Sprintf("none of %d nodes has fresh data", stale))
@@ -316,7 +319,7 @@ func (p *Plugin) PostBind(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, 
 
 // says is why a node was chosen of which there were fresh data.
 func (s *state) says(node string) string {
-	found, judged, stale := s.losses[node], s.judged, s.stale
+	found, judged, stale := s.on(0, node), s.judged, s.stale
 	worst, middle := s.others()
 	text := fmt.Sprintf("on %s the pod is predicted to lose %.1f%% of its speed, and to cost those there %.1f%%", node, 100*found.Own, 100*found.Others)
 	if judged > 1 {
