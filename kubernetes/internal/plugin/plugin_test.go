@@ -437,9 +437,9 @@ func BenchmarkThousandNodes(b *testing.B) {
 		for _, node := range w.nodes {
 			p.Filter(ctx, cycle, pod, node)
 		}
+		began, used := time.Now(), threadTime()
 		p.PreScore(ctx, cycle, pod, w.nodes)
 		scores := make(fwk.NodeScoreList, len(w.nodes))
-		began, used := time.Now(), threadTime()
 		for i, node := range w.nodes {
 			scores[i].Name = node.Node().Name
 			scores[i].Score, _ = p.Score(ctx, cycle, pod, node)
