@@ -195,9 +195,9 @@ func (k *known) view(info fwk.NodeInfo, staleSeconds float64) (view predict.Node
 func (k *known) views(nodes []fwk.NodeInfo, staleSeconds float64, tell func(int, predict.Node)) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	oldest := k.now().Add(-time.Duration(staleSeconds * float64(time.Second)))
+	now := k.now()
 	for i, info := range nodes {
-		if data := k.nodes[info.Node().Name]; data != nil && !data.seen.Before(oldest) {
+		if data := k.nodes[info.Node().Name]; data != nil && now.Sub(data.seen).Seconds() <= staleSeconds {
 			tell(i, k.viewOf(data, info))
 		}
 	}

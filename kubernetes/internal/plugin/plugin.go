@@ -234,7 +234,7 @@ func (p *Plugin) PreScore(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, no
 	}
 	p.known.views(nodes, p.args.StaleSeconds, func(i int, view predict.Node) {
 		found := &s.losses[i]
-		found.Prediction = view.Predict(s.profile, s.goal)
+		found.Prediction = view.Lost(s.profile) // Filter has looked at goals
 		found.total, found.known = found.Loss(s.weight), true
 	})
 	return nil

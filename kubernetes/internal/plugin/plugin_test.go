@@ -252,8 +252,10 @@ func TestWhatIsUnknownOrStaleIsNeutral(t *testing.T) {
 	}
 	w.plugin.known.setNode(v1alpha1.NodeContention{ObjectMeta: metav1.ObjectMeta{Name: "d"},
 		Status: v1alpha1.NodeContentionStatus{ObservedAt: metav1.NewTime(w.now.Add(-time.Hour + 10*time.Second))}})
-	if _, fresh := w.plugin.known.view(d, 60); !fresh {
-		t.Error("it has just been heard of")
+	for _, seconds := range []float64{60, 1e30} {
+		if _, fresh := w.plugin.known.view(d, seconds); !fresh {
+			t.Errorf("it has just been heard of; %v s", seconds)
+		}
 	}
 }
 

@@ -114,10 +114,15 @@ func (n *Node) pressure(use Vector) Vector {
 	return pressure
 }
 
+// Lost says what is lost if a pod with that profile comes, and nothing of goals.
+func (n *Node) Lost(pod Profile) Prediction {
+	own := math.Min(pod.Sensitivity.dot(n.pressure(n.Use)), 1)
+	return Prediction{Own: own, Others: n.Weighted.dot(n.pressure(pod.Use))}
+}
+
 // Predict says what happens if a pod with that profile comes; goal is what it is to keep, 0 where nothing is said.
 func (n *Node) Predict(pod Profile, goal float64) Prediction {
-	there, comes := n.pressure(n.Use), n.pressure(pod.Use)
-	p := Prediction{Own: math.Min(pod.Sensitivity.dot(there), 1), Others: n.Weighted.dot(comes)}
+	p, there, comes := n.Lost(pod), n.pressure(n.Use), n.pressure(pod.Use)
 	if goal > 0 && goal-(1-p.Own) > pod.Spread.dot(there) {
 		own := ""
 		p.Missed, p.Kept, p.Goal = &own, 1-p.Own, goal

@@ -141,12 +141,12 @@ fn lost(own: &[Vec<f64>], linux: &[Vec<f64>], came: &[f64]) -> [f64; 4] {
         (0..came.len()).map(|app| [own, linux].map(|work| end(work, app).unwrap_or_default())).collect();
     // Each application counts for as long as it has been there, in both or in the slower one.
     let mut there = vec![0.0; came.len()];
-    let (mut lost, mut beyond, mut behind, mut behind_over, mut now) = (0.0, -at_once, 0.0, -at_once, 0.0);
+    let (mut lost, mut over, mut behind, mut behind_over, mut now) = (0.0, -at_once, 0.0, -at_once, 0.0);
     for i in 1..own.len().min(linux.len()) {
         let step = |of: &[Vec<f64>]| -> Vec<f64> { of[i].iter().zip(&of[i - 1]).map(|(b, a)| b - a).collect() };
         lost += (1.0 - share(&step(own), &step(linux))).max(0.0) * look;
         now += look;
-        beyond = f64::max(beyond, lost - at_once - part * now);
+        over = f64::max(over, lost - at_once - part * now);
         let present: Vec<usize> = (0..came.len())
             .filter(|&app| own[i][app].min(linux[i][app]) > 0.0 && i <= ends[app][0].max(ends[app][1]))
             .collect();
@@ -164,7 +164,7 @@ fn lost(own: &[Vec<f64>], linux: &[Vec<f64>], came: &[f64]) -> [f64; 4] {
         behind = f64::max(behind, missing);
         behind_over = f64::max(behind_over, missing - at_once - part * now);
     }
-    [lost, beyond, behind, behind_over]
+    [lost, over, behind, behind_over]
 }
 
 #[derive(Default)]
