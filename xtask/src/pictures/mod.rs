@@ -33,8 +33,8 @@ pub struct Args {
     pub measure: bool,
     /// Take pictures of this page, too, on a desk and on a phone, light and dark: NAME=FILE, or NAME=ADDRESS such as
     /// that of the daemon; repeat it for several
-    #[arg(long, value_name = "NAME=PAGE")]
-    pub page: Vec<String>,
+    #[arg(long, value_name = "NAME=PAGE", value_parser = page)]
+    pub page: Vec<(String, String)>,
     /// The `cotenant` that is shown [default: what `cargo build --release` makes]
     #[arg(long, value_name = "PROGRAM")]
     pub cotenant: Option<PathBuf>,
@@ -68,12 +68,16 @@ pub fn draw(root: &Path, args: &Args) -> Result<()> {
     fs::write(root.join(FOLDER).join("top.svg"), terminal::svg("cotenant top pair.rec --at 2s", &screen))?;
     said(&cotenant, &["report", &recording, "-o", &file("report.html")])?;
     shoot(root, "report", &file("report.html"), &[ON_A_DESK])?;
-    for page in &args.page {
-        let (name, place) = page.split_once('=').context("--page takes NAME=PAGE")?;
+    for (name, place) in &args.page {
         shoot(root, name, place, &EVERYWHERE)?;
     }
     println!("the pictures are in {FOLDER}");
     Ok(())
+}
+
+fn page(text: &str) -> Result<(String, String), &'static str> {
+    let (name, place) = text.split_once('=').ok_or("write NAME=FILE or NAME=ADDRESS")?;
+    Ok((name.to_owned(), place.to_owned()))
 }
 
 /// The README's picture where it is not what its figures give.

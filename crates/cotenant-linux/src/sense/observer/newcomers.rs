@@ -20,8 +20,8 @@ const RARE_LOOKS: Duration = Duration::from_millis(500);
 const BUDGET: f64 = 0.003;
 const SAVED: f64 = 0.1;
 
-/// Who has waited for so long needs no budget: to observe it for as long costs about as much as to take it on (100 looks
-/// of some 0.4 µs; docs/reference/overhead.md).
+/// Who has waited for so long needs no budget: to observe it for as long costs about as much as to take it on (100
+/// looks of some 0.4 µs; docs/reference/overhead.md).
 const LONG: Duration = Duration::from_secs(10);
 
 /// The part of the time since the last look that taking on may take at most: no look is to come late for it.
