@@ -1,9 +1,11 @@
 package plugin
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,35 +21,48 @@ import (
 	"cotenant.dev/kubernetes/internal/workload"
 )
 
-// known is what nodes and workloads have told.
+// known is what nodes and workloads have told. Nodes are looked up without a lock: many threads do at once, and for each
+// pod all of them.
 type known struct {
-	mu       sync.RWMutex
-	nodes    map[string]*nodeData
-	profiles map[types.NamespacedName]predict.Profile
+	// nodes by their names. Where one comes or goes the map is another one. It changes, and goals with it, where mu is
+	// held.
+	nodes atomic.Pointer[map[string]*nodeData]
 	// goals counts nodes on which a goal is in force.
-	goals int
+	goals atomic.Int64
 	// epoch counts changes of profiles.
-	epoch int64
-	now   func() time.Time
+	epoch    atomic.Int64
+	mu       sync.RWMutex
+	profiles map[types.NamespacedName]predict.Profile
+	now      func() time.Time
 }
 
 // nodeData is of one node.
 type nodeData struct {
+	told atomic.Pointer[told]
+	view atomic.Pointer[view]
+}
+
+// told is what a node told last.
+type told struct {
 	status v1alpha1.NodeContentionStatus
 	// version is that of the object.
 	version string
 	// seen is when its last measurement was heard of first, by our clock: clocks of nodes may be wrong.
 	seen time.Time
+}
 
-	mu sync.Mutex
-	// view is what was made of it for that generation of the node and that epoch of profiles.
-	view              predict.Node
+// view is what was made of it for that generation of the node and that epoch of profiles.
+type view struct {
+	predict.Node
+	of                *told
+	seen              time.Time
 	generation, epoch int64
-	made              bool
 }
 
 func newKnown() *known {
-	return &known{nodes: map[string]*nodeData{}, profiles: map[types.NamespacedName]predict.Profile{}, now: time.Now}
+	k := &known{profiles: map[types.NamespacedName]predict.Profile{}, now: time.Now}
+	k.nodes.Store(&map[string]*nodeData{})
+	return k
 }
 
 // firstStale is the age by the node's clock from which an object that is heard of for the first time is no news.
@@ -75,31 +90,43 @@ func handler[T any](set func(T), forget func(types.NamespacedName)) cache.Resour
 func (k *known) setNode(node v1alpha1.NodeContention) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now, old := k.now(), k.nodes[node.Name]
+	now, old := k.now(), k.told(node.Name)
 	// Two watches tell of nodes: what the slower one says may be past. Versions that cannot be compared have no order.
 	if old != nil {
 		if order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, old.version); err == nil && order < 0 {
 			return
 		}
 	}
-	data := &nodeData{status: node.Status, version: node.ResourceVersion, seen: now}
+	data := &told{status: node.Status, version: node.ResourceVersion, seen: now}
 	switch {
 	case old != nil && old.status.ObservedAt.Equal(&node.Status.ObservedAt):
 		data.seen = old.seen
 	case old == nil && now.Sub(node.Status.ObservedAt.Time) > firstStale:
 		data.seen = time.Time{}
 	}
-	k.goals += data.goals() - old.goals()
-	k.nodes[node.Name] = data
+	k.goals.Add(data.goals() - old.goals())
+	nodes := *k.nodes.Load()
+	if nodes[node.Name] == nil {
+		nodes = maps.Clone(nodes)
+		nodes[node.Name] = &nodeData{}
+		k.nodes.Store(&nodes)
+	}
+	nodes[node.Name].told.Store(data)
+}
+
+// told is nil where a node has told nothing.
+func (k *known) told(name string) *told {
+	if node := (*k.nodes.Load())[name]; node != nil {
+		return node.told.Load()
+	}
+	return nil
 }
 
 // ahead takes in a node's object of which the scheduler has heard and our own informer may not have yet. It is asked
 // once for each pod that waits, mostly of the same object.
 func (k *known) ahead(object *unstructured.Unstructured) {
-	k.mu.RLock()
-	data := k.nodes[object.GetName()]
+	data := k.told(object.GetName())
 	same := data != nil && data.version == object.GetResourceVersion()
-	k.mu.RUnlock()
 	var node v1alpha1.NodeContention
 	if !same && decode(object, &node) {
 		k.setNode(node)
@@ -109,12 +136,14 @@ func (k *known) ahead(object *unstructured.Unstructured) {
 func (k *known) forgetNode(name types.NamespacedName) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.goals -= k.nodes[name.Name].goals()
-	delete(k.nodes, name.Name)
+	k.goals.Add(-k.told(name.Name).goals())
+	nodes := maps.Clone(*k.nodes.Load())
+	delete(nodes, name.Name)
+	k.nodes.Store(&nodes)
 }
 
 // goals is 1 where a goal is in force.
-func (d *nodeData) goals() int {
+func (d *told) goals() int64 {
 	if d != nil && slices.ContainsFunc(d.status.Containers, func(of v1alpha1.Container) bool { return goal(of) > 0 }) {
 		return 1
 	}
@@ -131,9 +160,7 @@ func goal(of v1alpha1.Container) float64 {
 
 // hasGoals says whether any pod on any node could miss one.
 func (k *known) hasGoals() bool {
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	return k.goals > 0
+	return k.goals.Load() > 0
 }
 
 func (k *known) setProfile(profile v1alpha1.WorkloadProfile) {
@@ -149,14 +176,14 @@ func (k *known) setProfile(profile v1alpha1.WorkloadProfile) {
 	} else {
 		delete(k.profiles, name)
 	}
-	k.epoch++
+	k.epoch.Add(1)
 }
 
 func (k *known) forgetProfile(name types.NamespacedName) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.profiles, name)
-	k.epoch++
+	k.epoch.Add(1)
 }
 
 // decode reads an object of an informer.
@@ -185,42 +212,38 @@ func (k *known) profile(pod *v1.Pod) (predict.Profile, bool) {
 	return profile, known
 }
 
-// view is the node as it is judged, with the pods that the scheduler knows to be there; false without fresh data.
-func (k *known) view(info fwk.NodeInfo, staleSeconds float64) (view predict.Node, fresh bool) {
-	k.views([]fwk.NodeInfo{info}, staleSeconds, func(_ int, of predict.Node) { view, fresh = of, true })
-	return view, fresh
+// since is from when on data must have been heard of to be fresh.
+func (k *known) since(staleSeconds float64) time.Time {
+	const ages = 1e9
+	return k.now().Add(-time.Duration(math.Min(staleSeconds, ages) * float64(time.Second)))
 }
 
-// views tells of each node of which there are fresh data, by its place.
-func (k *known) views(nodes []fwk.NodeInfo, staleSeconds float64, tell func(int, predict.Node)) {
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	now := k.now()
-	for i, info := range nodes {
-		if data := k.nodes[info.Node().Name]; data != nil && now.Sub(data.seen).Seconds() <= staleSeconds {
-			tell(i, k.viewOf(data, info))
-		}
+// view is the node as it is judged, with the pods that the scheduler knows to be there; nil without fresh data.
+func (k *known) view(info fwk.NodeInfo, since time.Time) *predict.Node {
+	node := (*k.nodes.Load())[info.Node().Name]
+	if node == nil {
+		return nil
 	}
-}
-
-// viewOf is what is known of a node; whoever calls holds the lock.
-func (k *known) viewOf(data *nodeData, info fwk.NodeInfo) predict.Node {
-	data.mu.Lock()
-	defer data.mu.Unlock()
+	data, is := node.told.Load(), node.view.Load()
 	// Preemption asks about copies of nodes without some pods; each has a generation of its own.
-	if !data.made || data.generation != info.GetGeneration() || data.epoch != k.epoch {
-		data.view = k.see(data, info.GetPods())
-		data.made, data.generation, data.epoch = true, info.GetGeneration(), k.epoch
+	if is == nil || is.of != data || is.generation != info.GetGeneration() || is.epoch != k.epoch.Load() {
+		is = k.see(data, info)
+		node.view.Store(is)
 	}
-	return data.view
+	if is.seen.Before(since) {
+		return nil
+	}
+	return &is.Node
 }
 
 // see puts together what was measured on a node and who is there.
-func (k *known) see(data *nodeData, pods []fwk.PodInfo) predict.Node {
-	var node predict.Node
+func (k *known) see(data *told, info fwk.NodeInfo) *view {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	node := &view{of: data, seen: data.seen, generation: info.GetGeneration(), epoch: k.epoch.Load()}
 	for i, kind := range v1alpha1.Kinds {
 		if capacity, use, known := v1alpha1.Load(data.status.Shared, kind); known {
-			node.Capacity[i], node.Use[i] = finite(capacity), finite(use)
+			node.PerUse[i], node.Use[i] = v1alpha1.Pressure(kind, 1, finite(capacity)), finite(use)
 		}
 	}
 	type terms struct {
@@ -236,8 +259,8 @@ func (k *known) see(data *nodeData, pods []fwk.PodInfo) predict.Node {
 			forced[name] = t
 		}
 	}
-	for _, info := range pods {
-		pod := info.GetPod()
+	for _, there := range info.GetPods() {
+		pod := there.GetPod()
 		profile, known := k.profiles[types.NamespacedName{Namespace: pod.Namespace, Name: workload.Name(pod.Name, pod.Labels, pod.Annotations)}]
 		if !known {
 			continue

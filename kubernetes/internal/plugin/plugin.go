@@ -7,12 +7,14 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -146,16 +148,19 @@ type state struct {
 	profile predict.Profile
 	weight  float64
 	goal    float64
-	// stale and judged count nodes in this cycle.
-	stale, judged int
-	// losses of all nodes that are scored.
+	// since is from when on data are fresh.
+	since time.Time
+	// losses of the nodes that are scored, in the order in which Score was asked of them; scored counts them.
 	losses []loss
+	scored atomic.Int64
+	// judged counts those of which there were fresh data.
+	judged int
 }
 
+// loss on a node.
 type loss struct {
 	node string
-	predict.Prediction
-	total float64
+	predict.Loss
 	// known says whether there were fresh data.
 	known bool
 }
@@ -186,6 +191,7 @@ func (p *Plugin) PreFilter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod,
 		profile: profile,
 		weight:  predict.Weight(pod.Annotations[workload.ClassAnnotation]),
 		goal:    own,
+		since:   p.known.since(p.args.StaleSeconds),
 	})
 	if !p.args.Filter || own == 0 && !p.known.hasGoals() {
 		return nil, fwk.NewStatus(fwk.Skip) // no goal could be missed: the nodes need not be asked
@@ -204,46 +210,43 @@ func (p *Plugin) Filter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, no
 	if s == nil {
 		return nil
 	}
-	view, fresh := p.known.view(node, p.args.StaleSeconds)
+	view := p.known.view(node, s.since)
 	// Most pods and nodes have no goal that could be missed.
-	if !fresh || s.goal == 0 && len(view.Goals) == 0 {
+	if view == nil || s.goal == 0 && len(view.Goals) == 0 {
 		return nil
 	}
-	prediction := view.Predict(s.profile, s.goal)
-	if prediction.Missed == nil {
+	missed := view.Missed(&s.profile, s.goal)
+	if missed == nil {
 		return nil
-	}
-	who := *prediction.Missed
-	if who == "" {
-		who = "the pod"
 	}
 	return fwk.NewStatus(fwk.Unschedulable, fmt.Sprintf("%s would keep %.0f%% of its speed, and its goal is %.0f%%",
-		who, 100*prediction.Kept, 100*prediction.Goal))
+		cmp.Or(missed.Name, "the pod"), 100*missed.Kept, 100*missed.Goal))
 }
 
-// PreScore finds out what is lost on each node, of all at once: node by node, from many threads, the lock would cost more
-// than the sums.
+// PreScore makes room for what Score finds.
 func (p *Plugin) PreScore(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	s := of(cycle)
 	if s == nil {
 		return fwk.NewStatus(fwk.Skip)
 	}
 	s.losses = make([]loss, len(nodes))
-	for i, node := range nodes {
-		s.losses[i].node = node.Node().Name
-	}
-	p.known.views(nodes, p.args.StaleSeconds, func(i int, view predict.Node) {
-		found := &s.losses[i]
-		found.Prediction = view.Lost(s.profile) // Filter has looked at goals
-		found.total, found.known = found.Loss(s.weight), true
-	})
 	return nil
 }
 
-// Score leaves it to NormalizeScore, because scores are relative: what is lost by a pod of class high is soon more on
-// each node than a score can tell.
-func (p *Plugin) Score(context.Context, fwk.CycleState, *v1.Pod, fwk.NodeInfo) (int64, *fwk.Status) {
-	return 0, nil
+// Score is the place in the list of losses at which the node's is found: scores are relative, and what is lost by a pod
+// of class high is soon more on each node than a score can tell. Many threads ask at once.
+func (p *Plugin) Score(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
+	s := of(cycle)
+	if s == nil {
+		return 0, nil
+	}
+	place := s.scored.Add(1) - 1
+	found := &s.losses[place]
+	found.node = node.Node().Name
+	if view := p.known.view(node, s.since); view != nil {
+		found.Loss, found.known = view.Lost(&s.profile), true // Filter has looked at goals
+	}
+	return place, nil
 }
 
 // ScoreExtensions is the plugin itself.
@@ -260,37 +263,26 @@ func (p *Plugin) NormalizeScore(_ context.Context, cycle fwk.CycleState, _ *v1.P
 	}
 	least := math.Inf(1)
 	for i := range s.losses {
-		if s.losses[i].known {
-			least = math.Min(least, s.losses[i].total)
+		if found := &s.losses[i]; found.known {
+			least = math.Min(least, found.Total(s.weight))
+			s.judged++
 		}
 	}
-	sum, count := int64(0), int64(0)
+	const unknown = -1
+	sum := int64(0)
 	for i := range scores {
-		if found := s.on(i, scores[i].Name); found != nil && found.known {
-			scores[i].Score = predict.Score(found.total, least)
-			sum, count = sum+scores[i].Score, count+1
+		if found := &s.losses[scores[i].Score]; found.known {
+			scores[i].Score = predict.Score(found.Total(s.weight), least)
+			sum += scores[i].Score
+		} else {
+			scores[i].Score = unknown
 		}
 	}
-	average := int64(0)
-	if count > 0 {
-		average = sum / count
-	}
+	average := sum / int64(max(s.judged, 1))
 	for i := range scores {
-		if found := s.on(i, scores[i].Name); found == nil || !found.known {
+		if scores[i].Score == unknown {
 			scores[i].Score = average
 		}
-	}
-	s.judged, s.stale = int(count), len(scores)-int(count)
-	return nil
-}
-
-// on is what is lost on a node, which is mostly in that place.
-func (s *state) on(place int, node string) *loss {
-	if place < len(s.losses) && s.losses[place].node == node {
-		return &s.losses[place]
-	}
-	if i := slices.IndexFunc(s.losses, func(of loss) bool { return of.node == node }); i >= 0 {
-		return &s.losses[i]
 	}
 	return nil
 }
@@ -299,44 +291,40 @@ func (s *state) on(place int, node string) *loss {
 func (p *Plugin) PostBind(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, node string) {
 	s := of(cycle)
 	if s == nil || s.losses == nil {
+		return // no profile, or no choice
+	}
+	if s.judged == 0 {
+		p.neutral(pod, fmt.Sprintf("none of %d nodes has fresh data", len(s.losses)))
 		return
 	}
-	judged, stale := s.judged, s.stale
-	found := s.on(0, node)
-	switch {
-	case judged == 0 && stale > 0:
-		p.neutral(pod, fmt.Sprintf("none of %d nodes has fresh data", stale))
-	case found == nil:
-		return
-	case !found.known:
-		p.event(pod, func() string {
-			return fmt.Sprintf("%s was chosen without fresh data of it; %d of %d nodes had none", node, stale, judged+stale)
-		})
-	default:
-		p.event(pod, func() string { return s.says(node) })
-	}
+	p.event(pod, func() string { return s.says(node) })
 }
 
-// says is why a node was chosen of which there were fresh data.
+// says is why a node was chosen.
 func (s *state) says(node string) string {
-	found, judged, stale := s.on(0, node), s.judged, s.stale
-	worst, middle := s.others()
+	place := slices.IndexFunc(s.losses, func(of loss) bool { return of.node == node })
+	stale := len(s.losses) - s.judged
+	if place < 0 || !s.losses[place].known {
+		return fmt.Sprintf("%s was chosen without fresh data of it; %d of %d nodes had none", node, stale, len(s.losses))
+	}
+	found := &s.losses[place]
 	text := fmt.Sprintf("on %s the pod is predicted to lose %.1f%% of its speed, and to cost those there %.1f%%", node, 100*found.Own, 100*found.Others)
-	if judged > 1 {
-		text += fmt.Sprintf("; in all %.1f%%, of %d nodes the median %.1f%%, the worst %.1f%%", 100*found.total, judged, 100*middle, 100*worst)
+	if s.judged > 1 {
+		worst, middle := s.spread()
+		text += fmt.Sprintf("; in all %.1f%%, of %d nodes the median %.1f%%, the worst %.1f%%", 100*found.Total(s.weight), s.judged, 100*middle, 100*worst)
 	}
 	if stale > 0 {
-		text += fmt.Sprintf("; %d of %d nodes had no fresh data", stale, judged+stale)
+		text += fmt.Sprintf("; %d of %d nodes had no fresh data", stale, len(s.losses))
 	}
 	return text
 }
 
-// others is what is lost on the worst node and on the one in the middle.
-func (s *state) others() (worst, middle float64) {
+// spread is what is lost on the worst node and on the one in the middle.
+func (s *state) spread() (worst, middle float64) {
 	var totals []float64
-	for _, found := range s.losses {
-		if found.known {
-			totals = append(totals, found.total)
+	for i := range s.losses {
+		if found := &s.losses[i]; found.known {
+			totals = append(totals, found.Total(s.weight))
 		}
 	}
 	slices.Sort(totals)

@@ -247,13 +247,13 @@ func TestWhatIsUnknownOrStaleIsNeutral(t *testing.T) {
 	w.plugin.known.setNode(v1alpha1.NodeContention{ObjectMeta: metav1.ObjectMeta{Name: "d"},
 		Status: v1alpha1.NodeContentionStatus{ObservedAt: metav1.NewTime(w.now.Add(-time.Hour))}})
 	d := &fakeNode{node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "d"}}}
-	if _, fresh := w.plugin.known.view(d, 60); fresh {
+	if w.plugin.known.view(d, w.plugin.known.since(60)) != nil {
 		t.Error("an hour old")
 	}
 	w.plugin.known.setNode(v1alpha1.NodeContention{ObjectMeta: metav1.ObjectMeta{Name: "d"},
 		Status: v1alpha1.NodeContentionStatus{ObservedAt: metav1.NewTime(w.now.Add(-time.Hour + 10*time.Second))}})
 	for _, seconds := range []float64{60, 1e30} {
-		if _, fresh := w.plugin.known.view(d, seconds); !fresh {
+		if w.plugin.known.view(d, w.plugin.known.since(seconds)) == nil {
 			t.Errorf("it has just been heard of; %v s", seconds)
 		}
 	}

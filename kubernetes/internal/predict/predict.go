@@ -77,8 +77,9 @@ type Goal struct {
 
 // Node is a node with who is there.
 type Node struct {
-	// Capacity of what is shared; 0 where it is unknown, and nothing is predicted for that kind.
-	Capacity Vector
+	// PerUse is the pressure that a unit of use makes; 0 where the capacity is unknown, and nothing is predicted for that
+	// kind.
+	PerUse Vector
 	// Use of all that are there.
 	Use Vector
 	// Weighted is the sum of the sensitivities of those that are there, each by the weight of its class.
@@ -87,46 +88,49 @@ type Node struct {
 	Goals []Goal
 }
 
-// Prediction is what happens if a pod comes.
-type Prediction struct {
-	// Own is the pod's loss, Others the sum of what those lose that are there, each by its weight.
+// Loss is what is lost if a pod comes: by itself, and in sum by those that are there, each by its weight.
+type Loss struct {
 	Own, Others float64
-	// Missed names whose goal would be missed by more than the spread: the pod's own by "", nobody's by nil.
-	Missed *string
-	// Kept is what of its speed that one would keep, and Goal what it is to keep.
-	Kept, Goal float64
 }
 
-// Loss is what is lost in all, the pod's own by its weight.
-func (p Prediction) Loss(weight float64) float64 {
-	return weight*p.Own + p.Others
+// Total is what is lost in all, the pod's own by its weight.
+func (l Loss) Total(weight float64) float64 {
+	return weight*l.Own + l.Others
+}
+
+// Miss is a goal that would be missed by more than what is measured is spread.
+type Miss struct {
+	// Name of whose goal it is; the pod's own has none.
+	Name string
+	// Kept is what of its speed it would keep, and Goal what it is to keep.
+	Kept, Goal float64
 }
 
 // noticeable is the least loss for which a pod is kept away from one that misses its goal anyway.
 const noticeable = 0.005
 
 // pressure that a use makes on the node.
-func (n *Node) pressure(use Vector) Vector {
-	var pressure Vector
+func (n *Node) pressure(use *Vector) (pressure Vector) {
 	for i := range use {
-		pressure[i] = v1alpha1.Pressure(v1alpha1.Kinds[i], use[i], n.Capacity[i])
+		pressure[i] = use[i] * n.PerUse[i]
 	}
 	return pressure
 }
 
-// Lost says what is lost if a pod with that profile comes, and nothing of goals.
-func (n *Node) Lost(pod Profile) Prediction {
-	own := math.Min(pod.Sensitivity.dot(n.pressure(n.Use)), 1)
-	return Prediction{Own: own, Others: n.Weighted.dot(n.pressure(pod.Use))}
+// Lost says what is lost if a pod with that profile comes.
+func (n *Node) Lost(pod *Profile) Loss {
+	return Loss{
+		Own:    math.Min(pod.Sensitivity.dot(n.pressure(&n.Use)), 1),
+		Others: n.Weighted.dot(n.pressure(&pod.Use)),
+	}
 }
 
-// Predict says what happens if a pod with that profile comes; goal is what it is to keep, 0 where nothing is said.
-func (n *Node) Predict(pod Profile, goal float64) Prediction {
-	p, there, comes := n.Lost(pod), n.pressure(n.Use), n.pressure(pod.Use)
-	if goal > 0 && goal-(1-p.Own) > pod.Spread.dot(there) {
-		own := ""
-		p.Missed, p.Kept, p.Goal = &own, 1-p.Own, goal
-		return p
+// Missed is a goal that would be missed if a pod with that profile comes, nil where none would; goal is what it is to
+// keep itself, 0 where nothing is said.
+func (n *Node) Missed(pod *Profile, goal float64) *Miss {
+	there, comes := n.pressure(&n.Use), n.pressure(&pod.Use)
+	if kept := 1 - n.Lost(pod).Own; goal > 0 && goal-kept > pod.Spread.dot(there) {
+		return &Miss{Kept: kept, Goal: goal}
 	}
 	for i := range n.Goals {
 		victim := &n.Goals[i]
@@ -135,14 +139,14 @@ func (n *Node) Predict(pod Profile, goal float64) Prediction {
 			continue
 		}
 		// Nobody presses on itself.
-		others := n.pressure(n.Use.Add(victim.Profile.Use.Scale(-1)).positive().Add(pod.Use))
+		use := n.Use.Add(victim.Profile.Use.Scale(-1)).positive().Add(pod.Use)
+		others := n.pressure(&use)
 		kept := 1 - math.Min(victim.Profile.Sensitivity.dot(others), 1)
 		if victim.Share-kept > victim.Profile.Spread.dot(others) {
-			p.Missed, p.Kept, p.Goal = &victim.Name, kept, victim.Share
-			return p
+			return &Miss{Name: victim.Name, Kept: kept, Goal: victim.Share}
 		}
 	}
-	return p
+	return nil
 }
 
 // positive is the vector without what is below 0.
