@@ -6,6 +6,7 @@ use crate::rule::{Seat, keep_own};
 use crate::{Action, ActionOutcome, CpuSet, Decision, Order, Outcome, Rule, Sample, Time, Topology, View};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,7 +203,8 @@ impl Drive {
 
     /// Goes on until the host exits or calls, or no rule is to decide any more: wait → sample → view → decide → apply.
     /// Each rule decides when it is due, by what happened since its own last decision, about what it owns: of orders
-    /// about anything else its policy hears that they were denied.
+    /// about anything else its policy hears that they were denied. Who is due within half of its interval decides with
+    /// whoever is due now: a look at the machine serves all, and rules with one interval come to decide together.
     ///
     /// # Errors
     /// Passes on the host's [`HostError`]; whatever was applied by then is the host's to undo.
@@ -233,8 +235,9 @@ impl Drive {
             let sample = Arc::new(host.sample()?);
             for (i, seat) in seats.iter_mut().enumerate() {
                 let wake_at = seat.wake_at.unwrap_or_default();
+                let early = if changed { Duration::ZERO } else { rules[i].ctx.config.interval / 2 };
                 let is_due = if changed { hurry[i] } else { wake_at <= next };
-                if !is_due && wake_at > sample.at {
+                if !is_due && wake_at > sample.at + early {
                     continue;
                 }
                 let prev = std::mem::replace(&mut seat.prev, sample.clone());

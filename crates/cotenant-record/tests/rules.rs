@@ -1,10 +1,12 @@
 //! Several policies at once: each decides about what it owns, and hears that the rest was denied.
 
 use cotenant_model::action::{Effect, Proposal, Reason};
-use cotenant_model::host::{Mode, drive_all};
+use cotenant_model::host::{Host, HostError, Mode, Wake, drive_all};
 use cotenant_model::policy::{Ctx, DynPolicy, NoSettings, Policy, State};
 use cotenant_model::rule::owner;
-use cotenant_model::{Action, ActionOutcome, AppId, CpuId, CpuSet, Decision, Outcome, Owns, Rule, TaskId, Time, View};
+use cotenant_model::{
+    Action, ActionOutcome, AppId, CpuId, CpuSet, Decision, Order, Outcome, Owns, Rule, Sample, TaskId, Time, Topology, View,
+};
 use cotenant_record::replay::replay;
 use cotenant_record::testing::{Gather, Role, Scripted, header};
 use cotenant_record::{Header, RecordWriter, RecordedRound, RecordedRule, Recording};
@@ -105,6 +107,50 @@ fn a_late_wake_serves_all_whose_time_has_come() {
     .unwrap();
     let each = (1..=12).map(|tick| tick * 100).collect::<Vec<u64>>();
     assert_eq!(times, [each.clone(), each]);
+}
+
+/// Waits to the moment that is wanted, for a second.
+struct Punctual(Scripted, Time);
+
+impl Host for Punctual {
+    fn topology(&self) -> &Topology {
+        self.0.topology()
+    }
+
+    fn sample(&mut self) -> Result<Sample, HostError> {
+        Ok(Sample { at: self.1, ..self.0.sample()? })
+    }
+
+    fn watch(&mut self, until: Time) {
+        self.0.watch(until);
+    }
+
+    fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
+        self.0.apply(orders)
+    }
+
+    fn wait(&mut self, until: Time) -> Wake {
+        self.1 = until;
+        if until.0 > 1_000_000_000 { Wake::Exit } else { Wake::Tick }
+    }
+}
+
+/// The one wants to look every 100 ms, the other every 130 or every 160; looks that are more than 50 ms apart stay so.
+#[test]
+fn one_look_serves_who_is_due_soon() {
+    let header = header("gather", Mode::Enforce);
+    for (wants, looks) in [(130, vec![100, 200, 300, 400]), (160, vec![100, 200, 260, 360])] {
+        let (gather, napper) = (Gather, Napper(Duration::from_millis(wants)));
+        let mut times = Vec::new();
+        let mut host = Punctual(host(), Time(0));
+        drive_all(&mut host, &rules(&gather, &napper, header.ctx()), Mode::Enforce, |round| {
+            times.push(round.sample.at.0 / 1_000_000);
+        })
+        .unwrap();
+        times.dedup();
+        times.retain(|at| *at <= 400);
+        assert_eq!(times, looks, "{wants} ms");
+    }
 }
 
 #[test]
