@@ -90,11 +90,12 @@ impl Board {
 
     /// Domains in the order in which they are dealt from one package to the next, and in it from node to node.
     pub fn dealt(&self) -> Vec<usize> {
-        let rank = |d: usize, of: fn(&Domain) -> usize| {
+        let rank = |d: usize, of: fn(&Domain) -> (usize, usize)| {
             (0..d).filter(|&before| of(&self.domains[before]) == of(&self.domains[d])).count()
         };
         let mut order: Vec<usize> = (0..self.domains.len()).collect();
-        order.sort_by_key(|&d| (rank(d, |x| x.node), rank(d, |x| x.package), d));
+        // A node may have several packages.
+        order.sort_by_key(|&d| (rank(d, |x| (x.node, x.package)), rank(d, |x| (x.package, 0)), d));
         order
     }
 }
@@ -106,7 +107,7 @@ fn covers(parts: &[CpuSet], all: &CpuSet) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cotenant_model::testing::machine;
+    use cotenant_model::testing::{clovertown, machine};
 
     #[test]
     fn domains_units_and_the_order_in_which_they_are_dealt() {
@@ -115,6 +116,9 @@ mod tests {
         assert_eq!((board.domains.len(), board.room(), board.seats()), (4, 16, 32));
         assert_eq!(board.parts(|d| d.package), [[0, 1], [2, 3]]);
         assert_eq!(board.dealt(), [0, 2, 1, 3]);
+        // One node, two packages.
+        let uniform = clovertown();
+        assert_eq!(Board::new(&uniform, uniform.usable(), |_| 0).dealt(), [0, 2, 1, 3]);
         let some = Board::new(&topology, &topology.llc_domains()[3].cpus, |_| 0);
         assert_eq!((some.domains.len(), some.domains[0].package, some.room()), (1, 0, 4));
     }

@@ -88,22 +88,22 @@ impl Shape {
             let counts = self.counts.iter().map(|group| u64::from(group[d]));
             std::iter::once(u64::from(board.domains[d].class)).chain(counts).collect()
         };
-        let mut nodes: Vec<(usize, Vec<Vec<u64>>)> = Vec::new();
-        for (node, domains) in board.parts(|d| d.node).into_iter().enumerate() {
-            let Some(first) = domains.first() else { continue };
-            let mut columns: Vec<Vec<u64>> = domains.iter().map(|&d| column(d)).collect();
-            columns.sort_unstable();
-            columns.insert(0, vec![board.labels.get(node).copied().unwrap_or(0)]);
-            nodes.push((board.domains[*first].package, columns));
+        // A package may have several nodes, and a node several packages.
+        let mut packages: BTreeMap<usize, BTreeMap<usize, Vec<Vec<u64>>>> = BTreeMap::new();
+        for (d, domain) in board.domains.iter().enumerate() {
+            packages.entry(domain.package).or_default().entry(domain.node).or_default().push(column(d));
         }
-        let mut packages: BTreeMap<usize, Vec<Vec<Vec<u64>>>> = BTreeMap::new();
-        for (package, columns) in nodes {
-            packages.entry(package).or_default().push(columns);
-        }
-        let mut packages: Vec<_> = packages.into_values().collect();
-        for nodes in &mut packages {
+        let alike = |nodes: BTreeMap<usize, Vec<Vec<u64>>>| -> Vec<Vec<Vec<u64>>> {
+            let labelled = nodes.into_iter().map(|(node, mut columns)| {
+                columns.sort_unstable();
+                columns.insert(0, vec![board.labels.get(node).copied().unwrap_or(0)]);
+                columns
+            });
+            let mut nodes: Vec<_> = labelled.collect();
             nodes.sort_unstable();
-        }
+            nodes
+        };
+        let mut packages: Vec<_> = packages.into_values().map(alike).collect();
         packages.sort_unstable();
         let numbers = packages.iter().flatten().flatten().flatten().copied();
         let Doubling { order, pair, packed } = &self.doubling;

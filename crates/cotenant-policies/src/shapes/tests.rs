@@ -9,7 +9,7 @@ use super::{Phase, Shapes, ShapesState};
 use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Config, Ctx, Policy};
 use cotenant_model::profile::MachineProfile;
-use cotenant_model::testing::machine;
+use cotenant_model::testing::{clovertown, machine};
 use cotenant_model::{
     Action, ActionOutcome, AppId, AppSample, Count, CpuId, Outcome, Sample, Signal, TaskId, TaskInfo, TaskSample, Time,
     Topology, View,
@@ -92,6 +92,12 @@ fn symmetric_shapes_are_one() {
     let topology = machine(2, 1, 4, 2);
     let labelled = Board::new(&topology, topology.usable(), |node| node as u64);
     assert_ne!(shape(&[&[4, 0]], &[0]).key(&labelled), shape(&[&[0, 4]], &[0]).key(&labelled));
+    // A bus for both, or for each one, where all memory is one node.
+    let uniform = clovertown();
+    let uniform = Board::new(&uniform, uniform.usable(), |_| 0);
+    let key = |counts: &[u16]| shape(&[counts], &[0]).key(&uniform);
+    assert_ne!(key(&[1, 1, 0, 0]), key(&[1, 0, 1, 0]));
+    assert_eq!(key(&[1, 1, 0, 0]), key(&[0, 0, 1, 1]));
 }
 
 #[test]
