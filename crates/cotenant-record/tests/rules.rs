@@ -5,7 +5,8 @@ use cotenant_model::host::{Host, HostError, Mode, Wake, drive_all};
 use cotenant_model::policy::{Ctx, DynPolicy, NoSettings, Policy, State};
 use cotenant_model::rule::owner;
 use cotenant_model::{
-    Action, ActionOutcome, AppId, CpuId, CpuSet, Decision, Order, Outcome, Owns, Rule, Sample, TaskId, Time, Topology, View,
+    Action, ActionOutcome, AppId, CpuId, CpuSet, Decision, Order, Outcome, Owns, Rule, Sample, TaskId, Time, Topology,
+    View,
 };
 use cotenant_record::replay::replay;
 use cotenant_record::testing::{Gather, Role, Scripted, header};

@@ -1,6 +1,6 @@
 //! The picture of the README: what a batch program does to a server, and what helps.
 
-use super::escaped;
+use super::{escaped, paper};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -51,19 +51,7 @@ fn drawn(phases: &[Phase], title: &str, source: &str) -> String {
     let (longest, cpus) = (most(|phase| phase.p99_s), most(|phase| phase.batch_cpus.unwrap_or_default()));
     let bottom = TOP + ROW * phases.len() as f64;
     let words: Vec<String> = phases.iter().map(|p| format!("{} {}", p.name, time(p.p99_s))).collect();
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"p99 of a server: {}\">\n\
-         <style>\n\
-         .paper {{ fill: #ffffff }} text {{ fill: #1b1f24; font: 15px system-ui, 'DejaVu Sans', sans-serif }}\n\
-         .head {{ font-weight: 600 }} .soft {{ fill: #57606a; font-size: 13px }} .good {{ fill: #1f7a5c }} .bad {{ fill: #c4570c }}\n\
-         .batch {{ fill: #8a93a0 }}\n\
-         @media (prefers-color-scheme: dark) {{ .paper {{ fill: #14171b }} text {{ fill: #e6e9ed }} .soft {{ fill: #9aa4af }}\n\
-         .good {{ fill: #3fbf95 }} .bad {{ fill: #f08a3c }} .batch {{ fill: #6b7480 }} }}\n\
-         </style>\n<rect class=\"paper\" width=\"{WIDTH}\" height=\"{}\" rx=\"8\"/>\n",
-        bottom + 40.0,
-        escaped(&words.join(", ")),
-        bottom + 40.0,
-    );
+    let mut out = paper(WIDTH, bottom + 40.0, &format!("p99 of a server: {}", words.join(", ")));
     let mut text = |x: f64, y: f64, class: &str, text: &str| {
         let _ = writeln!(out, "<text x=\"{x}\" y=\"{y}\" class=\"{class}\">{}</text>", escaped(text));
     };

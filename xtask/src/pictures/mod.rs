@@ -5,6 +5,7 @@
 #[allow(dead_code)] // what tests need of it
 mod browser;
 mod demo;
+mod lines;
 mod terminal;
 
 use crate::target_folder;
@@ -18,7 +19,9 @@ use std::process::Command;
 const FOLDER: &str = "docs/pictures";
 /// The figures that `cotenant demo --json` printed.
 const FIGURES: &str = "docs/pictures/demo.json";
-const DEMO: &str = "docs/pictures/demo.svg";
+/// What is drawn from figures of the same name that are kept beside it.
+const DRAWN: [(&str, Draw); 2] = [("demo", demo::svg), ("soak", lines::svg)];
+type Draw = fn(&str) -> Result<String>;
 
 /// A machine with two sockets, for the pictures of `top` and of a report.
 const SCENARIO: &str = "machine = 'ivy-bridge-2s'\nrestart = true\npolicy = { sam = 'recommended' }\n\
@@ -53,7 +56,9 @@ pub fn draw(root: &Path, args: &Args) -> Result<()> {
     if args.measure {
         fs::write(root.join(FIGURES), said(&cotenant, &["demo", "--json"])?)?;
     }
-    fs::write(root.join(DEMO), demo::svg(&fs::read_to_string(root.join(FIGURES)).context(FIGURES)?)?)?;
+    for (name, svg) in DRAWN {
+        fs::write(beside(root, name, "svg"), drawn(root, name, svg)?)?;
+    }
 
     let work = target_folder(root).join("pictures");
     fs::create_dir_all(&work)?;
@@ -80,14 +85,21 @@ fn page(text: &str) -> Result<(String, String), &'static str> {
     Ok((name.to_owned(), place.to_owned()))
 }
 
-/// The README's picture where it is not what its figures give.
+/// The first picture that is not what its figures give.
 pub fn wrong(root: &Path) -> Option<String> {
-    let drawn = fs::read_to_string(root.join(FIGURES)).map_err(anyhow::Error::from).and_then(|text| demo::svg(&text));
-    match drawn {
-        Ok(drawn) if fs::read_to_string(root.join(DEMO)).is_ok_and(|there| there == drawn) => None,
-        Ok(_) => Some(format!("{DEMO}: is not what {FIGURES} gives; run `cargo xtask pictures`")),
-        Err(error) => Some(format!("{FIGURES}: {error:#}")),
-    }
+    DRAWN.into_iter().find_map(|(name, svg)| match drawn(root, name, svg) {
+        Ok(drawn) if fs::read_to_string(beside(root, name, "svg")).is_ok_and(|there| there == drawn) => None,
+        Ok(_) => Some(format!("{FOLDER}/{name}.svg: is not what {name}.json gives; run `cargo xtask pictures`")),
+        Err(error) => Some(format!("{FOLDER}/{name}.json: {error:#}")),
+    })
+}
+
+fn drawn(root: &Path, name: &str, svg: Draw) -> Result<String> {
+    svg(&fs::read_to_string(beside(root, name, "json"))?)
+}
+
+fn beside(root: &Path, name: &str, ending: &str) -> PathBuf {
+    root.join(FOLDER).join(format!("{name}.{ending}"))
 }
 
 fn built(root: &Path) -> Result<PathBuf> {
@@ -123,6 +135,24 @@ fn shoot(root: &Path, name: &str, page: &str, seen: &[Seen]) -> Result<()> {
         fs::write(&to, browser.png(&json!({}))).with_context(|| to.display().to_string())?;
     }
     Ok(())
+}
+
+/// The beginning of a drawing that `</svg>` ends, on light paper or dark.
+fn paper(width: f64, height: f64, label: &str) -> String {
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">\n\
+         <style>\n\
+         .paper {{ fill: #ffffff }} text {{ fill: #1b1f24; font: 15px system-ui, 'DejaVu Sans', sans-serif }}\n\
+         .head {{ font-weight: 600 }} .soft {{ fill: #57606a; font-size: 13px }} .good {{ fill: #1f7a5c }} .bad {{ fill: #c4570c }}\n\
+         .batch {{ fill: #8a93a0 }} .grid {{ stroke: #8a93a0; stroke-width: 0.5 }} polyline {{ fill: none; stroke-width: 1.5 }}\n\
+         text.one, text.two, text.three {{ font-size: 13px }} text.one {{ fill: #1f7a5c }} text.two {{ fill: #c4570c }} text.three {{ fill: #57606a }}\n\
+         polyline.one {{ stroke: #1f7a5c }} polyline.two {{ stroke: #c4570c }} polyline.three {{ stroke: #57606a }}\n\
+         @media (prefers-color-scheme: dark) {{ .paper {{ fill: #14171b }} text {{ fill: #e6e9ed }} .soft, text.three {{ fill: #9aa4af }}\n\
+         .good, text.one {{ fill: #3fbf95 }} .bad, text.two {{ fill: #f08a3c }} .batch {{ fill: #6b7480 }}\n\
+         polyline.one {{ stroke: #3fbf95 }} polyline.two {{ stroke: #f08a3c }} polyline.three {{ stroke: #9aa4af }} }}\n\
+         </style>\n<rect class=\"paper\" width=\"{width}\" height=\"{height}\" rx=\"8\"/>\n",
+        escaped(label),
+    )
 }
 
 /// Text that is safe in SVG.

@@ -24,8 +24,8 @@ pub(super) const FRESH: Duration = Duration::from_secs(2);
 const HOPELESS: f64 = 0.03;
 /// The least gain that is worth a change.
 pub(super) const LEAST: f64 = 0.005;
-/// What the mean counts beside the slowest application, where that is to be fast. Steps that help one application at a time lead to
-/// mappings that help all, and none of them moves the slowest.
+/// What the mean counts beside the slowest application, where that is to be fast. Steps that help one application at a
+/// time lead to mappings that help all, and none of them moves the slowest.
 const OTHERS: f64 = 0.1;
 /// Blocks in a row that are thrown away before a trial is given up.
 const THROWN: u32 = 3;

@@ -308,8 +308,10 @@ impl Config {
     /// # Errors
     /// Where it does not take its settings.
     pub fn decider(&self, policy: &str, topology: &cotenant_model::Topology) -> Result<Decider> {
-        let config =
-            PolicyConfig { interval: self.interval, settings: self.settings.clone(), ..PolicyConfig::default() };
+        // Nobody decides: speeds are told each second.
+        let seldom = if policy == "none" { super::OBSERVE[0] } else { Duration::ZERO };
+        let interval = self.interval.max(seldom);
+        let config = PolicyConfig { interval, settings: self.settings.clone(), ..PolicyConfig::default() };
         Decider::live(policy, config, topology)
     }
 }

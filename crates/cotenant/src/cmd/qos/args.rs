@@ -35,6 +35,9 @@ const LOOKS: u32 = 10;
 /// No look is made so often by itself.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
+/// Nor so seldom, where somebody looks for weeks.
+const LASTING_INTERVAL: Duration = Duration::from_millis(250);
+
 /// Arguments of `cotenant qos`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -291,6 +294,12 @@ pub(super) fn are_windowed(metrics: &[MetricArg]) -> bool {
 pub(super) fn usual_interval(metrics: &[MetricArg]) -> Duration {
     let every = metrics.iter().flat_map(|metric| &metric.outside).map(|metric| metric.every / LOOKS);
     every.fold(INTERVAL, Duration::min).max(SHORTEST_INTERVAL)
+}
+
+/// The same for who looks for weeks: where all speeds come from outside, four looks while a reading comes do.
+pub(super) fn lasting_interval(metrics: &[MetricArg]) -> Duration {
+    let reading = metrics.iter().map(MetricArg::every).min().flatten();
+    reading.map_or_else(|| usual_interval(metrics), |every| (every / 4).clamp(SHORTEST_INTERVAL, LASTING_INTERVAL))
 }
 
 /// No process may have both priorities.

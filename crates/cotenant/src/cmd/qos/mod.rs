@@ -83,7 +83,7 @@ pub(crate) fn keep(high: &[(AppId, MetricArg)], low: Vec<AppId>, goal: f64) -> C
     let apps: Vec<AppId> = high.iter().map(|(app, _)| *app).collect();
     let qos = QosConfig { place: false, ..served(&apps, &metrics, low, Means::Auto, controller) };
     let settings = Settings::default().with::<Qos>(&Some(qos));
-    Config { interval: args::usual_interval(&metrics), pin: Pin::Cpu, settings, ..Config::default() }
+    Config { interval: args::lasting_interval(&metrics), pin: Pin::Cpu, settings, ..Config::default() }
 }
 
 /// Which programs are served and how.

@@ -50,10 +50,13 @@ pub struct Args {
     /// machine]
     #[arg(long, value_name = "FILE", conflicts_with = "mix")]
     pub profiles: Option<PathBuf>,
-    /// Record the simulation with seed 1 under the first policy that decides, for `cotenant top`, why, replay and
-    /// report. A recording that is already there is kept as FILE.old; any other file is left alone
+    /// Record a simulation under the first policy that decides, for `cotenant top`, why, replay and report. A recording
+    /// that is already there is kept as FILE.old; any other file is left alone
     #[arg(long, value_name = "FILE", conflicts_with = "mix")]
     pub record: Option<PathBuf>,
+    /// The seed of the simulation that is recorded
+    #[arg(long, value_name = "SEED", default_value_t = 1, requires = "record")]
+    pub record_seed: u64,
     /// Programs of workloads/ that run beside each other, each on a core of its own
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "machine")]
     pub mix: Vec<String>,

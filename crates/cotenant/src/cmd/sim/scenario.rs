@@ -26,8 +26,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The seed that is recorded, and bytes of a recording at most.
-const SEED: u64 = 1;
+/// Bytes of a recording at most.
 const LIMIT: u64 = 1 << 30;
 
 pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
@@ -80,7 +79,10 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     });
     let batch = batch.map_err(&explain)?;
     if let Some(path) = &args.record {
-        beside(|| (0.0, "recording one simulation".to_owned()), || record(&scenario, &plan, path, explain))?;
+        beside(
+            || (0.0, "recording one simulation".to_owned()),
+            || record(&scenario, &plan, (path, args.record_seed), explain),
+        )?;
     }
     let drawn = if args.no_band || args.csv {
         Vec::new()
@@ -103,7 +105,7 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
 fn record(
     scenario: &Scenario,
     plan: &Plan,
-    path: &Path,
+    (path, seed): (&Path, u64),
     explain: impl FnOnce(SimError) -> anyhow::Error,
 ) -> anyhow::Result<()> {
     // Linux alone decides nothing, and a search no single run.
@@ -125,14 +127,14 @@ fn record(
         policy: name.clone(),
         rules: Vec::new(),
         mode: Mode::Enforce,
-        seeds: vec![SEED],
+        seeds: vec![seed],
         host: HostDescription { kernel: plan.kernel.to_string(), tier: "simulated".to_owned() },
         command: Vec::new(),
         started_unix_s: None,
         redacted: false,
     };
     let mut recorder = Recorder::create(path, &header, LIMIT)?;
-    let run = scenario.run(&*policy, plan.kernel, SEED, |round| recorder.round(round).iter().for_each(tell));
+    let run = scenario.run(&*policy, plan.kernel, seed, |round| recorder.round(round).iter().for_each(tell));
     recorder.finish().iter().for_each(tell);
     run.map(drop).map_err(explain)
 }
