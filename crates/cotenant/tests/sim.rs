@@ -1,5 +1,6 @@
 //! `cotenant sim FILE` through the binary.
 
+use cotenant_record::Recording;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -230,6 +231,19 @@ fn a_result_says_how_sure_it_is() {
     assert_eq!(assumed["assumed"], serde_json::json!({ "hubench": ["cpi"], "membench": ["cpi", "mlp"] }));
     assert_eq!(assumed["policies"][1]["over_linux_band"]["draws"], 10, "{assumed}");
     assert!(report(&guess, &["--no-band"])["policies"][1]["over_linux_band"].is_null());
+}
+
+#[test]
+fn the_seed_that_is_named_is_recorded() {
+    let folder = Folder::new("seed", GOOD, MACHINE);
+    let recorded = |seed: &str| {
+        let output = folder.sim(&["--policy", "sam", "--no-band", "--record", "a.rec", "--record-seed", seed]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let rounds = Recording::read(fs::File::open(folder.0.join("a.rec")).unwrap()).unwrap();
+        rounds.map(|round| format!("{:?}", round.sample)).collect::<Vec<_>>()
+    };
+    let one = recorded("1");
+    assert!(!one.is_empty() && one == recorded("1") && one != recorded("2"));
 }
 
 #[test]

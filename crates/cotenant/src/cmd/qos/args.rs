@@ -355,6 +355,24 @@ fn simple(text: &str) -> Option<Simple> {
 mod tests {
     use super::*;
 
+    /// Four looks in a reading of a second; progress is looked at as usual.
+    #[test]
+    fn who_looks_for_weeks_looks_less_often_where_readings_take_long() {
+        let interval = |texts: &[&str]| {
+            let metrics: Vec<MetricArg> = texts.iter().map(|text| text.parse().unwrap()).collect();
+            lasting_interval(&metrics).as_millis()
+        };
+        for (metrics, ms) in [
+            (&["redis:6379:p99"][..], 250),
+            (&["redis:6379:p99,every=10s"], 250),
+            (&["cmd:true,every=400ms,timeout=400ms"], 100),
+            (&["progress"], 100),
+            (&["progress", "redis:6379:p99"], 100),
+        ] {
+            assert_eq!(interval(metrics), ms, "{metrics:?}");
+        }
+    }
+
     #[test]
     fn parameters_of_simple() {
         assert_eq!(simple("0.5,1.0,2/1/0"), Some(Simple::new(0.5, 1.0, [2.0, 1.0, 0.0])));
