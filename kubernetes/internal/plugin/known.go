@@ -106,12 +106,15 @@ func (k *known) setNode(node v1alpha1.NodeContention) {
 	}
 	k.goals.Add(data.goals() - old.goals())
 	nodes := *k.nodes.Load()
-	if nodes[node.Name] == nil {
-		nodes = maps.Clone(nodes)
-		nodes[node.Name] = &nodeData{}
-		k.nodes.Store(&nodes)
+	if of := nodes[node.Name]; of != nil {
+		of.told.Store(data)
+		return
 	}
-	nodes[node.Name].told.Store(data)
+	of := &nodeData{}
+	of.told.Store(data) // whoever finds it finds that
+	nodes = maps.Clone(nodes)
+	nodes[node.Name] = of
+	k.nodes.Store(&nodes)
 }
 
 // told is nil where a node has told nothing.

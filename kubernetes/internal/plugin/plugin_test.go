@@ -6,6 +6,7 @@ import (
 	goruntime "runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -351,6 +352,44 @@ func TestNodesAreAskedWhereAGoalCouldBeMissed(t *testing.T) {
 	w.plugin.known.forgetNode(types.NamespacedName{Name: "a"})
 	if asked(w.pod("web", nil)) || !asked(w.pod("web", own)) {
 		t.Error("its own goal alone is left")
+	}
+}
+
+// Nodes come, tell and go while others are judged by many threads.
+func TestNodesComeAndGoWhileTheyAreJudged(t *testing.T) {
+	w := newWorld(t)
+	w.profile("web", 2, 0.5, 0)
+	for i := range 50 {
+		w.node(fmt.Sprint(i), 1, w.pod("web", nil))
+	}
+	since, done := w.plugin.known.since(60), make(chan struct{})
+	var judges sync.WaitGroup
+	for range 2 {
+		judges.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					for _, node := range w.nodes {
+						w.plugin.known.view(node, since)
+					}
+					goruntime.Gosched()
+				}
+			}
+		})
+	}
+	for round := range 20 {
+		for i := range 50 {
+			w.plugin.known.forgetNode(types.NamespacedName{Name: fmt.Sprint(i)})
+			w.measure(fmt.Sprint(i), float64(round))
+		}
+		w.profile("web", 2, float64(round), 0)
+	}
+	close(done)
+	judges.Wait()
+	if view := w.plugin.known.view(w.nodes[0], since); view == nil || view.Use[0] != 19 || view.Weighted[0] != 19 {
+		t.Errorf("%+v", view)
 	}
 }
 
