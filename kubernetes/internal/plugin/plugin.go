@@ -229,7 +229,8 @@ func (p *Plugin) PreScore(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, no
 	if s == nil {
 		return fwk.NewStatus(fwk.Skip)
 	}
-	s.losses = make([]loss, len(nodes))
+	s.losses, s.judged = make([]loss, len(nodes)), 0
+	s.scored.Store(0)
 	return nil
 }
 

@@ -132,19 +132,22 @@ func (w *world) schedule(pod *v1.Pod) map[string]string {
 		}
 		left = append(left, node)
 	}
-	if status := p.PreScore(ctx, cycle, pod, left); status.Code() == fwk.Skip {
-		return said
-	}
 	var scores fwk.NodeScoreList
-	for _, node := range left {
-		score, status := p.Score(ctx, cycle, pod, node)
-		if !status.IsSuccess() {
+	for range 2 { // a cycle may be judged again
+		if status := p.PreScore(ctx, cycle, pod, left); status.Code() == fwk.Skip {
+			return said
+		}
+		scores = nil
+		for _, node := range left {
+			score, status := p.Score(ctx, cycle, pod, node)
+			if !status.IsSuccess() {
+				w.t.Fatal(status)
+			}
+			scores = append(scores, fwk.NodeScore{Name: node.Node().Name, Score: score})
+		}
+		if status := p.NormalizeScore(ctx, cycle, pod, scores); !status.IsSuccess() {
 			w.t.Fatal(status)
 		}
-		scores = append(scores, fwk.NodeScore{Name: node.Node().Name, Score: score})
-	}
-	if status := p.NormalizeScore(ctx, cycle, pod, scores); !status.IsSuccess() {
-		w.t.Fatal(status)
 	}
 	best := ""
 	for _, score := range scores {
