@@ -215,10 +215,10 @@ func (k *known) profile(pod *v1.Pod) (predict.Profile, bool) {
 	return profile, known
 }
 
-// since is from when on data must have been heard of to be fresh.
+// since is from when on data must have been heard of to be fresh. A Duration holds no more than 292 years.
 func (k *known) since(staleSeconds float64) time.Time {
-	const ages = 1e9
-	return k.now().Add(-time.Duration(math.Min(staleSeconds, ages) * float64(time.Second)))
+	const longestSeconds = 1e9
+	return k.now().Add(-time.Duration(math.Min(staleSeconds, longestSeconds) * float64(time.Second)))
 }
 
 // view is the node as it is judged, with the pods that the scheduler knows to be there; nil without fresh data.
