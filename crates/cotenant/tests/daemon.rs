@@ -174,12 +174,19 @@ fn a_service_is_paused_and_resumed_and_so_is_everything() {
     let mut world = World::new("daemon-pause");
     world.configure(&on_first(&pin));
     let server = world.start("server", &[]);
-    let daemon = world.daemon();
+    let mut daemon = world.daemon();
     let placed = || mask_of(server) == pin.cpu;
     eventually("it is placed", placed);
-    for what in [&["server"][..], &[]] {
+    for (what, end) in [(&["server"][..], "KILL"), (&[], "TERM")] {
         assert!(world.ask(&[&["pause"], what].concat()).status.success());
         eventually("its mask is back", || mask_of(server) == pin.own);
+        signal(end, daemon.pid());
+        daemon.end();
+        daemon = world.daemon();
+        let status = world.status().unwrap();
+        let paused = if what.is_empty() { &status["paused"] } else { &status["services"][0]["paused"] };
+        assert_eq!(paused, true, "a restart does not end it: {status}");
+        assert!(!placed());
         assert!(world.ask(&[&["resume"], what].concat()).status.success());
         eventually("it is placed again", placed);
     }

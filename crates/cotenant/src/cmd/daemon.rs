@@ -1,5 +1,6 @@
 //! `cotenant daemon`: manage what the rules name, for weeks.
 
+use crate::daemon::config::Class;
 use crate::daemon::{self, log::Level};
 use anyhow::Result;
 use cotenant_cli::messages::count;
@@ -60,7 +61,8 @@ fn check(args: &Args) -> Result<ExitCode> {
             let more = names.len().saturating_sub(NAMED);
             let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
             let shown = if more > 0 { format!("{shown}, {} more", count(more as u64, "service")) } else { shown };
-            table.row([&*rule.name, rule.class.name(), rule.policy(), &names.len().to_string(), &shown]);
+            let policy = if rule.class == Class::Ignore { "" } else { rule.policy() };
+            table.row([&*rule.name, rule.class.name(), policy, &names.len().to_string(), &shown]);
         }
         out.table(&table)?;
         Ok(ExitCode::SUCCESS)

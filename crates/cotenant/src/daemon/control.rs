@@ -78,6 +78,8 @@ pub(crate) struct Order {
     /// The user who asks.
     pub uid: u32,
     pub answer: SyncSender<Result<String, String>>,
+    /// Whoever asked was told then that nothing was done.
+    pub until: Instant,
 }
 
 /// What the daemon's threads have in common.
@@ -151,9 +153,11 @@ impl Shared {
         *locked(&self.waker) = Some(waker);
     }
 
-    /// What was asked since the last time.
+    /// What was asked since the last time, and is still waited for.
     pub fn take_orders(&self) -> Vec<Order> {
-        std::mem::take(&mut locked(&self.orders))
+        let mut orders = std::mem::take(&mut *locked(&self.orders));
+        orders.retain(|order| Instant::now() < order.until);
+        orders
     }
 
     fn order(&self, request: Request, uid: u32) -> Result<String, String> {
@@ -163,7 +167,7 @@ impl Shared {
             if orders.len() >= AT_ONCE {
                 return Err("too much is asked at once; try again".to_owned());
             }
-            orders.push(Order { request, uid, answer });
+            orders.push(Order { request, uid, answer, until: Instant::now() + LOOP });
         }
         if let Some(waker) = &mut *locked(&self.waker) {
             let _ = waker.write(&[0]); // a full pipe has called already

@@ -1,8 +1,8 @@
 //! Who decides about whom: each policy that the rules name about its services, and `qos` about all of class high and
 //! low.
 
-use super::Shift;
-use super::config::{Class, Config};
+use super::config::{Class, Config, Terms};
+use super::{Managed, Shift};
 use crate::args::MetricArg;
 use crate::cmd;
 use crate::settings::{Decider, Setup};
@@ -21,6 +21,21 @@ pub(super) struct Cast {
     /// The highest goal of all: what is given for one is given for the others.
     goal: f64,
     names: BTreeSet<String>,
+}
+
+impl Cast {
+    /// `waits`: whether it can be throttled.
+    fn add(&mut self, app: AppId, name: &str, terms: &Terms, waits: bool) {
+        match terms.class {
+            Class::High => {
+                self.high.push((app, terms.metric.clone()));
+                self.goal = self.goal.max(terms.goal);
+            }
+            Class::Low if waits => self.low.push(app),
+            Class::Low | Class::Normal | Class::Ignore => return,
+        }
+        self.names.insert(name.to_owned());
+    }
 }
 
 /// The policies of the rules, about nobody yet.
@@ -47,15 +62,8 @@ impl Shift<'_> {
             decider.owns.apps = Some(own.map(|managed| managed.service.name.clone()).collect());
         }
         let mut cast = Cast::default();
-        for managed in self.managed.values() {
-            let (app, name, terms) = (managed.app, managed.service.name.clone(), &managed.service.terms);
-            match terms.class {
-                Class::High => cast.high.push((app, terms.metric.clone())),
-                Class::Low => cast.low.push(app),
-                Class::Normal | Class::Ignore => continue,
-            }
-            cast.goal = cast.goal.max(terms.goal);
-            cast.names.insert(name);
+        for Managed { app, service, waits } in self.managed.values() {
+            cast.add(*app, &service.name, &service.terms, *waits);
         }
         if cast != self.cast {
             self.recast(cast)?;
@@ -99,5 +107,21 @@ impl Shift<'_> {
         }
         self.setup.deciders = deciders;
         self.drive.change(&before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_are_those_of_class_high() {
+        let terms = |class, goal| Terms { class, goal, ..Terms::default() };
+        let mut cast = Cast::default();
+        cast.add(AppId(0), "database", &terms(Class::High, 0.8), false);
+        cast.add(AppId(1), "batch", &terms(Class::Low, 0.9), true);
+        cast.add(AppId(2), "stuck", &terms(Class::Low, 0.9), false);
+        cast.add(AppId(3), "web", &terms(Class::Normal, 0.9), false);
+        assert_eq!((cast.goal, &*cast.low, cast.high.len(), cast.names.len()), (0.8, &[AppId(1)][..], 1, 2));
     }
 }

@@ -38,11 +38,11 @@ use sd_notify::NotifyState;
 use services::Service;
 use slurm::Slurm;
 use status::{Listen, ServiceStatus, Status};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use watch::Watch;
+use watch::{Pauses, Watch};
 use web::Web;
 
 /// Services that are managed at most.
@@ -73,16 +73,8 @@ pub(crate) fn run(named: Option<&Path>, socket: Option<PathBuf>, level: log::Lev
     log::begin(level)?;
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(MESSAGE_ID = log::DAEMON, "cotenant {version} begins: {}", config.summary());
-    let mut desk = Desk {
-        begun: Instant::now(),
-        shared,
-        web: Web::default(),
-        socket,
-        slurm: None,
-        paused: false,
-        resting: BTreeSet::new(),
-        refused: None,
-    };
+    let mut desk =
+        Desk { begun: Instant::now(), shared, web: Web::default(), socket, slurm: None, pauses: None, refused: None };
     desk.web.serve_at(config.listen, &desk.shared);
     desk.shared.set_bridge(config.bridge);
     desk.set_slurm(config.slurm);
@@ -100,7 +92,7 @@ pub(crate) fn check(named: Option<&Path>) -> Result<(Config, Vec<(String, usize)
     setup(&config, settings::live_machine(None)?)?;
     let mut census = Census::new(FsRoot::live());
     census.look()?;
-    let found = services::find(&config.rules, &census, &Containers::default(), std::process::id());
+    let found = services::matched(&config.rules, &census, &Containers::default(), std::process::id());
     Ok((config, found.into_values().map(|service| (service.name, service.rule)).collect()))
 }
 
@@ -111,10 +103,8 @@ struct Desk {
     web: Web,
     socket: PathBuf,
     slurm: Option<Slurm>,
-    /// Nothing is changed for now.
-    paused: bool,
-    /// Services that are left alone for now.
-    resting: BTreeSet<String>,
+    /// Who is left alone for now; `None` before it was looked up who was by the daemon before.
+    pauses: Option<Pauses>,
     /// Why the configuration on disk is not in force.
     refused: Option<String>,
 }
@@ -140,6 +130,15 @@ impl Desk {
         }
     }
 
+    /// Whether nothing is changed for now.
+    fn paused(&self) -> bool {
+        self.pauses.as_ref().is_some_and(|pauses| pauses.all)
+    }
+
+    fn resting(&self, name: &str) -> Option<u32> {
+        self.pauses.as_ref()?.services.get(name).copied()
+    }
+
     /// Containers of the bridge and jobs of Slurm.
     fn containers(&self) -> Arc<Containers> {
         let told = self.shared.containers();
@@ -162,6 +161,8 @@ enum Next {
 struct Managed {
     service: Service,
     app: AppId,
+    /// Whether it can be throttled, or would be.
+    waits: bool,
 }
 
 /// One host's life.
@@ -198,7 +199,13 @@ fn serve(config: &mut Config, named: Option<&Path>, desk: &mut Desk) -> Result<N
     host.call_on(calls)?;
     desk.shared.set_waker(waker);
     desk.shared.set_machine(&setup.topology, &setup.machine);
-    let (mut watch, remark) = Watch::begin(&setup.topology, desk.begun.elapsed());
+    let (mut watch, pauses, remark) = Watch::begin(&setup.topology, desk.begun.elapsed());
+    if desk.pauses.is_none() {
+        if pauses.all {
+            watch.remark("paused, as it was before the restart; cotenant resume ends that");
+        }
+        desk.pauses = Some(pauses);
+    }
     if let Some(remark) = remark {
         watch.remark(&remark);
     }
@@ -260,7 +267,7 @@ fn notify(state: &[NotifyState<'_>]) {
 impl Shift<'_> {
     /// What is done now.
     fn mode(&self) -> Mode {
-        if self.desk.paused { Mode::Observe } else { self.config.mode }
+        if self.desk.paused() { Mode::Observe } else { self.config.mode }
     }
 
     /// Time between two samples.
@@ -284,8 +291,10 @@ impl Shift<'_> {
         }
         let next = [Some(TELL), self.watchdog.map(|limit| limit / 3)].into_iter().flatten().min().unwrap_or(TELL);
         self.host.call_at(self.host.now() + next);
-        let (watch, high) = (&mut self.watch, &self.cast.high);
-        Ok(self.drive.go(&mut self.host, &rules, mode, |round| watch.round(round, &policies, high))?)
+        // Where nobody really waits, nobody's speed alone is measured.
+        let judged = if mode == Mode::Enforce { &self.cast.high[..] } else { &[] };
+        let watch = &mut self.watch;
+        Ok(self.drive.go(&mut self.host, &rules, mode, |round| watch.round(round, &policies, judged))?)
     }
 
     /// Finds out who is there, where it is time to.
@@ -310,7 +319,7 @@ impl Shift<'_> {
         }
         let containers = self.desk.containers();
         let mut found = services::find(&self.config.rules, &self.census, &containers, std::process::id());
-        found.retain(|name, _| !self.desk.resting.contains(name));
+        found.retain(|name, _| self.desk.resting(name).is_none());
         if found.len() > SERVICES {
             let there = found.len();
             self.watch.remark(&format!("{there} services match; {SERVICES} are managed, those that were before first"));
@@ -322,7 +331,9 @@ impl Shift<'_> {
             });
         }
         let gone = |Managed { service, .. }: &Managed| {
-            found.get(&service.name).is_none_or(|new| new.rule != service.rule || new.terms != service.terms)
+            let same =
+                |new: &Service| (new.rule, &new.terms, new.mixed) == (service.rule, &service.terms, service.mixed);
+            found.get(&service.name).is_none_or(|new| !same(new))
         };
         let gone: Vec<String> = self.managed.values().filter(|m| gone(m)).map(|m| m.service.name.clone()).collect();
         for name in gone {
@@ -350,11 +361,17 @@ impl Shift<'_> {
             ..AppSpec::new(service.name.clone(), What::Running(service.target.clone()))
         };
         // The rule is the consent to let it wait. Who cannot be made to is looked at all the same.
-        let throttled = (terms.class == Class::Low && self.mode() == Mode::Enforce).then_some(Enforcer::Auto);
+        let mut waits = terms.class == Class::Low && !service.mixed;
+        let throttled = (waits && self.mode() == Mode::Enforce).then_some(Enforcer::Auto);
         let mut added = self.host.add(spec(throttled));
         if let (Err(why), Some(_)) = (&added, throttled) {
             self.watch.remark(&format!("{} cannot be throttled: {why}", service.name));
             added = self.host.add(spec(None));
+            waits = false;
+        }
+        if terms.class == Class::Low && service.mixed {
+            let why = "processes in its control group are other rules'";
+            self.watch.remark(&format!("{} cannot be throttled: {why}", service.name));
         }
         match added {
             Ok(app) => {
@@ -366,7 +383,7 @@ impl Shift<'_> {
                     "{name} is managed: rule {by}, {}",
                     count(service.processes as u64, "process"),
                 );
-                self.managed.insert(name, Managed { service, app });
+                self.managed.insert(name, Managed { service, app, waits });
             }
             Err(why) => self.watch.remark(&format!("{} cannot be managed: {why}", service.name)),
         }
@@ -401,43 +418,55 @@ impl Shift<'_> {
             Request::Status | Request::Containers { .. } | Request::Node => Err("this needs no loop".to_owned()),
             Request::Pause { service: None } => {
                 all()?;
-                self.desk.paused = true;
+                self.pauses().all = true;
+                self.keep();
                 tracing::info!(MESSAGE_ID = log::DAEMON, "paused by user {}: everything is given back", order.uid);
                 Ok("paused: nothing is changed, and what was changed is given back".to_owned())
             }
             Request::Resume { service: None } => {
                 all()?;
-                self.desk.paused = false;
-                self.desk.resting.clear();
+                *self.pauses() = Pauses::default();
+                self.keep();
                 self.looked = None; // of those who rested nobody else tells
                 tracing::info!(MESSAGE_ID = log::DAEMON, "resumed by user {}", order.uid);
                 Ok("resumed".to_owned())
             }
             Request::Pause { service: Some(name) } => {
                 let managed = self.managed.get(name).filter(|m| may_all(order.uid) || m.service.uid == order.uid);
-                if managed.is_none() {
+                let Some(uid) = managed.map(|managed| managed.service.uid) else {
                     return Err(format!("'{name}' is no service of yours that is managed; see cotenant status"));
+                };
+                if self.pauses().services.len() >= SERVICES {
+                    return Err(format!("{SERVICES} services are paused already; resume some"));
                 }
-                self.desk.resting.insert(name.clone());
+                self.pauses().services.insert(name.clone(), uid);
+                self.keep();
                 self.leave(name, &format!("user {} has paused it", order.uid));
                 self.assign().map_err(|why| why.to_string())?;
                 Ok(format!("{name} is left alone until cotenant resume {name}"))
             }
             Request::Resume { service: Some(name) } => {
-                if !self.desk.resting.contains(name) {
+                let Some(uid) = self.desk.resting(name) else {
                     return Err(format!("'{name}' is not paused; see cotenant status"));
-                }
-                self.census.look().map_err(|why| why.to_string())?;
-                let containers = self.desk.containers();
-                let found = services::find(&self.config.rules, &self.census, &containers, std::process::id());
-                if !may_all(order.uid) && found.get(name).is_none_or(|service| service.uid != order.uid) {
+                };
+                if !may_all(order.uid) && uid != order.uid {
                     return Err(format!("'{name}' is no service of yours"));
                 }
-                self.desk.resting.remove(name);
+                self.pauses().services.remove(name);
+                self.keep();
                 self.looked = None;
                 Ok(format!("{name} is managed again"))
             }
         }
+    }
+
+    fn pauses(&mut self) -> &mut Pauses {
+        self.desk.pauses.get_or_insert_default()
+    }
+
+    /// Writes down what the next daemon is to know.
+    fn keep(&mut self) {
+        self.watch.keep(self.desk.pauses.get_or_insert_default());
     }
 
     /// Reads the configuration again; true where it takes another host.
@@ -511,7 +540,7 @@ impl Shift<'_> {
         }
         if self.kept.elapsed() >= KEEP {
             self.kept = Instant::now();
-            self.watch.keep();
+            self.keep();
         }
         let listen = self.desk.web.state();
         if let Some(Listen { address, error: Some(why) }) = &listen {
@@ -524,7 +553,7 @@ impl Shift<'_> {
         for Managed { app, .. } in self.managed.values() {
             self.watch.slept(*app, self.host.slept_of(*app), at);
         }
-        let services = self.managed.values().map(|Managed { service, app }| {
+        let services = self.managed.values().map(|Managed { service, app, .. }| {
             let (rule, terms) = (&self.config.rules[service.rule], &service.terms);
             self.watch.fill(
                 *app,
@@ -541,8 +570,9 @@ impl Shift<'_> {
                 },
             )
         });
-        let resting = self.desk.resting.iter().map(|name| ServiceStatus {
+        let resting = self.desk.pauses.iter().flat_map(|pauses| &pauses.services).map(|(name, uid)| ServiceStatus {
             name: name.clone(),
+            uid: *uid,
             paused: true,
             ..ServiceStatus::default()
         });
@@ -550,7 +580,7 @@ impl Shift<'_> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             mode: self.config.mode,
-            paused: self.desk.paused,
+            paused: self.desk.paused(),
             uptime_s: self.desk.begun.elapsed().as_secs_f64(),
             config: self.config.path.display().to_string(),
             config_error: self.desk.refused.clone(),
@@ -583,7 +613,7 @@ impl Shift<'_> {
 
     /// Gives everything back.
     fn end(mut self) {
-        self.watch.keep();
+        self.keep();
         let restored = self.host.finish().restored;
         tracing::info!(MESSAGE_ID = log::DAEMON, "given back: {}", count(restored.restored as u64, "mask"));
         for note in restored.notes {

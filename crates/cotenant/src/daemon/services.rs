@@ -24,8 +24,10 @@ pub(crate) struct Service {
     /// Which container it is, where it is one.
     pub container: Option<Identity>,
     pub target: Target,
-    /// The user of its processes, of the one with the least id.
+    /// The user of its processes; root where they are of several.
     pub uid: u32,
+    /// Whether its control group holds what other rules name: whoever pauses the group would pause these, too.
+    pub mixed: bool,
     /// Processes now.
     pub processes: usize,
 }
@@ -35,20 +37,47 @@ type Key = (usize, String);
 
 /// Finds the services that the rules name. `own` is the daemon's process: neither it nor its group is managed.
 pub(crate) fn find(rules: &[Rule], census: &Census, containers: &Containers, own: u32) -> BTreeMap<String, Service> {
+    gather(rules, census, containers, own, false)
+}
+
+/// The same with those that are to be left alone.
+pub(crate) fn matched(rules: &[Rule], census: &Census, containers: &Containers, own: u32) -> BTreeMap<String, Service> {
+    gather(rules, census, containers, own, true)
+}
+
+fn gather(
+    rules: &[Rule],
+    census: &Census,
+    containers: &Containers,
+    own: u32,
+    ignored: bool,
+) -> BTreeMap<String, Service> {
     let (ours, residents) = (sys::euid(), census.residents());
     let our_group = residents.get(&own).map(|me| &*me.cgroup).filter(|path| *path != "/");
     let mut found: BTreeMap<Key, Found> = BTreeMap::new();
+    // Control groups of those whom a rule names, and who are not to wait.
+    let mut others: BTreeSet<&str> = BTreeSet::new();
     for (&pid, resident) in residents {
         if pid == own || ours != 0 && resident.uid != ours {
             continue;
         }
         let inside = containers.around(&resident.cgroup);
-        let covers = |(i, rule): (usize, &Rule)| Some((i, covers(&rule.matches, resident, inside.map(|c| &**c))?));
+        let covers = |(i, rule): (usize, &Rule)| {
+            let whole = covers(&rule.matches, resident, inside.map(|c| &**c))?;
+            // Users choose the names of units in their own service managers.
+            let named = rule.matches.user.is_some() || rule.matches.cgroup.is_some();
+            let chosen = rule.class == Class::High && !named && whole.group().is_some_and(is_of_user_manager);
+            (!chosen).then_some((i, whole))
+        };
         let Some((i, whole)) = rules.iter().enumerate().find_map(covers) else { continue };
         let group = whole.group();
         let within_us = group.zip(our_group).is_some_and(|(group, ours)| is_below(ours, group));
         let container = inside.filter(|container| group == Some(&*container.cgroup));
-        if rules[i].class(container.map(|c| &c.asked)) == Class::Ignore || within_us {
+        let class = rules[i].class(container.map(|c| &c.asked));
+        if class != Class::Low {
+            others.insert(&resident.cgroup);
+        }
+        if class == Class::Ignore && !ignored || within_us {
             continue;
         }
         let key = (i, whole.key());
@@ -57,12 +86,28 @@ pub(crate) fn find(rules: &[Rule], census: &Census, containers: &Containers, own
             group: group.is_some(),
             container: container.cloned(),
             uid: resident.uid,
+            low: class == Class::Low,
             ..Found::default()
         });
-        service.off |= resident.opted_out;
-        service.pids.insert(pid);
+        if service.uid != resident.uid {
+            service.uid = 0;
+        }
+        if resident.opted_out {
+            service.off.insert(pid);
+        } else {
+            service.pids.insert(pid);
+        }
     }
+    mix(&mut found, &others);
     named(rules, found, census.residents())
+}
+
+/// Marks those of class low whose control groups hold `others`, who are not to wait.
+fn mix(found: &mut BTreeMap<Key, Found>, others: &BTreeSet<&str>) {
+    let around: BTreeSet<&str> = others.iter().flat_map(|cgroup| paths(cgroup)).collect();
+    for ((_, path), low) in found.iter_mut().filter(|(_, found)| found.group && found.low) {
+        low.mixed = around.contains(&**path);
+    }
 }
 
 /// Whom a rule takes together with a process that it matches.
@@ -94,7 +139,10 @@ struct Found {
     folder: Option<std::path::PathBuf>,
     pids: BTreeSet<u32>,
     uid: u32,
-    off: bool,
+    /// Processes that want to be left alone.
+    off: BTreeSet<u32>,
+    low: bool,
+    mixed: bool,
 }
 
 /// Whom the rule takes together with this process; `None` where it does not match.
@@ -149,15 +197,14 @@ pub(crate) fn programs(census: &Census, own: u32) -> BTreeMap<String, Service> {
         let processes = pids.len();
         let target = Target::Pids(pids);
         let terms = Terms::default();
-        (name.clone(), Service { name, rule: 0, terms, container: None, target, uid, processes })
+        (name.clone(), Service { name, rule: 0, terms, container: None, target, uid, mixed: false, processes })
     };
     found.into_iter().take(super::SERVICES).map(service).collect()
 }
 
 /// The units that a control group belongs to, with the path of each, the innermost first.
 fn units(cgroup: &str) -> impl Iterator<Item = (&str, &str)> {
-    let ends = cgroup.match_indices('/').map(|(i, _)| i).skip(1).chain([cgroup.len()]);
-    let mut paths: Vec<&str> = ends.map(|end| &cgroup[..end]).collect();
+    let mut paths: Vec<&str> = paths(cgroup).collect();
     paths.reverse();
     paths.into_iter().filter_map(|path| {
         let name = path.rsplit('/').next()?;
@@ -166,9 +213,20 @@ fn units(cgroup: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
+/// A control group's path, and those that it is in but the root, the outermost first.
+fn paths(cgroup: &str) -> impl Iterator<Item = &str> {
+    let ends = cgroup.match_indices('/').map(|(i, _)| i).skip(1).chain([cgroup.len()]);
+    ends.map(|end| &cgroup[..end])
+}
+
 /// The kernel marks programs that were replaced or removed since.
 fn without_mark(path: &Path) -> &Path {
     path.to_str().and_then(|text| text.strip_suffix(" (deleted)")).map_or(path, Path::new)
+}
+
+/// Whether a control group is of a service manager that a user has.
+fn is_of_user_manager(cgroup: &str) -> bool {
+    cgroup.rsplit('/').skip(1).any(|part| part.starts_with("user@") && part.ends_with(".service"))
 }
 
 fn is_below(path: &str, folder: &str) -> bool {
@@ -190,7 +248,9 @@ fn named(
     let mut services = BTreeMap::new();
     for ((rule, key), found) in found {
         let short = short(&key, &found);
-        let Found { group, container, folder, pids, uid, off } = found;
+        let Found { group, container, folder, pids, uid, off, mixed, .. } = found;
+        // A control group is managed as a whole, and a program with those that descend from it.
+        let off = pids.is_empty() || group && !off.is_empty() || off.iter().any(|pid| descends(*pid, &pids, residents));
         let name = text::name(if times[&short] > 1 { key.as_bytes() } else { short.as_bytes() });
         let target = match folder {
             Some(folder) => Target::Cgroup(folder),
@@ -204,7 +264,7 @@ fn named(
         let terms = rules[rule].terms(container.as_ref().map(|container| &container.asked));
         let container = container.map(|container| container.identity.clone());
         let processes = pids.len();
-        services.insert(name.clone(), Service { name, rule, terms, container, target, uid, processes });
+        services.insert(name.clone(), Service { name, rule, terms, container, target, uid, mixed, processes });
     }
     services
 }
@@ -362,6 +422,46 @@ mod tests {
         assert_eq!(found(&rule("g", "cgroup = \"/pods/db-0/postgres\"", "high")), [(postgres.0, 0, Class::High, 1)]);
         let nobody = machine.services(&(database + &rest), Vec::new(), 0);
         assert!(nobody.is_empty(), "nobody has told of them yet: {nobody:?}");
+    }
+
+    /// Whoever pauses a control group pauses all that is in it.
+    #[test]
+    fn who_is_not_to_wait_is_not_below_whoever_is() {
+        let machine = Machine::new(
+            "mixed",
+            &[
+                (10, 1, "/batch.slice/sort.service", "/sort"),
+                (11, 1, "/batch.slice/ssh.service", "/sshd"),
+                (12, 1, "/jobs.slice/a.service", "/a"),
+                (13, 1, "/jobs.slice/a.service/inner", "/a"),
+            ],
+        );
+        let mixed = |rules: &str| -> Vec<(String, bool)> {
+            machine.services(rules, Vec::new(), 0).into_values().map(|s| (s.name, s.mixed)).collect()
+        };
+        let one = |name: &str, mixed| vec![(name.to_owned(), mixed)];
+        let slice = rule("batch", "unit = \"batch.slice\"", "low");
+        assert_eq!(mixed(&slice), one("batch.slice", false));
+        let ssh = |class| rule("ssh", "unit = \"ssh.service\"", class) + &slice;
+        assert_eq!(mixed(&ssh("ignore")), one("batch.slice", true));
+        assert_eq!(mixed(&ssh("high"))[0], ("batch.slice".to_owned(), true));
+        let jobs = rule("jobs", "cgroup = \"/jobs.slice/**\"", "low");
+        assert!(mixed(&jobs).iter().all(|(_, mixed)| !mixed), "all of them are to wait");
+    }
+
+    /// Users name units of their own service managers as they like.
+    #[test]
+    fn nobody_becomes_important_by_the_name_of_a_unit() {
+        let own = "/user.slice/user-7.slice/user@7.service/app.slice/pg@16.service";
+        let machine = Machine::new(
+            "units",
+            &[(10, 1, "/system.slice/pg@16.service", "/usr/bin/postgres"), (11, 1, own, "/home/mallory/mine")],
+        );
+        let folder = "sys/fs/cgroup/system.slice/pg@16.service";
+        assert_eq!(machine.find(&rule("pg", "unit = \"pg@*\"", "high"), 0), found(&[("pg@16.service", 0, folder)]));
+        let named = rule("pg", "unit = \"pg@*\", cgroup = \"/user.slice/**\"", "high");
+        assert_eq!(machine.find(&named, 0).len(), 1, "who names the folder means it");
+        assert_eq!(machine.find(&rule("pg", "unit = \"pg@*\"", "normal"), 0).len(), 2);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::status::{Bound, CpuStatus, Decision, Decisions, Place, ServiceStatus,
 use crate::args::MetricArg;
 use crate::calibrated;
 use crate::known::Known;
-use crate::replace::replace;
+use crate::replace::replace_at_ease;
 use crate::run::speeds::Speeds;
 use crate::run::summary::outcome_name;
 use cotenant_linux::act::throttle::Slept;
@@ -19,7 +19,7 @@ use cotenant_model::{
 };
 use cotenant_policies::{Qos, Shapes};
 use cotenant_record::moves::Move;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,14 +35,28 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// Threads of a service that are named.
 const THREADS: usize = 16;
 
-/// And whether goals are kept, over this.
+/// And whether goals are kept, over this. A speed that was told before says nothing about now.
 const MINUTE: Duration = Duration::from_secs(60);
+
+/// After so long without a sum nobody counts any more.
+const OVER: Duration = Duration::from_secs(15);
 
 /// What of it goes on after a restart.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct State {
     interference: Interference,
+    pauses: Pauses,
+}
+
+/// Who is left alone until somebody says `cotenant resume`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Pauses {
+    /// Nothing is changed.
+    pub all: bool,
+    /// Services by name, with the user whose they are.
+    pub services: BTreeMap<String, u32>,
 }
 
 /// Whose format it is, whatever that is.
@@ -88,7 +102,7 @@ struct Now {
     cpus: Option<f64>,
     places: Vec<Place>,
     busiest: Vec<ThreadStatus>,
-    speed: Option<f64>,
+    speed: Option<(Time, f64)>,
     told: Option<String>,
     /// What it did, and what it would have done alone, at some moments of the last minute.
     kept: Last<[f64; 2]>,
@@ -213,9 +227,9 @@ impl<T: Copy> Last<T> {
         }
     }
 
-    /// The first and the last.
-    fn ends(&self) -> Option<[(Time, T); 2]> {
-        Some([*self.0.front()?, *self.0.back()?]).filter(|[first, last]| last.0 > first.0)
+    /// The first and the last, where these are of now.
+    fn ends(&self, now: Time) -> Option<[(Time, T); 2]> {
+        Some([*self.0.front()?, *self.0.back()?]).filter(|[first, last]| last.0 > first.0 && now < last.0 + OVER)
     }
 }
 
@@ -243,15 +257,15 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// With what an earlier daemon has learnt; a remark where that is not taken.
+    /// With what an earlier daemon has learnt, and whom it left alone; a remark where that is not taken.
     ///
     /// The daemon began so long before the host, whose clock begins at 0.
-    pub fn begin(topology: &Topology, before: Duration) -> (Self, Option<String>) {
+    pub fn begin(topology: &Topology, before: Duration) -> (Self, Pauses, Option<String>) {
         let file = calibrated::data_folder().map(|folder| folder.join("daemon.json"));
         let (state, remark) = file.as_deref().map_or_else(Default::default, State::read);
         let since = before.as_secs_f64();
         let watch = Self { interference: state.interference, file, since, ..Self::anew(topology, WINDOW) };
-        (watch, remark)
+        (watch, state.pauses, remark)
     }
 
     /// Of what nobody has learnt anything yet, and of which nothing is to be kept. CPU time is told after each
@@ -276,7 +290,7 @@ impl Watch {
         }
     }
 
-    /// Takes a round in.
+    /// Takes a round in. `high`: whose goals are kept now, where others really wait for that.
     pub fn round(&mut self, round: &Round<'_>, rules: &[String], high: &[(AppId, MetricArg)]) {
         self.at = round.sample.at;
         self.speeds.add(round);
@@ -292,7 +306,7 @@ impl Watch {
             if let Some(source) = self.speeds.best(app.id) {
                 now.told = Some(source.to_string());
                 if let Some(reading) = source.reading(round.view, app).and_then(Reading::as_speed) {
-                    now.speed = Some(reading.value);
+                    now.speed = Some((self.at, reading.value));
                 }
             }
         }
@@ -404,14 +418,15 @@ impl Watch {
     /// How a service stands, with what the roster knows of it.
     pub fn fill(&self, app: AppId, status: ServiceStatus) -> ServiceStatus {
         let now = self.now.get(&app).cloned().unwrap_or_default();
-        let kept = now.kept.ends().map(|[(_, first), (_, last)]| [last[0] - first[0], last[1] - first[1]]);
+        let speed = now.speed.filter(|(at, _)| self.at - *at <= MINUTE).map(|(_, speed)| speed);
+        let kept = now.kept.ends(self.at).map(|[(_, first), (_, last)]| [last[0] - first[0], last[1] - first[1]]);
         let kept = kept.filter(|[_, alone]| *alone > 0.0).map(|[done, alone]| done / alone);
         let share = |[first, last]: [(Time, f64); 2]| (last.1 - first.1) / (last.0 - first.0).as_secs_f64();
-        let throttled = now.slept.ends().map(share);
-        let (cpus, speed, source) = (now.cpus, now.speed, now.told);
+        let throttled = now.slept.ends(self.at).map(share);
+        let (cpus, source) = (now.cpus, now.told);
         let (latencies, places, busiest) = (now.latency.told, now.places, now.busiest);
         let (threads, bandwidth) = (now.threads, now.bandwidth);
-        let bound = now.alone.zip(status.goal.filter(|goal| *goal > 0.0));
+        let bound = now.alone.filter(|_| kept.is_some()).zip(status.goal.filter(|goal| *goal > 0.0));
         let bound = bound.map(|((quantile, alone_s), goal)| Bound { quantile, alone_s, goal_s: alone_s / goal });
         let known = ServiceStatus { threads, cpus, speed, source, kept, throttled, ..status };
         ServiceStatus { latencies, bound, bandwidth, places, busiest, ..known }
@@ -459,7 +474,7 @@ impl Watch {
     }
 
     /// Writes down what the next daemon is to know.
-    pub fn keep(&mut self) {
+    pub fn keep(&mut self, pauses: &Pauses) {
         if let Err(why) = self.known.keep() {
             self.remark(&format!("the shapes that were found could not be kept: {why}"));
         }
@@ -468,8 +483,8 @@ impl Watch {
             if let Some(folder) = file.parent() {
                 fs::create_dir_all(folder)?;
             }
-            let state = serde_json::json!({ "version": VERSION, "interference": &self.interference });
-            replace(file, &serde_json::to_vec(&state)?)
+            let state = serde_json::json!({ "version": VERSION, "interference": &self.interference, "pauses": pauses });
+            replace_at_ease(file, &serde_json::to_vec(&state)?)
         };
         if let Err(why) = written() {
             let text = format!("{}: {why}; what was learnt is lost at a restart", file.display());
