@@ -22,8 +22,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use ureq::Agent;
 
-/// Questions in a window, on average: as many as it takes that one is beyond a p99.
-const QUESTIONS: u32 = 100;
+/// Questions in a window, on average: as many as it takes that so many answers are beyond the quantile; at least and at
+/// most, of which one is beyond a p99.
+const BEYOND: f64 = 5.0;
+const QUESTIONS: [f64; 2] = [20.0, 100.0];
 
 /// So many times as many where something is tried: what does harm is seen, and stopped, the sooner.
 const MORE: u32 = 5;
@@ -120,8 +122,9 @@ enum Connection {
 }
 
 impl Schedule {
-    fn new(window: Duration) -> Self {
-        let gap = (window / QUESTIONS).max(LEAST_GAP);
+    fn new(window: Duration, quantile: f64) -> Self {
+        let questions = (BEYOND / (1.0 - quantile).max(1e-9)).clamp(QUESTIONS[0], QUESTIONS[1]);
+        let gap = window.div_f64(questions).max(LEAST_GAP);
         let per_s = |gap: Duration| gap.as_secs_f64().recip();
         let further = per_s((gap / MORE).max(LEAST_GAP)) - per_s(gap);
         let further = (further > 0.0).then(|| Duration::from_secs_f64(further.recip()));
@@ -159,7 +162,7 @@ impl Probe {
             timeout,
             elsewhere: false,
             connection: None,
-            schedule: Schedule::new(window),
+            schedule: Schedule::new(window, quantile),
             due: None,
         }
     }
@@ -388,7 +391,7 @@ mod tests {
         // It answers at once, but at first for a long time not: the moments in which a question would have waited
         // count as well.
         let (window, stands) = (Duration::from_secs(1), Duration::from_millis(300)); // every 10 ms a question
-        let mut schedule = Schedule::new(window);
+        let mut schedule = Schedule::new(window, 0.99);
         // More are asked, but not of a server that stands still.
         schedule.answers.watch(Instant::now() + Duration::from_secs(20));
         let at_first = |at: Duration| if at.is_zero() { stands } else { Duration::from_micros(50) };
@@ -403,7 +406,7 @@ mod tests {
     #[test]
     fn where_something_is_tried_more_is_asked() {
         let window = Duration::from_secs(50); // every 500 ms a question, else every 100 ms
-        let mut schedule = Schedule::new(window);
+        let mut schedule = Schedule::new(window, 0.99);
         let count = |schedule: &mut Schedule| asked_for_a_window(schedule, window, |_| Duration::from_micros(50));
         // A Poisson process has 100 and 500 of them with deviations of 10 and 22.
         let usual = count(&mut schedule);
@@ -413,6 +416,8 @@ mod tests {
         let later = count(&mut schedule);
         assert!((60.0..140.0).contains(&usual) && (410.0..590.0).contains(&watched), "{usual}, {watched}");
         assert!((60.0..140.0).contains(&later), "{later}");
+        let gaps = [0.5, 0.9, 0.95, 1.0].map(|quantile| Schedule::new(window, quantile).gap.as_millis());
+        assert_eq!(gaps, [2_500, 1_000, 500, 500]);
     }
 
     #[test]
