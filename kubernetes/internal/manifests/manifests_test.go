@@ -107,6 +107,40 @@ func TestPlainYAMLIsWhatTheChartMakes(t *testing.T) {
 	}
 }
 
+// The agent's pod in the guest `kubelet` is the chart's that may enforce, but for what a kubelet alone cannot give it: an
+// account, a priority, objects of the API server and a network. With COTENANT_BLESS=1 it is written anew.
+func TestTheGuestsAgentIsTheCharts(t *testing.T) {
+	const name = "../xtask/src/guests/scenarios/kubelet/agent.yaml"
+	text := render(t, "agent.yaml", func(v object) { v["agent"].(object)["mayEnforce"] = true })
+	all := objects(t, text)
+	set := all[slices.IndexFunc(all, func(of object) bool { return of["kind"] == "DaemonSet" })]
+	spec := set["spec"].(object)["template"].(object)["spec"].(object)
+	delete(spec, "serviceAccountName")
+	delete(spec, "priorityClassName")
+	spec["hostNetwork"] = true
+	config := spec["volumes"].([]any)[0].(object)
+	delete(config, "configMap")
+	config["hostPath"] = object{"path": "/etc/cotenant", "type": "Directory"}
+	bridge := spec["containers"].([]any)[1].(object)
+	bridge["command"] = append(bridge["command"].([]any), "-node=")
+	pod, err := yaml.Marshal(object{
+		"apiVersion": "v1", "kind": "Pod", "spec": spec,
+		"metadata": object{"name": "cotenant", "namespace": "cotenant-system"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = "# Made from kubernetes/chart; COTENANT_BLESS=1 go test ./internal/manifests writes it.\n" + string(pod)
+	if os.Getenv("COTENANT_BLESS") == "1" {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if string(read(t, name)) != text {
+		t.Errorf("%s is not what the chart makes; COTENANT_BLESS=1 writes it", name)
+	}
+}
+
 func TestNobodyHasMoreRightsThanNeeded(t *testing.T) {
 	may := func(mayEnforce bool) (rights, caps string) {
 		text := render(t, "agent.yaml", func(v object) { v["agent"].(object)["mayEnforce"] = mayEnforce })

@@ -4,7 +4,6 @@
 
 use super::machine::Guest;
 use super::parts::Parts;
-use super::systemd;
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::PathBuf;
@@ -22,7 +21,7 @@ pub const SCENARIOS: &[(&str, &str)] = scripts![
     "topology", "static", "sam", "shapes", "pages", "near", "fetch", "far-memory", "sam-nodes", "restore", "cpusets",
     "partitions", "freezer", "hotplug", "rival", "quota", "naps", "background", "ladder", "refused", "mappings",
     "damon", "faults", "idle-pages", "counters", "single", "unit", "unit-reload", "unit-kill", "unit-state",
-    "unit-rights", "unit-class",
+    "unit-rights", "unit-class", "pods",
 ];
 
 pub const FOLDER: u32 = 0o040_755;
@@ -51,8 +50,8 @@ pub fn write(guest: &Guest, parts: &Parts) -> Result<PathBuf> {
     for (name, script) in SCENARIOS {
         archive.add(&format!("scenarios/{name}.sh"), TEXT, script.as_bytes());
     }
-    if guest.systemd {
-        systemd::add(&mut archive, &parts.systemd)?;
+    if let Some(contents) = guest.system.contents() {
+        contents.add(&mut archive, parts)?;
     }
     archive.add("scenarios/list", TEXT, guest.scripts().collect::<Vec<_>>().join("\n").as_bytes());
     let path = parts.folder.join(format!("{}.cpio", guest.name));
@@ -61,10 +60,11 @@ pub fn write(guest: &Guest, parts: &Parts) -> Result<PathBuf> {
 }
 
 /// What init and the scenarios call.
+#[rustfmt::skip] // one a line says no more
 const APPLETS: &[&str] = &[
-    "awk", "cat", "chown", "cp", "cttyhack", "cut", "echo", "env", "grep", "head", "kill", "killall", "ls", "mkdir",
-    "mount", "nproc", "pidof", "poweroff", "printf", "ps", "rm", "sed", "seq", "setsid", "sh", "sleep", "sort", "su",
-    "tail", "taskset", "tee", "timeout", "tr", "true", "umount", "uname", "vi", "wc",
+    "awk", "cat", "chown", "cp", "cttyhack", "cut", "echo", "env", "grep", "head", "ip", "kill", "killall", "ln", "ls",
+    "mkdir", "mount", "nproc", "pidof", "poweroff", "printf", "ps", "rm", "sed", "seq", "setsid", "sh", "sha256sum",
+    "sleep", "sort", "su", "tail", "tar", "taskset", "tee", "timeout", "tr", "true", "umount", "uname", "vi", "wc",
 ];
 
 /// A file system that is being written.

@@ -1,5 +1,6 @@
 //! The guests: one description each, from which come the emulator's arguments and what `cotenant topo` must see.
 
+use super::system::System;
 use cotenant_model::CpuSet;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -45,8 +46,7 @@ pub struct Guest {
     pub memory_only: usize,
     /// After so long it hangs.
     pub seconds: u64,
-    /// Whether its first process is systemd, with the daemon's unit, instead of a script.
-    pub systemd: bool,
+    pub system: System,
     /// Whether continuous integration runs it.
     pub quick: bool,
     pub scenarios: &'static [&'static str],
@@ -68,7 +68,7 @@ const ONE_CPU: Guest = Guest {
     distances: &[],
     memory_only: 0,
     seconds: 45,
-    systemd: false,
+    system: System::Bare,
     quick: true,
     scenarios: &["topology", "single", SHELL],
 };
@@ -133,7 +133,7 @@ const SERVICE: Guest = Guest {
     name: "systemd",
     what: "2 sockets x 1 core, 2 nodes, systemd",
     kernel: Kernel::Stable,
-    systemd: true,
+    system: System::Systemd,
     quick: true,
     scenarios: &["unit"],
     ..TWO_NODES
@@ -201,6 +201,16 @@ pub const GUESTS: &[Guest] = &[
         ..SERVICE
     },
     Guest { name: "classes", quick: false, seconds: 240, scenarios: &["unit-class"], ..SERVICE },
+    Guest {
+        name: "kubelet",
+        what: "2 sockets x 1 core, kubelet and containerd",
+        distances: &[],
+        system: System::Kubelet,
+        quick: false,
+        seconds: 400,
+        scenarios: &["pods"],
+        ..SERVICE
+    },
     Guest { name: "background", seconds: 60, scenarios: &["background"], ..ONE_CPU },
     ONE_CPU,
     Guest {

@@ -6,9 +6,11 @@
 
 mod console;
 mod initramfs;
+mod kubelet;
 mod machine;
 mod parts;
 mod shell;
+mod system;
 mod systemd;
 
 use anyhow::{Result, anyhow, bail};
@@ -20,6 +22,7 @@ use std::collections::btree_map::Entry;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
+use system::System;
 
 /// Arguments of `cargo xtask guests`.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -66,10 +69,10 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
         names => names.iter().map(|name| named(name)).collect::<Result<_>>()?,
     };
     let mut tally = Tally::default();
-    let mut parts: BTreeMap<(Arch, Kernel, bool), Result<Parts, String>> = BTreeMap::new();
+    let mut parts: BTreeMap<(Arch, Kernel, System), Result<Parts, String>> = BTreeMap::new();
     for guest in chosen {
         tally.guests += 1;
-        let parts = match parts.entry((guest.arch, guest.kernel, guest.systemd)) {
+        let parts = match parts.entry((guest.arch, guest.kernel, guest.system)) {
             Entry::Occupied(gathered) => gathered.into_mut(),
             Entry::Vacant(none) => none.insert(Parts::gather(root, guest, args.profile())?),
         };

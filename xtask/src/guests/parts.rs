@@ -1,7 +1,6 @@
 //! What a guest is made of: a kernel and busybox, fetched but never installed, the static binary, and a helper in C.
 
 use super::machine::{Arch, Guest, Kernel};
-use super::systemd;
 use crate::done;
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -27,8 +26,10 @@ pub struct Parts {
     pub busybox: PathBuf,
     pub cotenant: PathBuf,
     pub spin: PathBuf,
-    /// The root of systemd's packages; empty where the guest has none.
-    pub systemd: PathBuf,
+    /// The root of its system's packages; empty where the guest is bare.
+    pub packages: PathBuf,
+    /// Where `scripts/test-kubernetes --full` puts what it builds.
+    pub built: PathBuf,
 }
 
 impl Arch {
@@ -97,7 +98,12 @@ impl Parts {
                 "{compiler} links nothing statically; apt-get install --no-install-recommends {packages}"
             )));
         }
-        let (kernel, busybox, systemd) = match fetch(&folder, guest) {
+        let built = built();
+        let programs = guest.system.contents().map_or(&[][..], |contents| contents.built);
+        if let Some(name) = programs.iter().find(|name| !built.join(name).exists()) {
+            return Ok(Err(format!("{name} is not built; scripts/test-kubernetes --full does that, for half an hour")));
+        }
+        let (kernel, busybox, packages) = match fetch(&folder, guest) {
             Ok(fetched) => fetched,
             Err(why) => return Ok(Err(format!("{why:#}"))),
         };
@@ -110,8 +116,15 @@ impl Parts {
                 .arg(source),
         )?;
         let cotenant = build(root, &folder, profile, target, compiler)?;
-        Ok(Ok(Self { folder, kernel, busybox, cotenant, spin, systemd }))
+        Ok(Ok(Self { folder, kernel, busybox, cotenant, spin, packages, built }))
     }
+}
+
+/// As `scripts/test-kubernetes` has it.
+fn built() -> PathBuf {
+    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache"))).unwrap_or_default();
+    cache.join("cotenant-control-plane")
 }
 
 fn rust_has(target: &str) -> bool {
@@ -139,7 +152,7 @@ fn build(root: &Path, folder: &Path, profile: &str, target: &str, linker: &str) 
     Ok(to.join(target).join(profile).join("cotenant"))
 }
 
-/// A kernel, busybox and where the guest has it systemd, unpacked.
+/// A kernel, busybox and the packages of the guest's system, unpacked.
 fn fetch(folder: &Path, guest: &Guest) -> Result<(PathBuf, PathBuf, PathBuf)> {
     let arch = guest.arch;
     let name = arch.debian();
@@ -154,11 +167,13 @@ fn fetch(folder: &Path, guest: &Guest) -> Result<(PathBuf, PathBuf, PathBuf)> {
     if !busybox.exists() {
         bail!("{}: no busybox; remove the folder and try again", debian.unpacked().display());
     }
-    let systemd = if guest.systemd {
-        let packages = debian.beside(folder.join(format!("{name}-systemd")))?;
-        packages.all(systemd::PACKAGES).with_context(|| missing("systemd with its libraries"))?
-    } else {
-        PathBuf::new()
+    let system = guest.system;
+    let packages = match system.contents() {
+        None => PathBuf::new(),
+        Some(contents) => {
+            let packages = debian.beside(folder.join(format!("{name}-{}", system.name())))?;
+            packages.all(contents.packages).with_context(|| missing(&contents.packages.join(", ")))?
+        }
     };
     let found = match guest.kernel {
         Kernel::Stable => stable,
@@ -175,7 +190,7 @@ fn fetch(folder: &Path, guest: &Guest) -> Result<(PathBuf, PathBuf, PathBuf)> {
             ubuntu.given(&address, UBUNTU.1).with_context(|| missing(&address))?
         }
     };
-    Ok((found, busybox, systemd))
+    Ok((found, busybox, packages))
 }
 
 /// The line for apt that names backports on the mirror from which this machine has Debian 12.

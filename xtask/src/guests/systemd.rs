@@ -1,21 +1,27 @@
 //! A guest whose first process is Debian's systemd: what of it is there, and the daemon's unit with its configuration
 //! as they are packaged, to be installed by a scenario.
 
-use super::initramfs::{Archive, FOLDER, LINK, PROGRAM, TEXT};
-use anyhow::{Context, Result};
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
+use super::system::Contents;
 
-/// Debian's packages: systemd and the libraries that its programs here are linked with.
+pub const CONTENTS: Contents = Contents {
+    packages: PACKAGES,
+    programs: PROGRAMS,
+    built: &[],
+    libraries: LIBRARIES,
+    units: UNITS,
+    folders: &["var/log", "var/lib", "home", "usr/bin"],
+    files: FILES,
+    links: LINKS,
+};
+
+/// systemd and the libraries that its programs here are linked with.
 #[rustfmt::skip] // one a line says no more
-pub const PACKAGES: &[&str] = &[
+const PACKAGES: &[&str] = &[
     "systemd", "libsystemd-shared", "libacl1", "libapparmor1", "libaudit1", "libblkid1", "libc6", "libcap-ng0",
     "libcap2", "libcrypt1", "libgcrypt20", "libgpg-error0", "libip4tc2", "libkmod2", "liblz4-1", "liblzma5",
     "libmount1", "libpam0g", "libpcre2-8-0", "libseccomp2", "libselinux1", "libssl3", "libzstd1",
 ];
 
-/// Programs and libraries by their paths. Of the links only where they lead is here, by the link's name.
 #[rustfmt::skip]
 const PROGRAMS: &[&str] = &[
     "lib/systemd/systemd", "lib/systemd/systemd-journald", "bin/systemctl", "bin/journalctl", "usr/bin/systemd-run",
@@ -39,7 +45,6 @@ const UNITS: &[&str] = &[
     "systemd-journald.socket", "systemd-journald-dev-log.socket",
 ];
 
-/// What is ours: by path and text.
 const FILES: &[(&str, &str)] = &[
     ("etc/machine-id", "0123456789abcdef0123456789abcdef\n"),
     ("etc/os-release", "ID=guest\nNAME=guest\n"),
@@ -64,43 +69,3 @@ const LINKS: &[(&str, &str)] = &[
     ("lib64", "/lib/x86_64-linux-gnu"),
     ("usr/bin/cotenant", "/bin/cotenant"),
 ];
-
-/// Adds all of it; `root` is where the packages were unpacked.
-///
-/// # Errors
-/// Where a file cannot be read.
-pub fn add(archive: &mut Archive, root: &Path) -> Result<()> {
-    let mut files: Vec<(String, u32, Vec<u8>)> = Vec::new();
-    let read = |path: &str| fs::read(root.join(path)).with_context(|| root.join(path).display().to_string());
-    for path in PROGRAMS {
-        files.push(((*path).to_owned(), PROGRAM, read(path)?));
-    }
-    for name in LIBRARIES {
-        let [path, other] = ["lib", "usr/lib"].map(|folder| format!("{folder}/x86_64-linux-gnu/{name}"));
-        let library = read(&path).or_else(|_| read(&other))?;
-        files.push((path, PROGRAM, library));
-    }
-    for name in UNITS {
-        let path = format!("lib/systemd/system/{name}");
-        let unit = read(&path)?;
-        files.push((path, TEXT, unit));
-    }
-    files.extend(FILES.iter().map(|(path, text)| ((*path).to_owned(), TEXT, text.as_bytes().to_vec())));
-    files.extend(LINKS.iter().map(|(path, to)| ((*path).to_owned(), LINK, to.as_bytes().to_vec())));
-    let mut folders: BTreeSet<&str> =
-        ["var/log", "var/lib", "home", "usr/bin"].into_iter().flat_map(|path| above(path).chain([path])).collect();
-    folders.extend(files.iter().flat_map(|(path, ..)| above(path)));
-    // Those of every guest are there.
-    for folder in folders.into_iter().filter(|folder| !["bin", "scenarios"].contains(folder)) {
-        archive.add(folder, FOLDER, b"");
-    }
-    for (path, mode, content) in &files {
-        archive.add(path, *mode, content);
-    }
-    Ok(())
-}
-
-/// The folders above a path, the outermost first.
-fn above(path: &str) -> impl Iterator<Item = &str> {
-    path.match_indices('/').map(|(at, _)| &path[..at])
-}

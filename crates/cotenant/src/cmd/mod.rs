@@ -111,8 +111,9 @@ pub enum Command {
     Why(why::Args),
     /// One page with tables and figures from recordings, simulations and reproductions
     ///
-    /// The page is one HTML file that needs no network; what it draws with is in it. Nothing is written unless all files
-    /// are understood (exit code 2). What is damaged in a recording is left out, and page and standard error say so.
+    /// The page is one HTML file that needs no network; what it draws with is in it. Nothing is written unless all
+    /// files are understood (exit code 2). What is damaged in a recording is left out, and page and standard error say
+    /// so.
     Report(report::Args),
     /// One decision from files, printed with its reasons
     ///

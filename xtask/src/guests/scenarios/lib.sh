@@ -161,6 +161,16 @@ runs_rarely() { measure "$1"; sleep "$2"; measure "$1"; [ $((ran * 3)) -lt $pass
 # no_groups FOLDER: no group of Cotenant's is there.
 no_groups() { set -- "$1"/cotenant-*; [ ! -e "$1" ]; }
 
+# Of the control group $group.
+frozen() { while read -r key value; do [ "$key" != frozen ] || break; done <$group/cgroup.events; [ "$value" = 1 ]; }
+thawed() { ! frozen && read -r value <$group/cgroup.freeze && [ "$value" = 0 ]; }
+# frozen_soon N: within N looks it is seen frozen; a look takes a few milliseconds here, a pause tens.
+frozen_soon() { i=0; until frozen; do i=$((i + 1)); [ $i -lt "$1" ] || return 1; done; }
+# stop_in_a_pause PID: the process is stopped while that group stands still.
+stop_in_a_pause() {
+    until frozen_soon 1000 && kill -STOP "$1" && sleep 0.1 && frozen; do kill -CONT "$1"; done
+}
+
 # end_by WAY STANDS: Cotenant ends by SIGTERM (term), by kill -9 (kill), or with its guardian (both): then STANDS holds until `cotenant restore`.
 end_by() {
     case $1 in

@@ -19,14 +19,6 @@ victim '/bin/spin 0 1' SPIN_BUSY=1
 await has_workers "$spin" 2
 systemctl start server
 group=/sys/fs/cgroup/system.slice/victim.service
-frozen() { while read -r key value; do [ "$key" != frozen ] || break; done <$group/cgroup.events; [ "$value" = 1 ]; }
-thawed() { ! frozen && read -r value <$group/cgroup.freeze && [ "$value" = 0 ]; }
-# frozen_soon N: within N looks it is seen frozen; a look takes a few milliseconds here, a pause tens.
-frozen_soon() { i=0; until frozen; do i=$((i + 1)); [ $i -lt "$1" ] || return 1; done; }
-# stop_in_a_pause PID: the process is stopped while the victim stands still.
-stop_in_a_pause() {
-    until frozen_soon 1000 && kill -STOP "$1" && sleep 0.1 && frozen; do kill -CONT "$1"; done
-}
 
 configure "$classes"
 systemctl start cotenant
