@@ -32,6 +32,12 @@ impl From<Bucket> for (f64, f64, u64) {
     }
 }
 
+/// How many observations tell a quantile: enough that about five lie beyond it, at least 20 and at most 100, of which
+/// one lies beyond the 0.99.
+pub fn answers(quantile: f64) -> u32 {
+    (5.0 / (1.0 - quantile).max(1e-9)).round().clamp(20.0, 100.0) as u32
+}
+
 impl Histogram {
     /// Of these buckets, in any order; empty ones may be left out.
     pub fn new(buckets: impl IntoIterator<Item = Bucket>) -> Self {

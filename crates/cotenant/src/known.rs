@@ -1,7 +1,7 @@
 //! The shapes that were best on this machine, from run to run: one JSON file below the data folder.
 
 use crate::calibrated;
-use crate::replace::replace_at_ease;
+use crate::replace::replace;
 use cotenant_linux::bounded;
 use cotenant_model::profile::calibration::fingerprint;
 use cotenant_model::{Round, Topology};
@@ -67,7 +67,7 @@ impl Known {
             fs::create_dir_all(folder)?;
         }
         let stored = Stored { machine: self.machine.clone(), known };
-        replace_at_ease(path, &serde_json::to_vec_pretty(&stored)?)
+        replace(path, &serde_json::to_vec_pretty(&stored)?)
     }
 }
 

@@ -16,18 +16,6 @@ const DRAFTS: u32 = 16;
 /// # Errors
 /// Where it cannot be written; what was there before is still there.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    write(path, bytes, true)
-}
-
-/// The same for what only saves time: it does not wait for the disk, and may be lost with the power.
-///
-/// # Errors
-/// As [`replace`].
-pub(crate) fn replace_at_ease(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    write(path, bytes, false)
-}
-
-fn write(path: &Path, bytes: &[u8], sync: bool) -> io::Result<()> {
     let link =
         fs::symlink_metadata(path).is_ok_and(|what| what.is_symlink() && ![0, sys::euid()].contains(&what.uid()));
     if link {
@@ -40,9 +28,7 @@ fn write(path: &Path, bytes: &[u8], sync: bool) -> io::Result<()> {
     let (mut file, draft) = draft(path)?;
     let mut attempt = || {
         file.write_all(bytes)?;
-        if sync {
-            file.sync_all()?;
-        }
+        file.sync_all()?;
         fs::rename(&draft, path)
     };
     attempt().inspect_err(|_| {

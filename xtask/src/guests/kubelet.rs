@@ -6,7 +6,8 @@ use super::system::Contents;
 pub const CONTENTS: Contents = Contents {
     packages: &["runc", "libseccomp2", "libc6"],
     programs: &["usr/sbin/runc"],
-    built: &["containerd", "containerd-shim-runc-v2", "ctr", "kubelet", "cotenant-node"],
+    built: &["containerd", "containerd-shim-runc-v2", "ctr", "kubelet"],
+    ours: Some("cotenant-node"),
     libraries: &["ld-linux-x86-64.so.2", "libc.so.6", "libseccomp.so.2"],
     units: &[],
     folders: &["var/lib", "var/log", "pods", "etc/kubernetes/manifests"],

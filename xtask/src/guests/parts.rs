@@ -101,7 +101,12 @@ impl Parts {
         let built = built();
         let programs = guest.system.contents().map_or(&[][..], |contents| contents.built);
         if let Some(name) = programs.iter().find(|name| !built.join(name).exists()) {
-            return Ok(Err(format!("{name} is not built; scripts/test-kubernetes --full does that, for half an hour")));
+            return Ok(Err(format!("{name} is not built; scripts/test-kubernetes --full builds it, in half an hour")));
+        }
+        if let Some(name) = guest.system.contents().and_then(|contents| contents.ours)
+            && let Err(why) = build_go(root, &built, name)
+        {
+            return Ok(Err(format!("{name} cannot be built: {why:#}")));
         }
         let (kernel, busybox, packages) = match fetch(&folder, guest) {
             Ok(fetched) => fetched,
@@ -125,6 +130,14 @@ fn built() -> PathBuf {
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache"))).unwrap_or_default();
     cache.join("cotenant-control-plane")
+}
+
+/// A program of the folder `kubernetes`, linked statically.
+fn build_go(root: &Path, to: &Path, name: &str) -> Result<()> {
+    let path = format!("{}:/usr/local/go/bin", std::env::var("PATH").unwrap_or_default());
+    let line = "CGO_ENABLED=0 exec go build -ldflags=-s -o \"$0/\" \"./cmd/$1\"";
+    let sh = &mut Command::new("sh");
+    done(sh.args(["-c", line]).arg(to).arg(name).current_dir(root.join("kubernetes")).env("PATH", path)).map(drop)
 }
 
 fn rust_has(target: &str) -> bool {

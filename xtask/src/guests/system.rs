@@ -24,10 +24,12 @@ pub enum System {
 pub struct Contents {
     /// Debian's packages, in which the programs, libraries and units are.
     pub packages: &'static [&'static str],
-    /// By their paths. Of links only where they lead is here, by the link's name; libraries too.
+    /// By their paths. Links are followed, and the file gets the link's name; so with libraries.
     pub programs: &'static [&'static str],
-    /// Programs that `scripts/test-kubernetes --full` builds, for `usr/bin`.
+    /// Programs of others that `scripts/test-kubernetes --full` builds, for `usr/bin`.
     pub built: &'static [&'static str],
+    /// A program of the folder `kubernetes`, built anew, for `usr/bin`.
+    pub ours: Option<&'static str>,
     pub libraries: &'static [&'static str],
     /// systemd's units.
     pub units: &'static [&'static str],
@@ -69,7 +71,7 @@ impl Contents {
         for path in self.programs {
             files.push(((*path).to_owned(), PROGRAM, read(path)?));
         }
-        for name in self.built {
+        for name in self.built.iter().copied().chain(self.ours) {
             files.push((format!("usr/bin/{name}"), PROGRAM, from(parts.built.join(name))?));
         }
         for name in self.libraries {

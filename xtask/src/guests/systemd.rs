@@ -7,6 +7,7 @@ pub const CONTENTS: Contents = Contents {
     packages: PACKAGES,
     programs: PROGRAMS,
     built: &[],
+    ours: None,
     libraries: LIBRARIES,
     units: UNITS,
     folders: &["var/log", "var/lib", "home", "usr/bin"],

@@ -19,6 +19,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -78,8 +79,8 @@ pub(crate) struct Order {
     /// The user who asks.
     pub uid: u32,
     pub answer: SyncSender<Result<String, String>>,
-    /// Whoever asked was told then that nothing was done.
-    pub until: Instant,
+    /// Which one it is.
+    id: u64,
 }
 
 /// What the daemon's threads have in common.
@@ -93,6 +94,8 @@ pub(crate) struct Shared {
     /// The user beside root who may tell of containers.
     bridge: Mutex<Option<u32>>,
     orders: Mutex<Vec<Order>>,
+    /// How often something was asked.
+    asked: AtomicU64,
     waker: Mutex<Option<PipeWriter>>,
 }
 
@@ -153,26 +156,34 @@ impl Shared {
         *locked(&self.waker) = Some(waker);
     }
 
-    /// What was asked since the last time, and is still waited for.
+    /// What was asked since the last time.
     pub fn take_orders(&self) -> Vec<Order> {
-        let mut orders = std::mem::take(&mut *locked(&self.orders));
-        orders.retain(|order| Instant::now() < order.until);
-        orders
+        std::mem::take(&mut locked(&self.orders))
     }
 
     fn order(&self, request: Request, uid: u32) -> Result<String, String> {
         let (answer, answered): (_, Receiver<_>) = sync_channel(1);
+        let id = self.asked.fetch_add(1, Ordering::Relaxed);
         {
             let mut orders = locked(&self.orders);
             if orders.len() >= AT_ONCE {
                 return Err("too much is asked at once; try again".to_owned());
             }
-            orders.push(Order { request, uid, answer, until: Instant::now() + LOOP });
+            orders.push(Order { request, uid, answer, id });
         }
         if let Some(waker) = &mut *locked(&self.waker) {
             let _ = waker.write(&[0]); // a full pipe has called already
         }
-        answered.recv_timeout(LOOP).unwrap_or_else(|_| Err("the daemon is busy; try again".to_owned()))
+        answered.recv_timeout(LOOP).unwrap_or_else(|_| {
+            let mut orders = locked(&self.orders);
+            let waiting = orders.len();
+            orders.retain(|order| order.id != id);
+            let taken = orders.len() == waiting;
+            drop(orders);
+            // Who is told that nothing was done can rely on it.
+            let done = taken.then(|| answered.recv().ok()).flatten();
+            done.unwrap_or_else(|| Err("the daemon is busy; try again".to_owned()))
+        })
     }
 }
 

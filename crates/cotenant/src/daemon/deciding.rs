@@ -62,7 +62,7 @@ impl Shift<'_> {
             decider.owns.apps = Some(own.map(|managed| managed.service.name.clone()).collect());
         }
         let mut cast = Cast::default();
-        for Managed { app, service, waits } in self.managed.values() {
+        for Managed { app, service, waits, .. } in self.managed.values() {
             cast.add(*app, &service.name, &service.terms, *waits);
         }
         if cast != self.cast {

@@ -12,6 +12,7 @@ mod latency;
 pub(crate) mod log;
 mod metrics;
 pub(crate) mod node;
+mod pauses;
 pub(crate) mod services;
 pub(crate) mod slurm;
 pub(crate) mod status;
@@ -34,6 +35,7 @@ use cotenant_model::policy::{Config as PolicyConfig, Ctx};
 use cotenant_model::{AppId, Mode, Owns, Rule};
 use deciding::{Cast, setup};
 use node::Node;
+use pauses::{Kept, Pauses};
 use sd_notify::NotifyState;
 use services::Service;
 use slurm::Slurm;
@@ -42,7 +44,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use watch::{Pauses, Watch};
+use watch::Watch;
 use web::Web;
 
 /// Services that are managed at most.
@@ -55,6 +57,10 @@ const LOOK: Duration = Duration::from_secs(2);
 /// all of it takes more than this part of a CPU.
 const OBSERVE: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 const OBSERVING: f64 = 0.006;
+
+/// A service that cannot be throttled for the company that its control group has is not tried again for so long:
+/// processes come and go.
+const MIXED: Duration = Duration::from_secs(60);
 
 /// How often it says how it stands, and how often it writes down what it has learnt.
 const TELL: Duration = Duration::from_secs(1);
@@ -73,8 +79,12 @@ pub(crate) fn run(named: Option<&Path>, socket: Option<PathBuf>, level: log::Lev
     log::begin(level)?;
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(MESSAGE_ID = log::DAEMON, "cotenant {version} begins: {}", config.summary());
+    let (kept, remark) = Kept::read();
+    if let Some(remark) = remark {
+        tracing::warn!(MESSAGE_ID = log::DAEMON, "{remark}");
+    }
     let mut desk =
-        Desk { begun: Instant::now(), shared, web: Web::default(), socket, slurm: None, pauses: None, refused: None };
+        Desk { begun: Instant::now(), shared, web: Web::default(), socket, slurm: None, kept, refused: None };
     desk.web.serve_at(config.listen, &desk.shared);
     desk.shared.set_bridge(config.bridge);
     desk.set_slurm(config.slurm);
@@ -92,7 +102,7 @@ pub(crate) fn check(named: Option<&Path>) -> Result<(Config, Vec<(String, usize)
     setup(&config, settings::live_machine(None)?)?;
     let mut census = Census::new(FsRoot::live());
     census.look()?;
-    let found = services::matched(&config.rules, &census, &Containers::default(), std::process::id());
+    let found = services::find(&config.rules, &census, &Containers::default(), std::process::id());
     Ok((config, found.into_values().map(|service| (service.name, service.rule)).collect()))
 }
 
@@ -103,8 +113,8 @@ struct Desk {
     web: Web,
     socket: PathBuf,
     slurm: Option<Slurm>,
-    /// Who is left alone for now; `None` before it was looked up who was by the daemon before.
-    pauses: Option<Pauses>,
+    /// Who is left alone for now.
+    kept: Kept,
     /// Why the configuration on disk is not in force.
     refused: Option<String>,
 }
@@ -128,15 +138,6 @@ impl Desk {
             (false, _) => self.slurm = None,
             (true, Some(_)) => {}
         }
-    }
-
-    /// Whether nothing is changed for now.
-    fn paused(&self) -> bool {
-        self.pauses.as_ref().is_some_and(|pauses| pauses.all)
-    }
-
-    fn resting(&self, name: &str) -> Option<u32> {
-        self.pauses.as_ref()?.services.get(name).copied()
     }
 
     /// Containers of the bridge and jobs of Slurm.
@@ -163,6 +164,8 @@ struct Managed {
     app: AppId,
     /// Whether it can be throttled, or would be.
     waits: bool,
+    /// When it was last [`Service::mixed`].
+    mixed: Option<Instant>,
 }
 
 /// One host's life.
@@ -199,13 +202,7 @@ fn serve(config: &mut Config, named: Option<&Path>, desk: &mut Desk) -> Result<N
     host.call_on(calls)?;
     desk.shared.set_waker(waker);
     desk.shared.set_machine(&setup.topology, &setup.machine);
-    let (mut watch, pauses, remark) = Watch::begin(&setup.topology, desk.begun.elapsed());
-    if desk.pauses.is_none() {
-        if pauses.all {
-            watch.remark("paused, as it was before the restart; cotenant resume ends that");
-        }
-        desk.pauses = Some(pauses);
-    }
+    let (mut watch, remark) = Watch::begin(&setup.topology, desk.begun.elapsed());
     if let Some(remark) = remark {
         watch.remark(&remark);
     }
@@ -267,7 +264,7 @@ fn notify(state: &[NotifyState<'_>]) {
 impl Shift<'_> {
     /// What is done now.
     fn mode(&self) -> Mode {
-        if self.desk.paused() { Mode::Observe } else { self.config.mode }
+        if self.desk.kept.pauses.all { Mode::Observe } else { self.config.mode }
     }
 
     /// Time between two samples.
@@ -291,7 +288,7 @@ impl Shift<'_> {
         }
         let next = [Some(TELL), self.watchdog.map(|limit| limit / 3)].into_iter().flatten().min().unwrap_or(TELL);
         self.host.call_at(self.host.now() + next);
-        // Where nobody really waits, nobody's speed alone is measured.
+        // In advise or a pause nobody is throttled, so that what is taken for the speed alone is none.
         let judged = if mode == Mode::Enforce { &self.cast.high[..] } else { &[] };
         let watch = &mut self.watch;
         Ok(self.drive.go(&mut self.host, &rules, mode, |round| watch.round(round, &policies, judged))?)
@@ -319,7 +316,7 @@ impl Shift<'_> {
         }
         let containers = self.desk.containers();
         let mut found = services::find(&self.config.rules, &self.census, &containers, std::process::id());
-        found.retain(|name, _| self.desk.resting(name).is_none());
+        found.retain(|name, service| service.terms.class != Class::Ignore && !self.desk.kept.holds(name, service.uid));
         if found.len() > SERVICES {
             let there = found.len();
             self.watch.remark(&format!("{there} services match; {SERVICES} are managed, those that were before first"));
@@ -330,14 +327,22 @@ impl Shift<'_> {
                 fits
             });
         }
-        let gone = |Managed { service, .. }: &Managed| {
-            let same =
-                |new: &Service| (new.rule, &new.terms, new.mixed) == (service.rule, &service.terms, service.mixed);
-            found.get(&service.name).is_none_or(|new| !same(new))
+        for (name, service) in &mut found {
+            if let Some(known) = self.managed.get_mut(name) {
+                known.mixed = if service.mixed { Some(Instant::now()) } else { known.mixed };
+                service.mixed = known.mixed.is_some_and(|seen| seen.elapsed() < MIXED);
+            }
+        }
+        let gone = |Managed { service, .. }: &Managed| match found.get(&service.name) {
+            Some(new) if new.rule == service.rule && new.terms == service.terms => {
+                (new.mixed != service.mixed).then_some("whether it can be throttled has changed")
+            }
+            _ => Some("it is gone, or another rule's"),
         };
-        let gone: Vec<String> = self.managed.values().filter(|m| gone(m)).map(|m| m.service.name.clone()).collect();
-        for name in gone {
-            self.leave(&name, "it is gone, or another rule's");
+        let gone: Vec<(String, &str)> =
+            self.managed.values().filter_map(|m| Some((m.service.name.clone(), gone(m)?))).collect();
+        for (name, why) in gone {
+            self.leave(&name, why);
         }
         for (name, service) in found {
             match self.managed.get_mut(&name) {
@@ -370,7 +375,7 @@ impl Shift<'_> {
             waits = false;
         }
         if terms.class == Class::Low && service.mixed {
-            let why = "processes in its control group are other rules'";
+            let why = "its control group also holds processes that are not to wait";
             self.watch.remark(&format!("{} cannot be throttled: {why}", service.name));
         }
         match added {
@@ -383,7 +388,8 @@ impl Shift<'_> {
                     "{name} is managed: rule {by}, {}",
                     count(service.processes as u64, "process"),
                 );
-                self.managed.insert(name, Managed { service, app, waits });
+                let mixed = service.mixed.then(Instant::now);
+                self.managed.insert(name, Managed { service, app, waits, mixed });
             }
             Err(why) => self.watch.remark(&format!("{} cannot be managed: {why}", service.name)),
         }
@@ -418,55 +424,42 @@ impl Shift<'_> {
             Request::Status | Request::Containers { .. } | Request::Node => Err("this needs no loop".to_owned()),
             Request::Pause { service: None } => {
                 all()?;
-                self.pauses().all = true;
-                self.keep();
+                let kept = self.desk.kept.change(|pauses| pauses.all = true);
                 tracing::info!(MESSAGE_ID = log::DAEMON, "paused by user {}: everything is given back", order.uid);
-                Ok("paused: nothing is changed, and what was changed is given back".to_owned())
+                Ok(over_restarts("paused: nothing is changed, and what was changed is given back", kept))
             }
             Request::Resume { service: None } => {
                 all()?;
-                *self.pauses() = Pauses::default();
-                self.keep();
+                let kept = self.desk.kept.change(|pauses| *pauses = Pauses::default());
                 self.looked = None; // of those who rested nobody else tells
                 tracing::info!(MESSAGE_ID = log::DAEMON, "resumed by user {}", order.uid);
-                Ok("resumed".to_owned())
+                Ok(over_restarts("resumed", kept))
             }
             Request::Pause { service: Some(name) } => {
                 let managed = self.managed.get(name).filter(|m| may_all(order.uid) || m.service.uid == order.uid);
                 let Some(uid) = managed.map(|managed| managed.service.uid) else {
                     return Err(format!("'{name}' is no service of yours that is managed; see cotenant status"));
                 };
-                if self.pauses().services.len() >= SERVICES {
-                    return Err(format!("{SERVICES} services are paused already; resume some"));
+                if !may_all(order.uid) && !self.desk.kept.has_room(uid) {
+                    return Err("too many of your services are paused; resume some".to_owned());
                 }
-                self.pauses().services.insert(name.clone(), uid);
-                self.keep();
+                let kept = self.desk.kept.change(|pauses| _ = pauses.services.insert(name.clone(), uid));
                 self.leave(name, &format!("user {} has paused it", order.uid));
                 self.assign().map_err(|why| why.to_string())?;
-                Ok(format!("{name} is left alone until cotenant resume {name}"))
+                Ok(over_restarts(&format!("{name} is left alone until cotenant resume {name}"), kept))
             }
             Request::Resume { service: Some(name) } => {
-                let Some(uid) = self.desk.resting(name) else {
+                let Some(uid) = self.desk.kept.pauses.services.get(name).copied() else {
                     return Err(format!("'{name}' is not paused; see cotenant status"));
                 };
                 if !may_all(order.uid) && uid != order.uid {
                     return Err(format!("'{name}' is no service of yours"));
                 }
-                self.pauses().services.remove(name);
-                self.keep();
+                let kept = self.desk.kept.change(|pauses| _ = pauses.services.remove(name));
                 self.looked = None;
-                Ok(format!("{name} is managed again"))
+                Ok(over_restarts(&format!("{name} is managed again"), kept))
             }
         }
-    }
-
-    fn pauses(&mut self) -> &mut Pauses {
-        self.desk.pauses.get_or_insert_default()
-    }
-
-    /// Writes down what the next daemon is to know.
-    fn keep(&mut self) {
-        self.watch.keep(self.desk.pauses.get_or_insert_default());
     }
 
     /// Reads the configuration again; true where it takes another host.
@@ -540,7 +533,7 @@ impl Shift<'_> {
         }
         if self.kept.elapsed() >= KEEP {
             self.kept = Instant::now();
-            self.keep();
+            self.watch.keep();
         }
         let listen = self.desk.web.state();
         if let Some(Listen { address, error: Some(why) }) = &listen {
@@ -570,7 +563,7 @@ impl Shift<'_> {
                 },
             )
         });
-        let resting = self.desk.pauses.iter().flat_map(|pauses| &pauses.services).map(|(name, uid)| ServiceStatus {
+        let resting = self.desk.kept.pauses.services.iter().map(|(name, uid)| ServiceStatus {
             name: name.clone(),
             uid: *uid,
             paused: true,
@@ -580,7 +573,7 @@ impl Shift<'_> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             mode: self.config.mode,
-            paused: self.desk.paused(),
+            paused: self.desk.kept.pauses.all,
             uptime_s: self.desk.begun.elapsed().as_secs_f64(),
             config: self.config.path.display().to_string(),
             config_error: self.desk.refused.clone(),
@@ -613,12 +606,20 @@ impl Shift<'_> {
 
     /// Gives everything back.
     fn end(mut self) {
-        self.keep();
+        self.watch.keep();
         let restored = self.host.finish().restored;
         tracing::info!(MESSAGE_ID = log::DAEMON, "given back: {}", count(restored.restored as u64, "mask"));
         for note in restored.notes {
             self.watch.remark(&note);
         }
+    }
+}
+
+/// What is answered where a pause, or its end, is to outlive the daemon.
+fn over_restarts(done: &str, kept: std::io::Result<()>) -> String {
+    match kept {
+        Ok(()) => done.to_owned(),
+        Err(why) => format!("{done}; only until the daemon restarts, since that cannot be kept: {why}"),
     }
 }
 

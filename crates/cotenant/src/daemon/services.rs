@@ -26,7 +26,8 @@ pub(crate) struct Service {
     pub target: Target,
     /// The user of its processes; root where they are of several.
     pub uid: u32,
-    /// Whether its control group holds what other rules name: whoever pauses the group would pause these, too.
+    /// Whether it is of class low, and has processes with it that are not to wait: whoever pauses its control group
+    /// would pause these, too.
     pub mixed: bool,
     /// Processes now.
     pub processes: usize,
@@ -35,49 +36,33 @@ pub(crate) struct Service {
 /// What tells services apart: the place of the rule, and the control group or the program.
 type Key = (usize, String);
 
-/// Finds the services that the rules name. `own` is the daemon's process: neither it nor its group is managed.
+/// Finds the services that the rules name, also those that are to be left alone (class ignore). `own` is the daemon's
+/// process: neither it nor its group is managed.
 pub(crate) fn find(rules: &[Rule], census: &Census, containers: &Containers, own: u32) -> BTreeMap<String, Service> {
-    gather(rules, census, containers, own, false)
-}
-
-/// The same with those that are to be left alone.
-pub(crate) fn matched(rules: &[Rule], census: &Census, containers: &Containers, own: u32) -> BTreeMap<String, Service> {
-    gather(rules, census, containers, own, true)
-}
-
-fn gather(
-    rules: &[Rule],
-    census: &Census,
-    containers: &Containers,
-    own: u32,
-    ignored: bool,
-) -> BTreeMap<String, Service> {
     let (ours, residents) = (sys::euid(), census.residents());
     let our_group = residents.get(&own).map(|me| &*me.cgroup).filter(|path| *path != "/");
     let mut found: BTreeMap<Key, Found> = BTreeMap::new();
-    // Control groups of those whom a rule names, and who are not to wait.
+    // Control groups of those who are not to wait: whom a rule of another class names, and who opted out.
     let mut others: BTreeSet<&str> = BTreeSet::new();
     for (&pid, resident) in residents {
         if pid == own || ours != 0 && resident.uid != ours {
             continue;
         }
         let inside = containers.around(&resident.cgroup);
-        let covers = |(i, rule): (usize, &Rule)| {
-            let whole = covers(&rule.matches, resident, inside.map(|c| &**c))?;
-            // Users choose the names of units in their own service managers.
-            let named = rule.matches.user.is_some() || rule.matches.cgroup.is_some();
-            let chosen = rule.class == Class::High && !named && whole.group().is_some_and(is_of_user_manager);
-            (!chosen).then_some((i, whole))
-        };
+        let covers = |(i, rule): (usize, &Rule)| Some((i, covers(&rule.matches, resident, inside.map(|c| &**c))?));
         let Some((i, whole)) = rules.iter().enumerate().find_map(covers) else { continue };
         let group = whole.group();
         let within_us = group.zip(our_group).is_some_and(|(group, ours)| is_below(ours, group));
         let container = inside.filter(|container| group == Some(&*container.cgroup));
         let class = rules[i].class(container.map(|c| &c.asked));
-        if class != Class::Low {
+        if class != Class::Low || resident.opted_out {
             others.insert(&resident.cgroup);
         }
-        if class == Class::Ignore && !ignored || within_us {
+        let Matches { user, cgroup, container: of_container, .. } = &rules[i].matches;
+        let is_named = user.is_some() || cgroup.is_some() || of_container.is_some();
+        // Whoever runs a service manager below a service chooses the names of its units.
+        let is_chosen = ours == 0 && class == Class::High && !is_named && group.is_some_and(is_delegated);
+        if within_us || is_chosen {
             continue;
         }
         let key = (i, whole.key());
@@ -93,10 +78,9 @@ fn gather(
             service.uid = 0;
         }
         if resident.opted_out {
-            service.off.insert(pid);
-        } else {
-            service.pids.insert(pid);
+            service.off.insert(resident.uid);
         }
+        service.pids.insert(pid);
     }
     mix(&mut found, &others);
     named(rules, found, census.residents())
@@ -139,7 +123,7 @@ struct Found {
     folder: Option<std::path::PathBuf>,
     pids: BTreeSet<u32>,
     uid: u32,
-    /// Processes that want to be left alone.
+    /// Users of processes that are to be left alone.
     off: BTreeSet<u32>,
     low: bool,
     mixed: bool,
@@ -224,9 +208,9 @@ fn without_mark(path: &Path) -> &Path {
     path.to_str().and_then(|text| text.strip_suffix(" (deleted)")).map_or(path, Path::new)
 }
 
-/// Whether a control group is of a service manager that a user has.
-fn is_of_user_manager(cgroup: &str) -> bool {
-    cgroup.rsplit('/').skip(1).any(|part| part.starts_with("user@") && part.ends_with(".service"))
+/// Whether a control group is below a service or a container, and not in slices alone.
+fn is_delegated(cgroup: &str) -> bool {
+    cgroup.rsplit('/').skip(1).any(|part| !part.is_empty() && !part.ends_with(".slice"))
 }
 
 fn is_below(path: &str, folder: &str) -> bool {
@@ -242,16 +226,25 @@ fn named(
     let base = |key: &str| key.rsplit('/').find(|part| !part.is_empty()).unwrap_or(key).to_owned();
     let short = |key: &str, found: &Found| found.container.as_ref().map_or_else(|| base(key), |c| c.name());
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
-    for ((_, key), found) in &found {
+    let is_left = |rule: usize, found: &Found| {
+        rules[rule].class(found.container.as_ref().map(|container| &container.asked)) == Class::Ignore
+    };
+    for ((_, key), found) in found.iter().filter(|((rule, _), found)| !is_left(*rule, found)) {
         *times.entry(short(key, found)).or_default() += 1;
     }
     let mut services = BTreeMap::new();
     for ((rule, key), found) in found {
         let short = short(&key, &found);
         let Found { group, container, folder, pids, uid, off, mixed, .. } = found;
-        // A control group is managed as a whole, and a program with those that descend from it.
-        let off = pids.is_empty() || group && !off.is_empty() || off.iter().any(|pid| descends(*pid, &pids, residents));
-        let name = text::name(if times[&short] > 1 { key.as_bytes() } else { short.as_bytes() });
+        // A control group is managed as a whole; of a program nobody opts out others than their own.
+        let opted_out = |pid: &u32| residents.get(pid).is_some_and(|resident| off.contains(&resident.uid));
+        let pids: BTreeSet<u32> = pids.into_iter().filter(|pid| group || !opted_out(pid)).collect();
+        let off = pids.is_empty() || group && !off.is_empty();
+        let name = text::name(if times.get(&short).is_some_and(|times| *times > 1) {
+            key.as_bytes()
+        } else {
+            short.as_bytes()
+        });
         let target = match folder {
             Some(folder) => Target::Cgroup(folder),
             None if group => continue, // there is no hierarchy in which its members could be followed
@@ -373,7 +366,8 @@ mod tests {
         let jobs = rule("jobs", "command = \"job\"", "normal");
         assert_eq!(machine.find(&jobs, 0), found(&[("job", 0, "[30, 31]")]));
         let nginx = rule("web", "unit = \"nginx.service\", command = \"/usr/sbin/*\"", "ignore") + &units;
-        assert_eq!(machine.find(&nginx, 0), found(&[(both[1].0, 1, both[1].2)]), "what is ignored is nobody else's");
+        let ignored = (both[0].0, 0, both[0].2);
+        assert_eq!(machine.find(&nginx, 0), found(&[ignored, (both[1].0, 1, both[1].2)]), "and is nobody else's");
         assert_eq!(machine.find(&units, 11), found(&both[1..]), "we are in it");
     }
 
@@ -443,25 +437,59 @@ mod tests {
         let slice = rule("batch", "unit = \"batch.slice\"", "low");
         assert_eq!(mixed(&slice), one("batch.slice", false));
         let ssh = |class| rule("ssh", "unit = \"ssh.service\"", class) + &slice;
-        assert_eq!(mixed(&ssh("ignore")), one("batch.slice", true));
+        assert_eq!(mixed(&ssh("ignore"))[0], ("batch.slice".to_owned(), true));
         assert_eq!(mixed(&ssh("high"))[0], ("batch.slice".to_owned(), true));
         let jobs = rule("jobs", "cgroup = \"/jobs.slice/**\"", "low");
         assert!(mixed(&jobs).iter().all(|(_, mixed)| !mixed), "all of them are to wait");
     }
 
-    /// Users name units of their own service managers as they like.
+    #[test]
+    fn nobody_opts_out_for_another_user() {
+        if sys::euid() != 0 {
+            return; // only root gives files away, and sees others' processes
+        }
+        let machine = Machine::new("opted-out", &[(10, 1, "/a", "/db"), (11, 1, "/a", "/db"), (12, 1, "/a", "/db")]);
+        let rules = rule("db", "command = \"db\"", "normal");
+        let owners = || -> Vec<(String, u32)> {
+            let found = machine.services(&rules, Vec::new(), 0);
+            found.into_values().map(|s| (format!("{:?}", s.target), s.uid)).collect()
+        };
+        assert_eq!(owners(), [("Trees([10, 11, 12])".to_owned(), 0)]);
+        fs::write(machine.0.join("proc/10/environ"), "A=b\0COTENANT=off\0").unwrap();
+        assert_eq!(owners(), [], "all are one user's");
+        for pid in [10, 11] {
+            std::os::unix::fs::chown(machine.0.join(format!("proc/{pid}")), Some(7), None).unwrap();
+        }
+        assert_eq!(owners(), [("Trees([12])".to_owned(), 0)]);
+        let slice = rule("a", "cgroup = \"/a\"", "low");
+        assert!(machine.services(&slice, Vec::new(), 0).is_empty(), "a group is managed as a whole");
+    }
+
+    /// Users name units of their own service managers as they like, and so do containers that run one.
     #[test]
     fn nobody_becomes_important_by_the_name_of_a_unit() {
         let own = "/user.slice/user-7.slice/user@7.service/app.slice/pg@16.service";
+        let inside = "/machine.slice/libpod-1.scope/system.slice/pg@16.service";
         let machine = Machine::new(
             "units",
-            &[(10, 1, "/system.slice/pg@16.service", "/usr/bin/postgres"), (11, 1, own, "/home/mallory/mine")],
+            &[
+                (10, 1, "/system.slice/pg@16.service", "/usr/bin/postgres"),
+                (11, 1, own, "/home/mallory/mine"),
+                (12, 1, inside, "/usr/bin/postgres"),
+            ],
         );
         let folder = "sys/fs/cgroup/system.slice/pg@16.service";
-        assert_eq!(machine.find(&rule("pg", "unit = \"pg@*\"", "high"), 0), found(&[("pg@16.service", 0, folder)]));
+        let high = rule("pg", "unit = \"pg@*\"", "high");
+        // Nor are they what a later rule says: it was not meant for them.
+        let both = high.clone() + &rule("rest", "unit = \"*.service\"", "low");
+        if sys::euid() == 0 {
+            for rules in [&high, &both] {
+                assert_eq!(machine.find(rules, 0), found(&[("pg@16.service", 0, folder)]));
+            }
+        }
         let named = rule("pg", "unit = \"pg@*\", cgroup = \"/user.slice/**\"", "high");
         assert_eq!(machine.find(&named, 0).len(), 1, "who names the folder means it");
-        assert_eq!(machine.find(&rule("pg", "unit = \"pg@*\"", "normal"), 0).len(), 2);
+        assert_eq!(machine.find(&rule("pg", "unit = \"pg@*\"", "normal"), 0).len(), 3);
     }
 
     #[test]

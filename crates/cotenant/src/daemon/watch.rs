@@ -6,7 +6,7 @@ use super::status::{Bound, CpuStatus, Decision, Decisions, Place, ServiceStatus,
 use crate::args::MetricArg;
 use crate::calibrated;
 use crate::known::Known;
-use crate::replace::replace_at_ease;
+use crate::replace::replace;
 use crate::run::speeds::Speeds;
 use crate::run::summary::outcome_name;
 use cotenant_linux::act::throttle::Slept;
@@ -19,7 +19,7 @@ use cotenant_model::{
 };
 use cotenant_policies::{Qos, Shapes};
 use cotenant_record::moves::Move;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,28 +35,17 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// Threads of a service that are named.
 const THREADS: usize = 16;
 
-/// And whether goals are kept, over this. A speed that was told before says nothing about now.
+/// Whether goals are kept is told of this long; a speed that is older is not told.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// After so long without a sum nobody counts any more.
-const OVER: Duration = Duration::from_secs(15);
+/// Sums whose last one is older are not told: whoever added them has gone.
+const STALE_AFTER: Duration = Duration::from_secs(15);
 
 /// What of it goes on after a restart.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct State {
     interference: Interference,
-    pauses: Pauses,
-}
-
-/// Who is left alone until somebody says `cotenant resume`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Pauses {
-    /// Nothing is changed.
-    pub all: bool,
-    /// Services by name, with the user whose they are.
-    pub services: BTreeMap<String, u32>,
 }
 
 /// Whose format it is, whatever that is.
@@ -229,7 +218,7 @@ impl<T: Copy> Last<T> {
 
     /// The first and the last, where these are of now.
     fn ends(&self, now: Time) -> Option<[(Time, T); 2]> {
-        Some([*self.0.front()?, *self.0.back()?]).filter(|[first, last]| last.0 > first.0 && now < last.0 + OVER)
+        Some([*self.0.front()?, *self.0.back()?]).filter(|[first, last]| last.0 > first.0 && now < last.0 + STALE_AFTER)
     }
 }
 
@@ -257,15 +246,15 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// With what an earlier daemon has learnt, and whom it left alone; a remark where that is not taken.
+    /// With what an earlier daemon has learnt; a remark where that is not taken.
     ///
     /// The daemon began so long before the host, whose clock begins at 0.
-    pub fn begin(topology: &Topology, before: Duration) -> (Self, Pauses, Option<String>) {
+    pub fn begin(topology: &Topology, before: Duration) -> (Self, Option<String>) {
         let file = calibrated::data_folder().map(|folder| folder.join("daemon.json"));
         let (state, remark) = file.as_deref().map_or_else(Default::default, State::read);
         let since = before.as_secs_f64();
         let watch = Self { interference: state.interference, file, since, ..Self::anew(topology, WINDOW) };
-        (watch, state.pauses, remark)
+        (watch, remark)
     }
 
     /// Of what nobody has learnt anything yet, and of which nothing is to be kept. CPU time is told after each
@@ -474,7 +463,7 @@ impl Watch {
     }
 
     /// Writes down what the next daemon is to know.
-    pub fn keep(&mut self, pauses: &Pauses) {
+    pub fn keep(&mut self) {
         if let Err(why) = self.known.keep() {
             self.remark(&format!("the shapes that were found could not be kept: {why}"));
         }
@@ -483,8 +472,8 @@ impl Watch {
             if let Some(folder) = file.parent() {
                 fs::create_dir_all(folder)?;
             }
-            let state = serde_json::json!({ "version": VERSION, "interference": &self.interference, "pauses": pauses });
-            replace_at_ease(file, &serde_json::to_vec(&state)?)
+            let state = serde_json::json!({ "version": VERSION, "interference": &self.interference });
+            replace(file, &serde_json::to_vec(&state)?)
         };
         if let Err(why) = written() {
             let text = format!("{}: {why}; what was learnt is lost at a restart", file.display());
@@ -501,6 +490,19 @@ fn effect_name(effect: Effect) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sums_are_told_while_somebody_adds_them() {
+        let at = |s: u64| Time(s * 1_000_000_000);
+        let mut sums = Last::default();
+        sums.add(at(1), 5.0);
+        assert_eq!(sums.ends(at(1)), None, "one tells nothing");
+        sums.add(at(3), 9.0);
+        assert_eq!(sums.ends(at(4)), Some([(at(1), 5.0), (at(3), 9.0)]));
+        assert_eq!(sums.ends(at(18)), None);
+        sums.add(at(90), 20.0);
+        assert_eq!(sums.ends(at(91)), None, "what was before is forgotten");
+    }
 
     #[test]
     fn what_another_version_has_learnt_is_refused_by_name_and_kept() {

@@ -59,9 +59,12 @@ case $group in /sys/fs/cgroup/kubepods/besteffort/pod*/*) ;; *) fail "the contai
 cp /pods/agent.yaml $install/
 await says 'shop/db-guest/server *databases *high'
 await says 'batch/sort-guest/main *batch *low'
-await frozen_soon 300
-read -r value <"$server/cgroup.freeze"
-[ "$value" = 0 ] || fail "the database is frozen"
+for pause in 1 2 3; do
+    await frozen_soon 300
+    read -r value <"$server/cgroup.freeze"
+    [ "$value" = 0 ] || fail "the database is frozen"
+    await thawed
+done
 
 agent
 first=$agent
@@ -75,8 +78,21 @@ grep -q ' 1 resumed' /var/log/pods/cotenant-system_*/daemon/1.log || fail "the a
 await says 'batch/sort-guest/main *batch *low'
 await frozen_soon 300
 
+# It ends in the middle of a pause.
+await frozen_soon 300
+rm $install/agent.yaml
+await gone "$agent"
+thawed || fail "the agent ended, and the batch stands still"
+await runs_freely "$spin"
+
+# The next one hangs in the middle of a pause: a pod that stands still can be ended.
+cp /pods/agent.yaml $install/
+await agent_is_new "$agent"
+await says 'batch/sort-guest/main *batch *low'
+stop_in_a_pause "$agent"
 rm $install/batch.yaml
 await gone "$spin"
+kill -CONT "$agent"
 rm $install/agent.yaml
 await gone "$agent"
 for path in /sys/fs/cgroup/kubepods/*/*/*/cgroup.freeze; do

@@ -15,17 +15,12 @@ use super::stop::Stop;
 use super::wire::{Wire, refused};
 use super::{FetchError, http};
 use cotenant_model::Direction;
-use cotenant_model::histogram::Histogram;
+use cotenant_model::histogram::{Histogram, answers};
 use cotenant_model::metric::{Measured, Protocol};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use ureq::Agent;
-
-/// Questions in a window, on average: as many as it takes that so many answers are beyond the quantile; at least and at
-/// most, of which one is beyond a p99.
-const BEYOND: f64 = 5.0;
-const QUESTIONS: [f64; 2] = [20.0, 100.0];
 
 /// So many times as many where something is tried: what does harm is seen, and stopped, the sooner.
 const MORE: u32 = 5;
@@ -123,8 +118,7 @@ enum Connection {
 
 impl Schedule {
     fn new(window: Duration, quantile: f64) -> Self {
-        let questions = (BEYOND / (1.0 - quantile).max(1e-9)).clamp(QUESTIONS[0], QUESTIONS[1]);
-        let gap = window.div_f64(questions).max(LEAST_GAP);
+        let gap = (window / answers(quantile)).max(LEAST_GAP);
         let per_s = |gap: Duration| gap.as_secs_f64().recip();
         let further = per_s((gap / MORE).max(LEAST_GAP)) - per_s(gap);
         let further = (further > 0.0).then(|| Duration::from_secs_f64(further.recip()));

@@ -2,13 +2,13 @@
 
 use super::Told;
 use crate::qos::phase::{Excess, MANY, Why};
+use cotenant_model::histogram::answers;
 use cotenant_model::{Histogram, Time, View};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// A reading takes at least this long, and this many latencies.
+/// A reading takes at least this long, and as many latencies as its quantile needs.
 const LATENCY_WINDOW: Duration = Duration::from_secs(1);
-const LATENCY_COUNT: u64 = 100;
 
 /// And at most this long, where they do not tell whether the goal is kept.
 const LONGEST_WINDOW: Duration = Duration::from_secs(5);
@@ -106,7 +106,7 @@ impl Gathered {
             };
             let unsure = compared.is_some_and(|excess| !enough(excess));
             let least = if unsure { LONGEST_WINDOW } else { LATENCY_WINDOW * readings };
-            if window < least || count < LATENCY_COUNT * u64::from(readings) {
+            if window < least || count < u64::from(answers(q) * readings) {
                 return None;
             }
         }
@@ -208,16 +208,19 @@ mod tests {
             why,
         };
         let first = Why::Baseline;
-        for (wanted, counts, expected) in [
-            (wanted(0, 1, first), vec![100], Some((1, 0))),
-            (wanted(0, 1, first), vec![99], None),
-            (wanted(0, 1, first), vec![50, 50], Some((2, 0))),
-            (wanted(0, 2, first), vec![200], None),
-            (wanted(0, 2, first), vec![200, 0], Some((2, 0))),
-            (wanted(0, 2, first), vec![100, 99], None),
+        for (q, wanted, counts, expected) in [
+            (0.99, wanted(0, 1, first), vec![100], Some((1, 0))),
+            (0.99, wanted(0, 1, first), vec![99], None),
+            (0.99, wanted(0, 1, first), vec![50, 50], Some((2, 0))),
+            (0.99, wanted(0, 2, first), vec![200], None),
+            (0.99, wanted(0, 2, first), vec![200, 0], Some((2, 0))),
+            (0.99, wanted(0, 2, first), vec![100, 99], None),
+            // A median needs fewer.
+            (0.5, wanted(0, 1, first), vec![20], Some((1, 0))),
+            (0.5, wanted(0, 1, first), vec![19], None),
             // What began before does not count.
-            (wanted(1, 1, first), vec![100], None),
-            (wanted(1, 1, first), vec![100, 60, 40], Some((2, 1_000))),
+            (0.99, wanted(1, 1, first), vec![100], None),
+            (0.99, wanted(1, 1, first), vec![100, 60, 40], Some((2, 1_000))),
         ] {
             let mut gathered = Gathered::default();
             let mut told = None;
@@ -225,7 +228,7 @@ mod tests {
                 let view = ViewBuilder::new(&topology).interval(second).at(Time::from_millis(ms)).view();
                 let answers = Histogram::new([(1e7, 1e7 + 1.0, *count).into()]);
                 assert!(told.is_none(), "{wanted:?} {counts:?}: it comes with the last");
-                told = gathered.add(&view, Some(&answers), 0.5, &wanted);
+                told = gathered.add(&view, Some(&answers), q, &wanted);
             }
             let told = told.map(|told| (told.weight, (told.speed / told.weight).round(), told.since, told.readings));
             let expected = expected.map(|(s, ms)| (f64::from(s), 100.0, Time::from_millis(ms), wanted.readings));

@@ -1,0 +1,122 @@
+//! Who is left alone until somebody says `cotenant resume`, over restarts too: a file for each machine.
+
+use crate::calibrated;
+use crate::replace::replace;
+use cotenant_linux::bounded;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Services that an ordinary user may have paused at a time.
+const OF_ONE: usize = 64;
+
+/// What was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Pauses {
+    /// Nothing is changed.
+    pub all: bool,
+    /// Services by name, with the user whose they are: another user's of the same name is another service.
+    pub services: BTreeMap<String, u32>,
+}
+
+/// With the file that they are in; `None` where there is no folder for it.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    pub pauses: Pauses,
+    file: Option<PathBuf>,
+}
+
+impl Kept {
+    /// Of the daemon before. Who cannot tell what it was asked for changes nothing, and says so.
+    pub fn read() -> (Self, Option<String>) {
+        let file = calibrated::data_folder().zip(calibrated::machine_id());
+        Self::read_at(file.map(|(folder, id)| folder.join(format!("pauses/{id}.json"))))
+    }
+
+    fn read_at(file: Option<PathBuf>) -> (Self, Option<String>) {
+        let Some(path) = file.as_deref().filter(|path| path.exists()) else {
+            return (Self { pauses: Pauses::default(), file }, None);
+        };
+        let read = |path: &Path| -> Result<Pauses, String> {
+            let text = bounded::named_text(path).map_err(|why| why.to_string())?;
+            serde_json::from_str(&text).map_err(|why| why.to_string())
+        };
+        let ends = "cotenant resume ends that";
+        let (pauses, remark) = match read(path) {
+            Ok(pauses) if pauses.all => (pauses, Some(format!("paused, as it was before the restart; {ends}"))),
+            Ok(pauses) => (pauses, None),
+            Err(why) => {
+                let remark =
+                    format!("{}: {why}; nothing is changed, since it may have been paused; {ends}", path.display());
+                (Pauses { all: true, ..Pauses::default() }, Some(remark))
+            }
+        };
+        (Self { pauses, file }, remark)
+    }
+
+    /// Whether a user's service of that name is left alone.
+    pub fn holds(&self, service: &str, uid: u32) -> bool {
+        self.pauses.services.get(service) == Some(&uid)
+    }
+
+    /// Whether another service of a user may be paused; root's always.
+    pub fn has_room(&self, uid: u32) -> bool {
+        uid == 0 || self.pauses.services.values().filter(|of| **of == uid).count() < OF_ONE
+    }
+
+    /// Changes what is asked for.
+    ///
+    /// # Errors
+    /// Where that could not be written, and so ends with the daemon: it holds all the same.
+    pub fn change(&mut self, change: impl FnOnce(&mut Pauses)) -> io::Result<()> {
+        change(&mut self.pauses);
+        let file = self.file.as_ref().ok_or_else(|| io::Error::other("there is no folder to keep it in"))?;
+        if let Some(folder) = file.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        replace(file, &serde_json::to_vec(&self.pauses)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_pause_holds_over_a_restart_and_so_does_one_that_cannot_be_read() {
+        let folder = std::env::temp_dir().join(format!("cotenant-pauses-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        let file = || Some(folder.join("pauses/m.json"));
+        let (mut kept, remark) = Kept::read_at(file());
+        assert_eq!((&kept.pauses, remark), (&Pauses::default(), None), "there is none");
+        kept.change(|pauses| _ = pauses.services.insert("db".to_owned(), 7)).unwrap();
+        let (kept, remark) = Kept::read_at(file());
+        assert!(remark.is_none() && kept.holds("db", 7) && !kept.holds("db", 0), "{kept:?}");
+        for text in ["[", "{\"all\":false,\"services\":{},\"more\":1}", ""] {
+            fs::write(folder.join("pauses/m.json"), text).unwrap();
+            let (mut kept, remark) = Kept::read_at(file());
+            assert!(kept.pauses.all && remark.unwrap().contains("nothing is changed"), "{text}");
+            kept.change(|pauses| *pauses = Pauses::default()).unwrap();
+            assert!(!Kept::read_at(file()).0.pauses.all, "resume mends it");
+        }
+        fs::remove_dir_all(&folder).unwrap();
+        fs::write(&folder, "").unwrap();
+        let (mut kept, _) = Kept::read_at(file());
+        kept.change(|pauses| pauses.all = true).unwrap_err();
+        assert!(kept.pauses.all, "it holds until the end of the daemon");
+        fs::remove_file(&folder).unwrap();
+    }
+
+    #[test]
+    fn nobody_fills_the_list_for_others() {
+        let mut kept = Kept::default();
+        for service in 0..OF_ONE {
+            assert!(kept.has_room(7));
+            kept.pauses.services.insert(service.to_string(), 7);
+        }
+        assert!(!kept.has_room(7) && kept.has_room(8) && kept.has_room(0));
+    }
+}
