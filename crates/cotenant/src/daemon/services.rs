@@ -71,7 +71,7 @@ pub(crate) fn find(rules: &[Rule], census: &Census, containers: &Containers, own
             group: group.is_some(),
             container: container.cloned(),
             uid: resident.uid,
-            low: class == Class::Low,
+            class,
             ..Found::default()
         });
         if service.uid != resident.uid {
@@ -89,7 +89,7 @@ pub(crate) fn find(rules: &[Rule], census: &Census, containers: &Containers, own
 /// Marks those of class low whose control groups hold `others`, who are not to wait.
 fn mix(found: &mut BTreeMap<Key, Found>, others: &BTreeSet<&str>) {
     let around: BTreeSet<&str> = others.iter().flat_map(|cgroup| paths(cgroup)).collect();
-    for ((_, path), low) in found.iter_mut().filter(|(_, found)| found.group && found.low) {
+    for ((_, path), low) in found.iter_mut().filter(|(_, found)| found.group && found.class == Class::Low) {
         low.mixed = around.contains(&**path);
     }
 }
@@ -125,7 +125,7 @@ struct Found {
     uid: u32,
     /// Users of processes that are to be left alone.
     off: BTreeSet<u32>,
-    low: bool,
+    class: Class,
     mixed: bool,
 }
 
@@ -210,7 +210,8 @@ fn without_mark(path: &Path) -> &Path {
 
 /// Whether a control group is below a service or a container, and not in slices alone.
 fn is_delegated(cgroup: &str) -> bool {
-    cgroup.rsplit('/').skip(1).any(|part| !part.is_empty() && !part.ends_with(".slice"))
+    let is_slice = |part: &str| part.strip_suffix(".slice").is_some();
+    cgroup.rsplit('/').skip(1).any(|part| !part.is_empty() && !is_slice(part))
 }
 
 fn is_below(path: &str, folder: &str) -> bool {
@@ -226,25 +227,22 @@ fn named(
     let base = |key: &str| key.rsplit('/').find(|part| !part.is_empty()).unwrap_or(key).to_owned();
     let short = |key: &str, found: &Found| found.container.as_ref().map_or_else(|| base(key), |c| c.name());
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
-    let is_left = |rule: usize, found: &Found| {
-        rules[rule].class(found.container.as_ref().map(|container| &container.asked)) == Class::Ignore
-    };
-    for ((_, key), found) in found.iter().filter(|((rule, _), found)| !is_left(*rule, found)) {
+    for ((_, key), found) in found.iter().filter(|(_, found)| found.class != Class::Ignore) {
         *times.entry(short(key, found)).or_default() += 1;
     }
     let mut services = BTreeMap::new();
     for ((rule, key), found) in found {
         let short = short(&key, &found);
-        let Found { group, container, folder, pids, uid, off, mixed, .. } = found;
+        let Found { group, container, folder, pids, uid, off, class, mixed } = found;
         // A control group is managed as a whole; of a program nobody opts out others than their own.
         let opted_out = |pid: &u32| residents.get(pid).is_some_and(|resident| off.contains(&resident.uid));
         let pids: BTreeSet<u32> = pids.into_iter().filter(|pid| group || !opted_out(pid)).collect();
         let off = pids.is_empty() || group && !off.is_empty();
-        let name = text::name(if times.get(&short).is_some_and(|times| *times > 1) {
-            key.as_bytes()
-        } else {
-            short.as_bytes()
-        });
+        let (others, left) = (times.get(&short).copied().unwrap_or_default(), class == Class::Ignore);
+        let plain = text::name(short.as_bytes());
+        // Whoever is left alone takes no name from those who are managed.
+        let by_path = others > 1 || left && (others > 0 || services.contains_key(&plain));
+        let name = if by_path { text::name(key.as_bytes()) } else { plain };
         let target = match folder {
             Some(folder) => Target::Cgroup(folder),
             None if group => continue, // there is no hierarchy in which its members could be followed
@@ -501,5 +499,9 @@ mod tests {
         let names: Vec<String> =
             machine.find(&rule("all", "unit = \"*.service\"", "normal"), 0).into_iter().map(|s| s.0).collect();
         assert_eq!(names, ["/a.slice/x.service", "/b.slice/x.service", "y.service"]);
+        // Whoever is left alone takes no name from those who are managed.
+        let rules = rule("a", "cgroup = \"/a.slice/**\"", "ignore") + &rule("all", "unit = \"*.service\"", "normal");
+        let names: Vec<String> = machine.find(&rules, 0).into_iter().map(|s| s.0).collect();
+        assert_eq!(names, ["/a.slice/x.service", "x.service", "y.service"]);
     }
 }
