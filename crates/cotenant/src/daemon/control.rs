@@ -181,8 +181,11 @@ impl Shared {
             let taken = orders.len() == waiting;
             drop(orders);
             // Who is told that nothing was done can rely on it.
-            let done = taken.then(|| answered.recv().ok()).flatten();
-            done.unwrap_or_else(|| Err("the daemon is busy; try again".to_owned()))
+            if !taken {
+                return Err("the daemon is busy; try again".to_owned());
+            }
+            let begun = |_| Err("the daemon has begun with it and is busy; see cotenant status".to_owned());
+            answered.recv_timeout(LOOP).unwrap_or_else(begun)
         })
     }
 }

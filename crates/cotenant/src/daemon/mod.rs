@@ -35,7 +35,7 @@ use cotenant_model::policy::{Config as PolicyConfig, Ctx};
 use cotenant_model::{AppId, Mode, Owns, Rule};
 use deciding::{Cast, setup};
 use node::Node;
-use pauses::{Kept, Pauses};
+use pauses::{Kept, Paused, Pauses};
 use sd_notify::NotifyState;
 use services::Service;
 use slurm::Slurm;
@@ -443,13 +443,14 @@ impl Shift<'_> {
                 if !may_all(order.uid) && !self.desk.kept.has_room(uid) {
                     return Err("too many of your services are paused; resume some".to_owned());
                 }
-                let kept = self.desk.kept.change(|pauses| _ = pauses.services.insert(name.clone(), uid));
+                let paused = Paused { uid, by_operator: may_all(order.uid) };
+                let kept = self.desk.kept.change(|pauses| _ = pauses.services.insert(name.clone(), paused));
                 self.leave(name, &format!("user {} has paused it", order.uid));
                 self.assign().map_err(|why| why.to_string())?;
                 Ok(over_restarts(&format!("{name} is left alone until cotenant resume {name}"), kept))
             }
             Request::Resume { service: Some(name) } => {
-                let Some(uid) = self.desk.kept.pauses.services.get(name).copied() else {
+                let Some(uid) = self.desk.kept.pauses.services.get(name).map(|paused| paused.uid) else {
                     return Err(format!("'{name}' is not paused; see cotenant status"));
                 };
                 if !may_all(order.uid) && uid != order.uid {
@@ -563,9 +564,9 @@ impl Shift<'_> {
                 },
             )
         });
-        let resting = self.desk.kept.pauses.services.iter().map(|(name, uid)| ServiceStatus {
+        let resting = self.desk.kept.pauses.services.iter().map(|(name, paused)| ServiceStatus {
             name: name.clone(),
-            uid: *uid,
+            uid: paused.uid,
             paused: true,
             ..ServiceStatus::default()
         });

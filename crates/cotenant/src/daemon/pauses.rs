@@ -17,8 +17,19 @@ const OF_ONE: usize = 64;
 pub(super) struct Pauses {
     /// Nothing is changed.
     pub all: bool,
-    /// Services by name, with the user whose they are: another user's of the same name is another service.
-    pub services: BTreeMap<String, u32>,
+    /// Services by name.
+    pub services: BTreeMap<String, Paused>,
+}
+
+/// A service that is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Paused {
+    /// The user whose it was. What an ordinary user has paused is their own: another user's service of that name is
+    /// another one.
+    pub uid: u32,
+    /// Whether somebody asked who may pause everything: then the name alone counts, whoever its processes are of.
+    pub by_operator: bool,
 }
 
 /// With the file that they are in; `None` where there is no folder for it.
@@ -58,12 +69,12 @@ impl Kept {
 
     /// Whether a user's service of that name is left alone.
     pub fn holds(&self, service: &str, uid: u32) -> bool {
-        self.pauses.services.get(service) == Some(&uid)
+        self.pauses.services.get(service).is_some_and(|paused| paused.by_operator || paused.uid == uid)
     }
 
     /// Whether another service of a user may be paused; root's always.
     pub fn has_room(&self, uid: u32) -> bool {
-        uid == 0 || self.pauses.services.values().filter(|of| **of == uid).count() < OF_ONE
+        uid == 0 || self.pauses.services.values().filter(|paused| paused.uid == uid).count() < OF_ONE
     }
 
     /// Changes what is asked for.
@@ -92,9 +103,12 @@ mod tests {
         let file = || Some(folder.join("pauses/m.json"));
         let (mut kept, remark) = Kept::read_at(file());
         assert_eq!((&kept.pauses, remark), (&Pauses::default(), None), "there is none");
-        kept.change(|pauses| _ = pauses.services.insert("db".to_owned(), 7)).unwrap();
+        let by = |by_operator| Paused { uid: 7, by_operator };
+        let all = [("db".to_owned(), by(false)), ("web".to_owned(), by(true))];
+        kept.change(|pauses| pauses.services.extend(all)).unwrap();
         let (kept, remark) = Kept::read_at(file());
         assert!(remark.is_none() && kept.holds("db", 7) && !kept.holds("db", 0), "{kept:?}");
+        assert!(kept.holds("web", 7) && kept.holds("web", 0), "processes of another user came or went");
         for text in ["[", "{\"all\":false,\"services\":{},\"more\":1}", ""] {
             fs::write(folder.join("pauses/m.json"), text).unwrap();
             let (mut kept, remark) = Kept::read_at(file());
@@ -115,7 +129,7 @@ mod tests {
         let mut kept = Kept::default();
         for service in 0..OF_ONE {
             assert!(kept.has_room(7));
-            kept.pauses.services.insert(service.to_string(), 7);
+            kept.pauses.services.insert(service.to_string(), Paused { uid: 7, by_operator: false });
         }
         assert!(!kept.has_room(7) && kept.has_room(8) && kept.has_room(0));
     }

@@ -9,7 +9,7 @@ show() {
 }
 trap '[ $? = 0 ] || [ "${shown:-}" ] || show' EXIT
 says() { cotenant status 2>&1 | grep -q -e "$1"; }
-# pid: sets $agent to the daemon's.
+# agent: sets $agent to the daemon's process.
 agent() { agent=$(cotenant status 2>/dev/null | sed -n 's/.*(process \([0-9]*\)).*/\1/p'); [ "$agent" ]; }
 agent_is_new() { before=$1; agent && [ "$agent" != "$before" ]; }
 group_of() { read -r group <"/proc/$1/cgroup" && group=/sys/fs/cgroup${group#*::}; }
@@ -76,7 +76,6 @@ await agent_is_new "$first"
 # Before it begins.
 grep -q ' 1 resumed' /var/log/pods/cotenant-system_*/daemon/1.log || fail "the agent did not give back what it left"
 await says 'batch/sort-guest/main *batch *low'
-await frozen_soon 300
 
 # It ends in the middle of a pause.
 await frozen_soon 300
