@@ -8,9 +8,10 @@ use super::order::{Counted, Model};
 use super::settings::Objective;
 use super::shape::{Places, Shape};
 use super::situation::{Situation, domain_of};
-use super::trial::{Clock, Goal, STAGES};
+use super::trial::{Clock, Goal, STAGES, by_app};
 use crate::sam::{Sam, SamState};
 use cotenant_model::policy::Policy;
+use cotenant_model::stats::Summary;
 use cotenant_model::{Action, AppId, Decision, TaskId, Time, View};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
@@ -81,6 +82,9 @@ pub(super) struct Learned {
     pub standing: Vec<f64>,
     /// Variances of these.
     pub doubts: Vec<f64>,
+    /// How pairs of windows lie about the mean of their trial, per application: the sum of squares over all trials, and
+    /// its degrees of freedom.
+    scatter: Vec<(f64, f64)>,
     /// How many seeds have been drawn; `None`: all.
     seeds: Option<usize>,
     /// The same of orderly neighbours of the incumbent.
@@ -330,6 +334,24 @@ impl Learned {
         self.idle += 1;
     }
 
+    /// What pairs of windows tell of each application: its mean change, and the variance of that. Few pairs do not tell
+    /// how much they vary, so that is taken from all trials.
+    pub fn changes(&self, pairs: &[Vec<f64>]) -> (Vec<f64>, Vec<f64>) {
+        let of = |(app, now): (usize, Summary)| {
+            let (squares, freedom) = added(self.scatter.get(app).copied().unwrap_or_default(), now);
+            (now.mean, if freedom > 0.0 { squares / freedom / now.n as f64 } else { f64::INFINITY })
+        };
+        by_app(pairs).into_iter().enumerate().map(of).unzip()
+    }
+
+    /// A trial has measured these pairs.
+    pub fn measured(&mut self, pairs: &[Vec<f64>]) {
+        self.scatter.resize(self.situation.measures.len(), (0.0, 0.0));
+        for (scatter, now) in self.scatter.iter_mut().zip(by_app(pairs)) {
+            *scatter = added(*scatter, now);
+        }
+    }
+
     /// The candidate is the incumbent from now on; each application has changed by so much, with these variances.
     pub fn keep(
         &mut self,
@@ -373,6 +395,11 @@ impl Learned {
             }
         }
     }
+}
+
+fn added((squares, freedom): (f64, f64), now: Summary) -> (f64, f64) {
+    let more = now.n.saturating_sub(1) as f64;
+    (squares + now.variance * more, freedom + more)
 }
 
 #[cfg(test)]

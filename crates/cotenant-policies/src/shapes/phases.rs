@@ -31,9 +31,10 @@ const UNHEARD: u32 = 20;
 const ALPHA: f64 = 0.05;
 /// Pairs of windows after which the guard believes an application's loss.
 const GUARDED: usize = 4;
-/// Pairs of windows until which a trial goes on where the guard cannot tell; standard errors within which it cannot.
+/// Standard errors by which the guard assumes an application to be worse off than it seems. Where that decides, a trial
+/// goes on until so many pairs of windows.
+const ERRORS: f64 = 2.0;
 const DOUBTED: usize = 24;
-const ERRORS: f64 = 1.5;
 /// Traces that may show that other threads are busy than it seemed.
 const RETRACED: u32 = 3;
 /// Situations whose best shape is remembered.
@@ -412,12 +413,12 @@ impl ShapesState {
         let side = running.trial.side();
         let mut ask = running.trial.add(&point, &goal, &mut learned.clock, stage, ALPHA, &mut round.rng);
         // Better for the whole, and nobody is known to lose too much, nor not to.
-        if ask == Ask::Done(Verdict::Better) && running.candidate.kind != Kind::Kernel {
-            let (changes, variances) = running.trial.changes();
-            let guard = round.policy.settings.guard;
-            if running.trial.pairs.len() < DOUBTED && learned.is_doubtful(guard, &changes, &variances) {
-                ask = running.trial.another_block(side, &mut round.rng);
-            }
+        if ask == Ask::Done(Verdict::Better)
+            && running.candidate.kind != Kind::Kernel
+            && running.trial.pairs.len() < DOUBTED
+            && learned.is_doubtful(round.policy.settings.guard, &running.trial.pairs)
+        {
+            ask = running.trial.another_block(side, &mut round.rng);
         }
         match ask {
             Ask::Stay => self.phase = Phase::Trial(running),
@@ -443,14 +444,17 @@ impl ShapesState {
         let Some(learned) = &mut self.learned else { return self.watch(round.now) };
         let board = learned.situation.board(round.ctx);
         let estimate = trial.estimate(&learned.goal(&settings.objective, round.view), &learned.clock, ALPHA);
-        let (changes, variances) = trial.changes();
+        let (changes, variances) = learned.changes(&trial.pairs);
+        learned.measured(&trial.pairs[candidate.pairs.len()..]);
         let is_kernel = candidate.kind == Kind::Kernel;
-        let guarded = !is_kernel && estimate.pairs >= 2 && guards(settings.guard, &learned.standing, &changes);
+        let guarded =
+            |changes: &[f64]| !is_kernel && estimate.pairs >= 2 && guards(settings.guard, &learned.standing, changes);
         // The audit shows that somebody is further below the kernel's placement than may be.
         let against: Vec<f64> = changes.iter().map(|change| -change).collect();
         let violated =
             is_kernel && estimate.pairs >= GUARDED && guards(settings.guard, &vec![0.0; against.len()], &against);
-        let kept = (verdict == Verdict::Better && !guarded) || violated;
+        let kept = (verdict == Verdict::Better && !guarded(&learned.at_worst(&changes, &variances))) || violated;
+        let open = verdict == Verdict::Undecided && estimate.mean > 0.0 && !guarded(&changes);
         learned.count(&candidate, kept);
         learned.recent = trial.last.clone().filter(|(at, _)| round.now - *at < FRESH);
         learned.ledger.spent(trial.cost, if kept { estimate.mean } else { 0.0 }, round.now);
@@ -468,7 +472,6 @@ impl ShapesState {
             if is_kernel && estimate.pairs >= GUARDED {
                 (learned.standing, learned.doubts) = (against, variances);
             }
-            let open = verdict == Verdict::Undecided && estimate.mean > 0.0 && !guarded;
             learned.dismiss(candidate, trial.pairs, estimate.mean, open);
             self.result = format!("not kept: {said}");
         }
@@ -551,11 +554,16 @@ fn renewed(before: &[(TaskId, usize)], after: &[(TaskId, usize)]) -> bool {
 }
 
 impl Learned {
-    /// Whether an application may be further below the kernel's placement than it seems, and than it may be.
-    fn is_doubtful(&self, guard: Option<f64>, changes: &[f64], variances: &[f64]) -> bool {
+    /// The changes that the guard assumes, where so much was measured.
+    fn at_worst(&self, changes: &[f64], variances: &[f64]) -> Vec<f64> {
         let doubts = self.doubts.iter().zip(variances).map(|(before, now)| ERRORS * (before + now).sqrt());
-        let worst: Vec<f64> = changes.iter().zip(doubts).map(|(change, doubt)| change - doubt).collect();
-        guards(guard, &self.standing, &worst) && !guards(guard, &self.standing, changes)
+        changes.iter().zip(doubts).map(|(change, doubt)| change - doubt).collect()
+    }
+
+    /// Whether the guard would refuse what was measured only since an application may be worse off than it seems.
+    fn is_doubtful(&self, guard: Option<f64>, pairs: &[Vec<f64>]) -> bool {
+        let (changes, variances) = self.changes(pairs);
+        guards(guard, &self.standing, &self.at_worst(&changes, &variances)) && !guards(guard, &self.standing, &changes)
     }
 }
 
@@ -586,15 +594,32 @@ fn said(estimate: &Estimate) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cotenant_model::speed::Source;
 
     /// At -4 % with a standard error of 1 % nobody knows whether it is above -5 %; with one of 0.2 % it is.
     #[test]
     fn what_the_guard_cannot_tell_is_measured_for_longer() {
         let mut learned = Learned::default();
         (learned.standing, learned.doubts) = (vec![0.0, -0.01], vec![0.0; 2]);
-        let doubtful = |last: f64, error: f64| learned.is_doubtful(Some(0.05), &[0.2, last], &[0.0, error.powi(2)]);
+        // Of two pairs that far apart.
+        let pairs = |last: f64, error: f64| [vec![0.2, last - error], vec![0.2, last + error]];
+        let doubtful = |last: f64, error: f64| learned.is_doubtful(Some(0.05), &pairs(last, error));
         assert!(doubtful(-0.03, 0.01) && !doubtful(-0.03, 0.002) && !doubtful(0.1, 0.01));
         assert!(!doubtful(-0.05, 0.01), "it is refused");
-        assert!(!learned.is_doubtful(None, &[0.0, -0.03], &[0.0, 1.0]));
+        assert!(!learned.is_doubtful(None, &pairs(-0.03, 1.0)));
+    }
+
+    /// Two pairs that happen to be alike say nothing about how much they vary; nine others about their mean do.
+    #[test]
+    fn how_much_pairs_of_windows_vary_is_known_from_all_trials() {
+        let mut learned = Learned::default();
+        learned.situation.measures.insert(AppId(1), Source::Progress);
+        let alike = [vec![-0.03], vec![-0.03]];
+        assert_eq!(learned.changes(&alike), (vec![-0.03], vec![0.0]));
+        let others: Vec<Vec<f64>> = (0..9).map(|i| vec![0.1 + 0.02 * f64::from(i % 3 - 1)]).collect();
+        learned.measured(&others);
+        // Six squares of 0.02 by eight degrees of freedom and one more, over two pairs.
+        let (_, variances) = learned.changes(&alike);
+        assert!((variances[0] - 6.0 * 0.02_f64.powi(2) / 9.0 / 2.0).abs() < 1e-12, "{variances:?}");
     }
 }

@@ -275,17 +275,6 @@ impl Trial {
         Estimate { mean, radius: half_width(variance, pairs as f64, TAU, alpha), pairs }
     }
 
-    /// The mean change of each application, and its variance.
-    pub fn changes(&self) -> (Vec<f64>, Vec<f64>) {
-        let apps = self.pairs.first().map_or(0, Vec::len);
-        let of = |app: usize| {
-            let Summary { n, mean, variance } =
-                Summary::of(&self.pairs.iter().map(|pair| pair[app]).collect::<Vec<_>>());
-            (mean, variance / n.max(1) as f64)
-        };
-        (0..apps).map(of).unzip()
-    }
-
     /// Takes what a round tells.
     pub fn add(
         &mut self,
@@ -379,6 +368,12 @@ impl Trial {
         }
         (pairs >= 2 * stage.blocks && both).then_some(Verdict::Undecided)
     }
+}
+
+/// What pairs of windows tell of each application.
+pub(super) fn by_app(pairs: &[Vec<f64>]) -> Vec<Summary> {
+    let apps = pairs.first().map_or(0, Vec::len);
+    (0..apps).map(|app| Summary::of(&pairs.iter().map(|pair| pair[app]).collect::<Vec<_>>())).collect()
 }
 
 /// What the logarithms are above others.
