@@ -22,7 +22,7 @@ pub(crate) struct Known {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Stored {
+pub(crate) struct Stored {
     /// Of the topology: shapes of another one say nothing.
     machine: String,
     known: Vec<KnownShape>,
@@ -58,16 +58,22 @@ impl Known {
     /// # Errors
     /// Where it cannot be written.
     pub fn keep(&self) -> std::io::Result<()> {
-        let Some(path) = self.path.as_ref().filter(|_| !self.found.is_empty()) else { return Ok(()) };
+        let Some((path, text)) = self.to_keep() else { return Ok(()) };
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        replace(&path, text.as_bytes())
+    }
+
+    /// What is to be in which file; `None` where nothing was found.
+    pub fn to_keep(&self) -> Option<(PathBuf, String)> {
+        let path = self.path.as_ref().filter(|_| !self.found.is_empty())?;
         let mut known = self.read();
         known.retain(|old| self.found.iter().all(|new| new.groups != old.groups));
         known.extend(self.found.iter().cloned());
         known.drain(..known.len().saturating_sub(MOST));
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
-        }
         let stored = Stored { machine: self.machine.clone(), known };
-        replace(path, &serde_json::to_vec_pretty(&stored)?)
+        Some((path.clone(), serde_json::to_string_pretty(&stored).ok()?))
     }
 }
 

@@ -6,6 +6,8 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
 
 /// Names that are tried for a draft: those of drafts that were left, or that others put there.
 const DRAFTS: u32 = 16;
@@ -34,6 +36,55 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     attempt().inspect_err(|_| {
         let _ = fs::remove_file(&draft);
     })
+}
+
+/// Writes files from a thread of its own: a disk may take longer than somebody may be paused. Who drops it waits until
+/// all is written.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    files: Option<Sender<(PathBuf, String)>>,
+    failed: Receiver<(PathBuf, io::Error)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Default for Writer {
+    fn default() -> Self {
+        let (files, to_write) = mpsc::channel::<(PathBuf, String)>();
+        let (fail, failed) = mpsc::channel();
+        let write = move || {
+            for (file, text) in to_write {
+                let folder = file.parent().map_or(Ok(()), fs::create_dir_all);
+                if let Err(why) = folder.and_then(|()| replace(&file, text.as_bytes())) {
+                    let _ = fail.send((file, why)); // who wanted it may be gone
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("writer".to_owned()).stack_size(256 << 10).spawn(write).ok();
+        Self { files: Some(files), failed, thread }
+    }
+}
+
+impl Writer {
+    /// Replaces the file soon, with its folder where there is none.
+    pub fn write(&self, file: PathBuf, text: String) {
+        if let Some(files) = &self.files {
+            let _ = files.send((file, text)); // no thread was to be had
+        }
+    }
+
+    /// What could not be written since this was asked last, and why.
+    pub fn failed(&self) -> Vec<(PathBuf, io::Error)> {
+        self.failed.try_iter().collect()
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.files = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // what it failed at nobody asks for any more
+        }
+    }
 }
 
 /// Whether [`replace`] could write the file now.

@@ -10,7 +10,9 @@ mod world;
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use testing::{eventually, spawn_fresh};
@@ -33,6 +35,10 @@ impl World {
 
     /// Starts a program of that name, which sleeps; its process id.
     fn start(&mut self, name: &str, environment: &[(&str, &str)]) -> u32 {
+        self.start_as(None, name, environment)
+    }
+
+    fn start_as(&mut self, user: Option<u32>, name: &str, environment: &[(&str, &str)]) -> u32 {
         let path = self.path(name);
         if !path.exists() {
             let sleep = Command::new("sh").args(["-c", "command -v sleep"]).output().unwrap().stdout;
@@ -40,6 +46,9 @@ impl World {
         }
         let mut command = Command::new(path);
         command.arg("1000").envs(environment.iter().copied()).stdin(Stdio::null());
+        if let Some(user) = user {
+            command.uid(user);
+        }
         self.programs.push(spawn_fresh(&mut command));
         self.programs.last().unwrap().id()
     }
@@ -315,10 +324,14 @@ fn others_see_and_change_what_is_theirs() {
         return skip("becoming another user takes root");
     }
     let mut world = World::new("daemon-users");
+    let folder = world.path("");
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o715)).unwrap();
     world.configure("[[rule]]\nname = \"all\"\nmatch = { command = \"$DIR/*\" }\n");
     world.start("server", &[]);
+    world.start_as(Some(65_534), "theirs", &[]);
     let daemon = world.daemon();
-    eventually("it is found", || world.services() == ["server"]);
+    eventually("they are found", || world.services() == ["server", "theirs"]);
+    assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o715, "the folder is not the daemon's");
     let nobody = |words: &[&str]| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "65534", "--clear-groups", &world::binary()]).args(words);
@@ -329,11 +342,20 @@ fn others_see_and_change_what_is_theirs() {
         return skip("another user cannot execute the binary here");
     }
     let status: Value = serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {out:?}"));
-    assert_eq!(status["services"], Value::Array(Vec::new()));
+    let names = status["services"].as_array().unwrap().iter().map(|service| &service["name"]);
+    assert_eq!(names.collect::<Vec<_>>(), ["theirs"]);
     for words in [&["pause"][..], &["resume"], &["pause", "server"]] {
         assert_eq!(nobody(words).status.code(), Some(1), "{words:?}");
     }
     assert_eq!(world.status().unwrap()["paused"], false);
+    // What root has paused they do not resume; what they have they do, but not at once.
+    let said = |out: &Output| (out.status.code(), String::from_utf8(out.stderr.clone()).unwrap());
+    assert!(world.ask(&["pause", "theirs"]).status.success());
+    let refused = "cotenant: the administrator has paused 'theirs', and alone resumes it\n";
+    assert_eq!(said(&nobody(&["resume", "theirs"])), (Some(1), refused.to_owned()));
+    assert!(world.ask(&["resume", "theirs"]).status.success());
+    eventually("they pause it", || nobody(&["pause", "theirs"]).status.success());
+    eventually("and resume it", || nobody(&["resume", "theirs"]).status.success());
     drop(daemon);
 }
 

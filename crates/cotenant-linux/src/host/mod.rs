@@ -7,7 +7,7 @@ pub mod queue;
 use crate::FsRoot;
 use crate::act::Actuators;
 use crate::act::pause::Job;
-use crate::act::throttle::{Slept, Throttle};
+use crate::act::throttle::{Enforcer, Slept, Throttle};
 use crate::notes::Notes;
 use crate::sense::memory::interleaving;
 use crate::sense::metrics::{MetricSummary, Metrics};
@@ -236,6 +236,20 @@ impl LinuxHost {
             self.notes.add(why.to_string());
         }
         Ok(id)
+    }
+
+    /// Throttles an application that was not meant to be, from now on; `target` is what it runs as.
+    ///
+    /// # Errors
+    /// Why it cannot be throttled: it runs on as it is.
+    pub fn throttle(&mut self, app: AppId, enforcer: Enforcer, target: &Target) -> Result<(), String> {
+        let (Some(act), Some(of)) = (&mut self.act, self.apps.get_mut(&app)) else {
+            return Err("nothing is changed here".to_owned());
+        };
+        let throttle = act.attach(enforcer, target)?;
+        act.add(app, throttle, None).map_err(|why| why.to_string())?;
+        of.throttled = true;
+        Ok(())
     }
 
     /// Manages an application no more: all that is its own is given back, and it runs on.

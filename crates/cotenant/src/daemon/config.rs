@@ -13,6 +13,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -195,7 +196,8 @@ impl Config {
         let path = named.map(Path::to_owned).or_else(default_path).unwrap_or_default();
         let mut config = Self::empty(path.clone());
         let others = beside(&path)?;
-        let main = if named.is_some() || path.exists() {
+        let is_there = || path.try_exists().map_err(|why| usage(format!("{}: {why}", path.display())));
+        let main = if named.is_some() || is_there()? {
             settings::read(&path)?
         } else if others.is_empty() {
             DEFAULT.to_owned()
@@ -452,12 +454,14 @@ fn uid(text: &str) -> Result<u32, String> {
 /// The files of `conf.d` beside it, by name.
 fn beside(path: &Path) -> Result<Vec<PathBuf>> {
     let Some(folder) = path.parent().map(|folder| folder.join("conf.d")) else { return Ok(Vec::new()) };
-    let Ok(entries) = fs::read_dir(&folder) else { return Ok(Vec::new()) };
-    let mut files: Vec<PathBuf> = entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|e| e == "toml"))
-        .collect();
+    let unread = |why: io::Error| usage(format!("{}: {why}", folder.display()));
+    let entries = match fs::read_dir(&folder) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        read => read.map_err(unread)?,
+    };
+    let files: io::Result<Vec<PathBuf>> = entries.map(|entry| Ok(entry?.path())).collect();
+    let mut files = files.map_err(unread)?;
+    files.retain(|path| path.extension().is_some_and(|e| e == "toml"));
     if files.len() > FILES {
         return Err(usage(format!("{}: more than {FILES} files; join some", folder.display())));
     }
@@ -490,6 +494,20 @@ mod tests {
             assert!(why.starts_with("c:3:18: unit: ") && why.len() < 2_000, "{why:.200}");
         }
         assert!(rules("{a,b{c,d}}*.service").is_ok());
+    }
+
+    /// Who cannot read what was configured does not go on by what is left of it.
+    #[test]
+    fn a_folder_that_cannot_be_read_is_not_an_empty_one() {
+        let folder = std::env::temp_dir().join(format!("cotenant-config-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).unwrap();
+        let path = folder.join("cotenant.toml");
+        assert_eq!(beside(&path).unwrap(), Vec::<PathBuf>::new());
+        fs::write(folder.join("conf.d"), "").unwrap();
+        let why = beside(&path).unwrap_err().to_string();
+        assert!(why.contains("conf.d: ") && !why.contains('\n'), "{why}");
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

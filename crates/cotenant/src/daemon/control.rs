@@ -4,7 +4,7 @@ use super::containers::{Containers, Told};
 use super::node::Node;
 use super::status::Status;
 use crate::page::Scene;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use cotenant_cli::usage;
 use cotenant_linux::bounded::{self, Limit};
 use cotenant_linux::sys::{self, Lock};
@@ -208,7 +208,12 @@ impl Control {
     /// Where another one runs, or the socket cannot be made.
     pub fn listen(path: PathBuf, shared: Arc<Shared>) -> Result<Self> {
         let folder = path.parent().context("the socket has no folder")?;
-        let at = |why: io::Error| usage(format!("{}: {why}; name another socket with --socket", path.display()));
+        let at = |why: io::Error| {
+            let text = format!("{}: {why}; name another socket with --socket", path.display());
+            if may_pass(&why) { anyhow!(text) } else { usage(text) }
+        };
+        // Folders that others use are theirs.
+        let is_ours = !folder.exists() || default_state_dir().is_ok_and(|own| own == folder);
         secure_dir(folder).map_err(at)?;
         let lock = File::create(path.with_extension("lock")).map_err(at)?;
         if sys::flock(&lock, Lock::Try).is_err() {
@@ -218,12 +223,17 @@ impl Control {
             )));
         }
         if fs::symlink_metadata(&path).is_ok_and(|what| what.file_type().is_socket()) {
+            if UnixStream::connect(&path).is_ok() {
+                return Err(usage(format!("{}: another program listens there; name another socket", path.display())));
+            }
             fs::remove_file(&path).map_err(at)?; // of a daemon that was killed: nobody holds the lock
         }
         let listener = UnixListener::bind(&path).map_err(at)?;
         if sys::euid() == 0 {
             // Others may ask, and are told what is theirs.
-            fs::set_permissions(folder, Permissions::from_mode(0o711)).map_err(at)?;
+            if is_ours {
+                fs::set_permissions(folder, Permissions::from_mode(0o711)).map_err(at)?;
+            }
             fs::set_permissions(&path, Permissions::from_mode(0o666)).map_err(at)?;
         }
         let places = Arc::new(Places::default());
@@ -247,6 +257,12 @@ impl Control {
         .map_err(at)?;
         Ok(Self { path, _lock: lock })
     }
+}
+
+/// Whether something is used up that others may free: a service manager is to try again.
+fn may_pass(why: &io::Error) -> bool {
+    use libc::{EAGAIN, EDQUOT, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC};
+    matches!(why.raw_os_error(), Some(EAGAIN | EDQUOT | EIO | EMFILE | ENFILE | ENOMEM | ENOSPC))
 }
 
 impl Drop for Control {

@@ -78,7 +78,7 @@ fn is_journal() -> bool {
 #[derive(Debug, Default)]
 pub(super) struct Seldom(BTreeMap<String, Instant>);
 
-/// Remarks that are told apart; of more, the oldest are forgotten, and told anew.
+/// Remarks that are told in an hour; more wait for the next one, so that nothing fills the log.
 const REMARKS: usize = 512;
 
 const AGAIN: Duration = Duration::from_secs(3600);
@@ -87,16 +87,14 @@ impl Seldom {
     /// Whether it is to be told now.
     pub fn is_due(&mut self, remark: &str) -> bool {
         let now = Instant::now();
-        if self.0.get(remark).is_some_and(|last| now - *last < AGAIN) {
-            return false;
+        if self.0.contains_key(remark) || self.0.len() >= REMARKS {
+            self.0.retain(|_, last| now - *last < AGAIN);
         }
-        if self.0.len() >= REMARKS
-            && let Some(oldest) = self.0.iter().min_by_key(|(_, at)| **at).map(|(remark, _)| remark.clone())
-        {
-            self.0.remove(&oldest);
+        let due = !self.0.contains_key(remark) && self.0.len() < REMARKS;
+        if due {
+            self.0.insert(remark.to_owned(), now);
         }
-        self.0.insert(remark.to_owned(), now);
-        true
+        due
     }
 }
 
@@ -105,11 +103,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_remark_is_told_once_an_hour_and_few_are_kept() {
+    fn a_remark_is_told_once_an_hour_and_not_too_many_are() {
         let mut seldom = Seldom::default();
         assert!(seldom.is_due("a") && !seldom.is_due("a"));
-        assert!((0..2 * REMARKS).all(|i| seldom.is_due(&i.to_string())));
-        assert_eq!(seldom.0.len(), REMARKS);
-        assert!(seldom.is_due("a"), "forgotten by now");
+        let told = (0..2 * REMARKS).filter(|i| seldom.is_due(&i.to_string())).count();
+        assert_eq!((told, seldom.0.len()), (REMARKS - 1, REMARKS));
+        // An hour later.
+        seldom.0.values_mut().for_each(|last| *last -= AGAIN);
+        assert!(seldom.is_due("a") && seldom.is_due("new"));
     }
 }

@@ -12,7 +12,7 @@ mod latency;
 pub(crate) mod log;
 mod metrics;
 pub(crate) mod node;
-mod pauses;
+pub(crate) mod pauses;
 pub(crate) mod services;
 pub(crate) mod slurm;
 pub(crate) mod status;
@@ -20,7 +20,7 @@ pub(crate) mod watch;
 mod web;
 
 use crate::settings::{self, Setup};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use config::{Class, Config};
 use containers::Containers;
 use control::{Control, Order, Request, Shared, may_all};
@@ -29,13 +29,14 @@ use cotenant_linux::FsRoot;
 use cotenant_linux::act::throttle::Enforcer;
 use cotenant_linux::host::{AppSpec, LinuxHost, Until, What};
 use cotenant_linux::sense::census::Census;
+use cotenant_linux::sense::processes::Target;
 use cotenant_linux::sys;
 use cotenant_model::host::{Drive, Ended};
 use cotenant_model::policy::{Config as PolicyConfig, Ctx};
 use cotenant_model::{AppId, Mode, Owns, Rule};
 use deciding::{Cast, setup};
 use node::Node;
-use pauses::{Kept, Paused, Pauses};
+use pauses::{Changes, Kept, Paused, Pauses};
 use sd_notify::NotifyState;
 use services::Service;
 use slurm::Slurm;
@@ -47,8 +48,9 @@ use std::time::{Duration, Instant};
 use watch::Watch;
 use web::Web;
 
-/// Services that are managed at most.
+/// Services that are managed at most, and of a user beside root, who may make as many as they like.
 const SERVICES: usize = 2_048;
+const OF_ONE: usize = 512;
 
 /// Time between two looks who is there.
 const LOOK: Duration = Duration::from_secs(2);
@@ -58,9 +60,9 @@ const LOOK: Duration = Duration::from_secs(2);
 const OBSERVE: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 const OBSERVING: f64 = 0.006;
 
-/// A service that cannot be throttled for the company that its control group has is not tried again for so long:
-/// processes come and go.
-const MIXED: Duration = Duration::from_secs(60);
+/// A service that cannot be throttled, for the company that its control group has or since that failed, is not tried
+/// again for so long: processes come and go.
+const AGAIN: Duration = Duration::from_secs(60);
 
 /// How often it says how it stands, and how often it writes down what it has learnt.
 const TELL: Duration = Duration::from_secs(1);
@@ -83,8 +85,16 @@ pub(crate) fn run(named: Option<&Path>, socket: Option<PathBuf>, level: log::Lev
     if let Some(remark) = remark {
         tracing::warn!(MESSAGE_ID = log::DAEMON, "{remark}");
     }
-    let mut desk =
-        Desk { begun: Instant::now(), shared, web: Web::default(), socket, slurm: None, kept, refused: None };
+    let mut desk = Desk {
+        begun: Instant::now(),
+        shared,
+        web: Web::default(),
+        socket,
+        slurm: None,
+        kept,
+        refused: None,
+        changes: Changes::default(),
+    };
     desk.web.serve_at(config.listen, &desk.shared);
     desk.shared.set_bridge(config.bridge);
     desk.set_slurm(config.slurm);
@@ -117,6 +127,7 @@ struct Desk {
     kept: Kept,
     /// Why the configuration on disk is not in force.
     refused: Option<String>,
+    changes: Changes,
 }
 
 impl Desk {
@@ -166,6 +177,8 @@ struct Managed {
     waits: bool,
     /// When it was last [`Service::mixed`].
     mixed: Option<Instant>,
+    /// When it could not be throttled, although it should be.
+    failed: Option<Instant>,
 }
 
 /// One host's life.
@@ -225,36 +238,12 @@ fn serve(config: &mut Config, named: Option<&Path>, desk: &mut Desk) -> Result<N
         watchdog: sd_notify::watchdog_enabled(),
     };
     notify(&[NotifyState::Ready]);
-    let next = loop {
-        shift.look()?;
-        shift.tell();
-        let before = shift.mode();
-        let ended = shift.go()?;
-        for order in shift.desk.shared.take_orders() {
-            let done = shift.obey(&order);
-            let _ = order.answer.send(done); // who asked may be gone
-        }
-        if ended == Ended::Over {
-            match shift.host.take_signal() {
-                Some(libc::SIGHUP) => {
-                    if shift.reload(named) {
-                        break Next::Anew;
-                    }
-                }
-                Some(libc::SIGUSR1 | libc::SIGUSR2) => {}
-                // Or waiting failed, which the host's notes say.
-                Some(_) | None => break Next::Stop,
-            }
-        }
-        if shift.mode() != before {
-            shift.begin_anew();
-        }
-    };
-    if next == Next::Stop {
+    let next = shift.work(named);
+    if !matches!(next, Ok(Next::Anew)) {
         notify(&[NotifyState::Stopping]);
     }
     shift.end();
-    Ok(next)
+    next
 }
 
 fn notify(state: &[NotifyState<'_>]) {
@@ -262,6 +251,40 @@ fn notify(state: &[NotifyState<'_>]) {
 }
 
 impl Shift<'_> {
+    /// Goes on until a signal ends it, or a configuration that takes another host.
+    fn work(&mut self, named: Option<&Path>) -> Result<Next> {
+        loop {
+            self.look()?;
+            self.tell();
+            let ended = self.go()?;
+            for order in self.desk.shared.take_orders() {
+                let before = self.mode();
+                let done = self.obey(&order);
+                if self.mode() != before {
+                    self.begin_anew();
+                }
+                let _ = order.answer.send(done); // who asked may be gone
+            }
+            if ended == Ended::Called {
+                continue;
+            }
+            let before = self.mode();
+            match self.host.take_signal() {
+                Some(libc::SIGHUP) => {
+                    if self.reload(named) {
+                        return Ok(Next::Anew);
+                    }
+                }
+                Some(libc::SIGUSR1 | libc::SIGUSR2) => {}
+                Some(_) => return Ok(Next::Stop),
+                None => bail!("the loop has ended: {}", self.host.notes().pop().unwrap_or_default()),
+            }
+            if self.mode() != before {
+                self.begin_anew();
+            }
+        }
+    }
+
     /// What is done now.
     fn mode(&self) -> Mode {
         if self.desk.kept.pauses.all { Mode::Observe } else { self.config.mode }
@@ -300,7 +323,10 @@ impl Shift<'_> {
             return Ok(());
         }
         self.looked = Some(Instant::now());
-        self.census.look()?;
+        if let Err(why) = self.census.look() {
+            self.watch.remark(&format!("who runs cannot be found out: {why}; it is tried again"));
+            return Ok(());
+        }
         if self.census.cut {
             self.watch
                 .remark("there are more processes than can be looked at; those with the highest ids are left out");
@@ -317,20 +343,22 @@ impl Shift<'_> {
         let containers = self.desk.containers();
         let mut found = services::find(&self.config.rules, &self.census, &containers, std::process::id());
         found.retain(|name, service| service.terms.class != Class::Ignore && !self.desk.kept.holds(name, service.uid));
+        let mut users: BTreeMap<u32, usize> = BTreeMap::new();
+        for service in found.values().filter(|service| !may_all(service.uid)) {
+            *users.entry(service.uid).or_default() += 1;
+        }
+        for (uid, there) in users.into_iter().filter(|(_, there)| *there > OF_ONE) {
+            let of = format!("{there} services of user {uid} match; {OF_ONE} are managed");
+            self.make_room(&mut found, OF_ONE, &of, |service| service.uid == uid);
+        }
         if found.len() > SERVICES {
-            let there = found.len();
-            self.watch.remark(&format!("{there} services match; {SERVICES} are managed, those that were before first"));
-            let mut room = SERVICES - found.keys().filter(|name| self.managed.contains_key(*name)).count();
-            found.retain(|name, _| {
-                let fits = self.managed.contains_key(name) || room > 0;
-                room -= usize::from(fits && !self.managed.contains_key(name));
-                fits
-            });
+            let of = format!("{} services match; {SERVICES} are managed", found.len());
+            self.make_room(&mut found, SERVICES, &of, |_| true);
         }
         for (name, service) in &mut found {
             if let Some(known) = self.managed.get_mut(name) {
                 known.mixed = if service.mixed { Some(Instant::now()) } else { known.mixed };
-                service.mixed = known.mixed.is_some_and(|seen| seen.elapsed() < MIXED);
+                service.mixed = known.mixed.is_some_and(|seen| seen.elapsed() < AGAIN);
             }
         }
         let gone = |Managed { service, .. }: &Managed| match found.get(&service.name) {
@@ -351,11 +379,39 @@ impl Shift<'_> {
                         self.host.retarget(known.app, service.target.clone());
                     }
                     known.service = service;
+                    if known.failed.is_some_and(|failed| failed.elapsed() >= AGAIN) {
+                        match self.host.throttle(known.app, Enforcer::Auto, &known.service.target) {
+                            Ok(()) => (known.waits, known.failed) = (true, None),
+                            Err(why) => {
+                                known.failed = Some(Instant::now());
+                                self.watch.remark(&format!("{name} cannot be throttled: {why}"));
+                            }
+                        }
+                    }
                 }
                 None => self.take_on(service),
             }
         }
         self.assign()
+    }
+
+    /// Leaves `most` of these services, those that were managed before first.
+    fn make_room(
+        &mut self,
+        found: &mut BTreeMap<String, Service>,
+        most: usize,
+        why: &str,
+        these: impl Fn(&Service) -> bool,
+    ) {
+        self.watch.remark(&format!("{why}, those that were before first"));
+        let stays = |name: &str| self.managed.contains_key(name);
+        let before = found.iter().filter(|(name, service)| stays(name) && these(service)).count();
+        let mut room = most.saturating_sub(before);
+        found.retain(|name, service| {
+            let fits = stays(name) || !these(service) || room > 0;
+            room -= usize::from(fits && !stays(name) && these(service));
+            fits
+        });
     }
 
     fn take_on(&mut self, service: Service) {
@@ -369,10 +425,11 @@ impl Shift<'_> {
         let mut waits = terms.class == Class::Low && !service.mixed;
         let throttled = (waits && self.mode() == Mode::Enforce).then_some(Enforcer::Auto);
         let mut added = self.host.add(spec(throttled));
+        let mut failed = None;
         if let (Err(why), Some(_)) = (&added, throttled) {
             self.watch.remark(&format!("{} cannot be throttled: {why}", service.name));
             added = self.host.add(spec(None));
-            waits = false;
+            (waits, failed) = (false, Some(Instant::now()));
         }
         if terms.class == Class::Low && service.mixed {
             let why = "its control group also holds processes that are not to wait";
@@ -381,15 +438,18 @@ impl Shift<'_> {
         match added {
             Ok(app) => {
                 let (name, by) = (service.name.clone(), rule.name.clone());
+                let group = if let Target::Cgroup(path) = &service.target { path.to_str() } else { None };
                 tracing::info!(
                     MESSAGE_ID = log::SERVICE,
                     COTENANT_SERVICE = &*name,
                     COTENANT_RULE = &*by,
+                    COTENANT_CGROUP = group,
                     "{name} is managed: rule {by}, {}",
                     count(service.processes as u64, "process"),
                 );
+                self.watch.manage(app, &by);
                 let mixed = service.mixed.then(Instant::now);
-                self.managed.insert(name, Managed { service, app, waits, mixed });
+                self.managed.insert(name, Managed { service, app, waits, mixed, failed });
             }
             Err(why) => self.watch.remark(&format!("{} cannot be managed: {why}", service.name)),
         }
@@ -443,6 +503,7 @@ impl Shift<'_> {
                 if !may_all(order.uid) && !self.desk.kept.has_room(uid) {
                     return Err("too many of your services are paused; resume some".to_owned());
                 }
+                self.desk.changes.take(order.uid)?;
                 let paused = Paused { uid, by_operator: may_all(order.uid) };
                 let kept = self.desk.kept.change(|pauses| _ = pauses.services.insert(name.clone(), paused));
                 self.leave(name, &format!("user {} has paused it", order.uid));
@@ -450,12 +511,16 @@ impl Shift<'_> {
                 Ok(over_restarts(&format!("{name} is left alone until cotenant resume {name}"), kept))
             }
             Request::Resume { service: Some(name) } => {
-                let Some(uid) = self.desk.kept.pauses.services.get(name).map(|paused| paused.uid) else {
+                let Some(paused) = self.desk.kept.pauses.services.get(name) else {
                     return Err(format!("'{name}' is not paused; see cotenant status"));
                 };
-                if !may_all(order.uid) && uid != order.uid {
+                if !may_all(order.uid) && paused.uid != order.uid {
                     return Err(format!("'{name}' is no service of yours"));
                 }
+                if !may_all(order.uid) && paused.by_operator {
+                    return Err(format!("the administrator has paused '{name}', and alone resumes it"));
+                }
+                self.desk.changes.take(order.uid)?;
                 let kept = self.desk.kept.change(|pauses| _ = pauses.services.remove(name));
                 self.looked = None;
                 Ok(over_restarts(&format!("{name} is managed again"), kept))
@@ -570,6 +635,7 @@ impl Shift<'_> {
             paused: true,
             ..ServiceStatus::default()
         });
+        let services: Vec<ServiceStatus> = services.chain(resting).collect();
         let status = Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -587,9 +653,10 @@ impl Shift<'_> {
             interval_s: self.interval().as_secs_f64(),
             listen,
             cpus: self.watch.cpus(),
+            memory: node::memory(&services, &self.setup.topology),
             containers: Some(self.desk.shared.containers().len()).filter(|known| *known > 0),
             changes: self.host.outstanding().into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect(),
-            services: services.chain(resting).collect(),
+            services,
             interference: self.watch.interference(),
             decisions: self.watch.decisions(),
             last: self.watch.last(),
@@ -607,6 +674,9 @@ impl Shift<'_> {
 
     /// Gives everything back.
     fn end(mut self) {
+        for note in self.host.notes() {
+            self.watch.remark(&note);
+        }
         self.watch.keep();
         let restored = self.host.finish().restored;
         tracing::info!(MESSAGE_ID = log::DAEMON, "given back: {}", count(restored.restored as u64, "mask"));

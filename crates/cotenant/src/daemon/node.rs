@@ -8,7 +8,7 @@ use super::containers::Identity;
 use super::status::{ServiceStatus, Status};
 use cotenant_model::interference::Row;
 use cotenant_model::profile::MachineProfile;
-use cotenant_model::topology::{CacheType, Kind, Resource};
+use cotenant_model::topology::{CacheType, Kind, MemoryNode, Resource};
 use cotenant_model::{CpuId, CpuSet, Mode, Topology};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -146,6 +146,16 @@ fn misses(service: &ServiceStatus, on: impl Fn(CpuId) -> bool) -> Option<f64> {
     counted.reduce(|a, b| a + b)
 }
 
+/// Bytes per second that services bring in from memory through the CPUs of each memory node; empty where misses are not
+/// counted.
+pub(super) fn memory(services: &[ServiceStatus], topology: &Topology) -> BTreeMap<u32, f64> {
+    let of = |node: &MemoryNode| {
+        let counted = services.iter().filter_map(|service| misses(service, |cpu| node.cpus.contains(cpu)));
+        Some((node.id.0, counted.reduce(|a, b| a + b)? * topology.line_size()))
+    };
+    topology.nodes().iter().filter_map(of).collect()
+}
+
 /// The last-level cache of a domain.
 fn last_level<'a>(topology: &'a Topology, cpus: &CpuSet) -> Option<&'a Resource> {
     let holds_data = |of: &&Resource| matches!(of.kind, Kind::Cache(CacheType::Unified | CacheType::Data));
@@ -212,7 +222,8 @@ mod tests {
             remote_per_cycle: None,
         };
         let profile = MachineProfile { thresholds: Some(thresholds), ..MachineProfile::default() };
-        let node = Node::new(&status(services), &machine(), &profile);
+        let now = status(services);
+        let node = Node::new(&now, &machine(), &profile);
         let shared = |what, name: &str, capacity, used| SharedResource {
             what,
             name: name.to_owned(),
@@ -220,6 +231,7 @@ mod tests {
             used: Some(used),
         };
         let (left, right) = (3e6 * 64.0, 5e5 * 64.0);
+        assert_eq!(memory(&now.services, &machine()).into_values().sum::<f64>(), left + right);
         assert_eq!(
             node.shared,
             [

@@ -1,5 +1,6 @@
 //! Who is left alone until somebody says `cotenant resume`, over restarts too: a file for each machine.
 
+use super::control::may_all;
 use crate::calibrated;
 use crate::replace::replace;
 use cotenant_linux::bounded;
@@ -7,14 +8,37 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Services that an ordinary user may have paused at a time.
 const OF_ONE: usize = 64;
 
+/// A user changes something so often at most: each time the loop writes to a disk and looks who is there.
+const CHANGE: Duration = Duration::from_secs(1);
+
+/// When users beside those who may change everything changed something last.
+#[derive(Debug, Default)]
+pub(super) struct Changes(BTreeMap<u32, Instant>);
+
+impl Changes {
+    /// Takes a change of a user.
+    ///
+    /// # Errors
+    /// Where it comes too soon behind the one before.
+    pub fn take(&mut self, uid: u32) -> Result<(), String> {
+        self.0.retain(|_, last| last.elapsed() < CHANGE);
+        if !may_all(uid) && self.0.contains_key(&uid) {
+            return Err(format!("you have changed something less than {} s ago; try again", CHANGE.as_secs()));
+        }
+        self.0.insert(uid, Instant::now());
+        Ok(())
+    }
+}
+
 /// What was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Pauses {
+pub(crate) struct Pauses {
     /// Nothing is changed.
     pub all: bool,
     /// Services by name.
@@ -24,7 +48,7 @@ pub(super) struct Pauses {
 /// A service that is left alone.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Paused {
+pub(crate) struct Paused {
     /// The user whose it was. What an ordinary user has paused is their own: another user's service of that name is
     /// another one.
     pub uid: u32,
@@ -122,6 +146,18 @@ mod tests {
         kept.change(|pauses| pauses.all = true).unwrap_err();
         assert!(kept.pauses.all, "it holds until the end of the daemon");
         fs::remove_file(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_user_changes_something_once_a_second() {
+        let mut changes = Changes::default();
+        let ours = cotenant_linux::sys::euid();
+        let user = ours + 1;
+        assert!(changes.take(user).is_ok() && changes.take(user + 1).is_ok());
+        assert!(changes.take(user).unwrap_err().contains("less than 1 s ago"));
+        assert!((0..3).all(|_| changes.take(ours).is_ok()), "whoever may change everything is not limited");
+        changes.0.values_mut().for_each(|last| *last -= CHANGE);
+        assert!(changes.take(user).is_ok());
     }
 
     #[test]

@@ -33,6 +33,9 @@ pub(crate) struct Service {
     pub processes: usize,
 }
 
+/// The first id of an account of people, as `login.defs` has it (`UID_MIN`).
+const PEOPLE: u32 = 1_000;
+
 /// What tells services apart: the place of the rule, and the control group or the program.
 type Key = (usize, String);
 
@@ -226,22 +229,28 @@ fn named(
 ) -> BTreeMap<String, Service> {
     let base = |key: &str| key.rsplit('/').find(|part| !part.is_empty()).unwrap_or(key).to_owned();
     let short = |key: &str, found: &Found| found.container.as_ref().map_or_else(|| base(key), |c| c.name());
-    let mut times: BTreeMap<String, usize> = BTreeMap::new();
+    // How often each name was chosen by the machine's administrator, and by users, who take none from the others.
+    let by_user = |key: &str, found: &Found| if found.group { is_delegated(key) } else { found.uid >= PEOPLE };
+    let mut times: BTreeMap<String, [usize; 2]> = BTreeMap::new();
     for ((_, key), found) in found.iter().filter(|(_, found)| found.class != Class::Ignore) {
-        *times.entry(short(key, found)).or_default() += 1;
+        times.entry(short(key, found)).or_default()[usize::from(by_user(key, found))] += 1;
     }
     let mut services = BTreeMap::new();
     for ((rule, key), found) in found {
-        let short = short(&key, &found);
+        let (short, by_user) = (short(&key, &found), by_user(&key, &found));
         let Found { group, container, folder, pids, uid, off, class, mixed } = found;
         // A control group is managed as a whole; of a program nobody opts out others than their own.
         let opted_out = |pid: &u32| residents.get(pid).is_some_and(|resident| off.contains(&resident.uid));
         let pids: BTreeSet<u32> = pids.into_iter().filter(|pid| group || !opted_out(pid)).collect();
         let off = pids.is_empty() || group && !off.is_empty();
-        let (others, left) = (times.get(&short).copied().unwrap_or_default(), class == Class::Ignore);
+        let [of_machine, of_users] = times.get(&short).copied().unwrap_or_default();
         let plain = text::name(short.as_bytes());
-        // Whoever is left alone takes no name from those who are managed.
-        let by_path = others > 1 || left && (others > 0 || services.contains_key(&plain));
+        let by_path = match class {
+            // Whoever is left alone takes no name from those who are managed.
+            Class::Ignore => of_machine + of_users > 0 || services.contains_key(&plain),
+            _ if by_user => of_machine > 0 || of_users > 1,
+            _ => of_machine > 1,
+        };
         let name = if by_path { text::name(key.as_bytes()) } else { plain };
         let target = match folder {
             Some(folder) => Target::Cgroup(folder),
@@ -504,5 +513,11 @@ mod tests {
         let rules = rule("a", "cgroup = \"/a.slice/**\"", "ignore") + &rule("all", "unit = \"*.service\"", "normal");
         let names: Vec<String> = machine.find(&rules, 0).into_iter().map(|s| s.0).collect();
         assert_eq!(names, ["/a.slice/x.service", "x.service", "y.service"]);
+        // A user who calls a unit as the machine's own is called renames their own alone.
+        let own = "/user.slice/user-7.slice/user@7.service/app.slice/x.service";
+        let machine = Machine::new("names-of-users", &[(2, 1, "/a.slice/x.service", "/a"), (3, 1, own, "/b")]);
+        let all = rule("all", "unit = \"*.service\"", "normal");
+        let names: Vec<String> = machine.find(&all, 0).into_iter().map(|s| s.0).collect();
+        assert_eq!(names, [own, "x.service"]);
     }
 }

@@ -49,6 +49,10 @@ pub(crate) struct Status {
     /// How busy each CPU is; none before a second is over.
     #[serde(default)]
     pub cpus: Vec<CpuStatus>,
+    /// Bytes per second that services brought in from memory in the last second through the CPUs of each memory node, by
+    /// its number; empty where misses of the last-level cache are not counted.
+    #[serde(default)]
+    pub memory: BTreeMap<u32, f64>,
     /// Containers that the bridge to the container runtime has told of; absent where it has not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub containers: Option<usize>,
@@ -269,6 +273,8 @@ impl Status {
             trials: Vec::new(),
             containers: None,
             notes: Vec::new(),
+            config_error: None,
+            memory: BTreeMap::new(),
             services,
             ..self.clone()
         }
@@ -365,5 +371,19 @@ impl Decision {
     pub fn line(&self) -> String {
         let outcome = self.outcome.as_ref().map_or_else(String::new, |outcome| format!(" [{outcome}]"));
         format!("{}: {}{outcome}", self.service, self.what)
+    }
+
+    /// The same in fewer words: `io CPU 0 → 1: shapes: …`
+    pub fn short(&self) -> String {
+        let Some(why) = &self.why else { return self.line() };
+        let outcome = self.outcome.as_ref().map_or_else(String::new, |outcome| format!(" [{outcome}]"));
+        let change = match (&why.thread, why.from_cpu) {
+            (Some(thread), Some(cpu)) => {
+                let name = thread.rsplit_once(" (").map_or(&**thread, |(name, _)| name);
+                format!("{name} CPU {cpu} → {}", why.to.strip_prefix("CPU ").unwrap_or(&why.to))
+            }
+            _ => format!("{} {}", self.service, why.to),
+        };
+        format!("{change}: {}{outcome}", why.text)
     }
 }

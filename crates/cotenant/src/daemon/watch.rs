@@ -6,7 +6,7 @@ use super::status::{Bound, CpuStatus, Decision, Decisions, Place, ServiceStatus,
 use crate::args::MetricArg;
 use crate::calibrated;
 use crate::known::Known;
-use crate::replace::replace;
+use crate::replace::Writer;
 use crate::run::speeds::Speeds;
 use crate::run::summary::outcome_name;
 use cotenant_linux::act::throttle::Slept;
@@ -44,7 +44,7 @@ const STALE_AFTER: Duration = Duration::from_secs(15);
 /// What of it goes on after a restart.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct State {
+pub(crate) struct State {
     interference: Interference,
 }
 
@@ -60,15 +60,9 @@ impl State {
     /// What was kept; else none, with a remark. What is not taken is put aside: another version may want it again.
     fn read(file: &Path) -> (Self, Option<String>) {
         let Ok(text) = bounded::named_text(file) else { return Default::default() };
-        let (aside, why) = match serde_json::from_str::<Written>(&text) {
-            Ok(Written { version }) if version != VERSION => {
-                (version.to_string(), format!("its version is {version}, and {VERSION} is read"))
-            }
-            Ok(_) => match serde_json::from_str(&text) {
-                Ok(state) => return (state, None),
-                Err(why) => ("damaged".to_owned(), why.to_string()),
-            },
-            Err(why) => ("damaged".to_owned(), why.to_string()),
+        let (aside, why) = match Self::parse(&text) {
+            Ok(state) => return (state, None),
+            Err(not) => not,
         };
         let mut to = file.as_os_str().to_owned();
         to.push(format!(".{aside}"));
@@ -78,11 +72,22 @@ impl State {
         };
         (Self::default(), Some(format!("{}: {why}; it is left out, and {kept}", file.display())))
     }
+
+    /// What a file says; else what to call it from now on, and why it is not taken.
+    pub(crate) fn parse(text: &str) -> Result<Self, (String, String)> {
+        let damaged = |why: serde_json::Error| ("damaged".to_owned(), why.to_string());
+        match serde_json::from_str::<Written>(text).map_err(damaged)?.version {
+            VERSION => serde_json::from_str(text).map_err(damaged),
+            other => Err((other.to_string(), format!("its version is {other}, and {VERSION} is read"))),
+        }
+    }
 }
 
 /// How a service stands.
 #[derive(Clone, Debug, Default)]
 struct Now {
+    /// The rule that names it.
+    rule: String,
     threads: usize,
     /// What its threads ran since the window began, and since when.
     ran: Option<(Ran, Time)>,
@@ -242,7 +247,10 @@ pub(crate) struct Watch {
     /// Seconds from the start of the daemon to that of this clock.
     since: f64,
     seldom: Seldom,
-    file: Option<PathBuf>,
+    /// Kinds of decisions about each service that the log had within an hour.
+    logged: Seldom,
+    /// Where what was learnt is to be kept, and who writes it.
+    file: Option<(PathBuf, Writer)>,
 }
 
 impl Watch {
@@ -253,6 +261,7 @@ impl Watch {
         let file = calibrated::data_folder().map(|folder| folder.join("daemon.json"));
         let (state, remark) = file.as_deref().map_or_else(Default::default, State::read);
         let since = before.as_secs_f64();
+        let file = file.map(|file| (file, Writer::default()));
         let watch = Self { interference: state.interference, file, since, ..Self::anew(topology, WINDOW) };
         (watch, remark)
     }
@@ -275,6 +284,7 @@ impl Watch {
             at: Time::default(),
             since: 0.0,
             seldom: Seldom::default(),
+            logged: Seldom::default(),
             file: None,
         }
     }
@@ -323,6 +333,7 @@ impl Watch {
             let app = order.action.app().or_else(|| Some(round.sample.task(order.action.task()?)?.info.app));
             let service = round.sample.apps.iter().find(|known| Some(known.id) == app);
             let service = service.map(|app| app.name.clone()).unwrap_or_default();
+            let named_by = app.and_then(|app| self.now.get(&app)).map(|now| &*now.rule);
             let outcome = outcome_name(*outcome).map(str::to_owned);
             let (means, stage) = (effect_name(done.effect), done.reason.stage.clone());
             let what = done.to_string();
@@ -346,15 +357,27 @@ impl Watch {
             };
             let at_s = self.since + self.at.as_secs_f64();
             let decision = Decision { at_s, service, what, outcome, why: Some(why) };
-            tracing::debug!(
-                MESSAGE_ID = log::DECISION,
-                COTENANT_POLICY = rule,
-                COTENANT_SERVICE = &*decision.service,
-                COTENANT_DECISION = &*means,
-                COTENANT_REASON = &*done.reason.text,
-                "{}",
-                decision.line(),
-            );
+            // Naps are renewed ten times a second.
+            let first = self.logged.is_due(&format!("{} {means} {stage}", decision.service));
+            macro_rules! log {
+                ($level:ident) => {
+                    tracing::$level!(
+                        MESSAGE_ID = log::DECISION,
+                        COTENANT_POLICY = rule,
+                        COTENANT_RULE = named_by,
+                        COTENANT_SERVICE = &*decision.service,
+                        COTENANT_DECISION = &*means,
+                        COTENANT_REASON = &*done.reason.text,
+                        "{}",
+                        decision.line(),
+                    )
+                };
+            }
+            if first {
+                log!(info)
+            } else {
+                log!(debug)
+            }
             if decision.outcome.is_none() {
                 *self.counts.entry((means, stage)).or_default() += 1;
             }
@@ -396,6 +419,11 @@ impl Watch {
         if self.seldom.is_due(text) {
             tracing::warn!(MESSAGE_ID = log::NOTE, "{text}");
         }
+    }
+
+    /// A service is managed from now on, by that rule.
+    pub fn manage(&mut self, app: AppId, rule: &str) {
+        self.now.entry(app).or_default().rule = rule.to_owned();
     }
 
     /// A service is managed no more.
@@ -462,22 +490,15 @@ impl Watch {
         self.trials.iter().cloned().collect()
     }
 
-    /// Writes down what the next daemon is to know.
+    /// Has written down what the next daemon is to know, and tells what could not be the last time.
     pub fn keep(&mut self) {
-        if let Err(why) = self.known.keep() {
-            self.remark(&format!("the shapes that were found could not be kept: {why}"));
+        let Some((file, writer)) = &self.file else { return };
+        let state = serde_json::json!({ "version": VERSION, "interference": &self.interference });
+        for (file, text) in [(file.clone(), state.to_string())].into_iter().chain(self.known.to_keep()) {
+            writer.write(file, text);
         }
-        let Some(file) = &self.file else { return };
-        let written = || -> std::io::Result<()> {
-            if let Some(folder) = file.parent() {
-                fs::create_dir_all(folder)?;
-            }
-            let state = serde_json::json!({ "version": VERSION, "interference": &self.interference });
-            replace(file, &serde_json::to_vec(&state)?)
-        };
-        if let Err(why) = written() {
-            let text = format!("{}: {why}; what was learnt is lost at a restart", file.display());
-            self.remark(&text);
+        for (file, why) in writer.failed() {
+            self.remark(&format!("{}: {why}; what was learnt is lost at a restart", file.display()));
         }
     }
 }

@@ -148,6 +148,15 @@ fn about_the_agent(to: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Resu
 }
 
 fn about_the_machine(to: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
+    let nodes: Vec<(String, f64)> = status.memory.iter().map(|(node, bytes)| (node.to_string(), *bytes)).collect();
+    gauges(
+        to,
+        "cotenant_memory_bandwidth",
+        "Bytes per second that services brought in from memory in the last second through the CPUs of a memory node: a \
+         line for each miss of the last-level cache",
+        Some(&Unit::Bytes),
+        nodes.iter().map(|(node, bytes)| (vec![("node", &**node)], *bytes)),
+    )?;
     gauges(
         to,
         "cotenant_signal_available",
