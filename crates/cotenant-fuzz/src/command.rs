@@ -71,6 +71,28 @@ pub static COMMAND: Group = Group {
             parse: |bytes| with(bytes, parsers::figures),
             mutations: 3_000,
         },
+        Target {
+            name: "what a daemon left",
+            seeds: || {
+                list(&[
+                    "{\"version\":1,\"interference\":{}}",
+                    "{\"all\":false,\"services\":{\"db\":{\"uid\":7,\"by_operator\":true}}}",
+                    "{\"machine\":\"m\",\"known\":[{\"groups\":[[\"a\",2]],\"shape\":{\"counts\":[[2,0]],\
+                        \"doubling\":{\"order\":[0],\"pair\":null,\"packed\":null}}}]}",
+                ])
+            },
+            parse: |bytes| with(bytes, parsers::left),
+            mutations: 1_000,
+        },
+        Target {
+            name: "job of the prolog",
+            seeds: || {
+                list(&["{\"cgroup\":\"/slurm/job_7\",\"namespace\":\"slurm\",\"pod\":\"7\",\"container\":\"job\",\
+                    \"workload\":\"sort\",\"labels\":{\"user\":\"a\"},\"class\":\"low\"}"])
+            },
+            parse: |bytes| with(bytes, parsers::job),
+            mutations: 1_000,
+        },
     ],
     longest: 8 << 10,
 };

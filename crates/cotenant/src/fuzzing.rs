@@ -5,13 +5,18 @@ use crate::args::MetricArg;
 use crate::cmd::bench::file::Spec;
 use crate::cmd::schedule::jobs;
 use crate::daemon::config::Config;
-use crate::daemon::containers::Containers;
+use crate::daemon::containers::{Containers, Told};
 use crate::daemon::control::{self, Answer, Request};
+use crate::daemon::pauses::Pauses;
 use crate::daemon::slurm::Table;
 use crate::daemon::status::Status;
+use crate::daemon::watch::State;
+use crate::known::Stored;
 use crate::report::{regions, result};
 use crate::{settings, store, units};
 use cotenant_cli::page::{Page, Sheet};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 
@@ -73,6 +78,36 @@ pub fn answer(line: &[u8]) {
     let again = control::bytes(&Answer::Ok(&status)).expect("plain values serialise");
     let same = control::answered::<Status>(&again).expect("it was just written");
     assert_eq!(control::bytes(&Answer::Ok(&same)).expect("plain values serialise"), again);
+}
+
+/// What a daemon of before has left: what was learnt, shapes that were best, and who is left alone. What is taken is
+/// written as the same.
+///
+/// # Panics
+/// Where it is another one.
+pub fn left(text: &str) {
+    drop(black_box(State::parse(text)));
+    same::<Stored>(text);
+    same::<Pauses>(text);
+}
+
+/// A job as the prolog of Slurm writes it down.
+///
+/// # Panics
+/// Where it is written as another one.
+pub fn job(text: &str) {
+    if let Some(told) = same::<Told>(text) {
+        black_box(Containers::new(vec![told]).0.len());
+    }
+}
+
+/// What a text says, which is written as what says the same.
+fn same<T: Serialize + DeserializeOwned>(text: &str) -> Option<T> {
+    let value: T = serde_json::from_str(text).ok()?;
+    let written = serde_json::to_string(&value).expect("plain values serialise");
+    let again: T = serde_json::from_str(&written).expect("it was just written");
+    assert_eq!(serde_json::to_string(&again).expect("plain values serialise"), written);
+    Some(value)
 }
 
 /// The daemon's table for Slurm.
