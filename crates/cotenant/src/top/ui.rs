@@ -223,7 +223,8 @@ impl Ui {
             KeyCode::Enter => self.open(picture),
             KeyCode::Esc | KeyCode::Backspace => self.close(),
             KeyCode::Char('/') => (self.typing, self.page) = (true, Page::All),
-            KeyCode::Char(' ') => self.paused = !self.paused,
+            // A recording stands still by itself.
+            KeyCode::Char(' ') if picture.moment.is_none() => self.paused = !self.paused,
             KeyCode::Char('s') => self.by_name = !self.by_name,
             _ => return Act::None,
         }

@@ -1,6 +1,6 @@
 //! One service, or one of its threads.
 
-use super::{Drawn, Pen, goal, known, misses, on, p99, percent, policy, take};
+use super::{Drawn, Pen, goal, known, memory, misses, on, p99, percent, policy, take};
 use crate::daemon::status::{Decision, ServiceStatus, ThreadStatus};
 use crate::run::hurts;
 use crate::top::picture::Picture;
@@ -54,8 +54,16 @@ fn facts(service: &ServiceStatus) -> Vec<(&'static str, String)> {
         _ => "not known".to_owned(),
     };
     facts.push(("speed", speed));
+    if !memory(service).is_empty() {
+        facts.push(("from memory", memory(service)));
+    }
     if service.goal.is_some() {
         facts.push(("goal", format!("{} of its speed alone, in the last minute", goal(service))));
+    }
+    if let Some(bound) = service.bound {
+        let [alone, goal] = [bound.alone_s, bound.goal_s].map(scaled);
+        let quantile = (bound.quantile * 1e4).round() / 1e2;
+        facts.push(("at the goal", format!("p{quantile} {goal}s, alone {alone}s")));
     }
     if let Some(throttled) = service.throttled {
         facts.push(("throttled", format!("waited for {} of the last minute", percent(throttled))));

@@ -54,7 +54,12 @@ impl Machine {
     /// With a head, in the first lines.
     pub fn draw(self, pen: &mut Pen<'_>, picture: &Picture, room: &mut Rect) {
         let busy = picture.busy().map_or_else(String::new, |busy| format!("{} busy", percent(busy)));
-        let legend = if self.lettered { format!(" ({OTHERS} others, {NOBODY} idle)") } else { String::new() };
+        let is_drawn = |letter: char| self.lines.iter().flatten().any(|(text, _)| text.contains(letter));
+        let more = [(MANY, "services without a letter"), (UNKNOWN, "not known")];
+        let more =
+            more.into_iter().filter(|(letter, _)| is_drawn(*letter)).map(|(letter, of)| format!(", {letter} {of}"));
+        let legend = format!(" ({OTHERS} others, {NOBODY} idle{})", more.collect::<String>());
+        let legend = if self.lettered { legend } else { String::new() };
         pen.head(take(room, 1), &format!("{}{legend}", picture.machine()), &busy);
         for line in self.lines {
             let area = take(room, 1);

@@ -92,7 +92,7 @@ impl Pen<'_> {
     }
 
     fn dim(&self) -> Style {
-        if self.ui.colour { Style::new().fg(Color::DarkGray) } else { Style::new().add_modifier(Modifier::DIM) }
+        Style::new().add_modifier(Modifier::DIM)
     }
 
     fn alert(&self) -> Style {
@@ -101,11 +101,11 @@ impl Pen<'_> {
 
     fn class(&self, service: &ServiceStatus) -> Style {
         let style = Style::new();
+        // Yellow, cyan and grey cannot be read on white.
         match service.class {
             _ if service.paused => self.dim(),
             Class::High if self.ui.colour => style.fg(Color::Green),
-            Class::Low if self.ui.colour => style.fg(Color::Yellow),
-            Class::Normal if self.ui.colour => style.fg(Color::Cyan),
+            Class::Low if self.ui.colour => style.fg(Color::Magenta),
             Class::High => bold(),
             Class::Low | Class::Normal => style,
             Class::Ignore => self.dim(),
@@ -209,6 +209,7 @@ const COLUMNS: &[(Column, u16)] = &[
     (Column { head: "GOAL KEPT", width: 11, cell: goal }, 50),
     (Column { head: "WAITS", width: 5, cell: |service| service.throttled.map_or_else(String::new, percent) }, 66),
     (Column { head: "P99", width: 8, cell: p99 }, 110),
+    (Column { head: "MEMORY", width: 9, cell: memory }, 140),
     (Column { head: "POLICY", width: 10, cell: policy }, 120),
     (Column { head: "RULE", width: 14, cell: |service| service.rule.clone() }, 130),
     (Column { head: "ON CPUS", width: 20, cell: on }, 150),
@@ -241,6 +242,10 @@ fn misses(service: &ServiceStatus) -> bool {
 fn p99(service: &ServiceStatus) -> String {
     let p99 = service.latencies.iter().find(|latency| latency.quantile == 0.99);
     p99.map_or_else(String::new, |p99| format!("{}s", scaled(p99.seconds)))
+}
+
+fn memory(service: &ServiceStatus) -> String {
+    service.bandwidth.map_or_else(String::new, |bytes| format!("{}B/s", scaled(bytes)))
 }
 
 fn policy(service: &ServiceStatus) -> String {
@@ -326,6 +331,8 @@ fn decisions(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) {
     for decision in picture.last.iter().rev().take(usize::from(room.height)) {
         let line = take(&mut room, 1);
         let at = pen.text(line, 0, &format!("{:.1} s ", decision.at_s), pen.dim());
-        pen.text(line, at, &decision.line(), Style::new());
+        let whole = decision.line();
+        let fits = usize::from(at) + whole.chars().count() <= usize::from(line.width);
+        pen.text(line, at, &if fits { whole } else { decision.short() }, Style::new());
     }
 }
