@@ -85,8 +85,12 @@ pub fn judge(phases: &Phases, threads: usize, notes: &[String]) -> Verdict {
         text: Vec::new(),
     };
     let harmed = verdict.harm == Change::Longer;
+    let beside = || unsteady("Beside the batch program it", together);
+    let undecided = unsteady("Alone it", alone).or_else(beside).filter(|_| verdict.harm == Change::None);
     let mut text = vec![if harmed {
         format!("Beside the batch program the server's p99 is {}.", against(together, alone))
+    } else if let Some(why) = undecided {
+        format!("Not decided: the server's p99 is {} alone and {} side by side. {why}", p99(alone), p99(together))
     } else {
         let than = ["no longer", "shorter"][usize::from(verdict.harm == Change::Shorter)];
         format!(
@@ -94,17 +98,19 @@ pub fn judge(phases: &Phases, threads: usize, notes: &[String]) -> Verdict {
              these phases can tell. {}",
             p99(together),
             p99(alone),
-            why_no_harm(phases, threads)
+            why_no_harm(together, threads)
         )
     }];
     text.push(match verdict.nice {
         Change::Shorter if Change::of(nice, alone) == Change::Longer => {
             format!("nice 19 helps in part: {}.", against(nice, alone))
         }
-        Change::Shorter => format!("nice 19 is enough: p99 {}.", p99(nice)),
+        Change::Shorter if harmed => format!("nice 19 is enough: p99 {}.", p99(nice)),
+        Change::Shorter => format!("With nice 19 it is shorter: p99 {}.", p99(nice)),
         Change::None if harmed => format!("nice 19 does not help: p99 {}.", p99(nice)),
         Change::None => format!("nice 19 changes nothing that shows: p99 {}.", p99(nice)),
-        Change::Longer => format!("With nice 19 it is even longer: p99 {}.", p99(nice)),
+        Change::Longer if harmed => format!("With nice 19 it is even longer: p99 {}.", p99(nice)),
+        Change::Longer => format!("With nice 19 it is longer: p99 {}.", p99(nice)),
     });
     let [cpus, before] = [qos, together].map(|phase| phase.batch_cpus.unwrap_or_default());
     let price = format!("The batch program gets {} CPUs under it, {} beside the server.", digits(cpus), digits(before));
@@ -145,11 +151,8 @@ fn against(phase: &Phase, alone: &Phase) -> String {
     format!("{times} times as long as alone: {}, not {}", p99(phase), p99(alone))
 }
 
-fn why_no_harm(Phases { alone, together, .. }: &Phases, threads: usize) -> String {
+fn why_no_harm(together: &Phase, threads: usize) -> String {
     let cpus = together.batch_cpus.unwrap_or_default();
-    if let Some(why) = unsteady("Alone it", alone) {
-        return why;
-    }
     if cpus < threads as f64 / 2.0 {
         return format!(
             "The batch program got only {} of {threads} CPUs: other programs, or a quota, kept it from doing harm.",
@@ -185,7 +188,9 @@ fn why_no_help(qos: &Phase, notes: &[String]) -> String {
 /// What is simpler and does as well is said, too.
 fn better_nice(Phases { together, nice, qos, .. }: &Phases) -> Option<String> {
     let [with_nice, with_qos] = [nice, qos].map(|phase| phase.batch_cpus.unwrap_or_default());
-    let as_good = Change::of(nice, together) == Change::Shorter && Change::of(qos, nice) != Change::Shorter;
+    // Of a phase that scatters nobody knows how well it does.
+    let is_known = unsteady("It", qos).is_none();
+    let as_good = is_known && Change::of(nice, together) == Change::Shorter && Change::of(qos, nice) != Change::Shorter;
     (as_good && with_nice >= with_qos * (1.0 - SAME))
         .then(|| format!("Here nice 19 does as well, and the batch program gets {} CPUs: use that.", digits(with_nice)))
 }
@@ -248,13 +253,23 @@ mod tests {
         assert!(text.contains("Under cotenant qos the p99 is 300 µs. The batch program gets 1.50 CPUs"), "{text}");
         // 0.7 is more than twice 0.28.
         let (_, unsteady) = told(&calm(phase(0.29, [0.28, 0.7], 0.0), 1.9));
+        assert!(
+            unsteady.starts_with("Not decided: the server's p99 is 290 µs alone and 320 µs side by side."),
+            "{unsteady}"
+        );
         assert!(unsteady.contains("Alone it is unsteady (95 %: 280 µs to 700 µs)"), "{unsteady}");
+        let anything = Phases { together: phase(20.0, [0.3, 50.0], 1.9), ..calm(phase(0.29, [0.28, 0.31], 0.0), 1.9) };
+        let (_, anything) = told(&anything);
+        assert!(anything.contains("Beside the batch program it is unsteady (95 %: 300 µs to 50.0 ms)"), "{anything}");
+        assert!(!anything.contains("Nothing to gain"), "{anything}");
         let (_, starved) = told(&calm(phase(0.29, [0.28, 0.31], 0.0), 0.9));
         assert!(starved.contains("got only 0.900 of 2 CPUs"), "{starved}");
         // CPUs that never idle wake sooner.
         let (verdict, quicker) = told(&calm(phase(0.5, [0.45, 0.55], 0.0), 1.9));
         assert_eq!((verdict.harm, verdict.gained), (Change::Shorter, false));
         assert!(quicker.contains("(320 µs) is shorter than alone (500 µs)"), "{quicker}");
+        let nicer = Phases { nice: phase(0.2, [0.19, 0.21], 1.8), ..calm(phase(0.29, [0.28, 0.31], 0.0), 1.9) };
+        assert!(told(&nicer).1.contains("With nice 19 it is shorter: p99 200 µs."));
     }
 
     #[test]
@@ -290,6 +305,8 @@ mod tests {
         // Still longer than alone, if far shorter than before.
         let part = Phases { qos: phase(0.58, [0.5, 0.6], 1.5), ..harmed() };
         assert!(told(&part).1.contains("cotenant qos helps: 2.00 times as long as alone: 580 µs, not 290 µs."));
+        let unsteady = Phases { qos: phase(0.37, [0.19, 6.0], 1.5), ..simple.clone() };
+        assert!(!told(&unsteady).1.contains("does as well"), "{}", told(&unsteady).1);
         let useless = Phases { nice: phase(24.0, [22.0, 26.0], 1.8), ..harmed() };
         assert!(told(&useless).1.contains("nice 19 does not help: p99 24.0 ms."));
         let harmful = Phases { nice: phase(50.0, [48.0, 52.0], 1.8), ..harmed() };
