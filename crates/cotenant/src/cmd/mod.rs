@@ -109,7 +109,7 @@ pub enum Command {
     /// The rates beside each move are those of the rounds up to the decision and, behind the bar, of the rounds after
     /// it. The exit code is 1 if the recording has nothing of that name.
     Why(why::Args),
-    /// One page with tables and figures from recordings, simulations and reproductions
+    /// One page with tables and figures from recordings, simulations, reproductions, and results in JSON
     ///
     /// The page is one HTML file that needs no network; what it draws with is in it. Nothing is written unless all
     /// files are understood (exit code 2). What is damaged in a recording is left out, and page and standard error say

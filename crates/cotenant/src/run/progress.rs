@@ -146,7 +146,8 @@ impl Unit {
         match value {
             None => "?".to_owned(),
             Some(value) if self.seconds => time(value),
-            Some(value) => format!("{}{}", digits(value), self.suffix),
+            Some(value) if self.suffix.is_empty() => digits(value),
+            Some(value) => format!("{}{}", number::significant(value, 3), self.suffix),
         }
     }
 }

@@ -461,7 +461,7 @@ mod tests {
         assert_eq!(latency.share(), "53.0 % (49.1 to 56.9 %) of its speed alone");
         assert_eq!(standing("request_seconds", lower).figures(), "request_seconds 315 µs (alone 167 µs, goal 186 µs)");
         let progress = Standing { measured: Some(937_660.0), ..standing("progress", higher) };
-        assert!(progress.figures().starts_with("progress 937660/s (alone "), "{}", progress.figures());
+        assert!(progress.figures().starts_with("progress 938 k/s (alone "), "{}", progress.figures());
         assert_eq!(latency.unit.value(Some(4_000.0)), Some(250e-6));
         assert_eq!(progress.unit.value(Some(4_000.0)), Some(4_000.0));
     }
