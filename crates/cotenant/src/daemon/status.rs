@@ -49,8 +49,8 @@ pub(crate) struct Status {
     /// How busy each CPU is; none before a second is over.
     #[serde(default)]
     pub cpus: Vec<CpuStatus>,
-    /// Bytes per second that services brought in from memory in the last second through the CPUs of each memory node, by
-    /// its number; empty where misses of the last-level cache are not counted.
+    /// Bytes per second that services brought in from memory in the last second through the CPUs of each memory node,
+    /// by its number; empty where misses of the last-level cache are not counted.
     #[serde(default)]
     pub memory: BTreeMap<u32, f64>,
     /// Containers that the bridge to the container runtime has told of; absent where it has not.
