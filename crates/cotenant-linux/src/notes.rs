@@ -1,20 +1,28 @@
 //! Remarks for people.
 
 use cotenant_model::text::{LINE, within};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// Kept at most: a run of weeks would say ever more.
 const MOST: usize = 100;
 
-/// Remarks, each of them once.
+/// Remarks, each of them once. Of more than are kept, those go that were said longest ago.
 #[derive(Clone, Debug, Default)]
-pub struct Notes(BTreeSet<String>);
+pub struct Notes {
+    /// And when each was said last: the number of those before.
+    said: BTreeMap<String, u64>,
+    count: u64,
+}
 
 impl Notes {
     /// Keeps a remark: one line, though servers and programs may have a word in it.
     pub fn add(&mut self, note: impl Into<String>) {
-        if self.0.len() < MOST {
-            self.0.insert(within(&note.into(), LINE).into_owned());
+        self.said.insert(within(&note.into(), LINE).into_owned(), self.count);
+        self.count += 1;
+        if self.said.len() > MOST
+            && let Some(oldest) = self.said.iter().min_by_key(|(_, said)| **said).map(|(note, _)| note.clone())
+        {
+            self.said.remove(&oldest);
         }
     }
 
@@ -27,11 +35,33 @@ impl Notes {
 
     /// Takes a remark back that does not hold any more.
     pub fn take_back(&mut self, note: &str) {
-        self.0.remove(&*within(note, LINE));
+        self.said.remove(&*within(note, LINE));
     }
 
-    /// All of them.
+    /// All of them, in alphabetical order.
     pub fn iter(&self) -> impl Iterator<Item = &String> {
-        self.0.iter()
+        self.said.keys()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run of weeks goes on to say what is new.
+    #[test]
+    fn of_too_many_those_go_that_were_said_longest_ago() {
+        let mut notes = Notes::default();
+        for number in 0..2 * MOST {
+            notes.add(format!("process {number} is left alone"));
+            notes.add("again and again");
+        }
+        let kept: Vec<&String> = notes.iter().collect();
+        let has = |number: usize| kept.contains(&&format!("process {number} is left alone"));
+        assert_eq!(kept.len(), MOST);
+        assert!(has(2 * MOST - 1) && has(MOST + 1) && !has(MOST) && !has(0), "{kept:?}");
+        assert!(kept.iter().any(|note| *note == "again and again"));
+        notes.take_back("again and again");
+        assert_eq!(notes.iter().count(), MOST - 1);
     }
 }
