@@ -89,6 +89,19 @@ impl Held {
         if held.stat.start_ticks == start_ticks { Ok(held) } else { Err(SetError::Recycled) }
     }
 
+    /// Whether its process may be made to wait for a moment, or to get CPU time after all others. Two may not: we might
+    /// wait for them before we let them run again.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may_wait(&self) -> Result<(), String> {
+        match &self.stat.comm[..] {
+            _ if self.pid == 1 => Err("it is the first process, which all others depend on".to_owned()),
+            "systemd-journal" => Err("it keeps the log, and whoever writes there would wait with it".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether it still lives.
     pub fn lives(&self) -> bool {
         read_stat(&self.stat_file).is_ok_and(|s| !s.is_dead())
@@ -269,6 +282,22 @@ mod tests {
         assert!(!held.lives());
         assert!(matches!(held.mask(), Err(SetError::Gone)));
         assert!(matches!(Held::open(child.id(), child.id()), Err(SetError::Gone)));
+    }
+
+    #[test]
+    fn the_first_process_and_the_journal_may_not_wait() {
+        let dir = crate::testing::TempDir::new("journald");
+        let journald = dir.path().join("systemd-journald");
+        std::os::unix::fs::symlink("/bin/sleep", &journald).unwrap();
+        let mut child = std::process::Command::new(journald).arg("60").spawn().unwrap();
+        let told = |pid: u32| Held::open(pid, pid).unwrap().may_wait().err().unwrap_or_default();
+        let why = told(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(why.contains("keeps the log") && told(1).contains("first process"), "{why}; {}", told(1));
+        if std::process::id() != 1 {
+            assert_eq!(told(std::process::id()), "");
+        }
     }
 
     #[test]

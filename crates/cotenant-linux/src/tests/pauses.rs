@@ -420,6 +420,15 @@ fn a_group_with_somebody_who_may_not_wait_is_refused() {
     // Around it is the group in which we are: nobody would be left to let that run again.
     let why = refusal(group.path.parent().unwrap());
     assert!(why.contains("cotenant itself is in"), "{why}");
+    // Who keeps the log would keep us from thawing.
+    let journald = dir.path().join("systemd-journald");
+    std::os::unix::fs::symlink("/bin/sleep", &journald).unwrap();
+    let mut journald = Command::new(journald).arg("1000").spawn().unwrap();
+    fs::write(group.path.join("cgroup.procs"), journald.id().to_string()).unwrap();
+    let why = refusal(&group.path);
+    journald.kill().unwrap();
+    journald.wait().unwrap();
+    assert!(why.contains("keeps the log"), "{why}");
     // Another Cotenant has it already.
     let mut rival = Command::new("sleep").arg("1000").spawn().unwrap();
     let start = thread::process_stat(rival.id()).unwrap().start_ticks;

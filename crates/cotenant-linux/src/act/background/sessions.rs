@@ -111,7 +111,8 @@ fn give_back(
 
 fn may_touch(journal: &mut Journal, pid: u32, foreign: bool) -> bool {
     let Ok(held) = Held::open(pid, pid) else { return false };
-    if foreign { journal.may_touch(&held) } else { journal.admits(&held) }.is_ok()
+    let mut may = || if foreign { journal.may_touch(&held) } else { journal.admits(&held) };
+    held.may_wait().and_then(|()| may()).is_ok()
 }
 
 /// What people are told of a session that somebody else has changed.

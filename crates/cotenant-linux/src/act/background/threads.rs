@@ -170,6 +170,7 @@ fn newcomer(journal: &mut Journal, info: &TaskInfo, current: Class) -> Thread {
 fn set(journal: &mut Journal, info: &TaskInfo, own: Class, foreign: bool) -> Result<Thread, String> {
     let id = (info.tid, info.start_ticks);
     let Ok(held) = Held::open_exactly(info.pid, info.tid, info.start_ticks) else { return Ok(Thread::Own) };
+    held.may_wait()?;
     if foreign { journal.may_touch(&held) } else { journal.admits(&held) }?;
     if !is_privileged() && !sys::may_leave_idle(info.pid, info.tid) {
         return Ok(Thread::Left);

@@ -14,7 +14,7 @@ use crate::act::groups::{self, Group, GroupError, Hierarchy, Switch};
 use crate::fault::around;
 use crate::sense::processes;
 use crate::sys::thread::{Held, Identity, SetError};
-use crate::undo::Journal;
+use crate::undo::{ClaimError, Journal};
 
 use serde::Serialize;
 use signals::Signalled;
@@ -208,12 +208,22 @@ impl Job {
         if group.asked_to_freeze() {
             return Err(PauseError::Frozen(path.to_owned()));
         }
-        for pid in members {
-            let refused = |why| PauseError::Member { path: path.to_owned(), pid, why };
+        let refused = |pid, why| PauseError::Member { path: path.to_owned(), pid, why };
+        for &pid in &members {
             match Held::open(pid, pid) {
                 Err(SetError::Gone | SetError::Recycled) => {}
-                Err(why) => return Err(refused(why.to_string())),
-                Ok(held) => journal.may_touch(&held).map_err(refused)?,
+                Err(why) => return Err(refused(pid, why.to_string())),
+                Ok(held) => held.may_wait().and_then(|()| journal.admits(&held)).map_err(|why| refused(pid, why))?,
+            }
+        }
+        // Together with the first: writing the claims costs more than what is in them.
+        for &pid in &members {
+            journal.claim_along(pid);
+        }
+        for pid in members {
+            match journal.claim(pid) {
+                Ok(()) | Err(ClaimError::Gone) => {}
+                Err(why) => return Err(refused(pid, why.to_string())),
             }
         }
         group.announce(journal).map_err(PauseError::Journal)?;

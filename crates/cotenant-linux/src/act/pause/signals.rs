@@ -106,7 +106,7 @@ fn admit(journal: &mut Journal, id: Identity, foreign: bool) -> Result<Option<Me
         other => other.map_err(|why| refused(why.to_string()))?,
     };
     if foreign {
-        journal.may_touch(&held).map_err(refused)?;
+        held.may_wait().and_then(|()| journal.may_touch(&held)).map_err(refused)?;
     }
     journal.announce(&StopRecord::Stop(id, false)).map_err(PauseError::Journal)?;
     Ok(Some(member))
