@@ -4,7 +4,7 @@ pub mod background;
 mod bandwidth;
 mod caches;
 pub(crate) mod cpu_time;
-mod groups;
+pub(crate) mod groups;
 mod inherited;
 pub mod nap;
 mod pages;

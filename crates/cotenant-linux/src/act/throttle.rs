@@ -204,6 +204,10 @@ impl Throttle {
                 self.inside = reached || self.enforcer == Enforcer::Inside;
             }
         }
+        // Soon after somebody else has frozen it, and not only when it is to nap: the guardian must know by then.
+        if let Some(job) = &mut self.job {
+            job.is_theirs(journal);
+        }
         if let Some(Err(why)) = self.caches.as_mut().map(|limited| limited.tend(at)) {
             self.notes.add(why.to_string());
         }
@@ -281,11 +285,12 @@ impl Throttle {
             return;
         }
         self.wakes_at = None;
-        let Some(since) = self.paused_since.take() else { return };
-        self.outside += now - since;
+        let Some(since) = self.paused_since else { return };
         if let Some(Err(why)) = self.job.as_mut().map(Job::resume) {
-            self.notes.add(why.to_string());
+            return self.notes.add(why.to_string()); // it is tried again in the next round
         }
+        self.paused_since = None;
+        self.outside += now - since;
     }
 
     /// Ends a nap from outside whose time has come, and stands by one from inside; when something is to be done again.

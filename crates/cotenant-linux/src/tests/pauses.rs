@@ -1,15 +1,16 @@
 //! Whoever dies wherever, nobody is left waiting.
 
 use super::roles::{command, dying, journal, journals, say};
-use crate::act::pause::{Job, Mechanism, Method, Pauses};
+use crate::act::groups::Groups;
+use crate::act::pause::{Job, Mechanism, Method, PauseError, Pauses};
 use crate::act::restore;
 use crate::fault;
 use crate::sys;
 use crate::sys::thread::{self, Held};
 use crate::testing::{Player, TempDir, eventually, kills, pass};
-use crate::undo::Claims;
-use crate::undo::Here;
+use crate::undo::{Claims, Here, Journal};
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -342,8 +343,20 @@ impl Theirs {
     }
 }
 
+impl Theirs {
+    /// Freezes or thaws it, as its owner does.
+    fn freeze(&self, freeze: bool) -> io::Result<()> {
+        let (file, values) = match self.mechanism {
+            Mechanism::CgroupV2 => ("cgroup.freeze", ["0", "1"]),
+            _ => ("freezer.state", ["THAWED", "FROZEN"]),
+        };
+        fs::write(self.path.join(file), values[usize::from(freeze)])
+    }
+}
+
 impl Drop for Theirs {
     fn drop(&mut self) {
+        let _ = self.freeze(false); // version 1 lets even SIGKILL wait
         let _ = self.sleeper.kill();
         let _ = self.sleeper.wait();
         eventually("the folder goes", || fs::remove_dir(&self.path).is_ok());
@@ -365,6 +378,76 @@ fn the_group_of_somebody_else_stays_his() {
     assert_eq!((report.resumed, report.failed), (1, 0), "{report:?}");
     eventually("it runs", || !stands_still(&theirs));
     assert_eq!(group_of(sleeper, mechanism).as_ref(), Some(&theirs), "and stays where it was");
+}
+
+/// `systemctl freeze`, between two naps of ours or long before one.
+#[test]
+fn a_group_that_its_owner_freezes_is_not_thawed_by_us() {
+    let Some(group) = Theirs::new("held") else { return };
+    for noticed_by_a_look in [false, true] {
+        let dir = TempDir::new("held");
+        let mut journal = journal(dir.path());
+        let mut job = Job::of_group(&mut journal, &group.path).unwrap();
+        job.pause(&mut journal, &[]).unwrap();
+        assert!(!job.is_theirs(&mut journal), "that is ours");
+        job.resume().unwrap();
+        assert!(!job.is_theirs(&mut journal));
+        group.freeze(true).unwrap();
+        eventually("it stands still", || stands_still(&group.path));
+        if noticed_by_a_look {
+            assert!(job.is_theirs(&mut journal));
+        } else {
+            let refused = job.pause(&mut journal, &[]);
+            assert!(matches!(refused, Err(PauseError::Frozen(_))), "{refused:?}");
+        }
+        job.resume().unwrap();
+        assert!(!job.is_paused() && stands_still(&group.path));
+        if noticed_by_a_look {
+            job.end(&mut journal).unwrap();
+            let report = journal.finish();
+            assert_eq!((report.resumed, report.failed), (0, 0), "{report:?}");
+            assert!(stands_still(&group.path), "the end of all is no reason, either");
+            group.freeze(false).unwrap();
+        } else {
+            // It naps again when it has been thawed, and whoever undoes that knows.
+            group.freeze(false).unwrap();
+            job.pause(&mut journal, &[]).unwrap();
+            eventually("it stands still", || stands_still(&group.path));
+            assert_eq!(journal.finish().resumed, 1);
+            eventually("it runs", || !stands_still(&group.path));
+        }
+    }
+}
+
+/// A unit that is killed, or deleted, in the middle of a nap.
+#[test]
+fn a_group_that_is_removed_while_it_waits_is_done_with() {
+    let Some(mut group) = Theirs::new("removed") else { return };
+    group.sleeper.kill().unwrap();
+    group.sleeper.wait().unwrap();
+    let dir = TempDir::new("removed");
+    let mut journal = journal(dir.path());
+    let removed = |journal: &mut Journal| {
+        let mut job = Job::of_group(journal, &group.path).unwrap();
+        job.pause(journal, &[]).unwrap();
+        eventually("the folder goes", || fs::remove_dir(&group.path).is_ok());
+        job
+    };
+    removed(&mut journal).end(&mut journal).unwrap();
+    assert_eq!(*journal.outstanding::<Groups>(), Groups::default());
+    fs::create_dir(&group.path).unwrap();
+
+    let mut job = removed(&mut journal);
+    job.resume().unwrap();
+    assert_ne!(*journal.outstanding::<Groups>(), Groups::default());
+    journal.tend(); // the limit is one byte
+    assert_eq!(*journal.outstanding::<Groups>(), Groups::default());
+    // One of that name is another one, and is journaled before it waits.
+    fs::create_dir(&group.path).unwrap();
+    job.pause(&mut journal, &[]).unwrap();
+    assert_ne!(*journal.outstanding::<Groups>(), Groups::default());
+    let report = journal.finish();
+    assert_eq!((report.resumed, report.gone, report.failed), (1, 0, 0), "{report:?}");
 }
 
 /// As where a service manager shows control groups read-only: one runs on, and need not be let run.

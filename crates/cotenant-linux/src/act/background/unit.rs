@@ -212,8 +212,10 @@ impl Effect for Units {
         }
     }
 
+    /// Those that are there: one that begins anew is not idle.
     fn essential(&self, _: Vec<UnitRecord>, _: &Living) -> Vec<UnitRecord> {
-        self.0.iter().map(|(path, weight)| UnitRecord::Idle(path.clone(), *weight)).collect()
+        let there = self.0.iter().filter(|(path, _)| path.try_exists().unwrap_or(true));
+        there.map(|(path, weight)| UnitRecord::Idle(path.clone(), *weight)).collect()
     }
 
     fn undo(&self, _: &Undoer<'_>, report: &mut RestoreReport) {

@@ -18,7 +18,7 @@ use std::process::Command;
 
 pub use limits::LimitError;
 use undoing::GroupRecord;
-pub use undoing::{Groups, dissolve, path_of, word_of};
+pub use undoing::{Groups, dissolve, gone, path_of, word_of};
 
 /// A file or folder of a control group cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -87,8 +87,8 @@ impl Group {
     }
 
     /// Journals that it is no more, or will not be frozen any more.
-    pub fn strike(self, journal: &mut Journal) {
-        journal.strike(&GroupRecord::Gone(self.path));
+    pub fn strike(&self, journal: &mut Journal) {
+        journal.strike(&GroupRecord::Gone(self.path.clone()));
     }
 
     /// Makes its folder, where there is none.
@@ -156,17 +156,30 @@ impl Switch {
     /// Asks the kernel to freeze or to thaw that group, always the same.
     pub fn set(&mut self, group: &Group, freeze: bool) -> Result<(), GroupError> {
         let (file, values) = group.hierarchy.switch();
-        let path = group.path.join(file);
-        let opened = match self.0.take() {
-            Some(file) => Ok(file),
-            None => OpenOptions::new().write(true).open(&path),
+        self.with(group, |file| file.write_all_at(values[usize::from(freeze)].as_bytes(), 0))
+            .map_err(|why| GroupError { path: group.path.join(file), why })
+    }
+
+    /// The same as [`Group::asked_to_freeze`].
+    pub fn asked_to_freeze(&mut self, group: &Group) -> bool {
+        let (_, [thawed, _]) = group.hierarchy.switch();
+        let mut text = [0; 16];
+        match self.with(group, |file| file.read_at(&mut text, 0)) {
+            Ok(len) => text[..len].trim_ascii() != thawed.as_bytes(),
+            Err(_) => group.asked_to_freeze(), // it may be read, and not be written
+        }
+    }
+
+    /// What fails is looked for again the next time: another group may have taken its place.
+    fn with<T>(&mut self, group: &Group, act: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
+        let path = group.path.join(group.hierarchy.switch().0);
+        let file = match self.0.take() {
+            Some(file) => file,
+            None => OpenOptions::new().read(true).write(true).open(path)?,
         };
-        let written = opened.and_then(|file| {
-            file.write_all_at(values[usize::from(freeze)].as_bytes(), 0)?;
-            Ok(file)
-        });
-        self.0 = Some(written.map_err(|why| GroupError { path, why })?);
-        Ok(())
+        let done = act(&file)?;
+        self.0 = Some(file);
+        Ok(done)
     }
 }
 

@@ -107,8 +107,10 @@ impl Effect for Groups {
         }
     }
 
+    /// Those that are there: one that is made later is announced before.
     fn essential(&self, _: Vec<GroupRecord>, _: &Living) -> Vec<GroupRecord> {
-        self.0.values().cloned().map(GroupRecord::Made).collect()
+        let there = self.0.values().filter(|group| group.path.try_exists().unwrap_or(true));
+        there.cloned().map(GroupRecord::Made).collect()
     }
 
     fn undo(&self, _: &Undoer<'_>, report: &mut RestoreReport) {
@@ -176,8 +178,9 @@ pub fn dissolve(group: &Group) -> Result<(), GroupError> {
     }
 }
 
-/// `ENODEV`: a folder that is just being removed.
-fn gone(why: &io::Error) -> bool {
+/// Whether a group or a file of it is no more. `ENODEV`: a folder that is just being removed, or was while its file was
+/// open.
+pub fn gone(why: &io::Error) -> bool {
     matches!(why.raw_os_error(), Some(libc::ENOENT | libc::ENODEV))
 }
 
@@ -193,6 +196,7 @@ fn thaw_foreign(group: &Group) -> Result<(), GroupError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::TempDir;
 
     fn made(path: &str) -> GroupRecord {
         GroupRecord::Made(Group { hierarchy: Hierarchy::V2, path: path.into(), home: None })
@@ -219,14 +223,18 @@ mod tests {
     #[test]
     fn compaction_keeps_the_groups_that_stand() {
         let gone = |path: &str| GroupRecord::Gone(path.into());
-        // The third record is of a group that was made again.
-        let records = vec![made("/a"), made("/b"), gone("/a"), made("/a"), gone("/b")];
+        let dir = TempDir::new("groups");
+        dir.write("a/cgroup.freeze", "0");
+        dir.write("b/cgroup.freeze", "0");
+        let [a, b, none] = ["a", "b", "none"].map(|name| dir.path().join(name).to_str().unwrap().to_owned());
+        // The third record is of a group that was made again, and the last one of one that somebody has removed.
+        let records = vec![made(&a), made(&b), gone(&a), made(&a), gone(&b), made(&none)];
         let mut all = Groups::default();
         for record in &records {
             all.enter(record);
         }
         let kept = all.essential(records, &Living::default());
-        assert_eq!(kept, [made("/a")]);
-        assert_eq!(all.0.keys().collect::<Vec<_>>(), [Path::new("/a")]);
+        assert_eq!(kept, [made(&a)]);
+        assert_eq!(all.0.keys().collect::<Vec<_>>(), [Path::new(&a), Path::new(&none)]);
     }
 }

@@ -57,7 +57,7 @@ pub enum PauseError {
     #[error(transparent)]
     Group(#[from] GroupError),
     /// The control group of somebody else is frozen already, and we would thaw it.
-    #[error("{path} is frozen by somebody else; thaw it first", path = .0.display())]
+    #[error("{path} is frozen by somebody else, and is left alone until it is thawed", path = .0.display())]
     Frozen(PathBuf),
     /// We would freeze with it, and could not thaw it.
     #[error(
@@ -144,19 +144,15 @@ impl Pauses {
     /// Where nothing can be journaled, or no group can be made.
     pub fn job(&mut self, journal: &mut Journal) -> Result<Job, PauseError> {
         let Some(home) = &self.method.home else { return Ok(Job::of_processes()) };
-        let folder = if let Some(folder) = &self.folder {
-            folder
-        } else {
+        let folder = self.folder.get_or_insert_with(|| {
             let hierarchy = if self.method.mechanism == Mechanism::CgroupV1 { Hierarchy::V1 } else { Hierarchy::V2 };
             let (pid, start) = journal.owner();
-            let path = home.join(format!("cotenant-{pid}-{start}"));
-            let folder = Group { hierarchy, path, home: Some(home.clone()) };
-            folder.announce(journal).map_err(PauseError::Journal)?;
-            self.folder.insert(folder)
-        };
+            Group { hierarchy, path: home.join(format!("cotenant-{pid}-{start}")), home: Some(home.clone()) }
+        });
+        // Again for each job: whoever tidies up may have removed an empty folder, and the journal forgets such.
+        folder.announce(journal).map_err(PauseError::Journal)?;
         self.made += 1;
         let job = Group { path: folder.path.join(format!("job-{}", self.made)), ..folder.clone() };
-        // Again for each job: whoever tidies up may have removed an empty folder.
         around("pause.group", || folder.make().and_then(|()| job.make()))?;
         Ok(Job::new(How::Group(job, Switch::default())))
     }
@@ -266,22 +262,41 @@ impl Job {
         }
     }
 
+    /// Whether somebody else has frozen the control group of somebody else. Then it is not ours to thaw, however
+    /// Cotenant ends, until we freeze it.
+    pub fn is_theirs(&mut self, journal: &mut Journal) -> bool {
+        let How::Group(group, switch) = &mut self.how else { return false };
+        let theirs = group.home.is_none() && !self.paused && switch.asked_to_freeze(group);
+        if theirs {
+            group.strike(journal);
+        }
+        theirs
+    }
+
     /// Pauses it. `members` are its processes as far as the caller knows them; a control group knows its own.
     /// Calling it again also stops processes that were seen since.
     ///
     /// # Errors
     /// [`PauseError`]; what could be stopped is stopped, and a resume resumes it.
     pub fn pause(&mut self, journal: &mut Journal, members: &[Identity]) -> Result<(), PauseError> {
-        let again = std::mem::replace(&mut self.paused, true);
+        let theirs = self.is_theirs(journal);
         match &mut self.how {
-            How::Group(..) if again => Ok(()),
+            How::Group(..) if self.paused => Ok(()),
+            How::Group(group, _) if theirs => Err(PauseError::Frozen(group.path.clone())),
             How::Group(group, switch) => {
+                // Again: it may have been frozen by somebody else, or removed and made anew.
+                if group.home.is_none() {
+                    group.announce(journal).map_err(PauseError::Journal)?;
+                }
                 let stopped = around("pause.stop", || switch.set(group, true));
                 // A group that may not be written runs on, and is not to be told as paused.
                 self.paused = stopped.is_ok() || group.asked_to_freeze();
                 Ok(stopped?)
             }
-            How::Signals(signalled) => signalled.stop(journal, members),
+            How::Signals(signalled) => {
+                self.paused = true;
+                signalled.stop(journal, members)
+            }
         }
     }
 
@@ -299,7 +314,10 @@ impl Job {
             return Ok(());
         }
         around("pause.cont", || match &mut self.how {
-            How::Group(group, switch) => switch.set(group, false),
+            How::Group(group, switch) => match switch.set(group, false) {
+                Err(GroupError { why, .. }) if groups::gone(&why) => Ok(()), // nobody is left to wait
+                thawed => thawed,
+            },
             How::Signals(signalled) => {
                 signalled.cont();
                 Ok(())
