@@ -13,4 +13,4 @@ mod pauses;
 mod roles;
 mod roster;
 
-pub(crate) use roles::journal;
+pub(crate) use roles::{infos, journal, journals};

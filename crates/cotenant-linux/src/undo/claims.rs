@@ -4,6 +4,7 @@
 //! A small text file in the state folder lists, per process, the Cotenant that manages it; its descendants belong to
 //! the same. It is replaced as a whole (rename) under a lock. A claim ends when its owner gives it back, or when the
 //! owner is dead *and* its journal is gone: before that, the masks that are seen may still be undone by a guardian.
+//! (One that is kept for what could not be undone has another name.)
 
 use crate::bounded::{self, Limit};
 use crate::fault::around;
@@ -242,6 +243,7 @@ fn family(pid: u32) -> Vec<Identity> {
 mod tests {
     use super::*;
     use crate::testing::TempDir;
+    use crate::undo::file;
     use cotenant_model::testing::malformed;
     use std::process::{Child, Command};
 
@@ -294,6 +296,7 @@ mod tests {
         assert!(matches!(ours.claim(subject.0.id()), Err(ClaimError::Taken(_))));
     }
 
+    /// Also where that is kept for what could not be undone: nobody is at work on it.
     #[test]
     fn a_claim_of_the_dead_ends_with_their_journal() {
         let dir = TempDir::new("stale");
@@ -304,9 +307,10 @@ mod tests {
         let journal = dir.path().join(state_dir::file_name(&here, dead));
         fs::write(&journal, "").unwrap();
         drop(first);
-        let mut ours = Claims::new(dir.path(), here, thread::own().unwrap());
+        let mut ours = Claims::new(dir.path(), here.clone(), thread::own().unwrap());
         assert!(matches!(ours.claim(subject.0.id()), Err(ClaimError::Taken(_))), "its guardian may be at work");
-        fs::remove_file(journal).unwrap();
+        file::close(&journal, file::header(&here, dead), &["ungroup /a".to_owned()]);
+        assert!(journal.with_extension("kept").exists());
         ours.refresh();
         ours.claim(subject.0.id()).unwrap();
     }

@@ -29,8 +29,8 @@ pub trait Effect: Any + fmt::Debug + Default {
     /// The fewest records that tell what somebody alive may still need. `all` of them have been added, in that order.
     fn essential(&self, all: Vec<Self::Record>, living: &Living) -> Vec<Self::Record>;
 
-    /// Undoes all of it.
-    fn undo(&self, by: &Undoer<'_>, report: &mut RestoreReport);
+    /// Undoes all of it. Records that tell what could not be undone: it is tried again. Who is gone needs none.
+    fn undo(&self, by: &Undoer<'_>, report: &mut RestoreReport) -> Vec<Self::Record>;
 }
 
 /// What undoing has to know of its surroundings.
@@ -109,9 +109,10 @@ impl Effects {
         (kept, effects)
     }
 
-    pub fn undo(&self, by: &Undoer<'_>, report: &mut RestoreReport) {
-        self.all.iter().for_each(|effect| effect.undo_all(by, report));
+    /// Undoes all of it; lines that tell what could not be undone.
+    pub fn undo(&self, by: &Undoer<'_>, report: &mut RestoreReport) -> Vec<String> {
         report.journals += 1;
+        self.all.iter().flat_map(|effect| effect.undo_all(by, report)).collect()
     }
 }
 
@@ -120,7 +121,7 @@ trait AnyEffect: Any + fmt::Debug {
     /// Adds a line; whether it is of this kind.
     fn enter_line(&mut self, line: &str) -> bool;
     fn essential_lines(&self, lines: &[String], living: &Living) -> Vec<String>;
-    fn undo_all(&self, by: &Undoer<'_>, report: &mut RestoreReport);
+    fn undo_all(&self, by: &Undoer<'_>, report: &mut RestoreReport) -> Vec<String>;
 }
 
 impl<E: Effect> AnyEffect for E {
@@ -133,8 +134,8 @@ impl<E: Effect> AnyEffect for E {
         self.essential(records, living).iter().map(E::Record::to_string).collect()
     }
 
-    fn undo_all(&self, by: &Undoer<'_>, report: &mut RestoreReport) {
-        self.undo(by, report);
+    fn undo_all(&self, by: &Undoer<'_>, report: &mut RestoreReport) -> Vec<String> {
+        self.undo(by, report).iter().map(E::Record::to_string).collect()
     }
 }
 

@@ -18,6 +18,12 @@ use std::path::{Path, PathBuf};
 /// First word of a journal, with the version of its format.
 const MAGIC: &str = "cotenant-journal-1";
 
+/// What a journal is called before it is whole.
+pub const DRAFT: &str = "new";
+
+/// What it is called when its owner is done with it, and something could not be undone.
+const KEPT: &str = "kept";
+
 /// A journal that is being written.
 #[derive(Debug)]
 pub struct JournalFile {
@@ -42,7 +48,10 @@ impl JournalFile {
 
     /// Writes under another name, locks, then renames: under its own name a journal is whole and locked from the start.
     fn write_whole(path: &Path, header: String, lines: &[String]) -> io::Result<Self> {
-        let draft = path.with_extension("new");
+        // Each has a draft of its own: one that is kept may be written beside another journal of the same process.
+        let mut draft = path.as_os_str().to_owned();
+        draft.push(format!(".{DRAFT}"));
+        let draft = PathBuf::from(draft);
         let mut file = around("journal.create", || {
             let file = state_dir::draft(&draft)?;
             sys::flock(&file, Lock::Try).map(|()| file)
@@ -89,10 +98,32 @@ impl JournalFile {
         Ok(())
     }
 
-    /// Deletes it: everything is undone.
+    /// Deletes it: nothing was changed.
     pub fn remove(self) {
         remove(&self.path);
     }
+
+    /// Is done with it, see [`close`].
+    pub fn close(self, left: &[String]) {
+        close(&self.path, self.header, left);
+    }
+}
+
+/// Is done with a journal whose changes are undone, but for what these lines tell. Without any it is deleted. Else they
+/// alone stay for the next restore, since the rest may be somebody else's doing by then; and under another name, since
+/// claims stand as long as a journal has that of its owner.
+pub fn close(path: &Path, header: String, left: &[String]) {
+    if !left.is_empty() {
+        let kept = path.with_extension(KEPT);
+        // A process that has had several journals has kept of another one before.
+        let other = File::open(&kept).ok().filter(|_| kept != path);
+        let earlier = other.and_then(|mut file| read(&mut file).ok()?).map_or_else(Vec::new, |other| other.lines);
+        // Where that cannot be written, all of it is tried again.
+        if JournalFile::write_whole(&kept, header, &[&earlier[..], left].concat()).is_err() || kept == path {
+            return;
+        }
+    }
+    remove(path);
 }
 
 /// Deletes a journal whose changes are undone.
@@ -132,9 +163,23 @@ pub struct Contents {
 /// Reads a journal; `None` where its header is not whole, so that nothing can have been applied under it.
 ///
 /// # Errors
-/// Where it cannot be read.
+/// Where it cannot be read, or another version of Cotenant wrote it.
 pub fn read(file: &mut File) -> io::Result<Option<Contents>> {
-    bounded::rest(file, Limit::Own).map(|bytes| parse(&bytes))
+    let bytes = bounded::rest(file, Limit::Own)?;
+    match other_version(&bytes) {
+        Some(magic) => Err(io::Error::other(format!(
+            "another version of cotenant wrote it ({magic}): call restore of that version, or delete it if the machine \
+             has been restarted since"
+        ))),
+        None => Ok(parse(&bytes)),
+    }
+}
+
+/// The first word, where it is that of another format.
+pub(crate) fn other_version(bytes: &[u8]) -> Option<&str> {
+    let magic = std::str::from_utf8(bytes.split(|b| *b == b' ').next()?).ok()?;
+    let number = magic.strip_prefix(MAGIC.trim_end_matches(char::is_numeric))?;
+    (magic != MAGIC && number.parse::<u32>().is_ok() && magic.len() < bytes.len()).then_some(magic)
 }
 
 pub(crate) fn parse(bytes: &[u8]) -> Option<Contents> {
@@ -229,6 +274,21 @@ mod tests {
             // A line counts as soon as its checksum is complete; the line feed only ends it.
             let expected = [header, whole, bytes.len()].iter().filter(|end| len + 1 >= **end).count();
             assert_eq!(contents.map_or(0, |c| c.lines.len() + 1), expected, "cut at {len}");
+        }
+    }
+
+    #[test]
+    fn a_journal_of_another_version_is_refused_by_name() {
+        let dir = TempDir::new("version");
+        let path = dir.path().join("journal");
+        let read_back = |text: &str| {
+            fs::write(&path, text).unwrap();
+            read(&mut File::open(&path).unwrap())
+        };
+        let why = read_back("cotenant-journal-2 whatever follows\n").unwrap_err().to_string();
+        assert!(why.contains("another version of cotenant wrote it (cotenant-journal-2)"), "{why}");
+        for torn in ["", "cotenant-jour", "cotenant-journal-", "cotenant-journal-1", "cotenant-journal-2", "a b\n"] {
+            assert_eq!(read_back(torn).unwrap(), None, "{torn}");
         }
     }
 

@@ -149,9 +149,10 @@ fn watch(journal: &Path, table: Table) -> io::Result<()> {
     point("guardian.end.seen");
     let Some(mut file) = restore::lock(journal, Lock::Wait)? else { return Ok(()) };
     point("guardian.locked");
-    if let Some(contents) = file::read(&mut file)? {
-        restore::undo_journal(&contents, table, &mut RestoreReport::default());
+    match file::read(&mut file)? {
+        // Nobody hears what failed: the next Cotenant tries it again, and says so.
+        Some(contents) => restore::undo_journal(journal, &contents, table, &mut RestoreReport::default()),
+        None => file::remove(journal),
     }
-    file::remove(journal);
     Ok(())
 }

@@ -73,10 +73,11 @@ impl Journal {
         let here = Here::read().map_err(OpenError::Proc)?;
         let me = thread::own().map_err(OpenError::Proc)?;
         let mut notes = Notes::default();
-        let left = restore::restore(&options.state_dir, table);
+        let (left, _) = restore::undo_left(&options.state_dir, table);
         if left.restored > 0 {
             notes.add(format!("{} task(s) that a killed cotenant had left were restored first", left.restored));
         }
+        notes.extend(left.notes);
         let claims = Claims::new(&options.state_dir, here.clone(), me);
         Ok(Self { options, here, me, active: None, effects: Effects::new(table), claims, notes })
     }
@@ -256,8 +257,8 @@ impl Journal {
     fn undo(&mut self) -> RestoreReport {
         let mut report = RestoreReport::default();
         if let Some(Active { file, guardian, .. }) = self.active.take() {
-            self.effects.undo(&Undoer { owner: self.me, spare: &[guardian.pid()] }, &mut report);
-            file.remove();
+            let left = self.effects.undo(&Undoer { owner: self.me, spare: &[guardian.pid()] }, &mut report);
+            file.close(&left);
             self.claims.release();
             guardian.dismiss();
         }

@@ -17,41 +17,52 @@ const GUARDIAN_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Undoes whatever killed Cotenants of this user left: every journal in `state_dir` whose owner no longer lives. Waits
 /// for a guardian that is doing just that. Journals of an earlier boot are void and are deleted; those of other
-/// machines and other pid namespaces are left alone.
+/// machines, other pid namespaces and other formats are left alone. What could not be undone is tried again by the next
+/// call.
 pub fn restore(state_dir: &Path, table: Table) -> RestoreReport {
-    let mut report = RestoreReport::default();
-    if let Err(why) = restore_all(state_dir, table, &mut report) {
-        report.fail(why);
-    }
+    let (mut report, living) = undo_left(state_dir, table);
+    report.notes.extend(living.iter().map(|pid| format!("process {pid} is at work: its changes stay")));
     report
 }
 
-fn restore_all(state_dir: &Path, table: Table, report: &mut RestoreReport) -> Result<(), String> {
+/// The same without a word about Cotenants that live: their process ids come second.
+pub fn undo_left(state_dir: &Path, table: Table) -> (RestoreReport, Vec<u32>) {
+    let mut report = RestoreReport::default();
+    let living = restore_all(state_dir, table, &mut report).unwrap_or_else(|why| {
+        report.fail(why);
+        Vec::new()
+    });
+    (report, living)
+}
+
+fn restore_all(state_dir: &Path, table: Table, report: &mut RestoreReport) -> Result<Vec<u32>, String> {
+    let mut living = Vec::new();
     let entries = match fs::read_dir(state_dir) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(living),
         entries => entries.map_err(|e| format!("cannot read {}: {e}", state_dir.display()))?,
     };
     let here = Here::read().map_err(|e| format!("cannot read the boot id: {e}; mount /proc"))?;
     let mut paths: Vec<_> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
     paths.sort();
     for path in paths.iter().filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("journal-"))) {
-        if let Err(e) = restore_one(path, &here, table, report) {
-            report.fail(format!("cannot undo {}: {e}", path.display()));
+        match restore_one(path, &here, table, report) {
+            Ok(owner) => living.extend(owner),
+            Err(e) => report.fail(format!("cannot undo {}: {e}", path.display())),
         }
     }
-    Ok(())
+    Ok(living)
 }
 
-fn restore_one(path: &Path, here: &Here, table: Table, report: &mut RestoreReport) -> io::Result<()> {
+/// Undoes one journal, unless its owner lives: then that.
+fn restore_one(path: &Path, here: &Here, table: Table, report: &mut RestoreReport) -> io::Result<Option<u32>> {
     let deadline = Instant::now() + GUARDIAN_PATIENCE;
     let mut file = loop {
         match lock(path, Lock::Try) {
             Ok(Some(file)) => break file,
-            Ok(None) => return Ok(()),
+            Ok(None) => return Ok(None),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 if let Some(owner) = owner_of(path)?.filter(|owner| thread::lives(*owner)) {
-                    report.notes.push(format!("process {} is at work: its changes stay", owner.0));
-                    return Ok(());
+                    return Ok(Some(owner.0));
                 }
                 if Instant::now() > deadline {
                     return Err(io::Error::new(io::ErrorKind::TimedOut, "another process has held its lock for 30 s"));
@@ -62,19 +73,17 @@ fn restore_one(path: &Path, here: &Here, table: Table, report: &mut RestoreRepor
         }
     };
     // A draft is renamed when it is whole, so that nothing can have been applied under one.
-    let is_draft = path.extension().is_some();
+    let is_draft = path.extension().is_some_and(|end| end == file::DRAFT);
     match file::read(&mut file)? {
-        Some(c) if is_draft && thread::lives(c.owner) => return Ok(()),
-        Some(c) if c.here.host != here.host && c.here.boot != here.boot => return Ok(()),
+        Some(c) if is_draft && thread::lives(c.owner) => {}
+        Some(c) if c.here.host != here.host && c.here.boot != here.boot => {}
         Some(c) if c.here.boot == here.boot && c.here.pidns != here.pidns => {
             report.notes.push(format!("{} is from another container: run restore there", path.display()));
-            return Ok(());
         }
-        Some(c) if c.here.boot == here.boot && !is_draft => undo_journal(&c, table, report),
-        _ => {} // another boot, or nothing in it
+        Some(c) if c.here.boot == here.boot && !is_draft => undo_journal(path, &c, table, report),
+        _ => file::remove(path), // another boot, or nothing in it
     }
-    file::remove(path);
-    Ok(())
+    Ok(None)
 }
 
 /// The Cotenant that wrote a journal; `None` where nothing in it says so, or its guardian has just finished and
@@ -112,10 +121,11 @@ pub fn lock(path: &Path, how: Lock) -> io::Result<Option<File>> {
     }
 }
 
-/// Undoes what one journal tells.
-pub fn undo_journal(contents: &Contents, table: Table, report: &mut RestoreReport) {
+/// Undoes what one journal tells, and is done with it.
+pub fn undo_journal(path: &Path, contents: &Contents, table: Table, report: &mut RestoreReport) {
     let (effects, unknown) = Effects::read(table, &contents.lines);
-    effects.undo(&Undoer { owner: contents.owner, spare: &[] }, report);
+    let left = effects.undo(&Undoer { owner: contents.owner, spare: &[] }, report);
+    file::close(path, file::header(&contents.here, contents.owner), &left);
     let torn = contents.torn + unknown;
     if torn > 0 {
         report.notes.push(format!("{torn} torn record(s) of the journal were skipped"));
@@ -147,7 +157,8 @@ mod tests {
         let owner = thread::own().unwrap();
         let contents = Contents { here: Here::read().unwrap(), owner, lines, torn: 2 };
         let mut report = RestoreReport::default();
-        undo_journal(&contents, &[], &mut report);
+        let dir = TempDir::new("torn-records");
+        undo_journal(&dir.path().join("journal"), &contents, &[], &mut report);
         assert_eq!(report.notes, ["3 torn record(s) of the journal were skipped"]);
     }
 

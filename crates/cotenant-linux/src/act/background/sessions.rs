@@ -102,6 +102,9 @@ fn give_back(
         let Some(group) = Autogroup::open(pid, true).filter(|group| !had.contains_key(&group.id)) else { continue };
         let Some(original) = ours.get(&group.id) else { continue };
         let set = if group.nice == LEAST { group.set(*original, patience) } else { Ok(()) };
+        if set.as_ref().is_err_and(|why| why.raw_os_error() == Some(libc::ESRCH)) {
+            continue; // it has ended; others of its session may not have
+        }
         let failed =
             |why| format!("process {pid} gets little CPU time: {why}; echo {original} > /proc/{pid}/autogroup");
         had.insert(group.id, set.map(|()| group.nice).map_err(failed));
@@ -294,9 +297,10 @@ impl Effect for Sessions {
         needed.map(|(id, nice)| SessionRecord::Least(*id, *nice)).collect()
     }
 
-    fn undo(&self, _: &Undoer<'_>, report: &mut RestoreReport) {
+    fn undo(&self, _: &Undoer<'_>, report: &mut RestoreReport) -> Vec<SessionRecord> {
+        let mut left = Vec::new();
         if self.0.is_empty() {
-            return;
+            return left;
         }
         let mut had = give_back(&self.0, numbers_in("/proc"), PATIENCE);
         for (id, original) in &self.0 {
@@ -308,8 +312,12 @@ impl Effect for Sessions {
                     report.foreign += 1;
                     report.notes.push(foreign(*id, nice));
                 }
-                Some(Err(why)) => report.fail(why),
+                Some(Err(why)) => {
+                    report.fail(why);
+                    left.push(SessionRecord::Least(*id, *original));
+                }
             }
         }
+        left
     }
 }

@@ -218,15 +218,21 @@ impl Effect for Units {
         there.map(|(path, weight)| UnitRecord::Idle(path.clone(), *weight)).collect()
     }
 
-    fn undo(&self, _: &Undoer<'_>, report: &mut RestoreReport) {
+    fn undo(&self, _: &Undoer<'_>, report: &mut RestoreReport) -> Vec<UnitRecord> {
+        let mut left = Vec::new();
         for (path, weight) in &self.0 {
             match around("background.unit", || give_back(path, *weight)) {
                 Ok(true) => report.restored += 1,
                 Ok(false) if path.exists() => report.unchanged += 1,
                 Ok(false) => report.gone += 1,
-                Err(why) => report.fail(refused(path, *weight, &why)),
+                Err(why) if groups::gone(&why) => report.gone += 1,
+                Err(why) => {
+                    report.fail(refused(path, *weight, &why));
+                    left.push(UnitRecord::Idle(path.clone(), *weight));
+                }
             }
         }
+        left
     }
 }
 

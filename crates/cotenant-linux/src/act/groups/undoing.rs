@@ -113,15 +113,22 @@ impl Effect for Groups {
         there.cloned().map(GroupRecord::Made).collect()
     }
 
-    fn undo(&self, _: &Undoer<'_>, report: &mut RestoreReport) {
+    fn undo(&self, _: &Undoer<'_>, report: &mut RestoreReport) -> Vec<GroupRecord> {
         // First: nobody is to wait for the end of a group that others keep for a moment.
         self.0.values().filter(|group| group.home.is_some()).for_each(thaw);
+        let mut left = Vec::new();
         for group in self.0.values() {
+            let there = group.path.exists();
             match around("resume.group", || if group.home.is_some() { dissolve(group) } else { thaw_foreign(group) }) {
-                Ok(()) => report.resumed += 1,
-                Err(why) => report.fail(format!("{} may stand still: {why}", group.path.display())),
+                Ok(()) if there => report.resumed += 1,
+                Ok(()) => report.gone += 1,
+                Err(why) => {
+                    report.fail(format!("{} may stand still: {why}", group.path.display()));
+                    left.push(GroupRecord::Made(group.clone()));
+                }
             }
         }
+        left
     }
 }
 
@@ -196,7 +203,9 @@ fn thaw_foreign(group: &Group) -> Result<(), GroupError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::act::restore;
     use crate::testing::TempDir;
+    use crate::tests::{journal, journals};
 
     fn made(path: &str) -> GroupRecord {
         GroupRecord::Made(Group { hierarchy: Hierarchy::V2, path: path.into(), home: None })
@@ -236,5 +245,57 @@ mod tests {
         let kept = all.essential(records, &Living::default());
         assert_eq!(kept, [made(&a)]);
         assert_eq!(all.0.keys().collect::<Vec<_>>(), [Path::new(&a), Path::new(&none)]);
+    }
+
+    /// A group that cannot be written and is not thawed stays in a journal, and another one of that journal does not.
+    #[test]
+    fn what_could_not_be_undone_is_tried_again() {
+        // Nobody can write there, and it is not 0.
+        let locked = Path::new("/sys/devices/system/cpu/kernel_max");
+        if !fs::read_to_string(locked).is_ok_and(|text| text.trim() != "0") {
+            return eprintln!("skipped: {} cannot be read, or is 0", locked.display());
+        }
+        let (dir, state) = (TempDir::new("kept"), TempDir::new("kept-state"));
+        dir.write("free/cgroup.freeze", "1");
+        fs::create_dir(dir.path().join("stuck")).unwrap();
+        let [free, stuck] = ["free", "stuck"].map(|name| dir.path().join(name).join("cgroup.freeze"));
+        std::os::unix::fs::symlink(locked, &stuck).unwrap();
+        let mut first = journal(state.path());
+        for path in [&free, &stuck] {
+            let path = path.parent().unwrap().to_owned();
+            Group { hierarchy: Hierarchy::V2, path, home: None }.announce(&mut first).unwrap();
+        }
+        let report = first.finish();
+        assert_eq!((report.resumed, report.failed, journals(state.path())), (1, 1, 1), "{report:?}");
+        assert_eq!(fs::read_to_string(&free).unwrap(), "0");
+
+        // The next Cotenant says so, and somebody else has frozen the other one since.
+        fs::write(&free, "1").unwrap();
+        let next = journal(state.path());
+        assert!(next.notes().iter().any(|note| note.contains("stuck may stand still")), "{:?}", next.notes());
+        drop(next);
+        let report = restore(state.path());
+        assert_eq!((report.resumed, report.failed, journals(state.path())), (0, 1, 1), "{report:?}");
+        assert_eq!(fs::read_to_string(&free).unwrap(), "1", "that is not ours any more");
+
+        fs::remove_file(&stuck).unwrap();
+        fs::write(&stuck, "1").unwrap();
+        let report = restore(state.path());
+        assert_eq!((report.resumed, report.failed, journals(state.path())), (1, 0, 0), "{report:?}");
+        assert_eq!(fs::read_to_string(&stuck).unwrap(), "0");
+    }
+
+    /// Who is gone is no failure, and no journal is kept for it.
+    #[test]
+    fn a_group_that_is_gone_has_not_failed() {
+        let (dir, state) = (TempDir::new("gone"), TempDir::new("gone-state"));
+        let mut journal = journal(state.path());
+        for home in [None, Some("/".into())] {
+            let path = dir.path().join(if home.is_some() { "ours" } else { "theirs" });
+            Group { hierarchy: Hierarchy::V2, path, home }.announce(&mut journal).unwrap();
+        }
+        let report = journal.finish();
+        assert_eq!((report.resumed, report.gone, report.failed), (0, 2, 0), "{report:?}");
+        assert_eq!(journals(state.path()), 0);
     }
 }

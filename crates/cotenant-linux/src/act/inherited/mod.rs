@@ -167,6 +167,19 @@ impl<S: Setting> Settings<S> {
         from(pid).or_else(|| ancestors.by_ref().take_while(|pid| *pid > 0).find_map(from)).or_else(orphan).cloned()
     }
 
+    /// Records that tell the same of a task.
+    fn records(&self, id: Identity) -> Vec<SettingRecord<S>> {
+        let Some(Entry { pid, set, left }) = self.tasks.get(&id) else { return Vec::new() };
+        let record = |(set, original): &(S, S)| {
+            let passed_on = (set.passed_on(), original.passed_on());
+            let mut marks = self.marks.get(pid).into_iter().flatten();
+            let mark = marks.find(|mark| mark.set == passed_on.0 && mark.original == passed_on.1);
+            let (sid, at) = mark.map_or((0, id.1), |mark| (mark.sid, mark.since));
+            SettingRecord::Set { id, pid: *pid, sid, at, original: original.clone(), set: set.clone() }
+        };
+        set.iter().map(record).chain(left.then_some(SettingRecord::Left(id))).collect()
+    }
+
     /// Whether anything was ever set in the process `pid`.
     fn knows_process(&self, pid: u32) -> bool {
         self.marks.contains_key(&pid)
@@ -241,10 +254,8 @@ impl<S: Setting> Effect for Settings<S> {
         essential(records, lives, living)
     }
 
-    fn undo(&self, by: &Undoer<'_>, report: &mut RestoreReport) {
-        if !self.tasks.is_empty() {
-            Undoing::new(self, by, report).undo();
-        }
+    fn undo(&self, by: &Undoer<'_>, report: &mut RestoreReport) -> Vec<SettingRecord<S>> {
+        if self.tasks.is_empty() { Vec::new() } else { Undoing::new(self, by, report).undo() }
     }
 }
 
@@ -318,10 +329,13 @@ mod tests {
 
     #[test]
     fn the_latest_original_of_a_mask_counts() {
-        let mut found = masks(&[record(11, 5, 10, 50, "0-3", "0"), record(11, 5, 10, 51, "0-3", "1")]);
+        let records = [record(11, 5, 10, 50, "0-3", "0"), record(11, 5, 10, 51, "0-3", "1")];
+        let mut found = masks(&records);
+        assert_eq!(found.records((11, 5)), records, "what cannot be undone is told as it was");
         assert_eq!(found.tasks[&(11, 5)].set, [(set("0"), set("0-3")), (set("1"), set("0-3"))]);
         assert!(found.knows(&record(11, 5, 10, 0, "0-3", "1")));
         found.enter(&MaskRecord::Left((11, 5)));
+        assert_eq!(found.records((11, 5)).last(), Some(&MaskRecord::Left((11, 5))));
         assert!(found.tasks[&(11, 5)].left && !found.knows(&record(11, 5, 10, 0, "0-3", "1")));
         found.enter(&record(11, 5, 10, 60, "2-3", "2"));
         assert_eq!(found.tasks[&(11, 5)].set, [(set("2"), set("2-3"))], "what was before another agent's mask is past");

@@ -1,6 +1,6 @@
 //! Giving every task back what it had, where what it has now is ours.
 
-use super::{Entry, Setting, Settings};
+use super::{Entry, Setting, SettingRecord, Settings};
 use crate::fault::around;
 use crate::sys::thread::{Held, Identity, SetError, numbers_in, process_stat};
 use crate::undo::{RestoreReport, Undoer};
@@ -18,14 +18,17 @@ pub(super) struct Undoing<'a, S: Setting> {
     done: HashSet<Identity>,
     /// Processes in which a journaled thread other than the leader lives.
     alive: HashSet<u32>,
+    /// What could not be undone.
+    left: Vec<SettingRecord<S>>,
 }
 
 impl<'a, S: Setting> Undoing<'a, S> {
     pub fn new(settings: &'a Settings<S>, by: &'a Undoer<'a>, report: &'a mut RestoreReport) -> Self {
-        Self { settings, by, report, done: HashSet::new(), alive: HashSet::new() }
+        Self { settings, by, report, done: HashSet::new(), alive: HashSet::new(), left: Vec::new() }
     }
 
-    pub fn undo(mut self) {
+    /// Records that tell what could not be undone.
+    pub fn undo(mut self) -> Vec<SettingRecord<S>> {
         let (settings, of_process) = (self.settings, |id: &Identity, task: &Entry<S>| id.0 == task.pid);
         // Leaders last: whether one is an exec's survivor shows in its threads being gone.
         for leaders in [false, true] {
@@ -35,7 +38,9 @@ impl<'a, S: Setting> Undoing<'a, S> {
         }
         if (0..MAX_PASSES).all(|_| around("restore.pass", || self.pass())) {
             self.report.notes.push("a program forks faster than it can be followed: run restore again".to_owned());
+            self.left.extend(settings.tasks.keys().flat_map(|id| settings.records(*id)));
         }
+        self.left
     }
 
     /// A task of which it was set.
@@ -44,7 +49,10 @@ impl<'a, S: Setting> Undoing<'a, S> {
         let (held, current) = match held.and_then(|h| of(h.tid).map(|s| (h, s))) {
             Ok(both) => both,
             Err(SetError::Gone | SetError::Recycled) => return self.report.gone += 1,
-            Err(e) => return self.failed(id.0, &e),
+            Err(e) => {
+                self.left.extend(self.settings.records(id));
+                return self.failed(id.0, &e);
+            }
         };
         self.done.insert(id);
         if id.0 != entry.pid {
@@ -58,7 +66,9 @@ impl<'a, S: Setting> Undoing<'a, S> {
             return self.report.unchanged += 1;
         }
         if let Some(original) = self.original_of(&held, entry, &current) {
-            self.give_back(&held, &original);
+            if self.give_back(&held, &original).is_err() {
+                self.left.extend(self.settings.records(id));
+            }
         } else {
             self.report.foreign += 1;
             self.report.notes.push(format!(
@@ -84,20 +94,26 @@ impl<'a, S: Setting> Undoing<'a, S> {
         survivor.then(|| self.settings.inherited(held.pid, held.stat.start_ticks, None, current).cloned()).flatten()
     }
 
-    /// Whether the task has its own back.
-    fn give_back(&mut self, held: &Held, original: &S) -> bool {
+    /// Whether the task has its own back; it may have ended.
+    ///
+    /// # Errors
+    /// What the kernel said, which is in the report.
+    fn give_back(&mut self, held: &Held, original: &S) -> Result<bool, SetError> {
         match around("restore.set", || original.give(held)) {
             Ok(()) => {
                 self.report.restored += 1;
-                return true;
+                Ok(true)
             }
-            Err(SetError::Gone | SetError::Recycled) => self.report.gone += 1,
-            Err(e) => {
-                self.failed(held.tid, &e);
+            Err(SetError::Gone | SetError::Recycled) => {
+                self.report.gone += 1;
+                Ok(false)
+            }
+            Err(why) => {
+                self.failed(held.tid, &why);
                 self.report.notes.push(format!("remedy: as root, {}", original.remedy(held.tid)));
+                Err(why)
             }
         }
-        false
     }
 
     fn failed(&mut self, tid: u32, e: &SetError) {
@@ -165,8 +181,12 @@ impl<'a, S: Setting> Undoing<'a, S> {
         }
         self.done.insert((tid, held.stat.start_ticks));
         let given = self.give_back(&held, &original);
-        self.report.inherited += usize::from(given);
-        given
+        self.report.inherited += usize::from(matches!(given, Ok(true)));
+        if given.is_err() {
+            let (id, sid) = ((tid, held.stat.start_ticks), held.stat.session);
+            self.left.push(SettingRecord::Set { id, pid, sid, at: id.1, original, set: current });
+        }
+        matches!(given, Ok(true))
     }
 }
 

@@ -67,9 +67,10 @@ impl Effect for Stopped {
         needed.map(|(id, leads)| StopRecord::Stop(*id, *leads)).collect()
     }
 
-    fn undo(&self, _: &Undoer<'_>, report: &mut RestoreReport) {
+    fn undo(&self, _: &Undoer<'_>, report: &mut RestoreReport) -> Vec<StopRecord> {
+        let mut left = Vec::new();
         if self.0.is_empty() {
-            return;
+            return left;
         }
         // By descent as well: the group may have grown after the last look at it.
         for pid in numbers_in("/proc") {
@@ -83,9 +84,13 @@ impl Effect for Stopped {
                 Ok(()) if held.stat.state == b'T' => report.resumed += 1,
                 Ok(()) => {}
                 Err(_) if !held.lives() => {}
-                Err(why) => report.fail(format!("process {pid} may stand still: {why}; as root, kill -CONT {pid}")),
+                Err(why) => {
+                    report.fail(format!("process {pid} may stand still: {why}; as root, kill -CONT {pid}"));
+                    left.push(StopRecord::Stop((pid, stat.start_ticks), false));
+                }
             }
         }
+        left
     }
 }
 
