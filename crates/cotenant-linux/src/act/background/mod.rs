@@ -1,11 +1,12 @@
 //! The background: programs run only where nobody else wants the CPU. By the group of their CPU time where they have
-//! one, ours or their unit's, else by the least weight of their sessions, else by `SCHED_IDLE` of each thread.
+//! one, ours or their unit's, else by the least weight of their sessions, else by `SCHED_IDLE` of each thread. Where
+//! that group may not be idle, by nothing else.
 //!
 //! Not by both: where the kernel portions out CPU time by session first (autogroup), `SCHED_IDLE` gives way within its
 //! session only, and a CPU on which such threads alone run counts as idle, so whoever wakes up is sent there to wait.
 
 pub mod group;
-mod sessions;
+pub(crate) mod sessions;
 pub(crate) mod threads;
 mod unit;
 
@@ -91,8 +92,10 @@ impl Background {
         if !on {
             return Ok(None);
         }
-        if self.unit.is_some() {
-            return Ok(Some("cpu.idle 1".to_owned()));
+        match &self.unit {
+            Some(unit) if unit.is_left() => return Err(LimitError::NotIdle(unit.path().to_owned())),
+            Some(_) => return Ok(Some("cpu.idle 1".to_owned())),
+            None => {}
         }
         let means = means(self.threads.any(), self.sessions.any(), " and ");
         if means.is_empty() { Err(LimitError::NoBackground) } else { Ok(Some(means)) }
@@ -102,16 +105,19 @@ impl Background {
     /// have not started them.
     pub fn tend(&mut self, journal: &mut Journal, tasks: &[Arc<TaskInfo>], foreign: bool, notes: &mut Notes) {
         if let Some(unit) = &mut self.unit {
-            if unit.tend(journal, self.on, notes) || !self.on || unit.is_gone() {
-                return;
-            }
-            self.unit = None;
+            unit.tend(journal, self.on, notes);
+            return;
         }
         let barred: BTreeSet<u32> =
             tasks.iter().filter(|info| self.threads.is_barred(info)).map(|info| info.pid).collect();
         let pids = tasks.iter().map(|info| info.pid).filter(|pid| !barred.contains(pid)).collect();
         let light = self.sessions.tend(journal, self.on, foreign, &pids, notes);
         self.threads.tend(journal, |info| self.on && !light.contains(&info.pid), foreign, tasks, notes);
+    }
+
+    /// Whether its control group is left as it is, whatever is wanted.
+    pub fn is_left(&self) -> bool {
+        self.unit.as_ref().is_some_and(Unit::is_left)
     }
 
     /// Whether it has ever been turned on.
@@ -134,6 +140,48 @@ impl Background {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::TempDir;
+    use crate::tests::{infos, journal};
+    use std::fs;
+    use std::process::Command;
+
+    /// Another agent's word about `cpu.idle`, or a file that may not be written, is no reason to take the threads.
+    #[test]
+    fn the_threads_of_a_group_that_may_not_be_idle_are_left_alone() {
+        let zero = Path::new("/sys/devices/system/cpu/cpu0/topology/physical_package_id");
+        let locked = fs::read_to_string(zero).is_ok_and(|text| text == "0\n");
+        if !locked {
+            eprintln!("skipped in part: {} is not 0", zero.display());
+        }
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let tasks = infos(child.id(), &[child.id()]);
+        let mut found = Vec::new();
+        for written in [true, false].into_iter().filter(|written| *written || locked) {
+            let (dir, state) = (TempDir::new("no-idle"), TempDir::new("no-idle-state"));
+            let (path, mut journal, mut notes) = (dir.path(), journal(state.path()), Notes::default());
+            dir.write("cpu.weight", "400");
+            if written {
+                dir.write("cpu.idle", "0");
+            } else {
+                std::os::unix::fs::symlink(zero, path.join("cpu.idle")).unwrap();
+            }
+            let mut background = Background::of_group(path);
+            let mut turn = |notes: &mut Notes| background.turn(&mut journal, true, &tasks, true, notes);
+            if written {
+                assert_eq!(turn(&mut notes).unwrap().as_deref(), Some("cpu.idle 1"));
+                dir.write("cpu.idle", "0");
+            }
+            let turned = [turn(&mut notes), turn(&mut notes)];
+            let policy = sys::getscheduler(child.id()).unwrap();
+            found.push((turned, policy, notes.iter().cloned().collect::<Vec<_>>(), journal.finish().failed));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        for (turned, policy, notes, failed) in found {
+            assert!(turned.iter().all(|turned| matches!(turned, Err(LimitError::NotIdle(_)))), "{turned:?}");
+            assert_eq!((policy, failed, notes.len()), (libc::SCHED_OTHER, 0, 1), "{notes:?}");
+        }
+    }
 
     #[test]
     fn whatever_is_missing_has_a_cost_and_a_remedy() {

@@ -33,7 +33,7 @@ pub struct Unit {
     idle: bool,
     /// Its weight could not be given back yet.
     returning: bool,
-    /// Another agent decides.
+    /// Another agent decides, or it may not be written.
     left: bool,
 }
 
@@ -85,9 +85,14 @@ impl Unit {
         self.idle
     }
 
-    /// Whether its folder was not there at the last look.
-    pub fn is_gone(&self) -> bool {
-        self.inode.is_none()
+    /// Whether it runs beside the others whatever is wanted, as far as is known: another agent decides, or nobody may.
+    pub fn is_left(&self) -> bool {
+        self.left
+    }
+
+    /// Its folder.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     fn begin(&self, journal: &mut Journal) -> Result<(), String> {

@@ -25,6 +25,10 @@ pub enum LimitError {
          and the kernel does not portion out CPU time to their sessions; they nap instead"
     )]
     NoBackground,
+    /// The control group of somebody else has a share of CPU time, and is not made idle: its threads give way by
+    /// nothing else.
+    #[error("{path} runs beside the others: its cpu.idle is left as it is", path = .0.display())]
+    NotIdle(PathBuf),
     /// A file of the group cannot be written.
     #[error(transparent)]
     Group(#[from] GroupError),
