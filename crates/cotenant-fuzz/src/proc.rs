@@ -102,6 +102,12 @@ pub static PROC: Group = Group {
             parse: fuzzing::perf_buffer,
             mutations: 500,
         },
+        Target {
+            name: "autogroup",
+            seeds: || list(&["/autogroup-17 nice 0\n", "/autogroup-18446744073709551615 nice -20\n"]),
+            parse: |bytes| with(bytes, fuzzing::autogroup),
+            mutations: 1_000,
+        },
     ],
     longest: 4 << 10,
 };

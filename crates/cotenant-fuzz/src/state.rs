@@ -41,8 +41,21 @@ const LINES: &[&str] = &[
     "set 5 9 3 2 77 0-3,1500 0",
     "group 2 /a%20b -",
     "group 1 /a /b",
+    "group 1cpu / /b",
+    "group resctrl /tmp -",
     "ungroup /a",
-    "stop 4 9",
+    "stop 4 9 1",
+    "stop 5 9 0",
+    "cont 5 9",
+    "class 4 9 3 2 77 0 5",
+    "class 6 9 3 2 78 1073741827 1073741829",
+    "unclass 4 9",
+    "autogroup 7 0",
+    "autogroup 8 10",
+    "unautogroup 7",
+    "idle / 400",
+    "idle /a%20b 40",
+    "unidle /a%20b",
 ];
 
 /// Words that a program with libcotenant would write: two slots in use, units and latencies, naps.

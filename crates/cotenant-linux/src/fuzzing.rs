@@ -47,7 +47,9 @@ impl Scratch {
 /// # Panics
 /// Where that is not so.
 pub fn journal(bytes: &[u8]) {
+    let other = file::other_version(bytes).map(str::len);
     let Some(contents) = file::parse(bytes) else { return };
+    assert_eq!(other, None, "it is of one version");
     let again: String = std::iter::once(&file::header(&contents.here, contents.owner))
         .chain(&contents.lines)
         .map(|line| file::sealed(line))
@@ -168,6 +170,11 @@ pub fn program(bytes: &[u8]) {
 pub fn sockets(bytes: &[u8]) {
     let mut all = Vec::new();
     let _ = tcp::answers(bytes, &mut all);
+}
+
+/// What `/proc/PID/autogroup` says.
+pub fn autogroup(text: &str) {
+    let _ = crate::act::background::sessions::id_and_nice(text);
 }
 
 /// A line of `/proc/PID/maps`.

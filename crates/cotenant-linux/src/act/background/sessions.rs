@@ -36,9 +36,8 @@ impl Autogroup {
         let file = OpenOptions::new().read(true).write(write).open(format!("/proc/{pid}/autogroup")).ok()?;
         let mut text = [0; 64];
         let len = file.read_at(&mut text, 0).ok()?;
-        let text = std::str::from_utf8(&text[..len]).ok()?.trim().strip_prefix("/autogroup-")?;
-        let (id, nice) = text.split_once(" nice ")?;
-        Some(Self { file, id: id.parse().ok()?, nice: nice.parse().ok()? })
+        let (id, nice) = id_and_nice(std::str::from_utf8(&text[..len]).ok()?)?;
+        Some(Self { file, id, nice })
     }
 
     /// `WouldBlock` where others have written for so long.
@@ -53,6 +52,12 @@ impl Autogroup {
             }
         }
     }
+}
+
+/// What the kernel says of a process' session.
+pub(crate) fn id_and_nice(text: &str) -> Option<(u64, i32)> {
+    let (id, nice) = text.trim().strip_prefix("/autogroup-")?.split_once(" nice ")?;
+    Some((id.parse().ok()?, nice.parse().ok()?))
 }
 
 /// Whether a process gets its CPU time by its session.
