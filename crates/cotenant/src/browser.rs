@@ -156,6 +156,15 @@ impl Browser {
         }
     }
 
+    /// A picture of the page as wide as the screen, from its top, whole or so many pixels of it.
+    pub fn whole(&mut self, most: f64) -> Vec<u8> {
+        let [width, height] = ["Width", "Height"].map(|side| {
+            self.value(&format!("document.documentElement.scroll{side}")).as_f64().unwrap() //
+        });
+        let clip = json!({ "x": 0, "y": 0, "width": width, "height": height.min(most), "scale": 1 });
+        self.png(&json!({ "captureBeyondViewport": true, "clip": clip }))
+    }
+
     /// For each text on the page whose contrast is below what WCAG 2 AA asks for: the text and the contrast.
     pub fn pale(&mut self) -> Vec<Value> {
         self.value(CONTRAST).as_array().unwrap().clone()
@@ -216,13 +225,35 @@ const CONTRAST: &str = "(() => {
         const part = value => (value /= 255) <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
         return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
     };
+    // Text of a drawing stands on the rectangle that was drawn there last, else on what is behind the drawing.
+    const boxes = new Map();
+    const drawn = element => {
+        const style = getComputedStyle(element);
+        if (style.fill === 'none') return [0, 0, 0, 0];
+        const [r, g, b, a] = parse(style.fill);
+        return [r, g, b, a * style.opacity * style.fillOpacity];
+    };
+    const beneath = text => {
+        const svg = text.ownerSVGElement;
+        if (!boxes.has(svg)) {
+            boxes.set(svg, [...svg.querySelectorAll('rect')].map(rect => [rect, rect.getBoundingClientRect()]));
+        }
+        const own = text.getBoundingClientRect();
+        const [x, y] = [(own.left + own.right) / 2, (own.top + own.bottom) / 2];
+        return boxes.get(svg)
+            .filter(([, box]) => box.left <= x && x <= box.right && box.top <= y && y <= box.bottom)
+            .filter(([rect]) => rect.compareDocumentPosition(text) & Node.DOCUMENT_POSITION_FOLLOWING)
+            .reduce((below, [rect]) => over(drawn(rect), below), behind(svg));
+    };
     const pale = [];
     for (const element of document.querySelectorAll('body *')) {
         const own = [...element.childNodes].filter(node => node.nodeType === 3).map(node => node.textContent.trim()).join('');
-        if (!own || !element.checkVisibility() || element.closest('svg, noscript, script, style')) continue;
+        if (!own || !element.checkVisibility() || element.closest('title, desc, noscript, script, style')) continue;
         const style = getComputedStyle(element);
-        const below = behind(element);
-        const [one, other] = [light(over(parse(style.color), below)), light(below)].sort((a, b) => b - a);
+        const inside = element.ownerSVGElement;
+        const below = inside ? beneath(element) : behind(element);
+        const ink = inside ? drawn(element) : parse(style.color);
+        const [one, other] = [light(over(ink, below)), light(below)].sort((a, b) => b - a);
         const contrast = (one + 0.05) / (other + 0.05);
         const large = parseFloat(style.fontSize) >= 24 || parseFloat(style.fontSize) >= 18.66 && style.fontWeight >= 700;
         if (contrast < (large ? 3 : 4.5)) pale.push([own.slice(0, 60), contrast]);

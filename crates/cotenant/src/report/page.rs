@@ -195,9 +195,18 @@ fn write_block(page: &mut String, block: &Block, id: &str) {
         }
         Block::Figure(figure) => {
             let (title, svg) = (escape(&figure.title), figure.inline(id));
-            writeln!(page, "<figure>\n<figcaption>{title}</figcaption>\n{svg}</figure>")
+            writeln!(
+                page,
+                "<figure>\n<figcaption>{title}</figcaption>\n{}{svg}</div>\n</figure>",
+                scrolled(&figure.title)
+            )
         }
     };
+}
+
+/// The beginning of a box for what may be wider than the screen; whoever has no mouse can go there, too.
+fn scrolled(title: &str) -> String {
+    format!("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\">", escape(title))
 }
 
 fn write_table(page: &mut String, table: &Table) {
@@ -205,7 +214,7 @@ fn write_table(page: &mut String, table: &Table) {
     if table.folded {
         let _ = writeln!(page, "<details><summary>{caption}</summary>");
     }
-    let _ = writeln!(page, "<div class=\"scroll\"><table>\n<caption>{caption}</caption>\n<thead><tr>");
+    let _ = writeln!(page, "{}<table>\n<caption>{caption}</caption>\n<thead><tr>", scrolled(&table.caption));
     let class = |i: usize| match table.head.get(i) {
         Some((_, Align::Right)) => " class=\"n\"",
         _ => "",
@@ -233,8 +242,9 @@ fn write_listing(page: &mut String, listing: &Listing) {
     let caption = escape(&listing.caption);
     let _ = writeln!(
         page,
-        "<div class=\"scroll\"><table class=\"source\">\n<caption>{caption}</caption>\n<thead><tr><th scope=\"col\" class=\"n\">line</th>\
-         <th scope=\"col\">source</th><th scope=\"col\" class=\"n\">score</th></tr></thead>\n<tbody>"
+        "{}<table class=\"source\">\n<caption>{caption}</caption>\n<thead><tr><th scope=\"col\" class=\"n\">line</th>\
+         <th scope=\"col\">source</th><th scope=\"col\" class=\"n\">score</th></tr></thead>\n<tbody>",
+        scrolled(&listing.caption)
     );
     let mut before = None;
     for line in &listing.lines {
@@ -279,7 +289,7 @@ mod tests {
         ];
         let page = html(evil, &[Section { title: evil.into(), blocks, embedded: None }, Section::default()]);
         assert!(!page.contains("<script") && !page.contains('\0'));
-        assert_eq!(page.matches("&lt;script&gt;alert(&#39;1&#39;)").count(), 14, "in every place");
+        assert_eq!(page.matches("&lt;script&gt;alert(&#39;1&#39;)").count(), 16, "in every place");
         assert!(page.contains("<th scope=\"row\">") && page.contains("<td class=\"n\">1</td>"));
     }
 }

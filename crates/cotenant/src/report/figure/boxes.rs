@@ -1,7 +1,8 @@
 //! Box plots.
 
 use super::{
-    Figure, INK, Result, canvas, chart, clipped, colour, drawable, font, level_lines, scaled, short, span, unit_of,
+    Figure, INK, LEFT, Result, canvas, chart, clipped, colour, drawable, font, level_lines, scaled, short, span,
+    unit_of,
 };
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -50,7 +51,7 @@ pub fn boxes(name: &str, title: &str, unit: &str, series: &[String], groups: &[G
     let y = y.start - pad..y.end + pad;
     let unit_y = unit_of(&y);
     let svg = canvas(330, series, |area| {
-        let mut chart = chart(area, (30, 64), 0.0..groups.len() as f64, scaled(&y, unit_y))?;
+        let mut chart = chart(area, (30, LEFT), 0.0..groups.len() as f64, scaled(&y, unit_y))?;
         level_lines(&mut chart)
             .x_labels(0)
             .y_labels(7)

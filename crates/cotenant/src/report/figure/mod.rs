@@ -31,7 +31,13 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(205, 82, 82),
     RGBColor(128, 132, 138),
 ];
+/// Places from the first to the last: another scale than that of programs, which stand in those places.
+const PLACES: [(f64, f64, f64); 3] = [(130.0, 165.0, 190.0), (126.0, 118.0, 150.0), (125.0, 75.0, 110.0)];
+/// Naps, which are no place.
+const NAPS: RGBAColor = RGBAColor(1, 2, 3, 0.2);
 const WIDTH: u32 = 900;
+/// Room for the labels beside a chart.
+const LEFT: u32 = 78;
 /// Height of the row of the key above a chart.
 const KEY: u32 = 26;
 /// Most characters of a name in a figure.
@@ -55,7 +61,8 @@ pub type Line = (String, Vec<(f64, Option<f64>)>);
 /// Bars of one group: its name, and per series a value with its lowest and highest.
 pub type Group = (String, Vec<Option<(f64, Option<(f64, f64)>)>>);
 
-/// A bar of a timeline: row, from, to, colour, and how much of its row's height it has, 0–1.
+/// A bar of a timeline: row, from, to, place, and how much of its row's height it has, 0–1. A place behind the last one
+/// stands for naps.
 pub type Span = (usize, f64, f64, usize, f64);
 
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
@@ -93,8 +100,26 @@ fn colour(i: usize) -> RGBColor {
     COLOURS[i % COLOURS.len()]
 }
 
+/// The colour of a place among so many.
+fn place_colour(i: usize, of: usize) -> RGBAColor {
+    if i >= of {
+        return NAPS;
+    }
+    mixed(&PLACES, i as f64 / (of - 1).max(1) as f64).to_rgba()
+}
+
+/// The colour at a part between 0 and 1 of a scale.
+fn mixed(scale: &[(f64, f64, f64)], part: f64) -> RGBColor {
+    let place = part.clamp(0.0, 1.0) * (scale.len() - 1) as f64;
+    let i = (place as usize).min(scale.len() - 2);
+    let mix = |a: f64, b: f64| (a + (b - a) * (place - i as f64)).round() as u8;
+    let (a, b) = (scale[i], scale[i + 1]);
+    RGBColor(mix(a.0, b.0), mix(a.1, b.1), mix(a.2, b.2))
+}
+
+/// Text of so many pixels, as those who look at it count them: plotters counts a line's height.
 fn font(size: u32) -> TextStyle<'static> {
-    ("sans-serif", size).into_font().color(&INK)
+    ("sans-serif", f64::from(size) * 1.24).into_font().color(&INK)
 }
 
 /// A number for an axis or a table: four significant digits at most, with an SI prefix where it is large.
@@ -120,30 +145,39 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// Draws with the key of these names, each in its colour, above the chart.
+/// Draws with the key of these names, each in the colour of its series, above the chart.
 fn canvas<'a>(
     height: u32,
     key: impl IntoIterator<Item = &'a String>,
     draw: impl FnOnce(&DrawingArea<SVGBackend, Shift>) -> Drawn,
 ) -> Result<String> {
-    // Names are laid out by their length: without fonts at hand, six and a half pixels per character are close.
+    coloured(height, key.into_iter().enumerate().map(|(i, name)| (name.as_str(), colour(i).to_rgba())), draw)
+}
+
+/// The same in other colours.
+fn coloured<'a>(
+    height: u32,
+    key: impl IntoIterator<Item = (&'a str, RGBAColor)>,
+    draw: impl FnOnce(&DrawingArea<SVGBackend, Shift>) -> Drawn,
+) -> Result<String> {
+    // Names are laid out by their length: without fonts at hand, seven pixels and a half per character are close.
     let mut places = Vec::new();
-    let (mut x, mut y) = (64, 8);
-    for name in key.into_iter().map(|name| clipped(name)) {
-        let width = 26 + (name.chars().count() as f64 * 6.6) as i32;
-        if x + width > WIDTH as i32 && x > 64 {
-            (x, y) = (64, y + 20);
+    let (mut x, mut y) = (LEFT as i32, 8);
+    for (name, colour) in key.into_iter().map(|(name, colour)| (clipped(name), colour)) {
+        let width = 26 + (name.chars().count() as f64 * 7.5) as i32;
+        if x + width > WIDTH as i32 && x > LEFT as i32 {
+            (x, y) = (LEFT as i32, y + 20);
         }
-        places.push((x, y, name));
+        places.push((x, y, name, colour));
         x += width + 12;
     }
     let above = if places.is_empty() { 0 } else { y as u32 + KEY - 8 };
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, height + above)).into_drawing_area();
-        for (i, (x, y, name)) in places.into_iter().enumerate() {
-            area.draw(&Rectangle::new([(x, y + 1), (x + 12, y + 13)], colour(i).filled()))?;
-            area.draw(&Text::new(name, (x + 18, y + 2), font(13)))?;
+        for (x, y, name, colour) in places {
+            area.draw(&Rectangle::new([(x, y + 1), (x + 12, y + 13)], colour.filled()))?;
+            area.draw(&Text::new(name, (x + 18, y), font(13)))?;
         }
         let (_, chart) = area.split_vertically(above);
         draw(&chart).map_err(|why| anyhow!("drawing a figure failed: {why}"))?;
@@ -216,7 +250,7 @@ pub fn lines(name: &str, title: &str, unit: &str, lines: &[Line]) -> Result<Opti
     let y = y.start.min(0.0)..y.end.max(0.0) * 1.05;
     let (unit_x, unit_y) = (unit_of(&x), unit_of(&y));
     let svg = canvas(230, lines.iter().map(|(name, _)| name), |area| {
-        let mut chart = chart(area, (40, 64), scaled(&x, unit_x), scaled(&y, unit_y))?;
+        let mut chart = chart(area, (44, LEFT), scaled(&x, unit_x), scaled(&y, unit_y))?;
         level_lines(&mut chart)
             .y_labels(5)
             .x_label_formatter(&|x| short(x * unit_x))
@@ -258,9 +292,13 @@ pub fn timeline(
 ) -> Result<Option<Figure>> {
     let Some(x) = span(spans.iter().flat_map(|s| [s.1, s.2])).filter(|_| !rows.is_empty()) else { return Ok(None) };
     let unit = unit_of(&x);
-    let svg = canvas(52 + 20 * rows.len() as u32, places, |area| {
+    let of = places.len();
+    let naps = spans.iter().any(|span| span.3 >= of).then_some("naps");
+    let names: Vec<&str> = places.iter().map(String::as_str).chain(naps).collect();
+    let key = names.iter().enumerate().map(|(i, name)| (*name, place_colour(i, of)));
+    let svg = coloured(56 + 20 * rows.len() as u32, key, |area| {
         let n = rows.len() as f64;
-        let mut chart = chart(area, (40, 150), scaled(&x, unit), 0.0..n)?;
+        let mut chart = chart(area, (44, 180), scaled(&x, unit), 0.0..n)?;
         chart
             .configure_mesh()
             .disable_mesh()
@@ -274,7 +312,7 @@ pub fn timeline(
         let drawn = spans.iter().filter(|s| drawable(s.1) && drawable(s.2));
         chart.draw_series(drawn.map(|&(r, from, to, place, part)| {
             let (low, high) = (at(r) - 0.82, at(r) - 0.82 + 0.64 * part.clamp(0.0, 1.0));
-            Rectangle::new([(from / unit, low), (to / unit, high)], colour(place).filled())
+            Rectangle::new([(from / unit, low), (to / unit, high)], place_colour(place, of).filled())
         }))?;
         chart.draw_series(marks.iter().filter(|m| drawable(m.1)).map(|&(r, x)| {
             PathElement::new(vec![(x / unit, at(r) - 0.95), (x / unit, at(r) - 0.05)], INK.stroke_width(2))
@@ -287,7 +325,7 @@ pub fn timeline(
         Ok(())
     })?;
     let description =
-        format!("{} rows over time, coloured by place ({}); {} marks.", rows.len(), places.join(", "), marks.len());
+        format!("{} rows over time, coloured by place ({}); {} marks.", rows.len(), names.join(", "), marks.len());
     Ok(Some(Figure::new(name, title.to_owned(), description, svg)))
 }
 
@@ -307,12 +345,12 @@ pub fn bars(name: &str, title: &str, unit: &str, series: &[String], groups: &[Gr
     let key = if series.len() > 1 { series } else { &[] };
     // Where labels side by side would touch, they stand upright.
     let longest = groups.iter().map(|g| g.0.chars().count().min(NAME)).max().unwrap_or(0);
-    let upright = longest * groups.len() * 7 > WIDTH as usize - 100;
-    let below = if upright { 16 + longest as u32 * 7 } else { 30 };
+    let upright = longest * groups.len() * 8 > WIDTH as usize - 100;
+    let below = if upright { 16 + longest as u32 * 8 } else { 30 };
     let svg = canvas(220 + below, key, |area| {
         // A few bars are not drawn as wide as walls.
         let n = (groups.len() as f64).max(6.0 / series.len().max(1) as f64);
-        let mut chart = chart(area, (below, 64), 0.0..n, scaled(&y, unit_y))?;
+        let mut chart = chart(area, (below, LEFT), 0.0..n, scaled(&y, unit_y))?;
         level_lines(&mut chart)
             .x_labels(0)
             .y_labels(6)
@@ -397,6 +435,20 @@ mod tests {
                     .unwrap();
             }
         }
+    }
+
+    /// Blue is a program, and is no package.
+    #[test]
+    fn places_have_colours_of_their_own() {
+        for of in 1..=8 {
+            let places: Vec<RGBAColor> = (0..=of).map(|i| place_colour(i, of)).collect();
+            assert!(places.iter().all(|place| COLOURS.iter().all(|colour| colour.to_rgba() != *place)));
+            assert!((0..of).all(|i| places[i] != places[i + 1]), "{places:?}");
+        }
+        let names = ["package 0".to_owned()];
+        let bars = [(0, 0.0, 1.0, 0, 1.0), (0, 1.0, 2.0, 1, 1.0)];
+        let text = timeline("a", "t", &names, &names, &bars, &[]).unwrap().unwrap().file();
+        assert!(text.contains("coloured by place (package 0, naps)") && text.contains(">\nnaps"), "{text}");
     }
 
     #[test]

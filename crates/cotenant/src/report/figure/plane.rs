@@ -1,6 +1,8 @@
 //! Values over a plane: by column and row, or by a distance.
 
-use super::{Figure, Result, canvas, chart, colour, drawable, level_lines, scaled, short, span, unit_of};
+use super::{
+    Figure, LEFT, Result, canvas, chart, colour, drawable, font, level_lines, mixed, scaled, short, span, unit_of,
+};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -19,11 +21,7 @@ pub type Cell = (usize, usize, f64);
 
 /// The colour of a part between 0 and 1, and whether white stands out from it.
 fn shade(part: f64) -> (RGBColor, bool) {
-    let place = part.clamp(0.0, 1.0) * (SCALE.len() - 1) as f64;
-    let i = (place as usize).min(SCALE.len() - 2);
-    let mix = |a: f64, b: f64| (a + (b - a) * (place - i as f64)).round() as u8;
-    let (a, b) = (SCALE[i], SCALE[i + 1]);
-    (RGBColor(mix(a.0, b.0), mix(a.1, b.1), mix(a.2, b.2)), part > 0.5)
+    (mixed(&SCALE, part), part > 0.5)
 }
 
 /// A grid of coloured cells: the darker the more. `None` where there is nothing.
@@ -53,7 +51,7 @@ pub fn heatmap(name: &str, title: &str, unit: &str, cells: &[Cell]) -> Result<Op
             if worded {
                 let ink = if on_dark { WHITE } else { BLACK };
                 let middle = Pos::new(HPos::Center, VPos::Center);
-                let style = ("sans-serif", 13).into_font().color(&ink).pos(middle);
+                let style = font(13).color(&ink).pos(middle);
                 chart.plotting_area().draw(&Text::new(format!("{value:.3}"), (left + 0.5, top - 0.5), style))?;
             }
         }
@@ -92,7 +90,7 @@ pub fn points(
     let key = ["paper", "measured"].map(str::to_owned);
     let own = usize::from(!paper.is_empty());
     let svg = canvas(300, key.iter().filter(|_| !paper.is_empty()), |area| {
-        let mut chart = chart(area, (40, 64), scaled(&x, unit_x), scaled(&y, unit_y))?;
+        let mut chart = chart(area, (44, LEFT), scaled(&x, unit_x), scaled(&y, unit_y))?;
         level_lines(&mut chart)
             .y_labels(6)
             .x_label_formatter(&|x| short(x * unit_x))
