@@ -10,9 +10,11 @@ use cotenant_model::host::Mode;
 use cotenant_model::policy::{Ctx, NoSettings, Policy};
 use cotenant_model::testing::malformed;
 use cotenant_model::view::TaskView;
-use cotenant_model::{Action, ActionOutcome, AppId, Decision, Proposal, Reason, Signal, TaskId, Time, View};
-use cotenant_record::Recording;
+use cotenant_model::{
+    Action, ActionOutcome, AppId, Decision, Owns, Proposal, Reason, Round, Signal, TaskId, Time, View,
+};
 use cotenant_record::testing::{Gather, Role, Scripted, header, record};
+use cotenant_record::{Header, RecordWriter, RecordedRule, Recording};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -280,6 +282,63 @@ fn a_goal_is_shown_with_what_was_done_for_it() {
     has(&text, &["Throttled applications", "Carried out", "% of the time", ", naps); "]);
 }
 
+/// A recording of the corpus as if it had been made under rules of which the first one is of another policy.
+fn under_rules(name: &str) -> Vec<u8> {
+    let bytes = fs::read(corpus(name)).unwrap();
+    let mut recording = Recording::read(&*bytes).unwrap();
+    let rule = |policy: &str| RecordedRule {
+        policy: policy.to_owned(),
+        owns: Owns::default(),
+        config: recording.header().config.clone(),
+    };
+    let rules = vec![rule("qos"), rule("auto")];
+    let header = Header { policy: "auto".to_owned(), rules, ..recording.header().clone() };
+    let mut writer = RecordWriter::new(Vec::new(), &header, u64::MAX).unwrap();
+    let mut last = None;
+    for round in recording.by_ref() {
+        let view = View::new(&round.prev, &round.sample);
+        let before = last.replace(round.sample.clone()).unwrap_or_else(|| round.prev.clone());
+        let told = Round {
+            rule: 0,
+            last: &before,
+            prev: &round.prev,
+            sample: &round.sample,
+            view: &view,
+            decision: round.decision.as_ref(),
+            orders: &round.orders,
+            outcomes: &round.outcomes,
+        };
+        writer.round(&told).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+/// Whoever's policy it was, what is known of goals is drawn; with scripts and without.
+#[test]
+fn goals_are_drawn_whatever_the_first_policy_was() {
+    let folder = Folder::new("rules");
+    let page = page(&folder, &[&folder.write("rules.rec", under_rules("qos-steady-latency"))]);
+    has(&examined(&page), &["Goal and throttling", "Share of the last minute in which", "Throttled applications"]);
+    assert!(page.contains("data-part=\"goals\""));
+    let plots = embedded(&page)["history"]["plots"].clone();
+    let ids: Vec<&str> = plots.as_array().unwrap().iter().filter_map(|plot| plot["id"].as_str()).collect();
+    assert!(ids.contains(&"throttled"), "{ids:?}");
+}
+
+/// Where misses are counted, what came from memory is drawn.
+#[test]
+fn memory_is_drawn_where_misses_were_counted() {
+    let folder = Folder::new("memory");
+    let page = page(&folder, &[&folder.write("a.rec", recording(6, 30))]);
+    has(&examined(&page), &["Bytes from memory, by misses of the last-level cache"]);
+    assert!(page.contains("data-part=\"memory\""));
+    let plots = embedded(&page)["history"]["plots"].clone();
+    let bandwidth = plots.as_array().unwrap().iter().find(|plot| plot["part"] == "memory").unwrap();
+    let values = bandwidth["lines"][0]["values"].as_array().unwrap().iter();
+    assert!(values.filter_map(Value::as_f64).any(|bytes| bytes > 1e5), "{bandwidth}");
+    assert!(!self::page(&folder, &[&corpus("qos-steady-latency")]).contains("data-part=\"memory\""), "none counted");
+}
+
 /// Seconds of CPU time by application: what the recording says, and the areas on the page.
 #[test]
 fn areas_are_the_cpu_time_that_was_used() {
@@ -492,6 +551,18 @@ fn wrong_files_are_refused_and_nothing_is_written() {
     assert!(output.status.success() && output.stdout.starts_with(b"<!DOCTYPE html>"));
 }
 
+/// Whether the first plot of who ran on CPU 1 has the colour of its second program.
+const AS_IN_THE_KEY: &str = "(() => {
+    const figure = document.querySelector('[data-plot=place-1]');
+    const canvas = figure.querySelector('canvas');
+    const wanted = getComputedStyle(figure.querySelectorAll('.swatch')[1]).backgroundColor.match(/\\d+/g).join();
+    const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d');
+    copy.drawImage(canvas, 0, 0);
+    const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
+    for (let i = 0; i < data.length; i += 4) if (data.slice(i, i + 3).join() === wanted && data[i + 3] === 255) return true;
+    return false;
+})()";
+
 /// On a desk and on a phone, by day and by night.
 #[test]
 fn chromium_draws_it_all_without_a_complaint() {
@@ -511,10 +582,11 @@ fn chromium_draws_it_all_without_a_complaint() {
         browser.until("document.querySelectorAll('.drawn').length === 2");
         let plots = browser.plots();
         let ids: Vec<&str> = plots.iter().map(|plot| plot.0.as_str()).collect();
-        for id in ["goal-0", "throttled", "place-0"] {
+        for id in ["goal-0", "throttled", "place-0", "bandwidth"] {
             assert!(ids.contains(&id), "{id}: {ids:?}");
         }
         assert!(plots.iter().all(|(_, inked)| *inked > 1_000), "{plots:?}");
+        assert_eq!(browser.value(AS_IN_THE_KEY), true, "each section keeps its colours");
         let open = "document.querySelector('[data-part=decisions] summary').click();
             document.querySelector('[data-part=decisions] dl').checkVisibility()";
         assert_eq!(browser.value(open), true, "all of why is a click away");
@@ -522,6 +594,50 @@ fn chromium_draws_it_all_without_a_complaint() {
         assert_eq!(browser.value("document.documentElement.scrollWidth"), size.0, "{size:?}");
         browser.shoot(&format!("report-{}-{}", size.0, if dark { "dark" } else { "light" }));
     }
+    assert_eq!(browser.complaints, [] as [String; 0]);
+}
+
+/// Everything in a report can be reached and opened by keys alone, and it is seen where one is.
+#[test]
+fn a_keyboard_is_enough_for_a_report() {
+    let folder = Folder::new("keys");
+    let Some(mut browser) = Browser::start("report-keys") else { return };
+    page(&folder, &[&corpus("qos-steady-latency")]);
+    browser.dress((1440, 900), false);
+    browser.go(&format!("file://{}", folder.path("out.html")));
+    browser.until("document.querySelectorAll('.drawn').length === 1");
+    let (mut reached, mut decided) = (BTreeMap::<String, usize>::new(), false);
+    for _ in 0..400 {
+        browser.press("Tab");
+        let at = browser.value(
+            "(() => { const at = document.activeElement; const box = at.getBoundingClientRect();
+              return [at.tagName, at.closest('[data-part]')?.dataset.part ?? '', box.width > 0,
+                      getComputedStyle(at).outlineStyle, at.getAttribute('aria-label') ?? at.textContent]; })()",
+        );
+        let (tag, part) = (at[0].as_str().unwrap(), at[1].as_str().unwrap());
+        if tag == "BODY" {
+            break;
+        }
+        assert!(at[2] == true && at[3] != "none" && at[4] != "", "the focus is seen, and has a name: {at}");
+        *reached.entry(format!("{tag} {part}")).or_default() += 1;
+        if (tag, part) == ("SUMMARY", "decisions") && !decided {
+            browser.press("Enter");
+            let why = browser.value("document.activeElement.parentElement.querySelector('dl').checkVisibility()");
+            assert_eq!(why, true);
+            decided = true;
+        }
+        if at[4].as_str().unwrap().contains("arrow keys") && part == "goals" {
+            browser.press("Home");
+            let said = "document.activeElement.closest('figure').querySelector('[aria-live]').textContent";
+            assert!(browser.value(said).as_str().unwrap().contains(':'));
+        }
+    }
+    for stop in ["DIV ", "DIV goals", "SUMMARY goals", "DIV places", "SUMMARY decisions"] {
+        assert!(reached.contains_key(stop), "{stop}: {reached:?}");
+    }
+    let plots = browser.plots().len();
+    let stops: usize = ["goals", "places"].iter().filter_map(|part| reached.get(&format!("DIV {part}"))).sum();
+    assert!(decided && stops >= plots, "{stops} stops at {plots} plots");
     assert_eq!(browser.complaints, [] as [String; 0]);
 }
 

@@ -3,7 +3,7 @@
 //! Rows of time hold what is known of whoever was there, so that services that came and went leave nothing behind.
 
 use super::plots::{Line, Plot, Plots, Role};
-use crate::daemon::status::ServiceStatus;
+use crate::daemon::status::{CpuStatus, ServiceStatus};
 use cotenant_model::{CpuId, Topology};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -26,6 +26,15 @@ const USES: usize = 512;
 
 /// Names that are known at once.
 const NAMES: usize = 1_024;
+
+/// Stands for no service among the uses of a row: how busy a place was, whoever used it. Names begin behind it.
+const BUSY: u32 = 0;
+
+/// Seconds over which it is told what other programs used: the kernel counts how busy a CPU is in coarse ticks.
+const OTHERS: f64 = 1.0;
+
+/// Other programs that use less of a place, in CPUs' worth of time, are not told apart from none.
+const LITTLE: f64 = 0.01;
 
 /// Who was not there for so many seconds has gone.
 const GONE: f64 = 5.0;
@@ -64,7 +73,7 @@ struct Point {
     values: [f32; FIELDS],
 }
 
-/// What a service used of a place, in CPUs' worth of time.
+/// What a service used of a place, in CPUs' worth of time; of [`BUSY`], what everybody did.
 #[derive(Clone, Copy, Debug)]
 struct Use {
     name: u32,
@@ -280,7 +289,7 @@ pub(crate) struct History {
 impl History {
     /// Whether nothing was taken in.
     pub fn is_empty(&self) -> bool {
-        self.names.is_empty()
+        self.resolutions.iter().all(|resolution| resolution.since.is_none())
     }
 
     /// That of a daemon: see [`SPANS`].
@@ -298,15 +307,22 @@ impl History {
         Self { places: Arc::new(Places::of(topology)), names: BTreeMap::new(), next: 0, crowded: None, resolutions }
     }
 
-    /// Takes in how services stand at a moment, seconds since the beginning, and stood for a second.
-    pub fn add(&mut self, at_s: f64, services: &[ServiceStatus]) {
-        self.add_for(at_s, TICK, services);
+    /// Takes in how services and CPUs stand at a moment, seconds since the beginning, and stood for a second.
+    pub fn add(&mut self, at_s: f64, services: &[ServiceStatus], cpus: &[CpuStatus]) {
+        self.add_for(at_s, TICK, services, cpus);
     }
 
     /// The same for other times.
-    pub fn add_for(&mut self, at_s: f64, seconds: f64, services: &[ServiceStatus]) {
+    pub fn add_for(&mut self, at_s: f64, seconds: f64, services: &[ServiceStatus], cpus: &[CpuStatus]) {
         let mut points = Vec::with_capacity(services.len());
-        let mut uses = Vec::new();
+        let mut busy: BTreeMap<u16, f64> = BTreeMap::new();
+        for cpu in cpus {
+            if let Some(at) = self.places.of.get(&cpu.cpu) {
+                *busy.entry(*at).or_default() += cpu.busy;
+            }
+        }
+        let of_busy = |(place, cpus): (u16, f64)| Use { name: BUSY, place, cpus: cpus as f32 };
+        let mut uses: Vec<Use> = busy.into_iter().map(of_busy).collect();
         for service in services.iter().filter(|service| !service.paused) {
             let Some(name) = self.name(&service.name, at_s) else { continue };
             points.push(Point::of(name, service));
@@ -417,13 +433,17 @@ impl Excerpt {
         line.values.iter().any(Option::is_some).then_some(line)
     }
 
-    /// Those of whom this is known and who have a name, the one with the greatest mean of `rank` first.
-    fn known(&self, of: Of, rank: impl Fn(&Point) -> f32) -> Vec<u32> {
-        let mut sums: BTreeMap<u32, f32> = BTreeMap::new();
-        for point in self.rows.iter().flat_map(|row| row.points.iter()).filter(|point| point.get(of).is_some()) {
-            *sums.entry(point.name).or_default() += rank(point);
+    /// Those whose `rank` is known and who have a name, the one with the greatest mean of it first.
+    fn known(&self, rank: impl Fn(&Point) -> Option<f32>) -> Vec<u32> {
+        let mut sums: BTreeMap<u32, (f32, f32)> = BTreeMap::new();
+        for point in self.rows.iter().flat_map(|row| row.points.iter()) {
+            if let Some(rank) = rank(point) {
+                let (sum, n) = sums.entry(point.name).or_default();
+                (*sum, *n) = (*sum + rank, *n + 1.0);
+            }
         }
-        let mut known: Vec<(u32, f32)> = sums.into_iter().filter(|(name, _)| self.names.contains_key(name)).collect();
+        let named = sums.into_iter().filter(|(name, _)| self.names.contains_key(name));
+        let mut known: Vec<(u32, f32)> = named.map(|(name, (sum, n))| (name, sum / n)).collect();
         known.sort_by(|a, b| b.1.total_cmp(&a.1));
         known.into_iter().map(|(name, _)| name).collect()
     }
@@ -441,10 +461,7 @@ impl Excerpt {
 
     fn goals(&self) -> Vec<Plot> {
         // Who is furthest below its goal first.
-        let all = self.known(Of::Goal, |point| {
-            let [kept, goal] = [Of::Kept, Of::Goal].map(|of| point.get(of));
-            kept.zip(goal).map_or(0.0, |(kept, goal)| goal - kept)
-        });
+        let all = self.known(|point| Some(point.get(Of::Goal)? - point.get(Of::Kept)?));
         let (mut lines, left_out) = self.lines(&all, Of::Kept);
         if lines.is_empty() {
             return Vec::new();
@@ -465,7 +482,7 @@ impl Excerpt {
     }
 
     fn latencies(&self) -> Vec<Plot> {
-        let all = self.known(Of::Took, |point| if point.get(Of::Goal).is_some() { 1.0 } else { 0.0 });
+        let all = self.known(|point| point.get(Of::Took).map(|_| f32::from(u8::from(point.get(Of::Goal).is_some()))));
         let plot = |(i, name): (usize, &u32)| {
             let lines =
                 [(Of::Took, "p99", Role::Plain), (Of::Bound, "goal", Role::Goal), (Of::Alone, "alone", Role::Alone)];
@@ -479,7 +496,7 @@ impl Excerpt {
     }
 
     fn throttled(&self) -> Option<Plot> {
-        let all = self.known(Of::Throttled, |point| point.get(Of::Throttled).unwrap_or(0.0));
+        let all = self.known(|point| point.get(Of::Throttled));
         let (lines, left_out) = self.lines(&all, Of::Throttled);
         let title = "Share of the last minute in which services were made to wait".to_owned();
         let plot = Plot { left_out, most: Some(1.0), ..Plot::new("throttled", "goals", title, "share", lines) };
@@ -487,7 +504,7 @@ impl Excerpt {
     }
 
     fn bandwidth(&self) -> Option<Plot> {
-        let all = self.known(Of::Bandwidth, |point| point.get(Of::Bandwidth).unwrap_or(0.0));
+        let all = self.known(|point| point.get(Of::Bandwidth));
         let (lines, left_out) = self.lines(&all, Of::Bandwidth);
         let title = "Bytes from memory, by misses of the last-level cache".to_owned();
         let plot = Plot { left_out, ..Plot::new("bandwidth", "memory", title, "bytes_per_s", lines) };
@@ -500,23 +517,31 @@ impl Excerpt {
         for one in self.rows.iter().flat_map(|row| row.uses.iter()) {
             *sums.entry(one.name).or_default() += one.cpus;
         }
+        if sums.is_empty() {
+            return Vec::new();
+        }
         let mut all: Vec<(u32, f32)> = sums.into_iter().filter(|(name, _)| self.names.contains_key(name)).collect();
         all.sort_by(|a, b| b.1.total_cmp(&a.1));
         let shown: Vec<u32> = all.iter().take(LINES).map(|(name, _)| *name).collect();
-        // Rows, by place and by line; the last line is everybody else.
+        // Rows, by place and by line; the last line is all other services.
         let mut used = vec![vec![vec![0.0_f64; self.rows.len()]; shown.len() + 1]; self.places.all.len()];
+        let mut busy = vec![vec![0.0_f64; self.rows.len()]; self.places.all.len()];
         for (at, row) in self.rows.iter().enumerate() {
             for one in &row.uses {
-                let line = shown.iter().position(|name| *name == one.name).unwrap_or(shown.len());
-                if let Some(place) = used.get_mut(usize::from(one.place)) {
-                    place[line][at] += f64::from(one.cpus);
+                let (place, cpus) = (usize::from(one.place), f64::from(one.cpus));
+                if one.name == BUSY {
+                    busy[place][at] = cpus;
+                } else {
+                    let line = shown.iter().position(|name| *name == one.name).unwrap_or(shown.len());
+                    used[place][line][at] += cpus;
                 }
             }
         }
-        let others = used.iter().any(|place| place[shown.len()].iter().any(|cpus| *cpus > 0.0));
+        self.add_foreign(&mut used, &busy);
+        let others = [("other services", Role::Others), ("other programs", Role::Foreign)];
         let plot = |(i, (place, used)): (usize, (&Place, Vec<Vec<f64>>))| {
             let named = shown.iter().map(|name| (self.called(*name), Role::Plain));
-            let named = named.chain(others.then(|| ("other services".to_owned(), Role::Others)));
+            let named = named.chain(others.iter().map(|(name, role)| ((*name).to_owned(), *role)));
             let lines = named.zip(used).map(|((name, role), cpus)| {
                 Line::new(name, role, cpus.into_iter().map(Some).collect()) //
             });
@@ -529,10 +554,40 @@ impl Excerpt {
             let plot = Plot::new(&format!("place-{i}"), "places", place.name.clone(), "cpus", lines);
             Plot { most: Some(place.cpus), stacked: true, ..plot }
         };
-        if shown.is_empty() {
-            return Vec::new();
-        }
         self.places.all.iter().zip(used).enumerate().map(plot).collect()
+    }
+
+    /// Adds a line to each place for programs outside of services: what it was busy beyond what is known.
+    fn add_foreign(&self, used: &mut [Vec<Vec<f64>>], busy: &[Vec<f64>]) {
+        let known = |place: &[Vec<f64>], at: usize| place.iter().map(|line| line[at]).sum::<f64>();
+        let mut foreign = vec![vec![0.0; self.rows.len()]; used.len()];
+        let mut begin = 0;
+        while begin < self.rows.len() {
+            let (mut end, mut seconds) = (begin, 0.0);
+            while end < self.rows.len() && seconds < OTHERS {
+                seconds += f64::from(self.rows[end].seconds);
+                end += 1;
+            }
+            let mean = |place: usize| {
+                let beyond = |at: usize| busy[place][at] - known(&used[place], at);
+                (begin..end).map(|at| beyond(at) * f64::from(self.rows[at].seconds)).sum::<f64>() / seconds
+            };
+            let beyond: Vec<f64> = (0..used.len()).map(mean).collect();
+            // The time of a thread counts where it was seen last: what is too much in one place is missing in another.
+            let above: f64 = beyond.iter().filter(|cpus| **cpus > 0.0).sum();
+            let part = (beyond.iter().sum::<f64>() / above).max(0.0);
+            let told = beyond.iter().map(|cpus| cpus.max(0.0) * part).enumerate();
+            for (place, cpus) in told.filter(|(_, cpus)| *cpus >= LITTLE) {
+                for (at, foreign) in foreign[place].iter_mut().enumerate().take(end).skip(begin) {
+                    let room = self.places.all[place].cpus - known(&used[place], at);
+                    *foreign = cpus.min(room).max(0.0);
+                }
+            }
+            begin = end;
+        }
+        for (place, foreign) in used.iter_mut().zip(foreign) {
+            place.push(foreign);
+        }
     }
 }
 

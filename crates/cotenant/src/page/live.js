@@ -11,6 +11,8 @@
   // When the daemon was started, by the clock of this browser, seconds.
   let epoch = null;
   let due = 0;
+  // Whether a service has a class that goals and throttling are about.
+  let classed = false;
 
   const ask = async path => {
     const answer = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(8000) });
@@ -37,6 +39,7 @@
     const begun = Date.now() / 1000 - now.at_s;
     if (epoch === null || Math.abs(begun - epoch) > 5) epoch = begun;
     choices(now.spans);
+    classed = now.services.some(service => service.class === "high" || service.class === "low");
     say(at("source"), now.source);
     notes(at("notes"), now.notes);
     services(at("services"), now);
@@ -47,7 +50,9 @@
   };
 
   const draw = history => {
-    plots(at("goals"), history, "goals", epoch, "Nothing is known of any goal yet: no rule has the class high or low, the daemon has just begun, or it only observes and so never measures a service alone.");
+    plots(at("goals"), history, "goals", epoch, classed
+      ? "Nothing is known of any goal yet: the daemon has just begun, or it only observes and so never measures a service alone."
+      : "No service has the class high or low, so there is no goal to keep and nobody to throttle for it.");
     plots(at("places"), history, "places", epoch, "Nothing ran yet.");
     plots(at("memory"), history, "memory", epoch, "Misses of the last-level cache are not counted here; cotenant doctor says why.");
   };

@@ -9,10 +9,11 @@ pub(crate) mod scripts;
 
 use crate::daemon::config::Class;
 use crate::daemon::status::{ServiceStatus, Status};
-use crate::top::picture::Picture;
-use cotenant_model::Topology;
+use crate::top::picture::{Context, Picture};
+use cotenant_model::{CpuId, Topology};
 use history::{Excerpt, History, SPANS};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Services that the page lists.
@@ -21,6 +22,10 @@ const SERVICES: usize = 256;
 /// Services that it names for each CPU, and CPUs that it names for each service: those with most of it.
 const ON_A_CPU: usize = 4;
 const CPUS: usize = 16;
+
+/// What uses less of a CPU is not named there, and a CPU that is busy for less is idle; as `cotenant top` has it.
+const LITTLE: f64 = 0.01;
+const IDLE: f64 = 0.02;
 
 /// Pairs of who hurts whom, and remarks.
 const PAIRS: usize = 200;
@@ -68,6 +73,8 @@ pub(crate) struct Scene {
 pub(crate) struct Now {
     #[serde(flatten)]
     picture: Picture,
+    /// Whose most of each CPU is, in words.
+    whose: BTreeMap<CpuId, String>,
     /// Services that are not listed, because there are so many.
     left_out: usize,
     /// How long the spans are that can be asked for, and how often there is something new; seconds.
@@ -92,7 +99,7 @@ impl Scene {
 
     /// Takes in how it stands.
     pub fn add(&mut self, status: &Status) {
-        self.history.add(status.uptime_s, &status.services);
+        self.history.add(status.uptime_s, &status.services, &status.cpus);
     }
 
     /// What there is of a span, by its place in [`SPANS`].
@@ -104,6 +111,7 @@ impl Scene {
 impl Now {
     /// As much of a picture as a browser is to be sent.
     pub fn of(mut picture: Picture) -> Self {
+        let whose = picture.cpus().map(|cpu| (cpu.cpu, whose(cpu))).collect();
         let there = picture.services.len();
         if there > SERVICES {
             let rank = |service: &ServiceStatus| match service.class {
@@ -128,6 +136,48 @@ impl Now {
         picture.interference.truncate(PAIRS);
         picture.notes.truncate(NOTES);
         let left_out = there - picture.services.len();
-        Self { picture, left_out, spans: SPANS }
+        Self { picture, whose, left_out, spans: SPANS }
+    }
+}
+
+/// Whose most of a CPU is, and how many more use something of it; empty where nothing is known.
+fn whose(cpu: &Context) -> String {
+    let known: f64 = cpu.services.iter().map(|share| share.cpus).sum();
+    let most = cpu.services.first().filter(|share| share.cpus >= LITTLE);
+    match (cpu.busy, most) {
+        (None, None) => String::new(),
+        (Some(busy), _) if busy < IDLE => "idle".to_owned(),
+        (Some(busy), _) if busy - known > known => "(others)".to_owned(),
+        (_, Some(share)) => match cpu.services.iter().filter(|share| share.cpus >= LITTLE).count() - 1 {
+            0 => share.service.clone(),
+            more => format!("{} +{more}", share.service),
+        },
+        (_, None) => "idle".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::picture::Share;
+
+    #[test]
+    fn a_cpu_is_whose_most_of_it_is() {
+        let cpu = |busy: Option<f64>, shares: &[f64]| {
+            let share = |(i, cpus): (usize, &f64)| Share { service: format!("s{i}"), cpus: *cpus };
+            whose(&Context { busy, services: shares.iter().enumerate().map(share).collect(), ..Context::default() })
+        };
+        for (busy, shares, text) in [
+            (Some(0.99), &[0.12, 0.08, 0.03][..], "(others)"),
+            (Some(0.99), &[0.7, 0.08, 0.001], "s0 +1"),
+            (Some(0.99), &[0.2, 0.2, 0.1, 0.1, 0.1, 0.1, 0.009], "s0 +5"),
+            (Some(0.5), &[0.5], "s0"),
+            (Some(0.01), &[0.01], "idle"),
+            (Some(0.03), &[], "(others)"),
+            (None, &[0.3], "s0"),
+            (None, &[0.001], ""),
+        ] {
+            assert_eq!(cpu(busy, shares), text, "{busy:?} {shares:?}");
+        }
     }
 }

@@ -91,13 +91,15 @@ const Parts = (() => {
   };
   const colourOf = line => {
     if (line.role === "others") return "--others";
+    if (line.role === "foreign") return "--foreign";
     if (line.role === "goal") return "--goal";
     if (line.role === "alone") return "--soft";
     return `--c${given.get(line.name) ?? 0}`;
   };
   const DASHES = { goal: [8, 4], alone: [2, 4] };
 
-  // Parts of a whole are drawn from the whole down, each over the one before.
+  // Parts of a whole are drawn from the whole down, each over the one before; a thin line of paper parts them, for
+  // their colours are about equally light.
   const stack = lines => {
     const sums = lines[0].values.map(() => 0);
     return lines.map(line => line.values.map((value, i) => (sums[i] += value ?? 0)));
@@ -153,9 +155,11 @@ const Parts = (() => {
       const { spec, epoch } = now;
       const lines = spec.stacked ? [...spec.lines].reverse() : spec.lines;
       const series = lines.map(line => {
-        const ink = () => colour(colourOf(line));
+        // Another section of a report may have given the colours anew by the time that this is drawn.
+        const own = colourOf(line);
+        const ink = () => colour(own);
         return spec.stacked
-          ? { width: 0, fill: ink, paths: uPlot.paths.stepped({ align: -1 }), points: { show: false } }
+          ? { width: 1, stroke: () => colour("--paper"), fill: ink, paths: uPlot.paths.stepped({ align: -1 }), points: { show: false } }
           : { stroke: ink, width: 2, dash: DASHES[line.role], points: { size: 4, stroke: ink, fill: ink } };
       });
       const axis = { stroke: () => colour("--soft"), grid: { stroke: () => colour("--line"), width: 1 }, ticks: { stroke: () => colour("--line"), width: 1 }, font: "12px system-ui, sans-serif" };
@@ -168,7 +172,7 @@ const Parts = (() => {
       };
       const made = new uPlot({
         width: Math.max(Math.floor(canvas.clientWidth), 200),
-        height: spec.stacked ? 130 : 190,
+        height: spec.stacked ? 160 : 190,
         legend: { show: false },
         cursor: { sync: { key: "time" }, drag: { x: false, y: false }, points: { show: !spec.stacked } },
         scales: {
@@ -193,7 +197,7 @@ const Parts = (() => {
               return wide ? clock(at, 0).replace(/:\d\d$/, "") : clock(at, 0);
             }),
           },
-          { ...axis, size: 64, values: (_, splits) => splits.map(value => tick(value, spec.unit)) },
+          { ...axis, size: 76, values: (_, splits) => splits.map(value => tick(value, spec.unit)) },
         ],
         series: [{}, ...series],
         hooks: { setCursor: [plot => tell(plot.cursor.idx)] },
@@ -209,7 +213,8 @@ const Parts = (() => {
       now = { spec, history, epoch };
       whole.setAttribute("data-plot", spec.id);
       say(caption, spec.title);
-      say(left, spec.left_out > 0 ? `${count(spec.left_out, "more service")} without a line here.` : "");
+      const own = spec.id.startsWith("p99-") ? "a plot" : "a line here";
+      say(left, spec.left_out > 0 ? `${count(spec.left_out, "more service")} without ${own}.` : "");
       if (!plot || !same(before.spec, spec)) {
         if (plot) {
           drawn.delete(plot);
@@ -265,9 +270,10 @@ const Parts = (() => {
         known.delete(id);
       }
     }
-    let empty = into.querySelector(":scope > .none");
+    const empty = into.querySelector(":scope > .none");
     if (wanted.length === 0) {
-      if (!empty) into.append(el("p", { class: "none soft" }, none));
+      if (empty) say(empty, none);
+      else into.append(el("p", { class: "none soft" }, none));
       return;
     }
     empty?.remove();
@@ -384,7 +390,7 @@ const Parts = (() => {
     const hidden = picture.left_out ?? 0;
     say(said, picture.services.length === 0 ? "No service that the rules name runs now."
       : listed.length === 0 ? "No service has that in its name, class, rule or policy."
-      : hidden > 0 ? `${count(hidden, "more service")} run; cotenant top lists all.` : "");
+      : hidden > 0 ? `${count(hidden, "more service")} ${hidden === 1 ? "runs" : "run"}; cotenant top lists all.` : "");
     const chosen = picture.services.find(service => service.name === into.list.chosen);
     panel.hidden = !chosen;
     if (chosen) panel.replaceChildren(el("h3", {}, chosen.name), ...details(chosen).filter(Boolean));
@@ -392,7 +398,7 @@ const Parts = (() => {
 
   // ---- the machine ----
 
-  // Each CPU in a cell, with how busy it is and who uses most of it.
+  // Each CPU in a cell, with how busy it is and whose most of it is.
   const machine = (into, picture) => {
     if (!into.cells) {
       const cells = el("div", { class: "domains" });
@@ -412,8 +418,7 @@ const Parts = (() => {
       const [name, load, who] = cells.children[i].lastElementChild.children[k].children;
       say(name, `CPU ${cpu.cpu}: ${cpu.busy === null ? NONE : `${Math.round(cpu.busy * 100)} %`}`);
       load.firstElementChild.style.width = `${Math.round((cpu.busy ?? 0) * 100)}%`;
-      const [first, ...others] = cpu.services;
-      say(who, first ? first.service + (others.length ? ` +${others.length}` : "") : "");
+      say(who, picture.whose[cpu.cpu] ?? "");
     }));
   };
 

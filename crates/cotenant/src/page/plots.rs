@@ -52,6 +52,8 @@ pub(crate) enum Role {
     Alone,
     /// All that have no line of their own.
     Others,
+    /// What belongs to none of them.
+    Foreign,
 }
 
 impl Plot {

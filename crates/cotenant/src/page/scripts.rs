@@ -9,7 +9,7 @@ pub(crate) fn text() -> String {
 }
 
 /// Its SHA-256, as a policy for content names it.
-pub(crate) const HASH: &str = "sha256-7Fy/GA/FyYmudC3E7Uo6/Nfv0gbmlQhyJPxW1x4RcgU=";
+pub(crate) const HASH: &str = "sha256-YD7waSNWswQVA7TNB8jxGc0P4OvJojUjrldL/Nwen0M=";
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@ use super::page::{Block, Part, Section, Table};
 use crate::cmd::qos::goal::{Goals, Verdict};
 use crate::page::embedded::Embedded;
 use crate::page::history::History;
-use crate::page::plots::{self, Plot, Role};
+use crate::page::plots::{self, Plot, Plots, Role};
 use crate::page::recorded::Recorded;
 use crate::run::hurts;
 use cotenant_cli::messages::count;
@@ -117,18 +117,23 @@ struct Digest<'a> {
     moved: u64,
 }
 
-/// That a task stood somewhere, and how much of the time it ran, in steps of a quarter.
+/// That a task stood somewhere, and how much of the time it ran, in steps of a sixteenth: finer ones are not seen.
 #[derive(Clone, Copy, Debug)]
 struct Stay {
     from: f64,
     to: f64,
     place: usize,
-    quarters: u8,
+    steps: u8,
 }
 
-const ALL: u8 = 4;
+const ALL: u8 = 16;
 
 impl Stay {
+    /// A share of the time as steps; whoever ran at all has one.
+    fn steps(share: f64) -> u8 {
+        if share > 0.0 { (share * f64::from(ALL)).round().clamp(1.0, f64::from(ALL)) as u8 } else { 0 }
+    }
+
     /// Makes one of each two that follow each other in the same place.
     fn coarsen(all: &mut Vec<Self>) {
         let mut coarse: Vec<Self> = Vec::with_capacity(all.len() / 2 + 1);
@@ -138,8 +143,8 @@ impl Stay {
                 coarse.last_mut().filter(|last| !whole && last.place == stay.place && last.to >= stay.from - 1e-9);
             if let Some(last) = last {
                 let [before, now] = [last.to - last.from, stay.to - stay.from];
-                let ran = before * f64::from(last.quarters) + now * f64::from(stay.quarters);
-                last.quarters = (ran / (before + now).max(f64::MIN_POSITIVE)).ceil().min(f64::from(ALL)) as u8;
+                let ran = before * f64::from(last.steps) + now * f64::from(stay.steps);
+                last.steps = Self::steps(ran / (before + now).max(f64::MIN_POSITIVE) / f64::from(ALL));
                 (last.to, whole) = (stay.to, true);
             } else {
                 coarse.push(stay);
@@ -217,8 +222,10 @@ pub fn section<R: Read>(
     }
     digest.history.end(digest.span.1);
     let tail = recording.tail().cloned().unwrap_or(Tail::Complete);
-    let embedded = if digest.rounds > 0 { Some(digest.embedded()?) } else { None };
-    Ok((Section { title, blocks: digest.blocks(&tail)?, embedded }, tail))
+    let plots = digest.plots();
+    let blocks = digest.blocks(&tail, &plots)?;
+    let embedded = if digest.rounds > 0 { Some(digest.embedded(plots)?) } else { None };
+    Ok((Section { title, blocks, embedded }, tail))
 }
 
 /// The goals of a run of `qos`.
@@ -256,7 +263,8 @@ impl Digest<'_> {
         // What was ordered now holds from the end of the round: what came before is told without it.
         self.recorded.round(round);
         if at > since {
-            self.history.add_for(at, at - since, &self.recorded.services(&round.sample));
+            let (services, cpus) = (self.recorded.services(&round.sample), self.recorded.watch.cpus());
+            self.history.add_for(at, at - since, &services, &cpus);
         }
         self.throttled(round);
         for note in round.decision.iter().flat_map(|decision| &decision.notes) {
@@ -371,13 +379,12 @@ impl Digest<'_> {
             let Some(place) = task.cpu.and_then(|cpu| self.places.of(cpu)) else { continue };
             let spans = self.spans.entry(task.info.id).or_default();
             // What nobody counted counts as all of it.
-            let quarters =
-                task.cpu_share().map_or(ALL, |share| (share * f64::from(ALL)).ceil().min(f64::from(ALL)) as u8);
+            let steps = task.cpu_share().map_or(ALL, Stay::steps);
             match spans.last_mut() {
-                Some(last) if (last.place, last.quarters) == (place, quarters) && last.to >= from - 1e-9 => {
+                Some(last) if (last.place, last.steps) == (place, steps) && last.to >= from - 1e-9 => {
                     last.to = at;
                 }
-                _ => spans.push(Stay { from, to: at, place, quarters }),
+                _ => spans.push(Stay { from, to: at, place, steps }),
             }
         }
     }
@@ -386,7 +393,7 @@ impl Digest<'_> {
         self.apps.get(&app).map(|a| a.0.clone()).filter(|name| !name.is_empty()).unwrap_or_else(|| format!("app {app}"))
     }
 
-    fn blocks(&self, tail: &Tail) -> anyhow::Result<Vec<Block>> {
+    fn blocks(&self, tail: &Tail, plots: &Plots) -> anyhow::Result<Vec<Block>> {
         let mut blocks = vec![Block::Facts(self.facts())];
         if *tail != Tail::Complete {
             blocks.push(Block::Warning(format!("The recording is {tail}.")));
@@ -397,7 +404,7 @@ impl Digest<'_> {
             return Ok(blocks);
         }
         blocks.push(Block::Table(self.app_table()));
-        self.goal(&mut blocks)?;
+        self.goal(plots, &mut blocks)?;
         let mut table = Vec::new();
         hurts(&self.recorded.watch.interference(), &mut table);
         if !table.is_empty() {
@@ -407,6 +414,11 @@ impl Digest<'_> {
         blocks.push(Block::Heading("Where tasks ran".to_owned()));
         blocks.push(Block::Part(Part { name: "places", still: Vec::new() }));
         blocks.extend(self.where_they_ran()?.into_iter().map(Block::Figure));
+        let memory = still(plots, "memory")?;
+        if !memory.is_empty() {
+            blocks.push(Block::Heading("Memory".to_owned()));
+            blocks.push(Block::Part(Part { name: "memory", still: memory }));
+        }
         if !self.recorded.watch.trials().is_empty() {
             blocks.push(Block::Heading("Trials of placements".to_owned()));
             blocks.push(Block::Part(Part { name: "trials", still: vec![self.trials()] }));
@@ -487,17 +499,22 @@ impl Digest<'_> {
         table
     }
 
-    /// The same as values, which scripts draw.
-    fn embedded(&self) -> anyhow::Result<String> {
-        let mut history = self.history.excerpt(0).plots();
+    /// What the live page would plot.
+    fn plots(&self) -> Plots {
+        let mut plots = self.history.excerpt(0).plots();
         if let Some(goals) = &self.goals {
             // Of pieces of the run, as the verdict is: those of a live page are of the last seconds.
-            history.plots.retain(|plot| !plot.id.starts_with("p99-"));
-            let place = history.plots.iter().position(|plot| plot.part == "goals").map_or(0, |first| first + 1);
+            plots.plots.retain(|plot| !plot.id.starts_with("p99-"));
+            let place = plots.plots.iter().position(|plot| plot.part == "goals").map_or(0, |first| first + 1);
             let pieces = goals.programs().enumerate().map(|(i, app)| self.pieces(goals, i, app));
             let pieces: Vec<Plot> = pieces.filter(|plot| !plot.lines.is_empty()).collect();
-            history.plots.splice(place..place, pieces);
+            plots.plots.splice(place..place, pieces);
         }
+        plots
+    }
+
+    /// All of it as values, which scripts draw.
+    fn embedded(&self, history: Plots) -> anyhow::Result<String> {
         let watch = &self.recorded.watch;
         Embedded { history, interference: watch.interference(), trials: watch.trials(), last: watch.last() }.json()
     }
@@ -542,27 +559,23 @@ impl Digest<'_> {
         Block::Table(table)
     }
 
-    /// The goals of `qos`, and what was done to keep them.
-    fn goal(&self, blocks: &mut Vec<Block>) -> anyhow::Result<()> {
+    /// Goals, and what was done to keep them.
+    fn goal(&self, plots: &Plots, blocks: &mut Vec<Block>) -> anyhow::Result<()> {
+        let mut told = Vec::new();
         if let Some(goals) = &self.goals {
             let share = |share: f64| format!("{:.1} %", share * 100.0);
             let goal = goals.goal().map_or_else(|| "–".to_owned(), share);
             let mut table = Table::new("Goals", &["Program", "#Goal", "Measured", "Kept", "Verdict"]);
-            let mut figures = Vec::new();
             for (i, app) in goals.programs().enumerate() {
-                let (name, standing) = (self.app_name(app), goals.standing(i, true));
+                let standing = goals.standing(i, true);
                 let verdict = standing.verdict.map_or("–", Verdict::text).to_owned();
-                table.rows.push(vec![name.clone(), goal.clone(), standing.figures(), standing.share(), verdict]);
-                let (metric, unit, points) = goals.course(i);
-                let line = |(k, line): (usize, &str)| -> Line {
-                    (line.to_owned(), points.iter().map(|(at, values)| (*at, values[k])).collect())
-                };
-                let lines: Vec<Line> = ["measured", "alone", "goal"].into_iter().enumerate().map(line).collect();
-                let lines: Vec<Line> = lines.into_iter().filter(|line| line.1.iter().any(|p| p.1.is_some())).collect();
-                figures.extend(figure::lines(&format!("goal-{i}"), &format!("{metric} of {name}"), unit, &lines)?);
+                table.rows.push(vec![self.app_name(app), goal.clone(), standing.figures(), standing.share(), verdict]);
             }
-            blocks.extend([Block::Heading("Goal and throttling".to_owned()), Block::Table(table)]);
-            blocks.push(Block::Part(Part { name: "goals", still: figures.into_iter().map(Block::Figure).collect() }));
+            told.push(Block::Table(table));
+        }
+        let still = still(plots, "goals")?;
+        if !still.is_empty() {
+            told.push(Block::Part(Part { name: "goals", still }));
         }
         let head = ["Application", "#Naps ordered", "#Carried out", "#Asleep, s", "#Limits set"];
         let mut table = Table::new("Throttled applications", &head);
@@ -575,7 +588,11 @@ impl Digest<'_> {
             vec![self.app_name(app), ordered.to_string(), carried_out.to_string(), asleep, limits.to_string()]
         }));
         if !table.rows.is_empty() {
-            blocks.push(Block::Table(table));
+            told.push(Block::Table(table));
+        }
+        if !told.is_empty() {
+            blocks.push(Block::Heading("Goal and throttling".to_owned()));
+            blocks.extend(told);
         }
         Ok(())
     }
@@ -590,7 +607,7 @@ impl Digest<'_> {
             for nap in naps[first..].iter().take_while(|nap| nap.0 < to) {
                 let (begin, end) = (nap.0.max(from), nap.1.min(to));
                 bars.extend((begin > from).then_some(Stay { from, to: begin, ..stay }));
-                bars.push(Stay { from: begin, to: end, place: none, quarters: ALL });
+                bars.push(Stay { from: begin, to: end, place: none, steps: ALL });
                 from = end;
             }
             bars.extend((to > from).then_some(Stay { from, ..stay }));
@@ -614,7 +631,7 @@ impl Digest<'_> {
         }
         let shown: BTreeSet<usize> = self.spans.values().flatten().map(|stay| stay.place).collect();
         let order: Vec<usize> = shown.into_iter().collect();
-        let colour = |place: usize| order.binary_search(&place).unwrap_or(0);
+        let nth = |place: usize| order.binary_search(&place).unwrap_or(0);
         let mut tasks: Vec<TaskId> = self.spans.keys().copied().collect();
         tasks.sort_by_key(|task| (app_of(task), *task));
         let mut rows = Vec::new();
@@ -623,18 +640,15 @@ impl Digest<'_> {
             let comm: String = self.names.get(task).map(|name| name.chars().take(15).collect()).unwrap_or_default();
             rows.push(format!("{comm} ({task})"));
             let bars = self.awake(*task, app_of(task), usize::MAX);
-            let colour = |place| if place == usize::MAX { order.len() } else { colour(place) };
-            spans.extend(bars.into_iter().filter(|stay| stay.quarters > 0).map(|stay| {
-                let part = f64::from(stay.quarters) / f64::from(ALL);
-                (row, stay.from, stay.to, colour(stay.place), part)
+            let nth = |place| if place == usize::MAX { order.len() } else { nth(place) };
+            spans.extend(bars.into_iter().filter(|stay| stay.steps > 0).map(|stay| {
+                let part = f64::from(stay.steps) / f64::from(ALL);
+                (row, stay.from, stay.to, nth(stay.place), part)
             }));
             let applied = self.moves.iter().filter(|(.., outcome)| *outcome == Some(Outcome::Applied));
             marks.extend(applied.filter(|(_, what, _)| what.task == Some(*task)).map(|(at, ..)| (row, *at)));
         }
-        let mut names: Vec<String> = order.iter().map(|&place| self.places.name(place)).collect();
-        if spans.iter().any(|span| span.3 == order.len()) {
-            names.push("naps".to_owned());
-        }
+        let names: Vec<String> = order.iter().map(|&place| self.places.name(place)).collect();
         let title = format!(
             "Tasks by {} over time; the higher, the more of the time they ran; a vertical line is a move that was applied",
             self.places.kind
@@ -714,6 +728,30 @@ impl Digest<'_> {
     }
 }
 
+/// The plots of a part as figures, which stand where no scripts run.
+fn still(plots: &Plots, part: &str) -> anyhow::Result<Vec<Block>> {
+    let mut figures = Vec::new();
+    for plot in plots.plots.iter().filter(|plot| plot.part == part) {
+        let most = plot.lines.iter().flat_map(|line| &line.values).flatten().copied().fold(0.0, f64::max);
+        let (unit, scale) = match plot.unit.as_str() {
+            "bytes_per_s" => ("B/s", 1.0),
+            "share" => ("%", 1e2),
+            "seconds" if most < 1e-3 => ("µs", 1e6),
+            "seconds" if most < 1.0 => ("ms", 1e3),
+            "seconds" => ("s", 1.0),
+            unit => (unit, 1.0),
+        };
+        let line = |line: &plots::Line| -> Line {
+            let at_s = plot.at_s.as_ref().unwrap_or(&plots.at_s);
+            let values = line.values.iter().map(|value| value.map(|value| value * scale));
+            (line.name.clone(), at_s.iter().copied().zip(values).collect())
+        };
+        let lines: Vec<Line> = plot.lines.iter().map(line).collect();
+        figures.extend(figure::lines(&plot.id, &plot.title, unit, &lines)?.map(Block::Figure));
+    }
+    Ok(figures)
+}
+
 /// Who hurts whom: a row for each victim, a column for each aggressor; a list where these are too many.
 pub(super) fn hurts(rows: &[Row], blocks: &mut Vec<Block>) {
     if rows.is_empty() {
@@ -756,5 +794,22 @@ fn outcome_text(outcome: Option<Outcome>) -> &'static str {
         Some(Outcome::Denied) => "not permitted",
         Some(Outcome::NotThisMachine) => "advice only",
         None => "unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_about_as_high_as_the_share_and_seen_at_all() {
+        for (share, steps) in [(0.0, 0), (0.001, 1), (0.01, 1), (0.3, 5), (0.5, 8), (1.0, 16), (1.7, 16)] {
+            assert_eq!(Stay::steps(share), steps, "{share}");
+        }
+        let stay = |from: f64, steps| Stay { from, to: from + 1.0, place: 0, steps };
+        let mut all = vec![stay(0.0, 16), stay(1.0, 4), stay(2.0, 0), stay(3.0, 1)];
+        Stay::coarsen(&mut all);
+        let coarse: Vec<(f64, f64, u8)> = all.iter().map(|stay| (stay.from, stay.to, stay.steps)).collect();
+        assert_eq!(coarse, [(0.0, 2.0, 10), (2.0, 4.0, 1)], "the means of both");
     }
 }

@@ -31,7 +31,7 @@ fn service(name: &str, class: Class, places: &[(u32, f64)]) -> ServiceStatus {
     }
 }
 
-fn decision(at_s: f64, service: &str, thread: Option<&str>, outcome: Option<&str>) -> Decision {
+fn decision(at_s: f64, service: &str, thread: Option<&str>, outcome: Option<&str>, stranger: &str) -> Decision {
     let to = if thread.is_some() { "4-5" } else { "naps until 299.200 s" };
     let evidence = Evidence { signal: Signal::Inter, unit: Unit::PerCycle, value: 9.1e-4, threshold: 2.5e-4 };
     let why = Why {
@@ -43,14 +43,14 @@ fn decision(at_s: f64, service: &str, thread: Option<&str>, outcome: Option<&str
         to: to.to_owned(),
         may_use: thread.map(|_| CpuSet::parse_list("4-5").unwrap()),
         evidence: thread.map(|_| evidence),
-        text: format!("steady: postgresql@15-main.service keeps 84.7 % of 90 %, {EVIL}"),
+        text: format!("steady: postgresql@15-main.service keeps 84.7 % of 90 % beside {stranger}"),
     };
     let what = format!("app 1 → {to}");
     Decision { at_s, service: service.to_owned(), what, outcome: outcome.map(str::to_owned), why: Some(why) }
 }
 
-/// How a daemon stands after so many seconds.
-fn status(second: u32) -> Status {
+/// How a daemon stands after so many seconds. One of its services calls itself whatever it likes.
+fn status(second: u32, stranger: &str) -> Status {
     let t = f64::from(second);
     let pressed = !(second / 40).is_multiple_of(2);
     let p99 = if pressed { 4.1e-4 } else { 1.8e-4 } * (1.0 + 0.1 * (t / 7.0).sin());
@@ -68,7 +68,7 @@ fn status(second: u32) -> Status {
             .map(|(quantile, seconds)| Quantile { quantile, seconds })
             .to_vec(),
         bound: Some(Bound { quantile: 0.99, alone_s: 1.67e-4, goal_s: 1.86e-4 }),
-        busiest: vec![thread(4_711, "postgres", 0), thread(4_712, EVIL, 1)],
+        busiest: vec![thread(4_711, "postgres", 0), thread(4_712, stranger, 1)],
         ..service("postgresql@15-main.service", Class::High, &[(0, 0.9), (1, 0.52)])
     };
     let cache = ServiceStatus {
@@ -80,10 +80,15 @@ fn status(second: u32) -> Status {
         throttled: Some(if pressed { 0.35 } else { 0.1 }),
         ..service("backup.service", Class::Low, &[(if pressed { 2 } else { 6 }, 0.8), (3, 0.2 + 0.1 * (t / 5.0).sin())])
     };
-    let evil = ServiceStatus { throttled: Some(0.05), ..service(EVIL, Class::Low, &[(7, 0.15)]) };
-    let mut services = vec![database, cache, batch, evil];
+    let strange = ServiceStatus { throttled: Some(0.05), ..service(stranger, Class::Low, &[(7, 0.15)]) };
+    let mut services = vec![database, cache, batch, strange];
     services.extend((0..9).map(|i| service(&format!("worker-{i}.service"), Class::Normal, &[(i % 8, 0.04)])));
     services.push(ServiceStatus { name: "mail.service".to_owned(), paused: true, ..ServiceStatus::default() });
+    // CPU 5 is full of what belongs to no service.
+    let busy = |cpu: u32| {
+        let there = services.iter().flat_map(|service| &service.places).filter(|place| place.cpu == CpuId(cpu));
+        (there.map(|place| place.cpus).sum::<f64>() + if cpu == 5 { 0.85 } else { 0.03 }).min(1.0)
+    };
     let row = |victim: &str, aggressor: &str, loss: f64| Row {
         victim: victim.to_owned(),
         aggressor: aggressor.to_owned(),
@@ -105,30 +110,30 @@ fn status(second: u32) -> Status {
         uptime_s: t,
         cpu_s: 0.003 * t,
         interval_s: 1e6,
-        cpus: (0..8).map(|cpu| CpuStatus { cpu: CpuId(cpu), busy: f64::from(cpu % 5) / 5.0 }).collect(),
+        cpus: (0..8).map(|cpu| CpuStatus { cpu: CpuId(cpu), busy: busy(cpu) }).collect(),
         listen: Some(Listen { address: String::new(), error: None }),
         interference: vec![
             row("postgresql@15-main.service", "backup.service", 0.231),
             row("redis.service", "backup.service", 0.04),
-            row("redis.service", EVIL, 0.5),
+            row("redis.service", stranger, 0.5),
         ],
         last: vec![
-            decision(250.2, "nginx.service", Some("nginx (4801)"), None),
-            decision(280.0, EVIL, None, Some("denied")),
-            decision(t.min(299.0), "backup.service", None, None),
+            decision(250.2, "nginx.service", Some("nginx (4801)"), None, stranger),
+            decision(280.0, stranger, None, Some("denied"), stranger),
+            decision(t.min(299.0), "backup.service", None, None, stranger),
         ],
         trials: vec![trial(200.0, 0.042, true), trial(220.0, -0.031, false), trial(240.0, 0.3, false)],
-        notes: vec![format!("memory bandwidth is not limited here: {EVIL}")],
+        notes: vec![format!("memory bandwidth is not limited here: {stranger}")],
         services,
         ..Status::of_nobody(Instant::now())
     }
 }
 
 /// Five minutes of a busy daemon.
-fn busy() -> Arc<Shared> {
+fn busy(stranger: &str) -> Arc<Shared> {
     let shared = Arc::new(Shared::default());
     shared.set_machine(&synthetic::parse("pack:2 l3:2 core:2 pu:1").unwrap(), &MachineProfile::default());
-    (1..=300).for_each(|second| shared.set_status(status(second)));
+    (1..=300).for_each(|second| shared.set_status(status(second, stranger)));
     shared
 }
 
@@ -151,7 +156,7 @@ const SIZES: [(u32, u32); 2] = [(1440, 900), (390, 844)];
 #[test]
 fn a_browser_draws_it_all_without_a_complaint() {
     let Some(mut browser) = Browser::start("page") else { return };
-    let (_web, url) = serving(&busy());
+    let (_web, url) = serving(&busy(EVIL));
     for (size, dark) in SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]) {
         browser.dress(size, dark);
         browser.go(&url);
@@ -163,9 +168,14 @@ fn a_browser_draws_it_all_without_a_complaint() {
         assert!(plots.iter().all(|(_, inked)| *inked > 1_000), "{plots:?}");
         assert_eq!(browser.value("document.title"), "Cotenant", "names stay names");
         let text = browser.value("document.body.textContent").to_string();
-        for part in
-            ["! 84.0 % of 90.0 %", "waits 35.0 %", "postgresql@15-main.service", "23.1 % (18.5 % to 27.7 %), 14 events"]
-        {
+        for part in [
+            "! 84.0 % of 90.0 %",
+            "waits 35.0 %",
+            "postgresql@15-main.service +2",
+            "(others)",
+            "other programs",
+            "23.1 % (18.5 % to 27.7 %), 14 events",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert_eq!(browser.value("document.querySelectorAll('main img, main script').length"), 0);
@@ -177,11 +187,27 @@ fn a_browser_draws_it_all_without_a_complaint() {
     assert_eq!(browser.complaints, [] as [String; 0]);
 }
 
+/// The picture of the book: all of the page, in a folder that the variable names.
+#[test]
+#[ignore = "cargo xtask pictures runs it"]
+fn the_picture_of_the_page() {
+    let Some(folder) = std::env::var_os("COTENANT_PICTURES") else {
+        eprintln!("skipped: COTENANT_PICTURES names no folder");
+        return;
+    };
+    let mut browser = Browser::start("picture").expect("chromium");
+    let (_web, url) = serving(&busy("thumbnails.service"));
+    browser.dress((1_100, 900), false);
+    browser.go(&url);
+    browser.until("document.querySelectorAll('figure[data-plot] canvas').length >= 8");
+    std::fs::write(std::path::Path::new(&folder).join("page.png"), browser.whole(f64::INFINITY)).unwrap();
+}
+
 /// Everything can be reached and opened by keys alone, and what is new does not take the focus away.
 #[test]
 fn a_keyboard_is_enough() {
     let Some(mut browser) = Browser::start("keys") else { return };
-    let shared = busy();
+    let shared = busy(EVIL);
     let (_web, url) = serving(&shared);
     browser.dress(SIZES[0], false);
     browser.go(&url);
@@ -212,7 +238,7 @@ fn a_keyboard_is_enough() {
                 }
                 // A second goes by.
                 second += 1;
-                shared.set_status(Status { services: status(second).services, ..status(second) });
+                shared.set_status(status(second, EVIL));
                 let before = browser.value("document.querySelector('#source').textContent");
                 browser.until(
                     "performance.getEntriesByType('resource').filter(it => it.name.endsWith('now.json')).length > 2",
@@ -264,7 +290,7 @@ fn a_keyboard_is_enough() {
 #[test]
 fn what_is_seen_can_be_heard() {
     let Some(mut browser) = Browser::start("heard") else { return };
-    let (_web, url) = serving(&busy());
+    let (_web, url) = serving(&busy(EVIL));
     browser.dress(SIZES[0], false);
     browser.go(&url);
     browser.until("document.querySelectorAll('figure[data-plot] canvas').length >= 8");

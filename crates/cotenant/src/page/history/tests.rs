@@ -1,5 +1,5 @@
 use super::*;
-use crate::daemon::status::{Bound, Place as Ran, Quantile};
+use crate::daemon::status::{Bound, CpuStatus, Place as Ran, Quantile};
 use cotenant_model::topology::synthetic;
 
 /// Two packages of two cache domains with two cores each.
@@ -16,6 +16,10 @@ fn service(name: &str, places: &[(u32, f64)]) -> ServiceStatus {
     ServiceStatus { name: name.to_owned(), cpus: Some(cpus), places: on(places), ..ServiceStatus::default() }
 }
 
+fn busy(cpus: &[f64]) -> Vec<CpuStatus> {
+    (0..).zip(cpus).map(|(cpu, busy)| CpuStatus { cpu: CpuId(cpu), busy: *busy }).collect()
+}
+
 fn plot<'a>(plots: &'a Plots, id: &str) -> &'a Plot {
     plots.plots.iter().find(|plot| plot.id == id).unwrap_or_else(|| panic!("{id}: {plots:?}"))
 }
@@ -29,7 +33,7 @@ fn what_was_used_of_each_place_is_what_is_drawn() {
     let mut history = History::live(&machine());
     // Each row is of two seconds: in the second half of the second row, `b` has gone over to another domain.
     for (at, cpu) in [(1, 4), (2, 4), (3, 4), (4, 4), (5, 6)] {
-        history.add(f64::from(at), &[service("a", &[(0, 0.5), (1, 0.25)]), service("b", &[(cpu, 1.0)])]);
+        history.add(f64::from(at), &[service("a", &[(0, 0.5), (1, 0.25)]), service("b", &[(cpu, 1.0)])], &[]);
     }
     let plots = history.excerpt(0).plots();
     assert_eq!(plots.at_s, [3.0, 5.0]);
@@ -47,6 +51,60 @@ fn what_was_used_of_each_place_is_what_is_drawn() {
     assert!(plots.plots.iter().all(|plot| plot.part == "places"), "nothing is known of goals: {plots:?}");
 }
 
+/// A CPU is drawn as busy as it is: what no service used, other programs did.
+#[test]
+fn other_programs_use_what_services_do_not() {
+    let small = synthetic::parse("pack:1 l3:1 core:3 pu:1").unwrap();
+    let mut history = History::live(&small);
+    for at in 1..=5 {
+        let services = [service("a", &[(0, 0.1)]), service("b", &[(2, 0.3)])];
+        // CPU 2 is as busy as its service is, but for what cannot be told apart from nothing.
+        history.add(f64::from(at), &services, &busy(&[0.99, 0.5, 0.305]));
+    }
+    let plots = history.excerpt(0).plots();
+    let [first, second, third] = ["place-0", "place-1", "place-2"].map(|id| plot(&plots, id));
+    assert_eq!((line(first, "a"), line(first, "other programs")), (&[Some(0.1); 2][..], &[Some(0.89); 2][..]));
+    assert_eq!((second.lines.len(), line(second, "other programs")), (1, &[Some(0.5); 2][..]));
+    assert_eq!((third.lines.len(), line(third, "b")), (1, &[Some(0.3); 2][..]));
+    assert_eq!(first.lines.last().map(|line| line.role), Some(Role::Foreign), "it lies on top");
+}
+
+/// A thread's time counts where it was seen last, and ticks are coarse: neither makes programs that are not there.
+#[test]
+fn a_thread_that_went_elsewhere_is_no_other_program() {
+    let small = synthetic::parse("pack:1 l3:1 core:2 pu:1").unwrap();
+    let mut moved = History::live(&small);
+    (1..=5).for_each(|at| moved.add(f64::from(at), &[service("a", &[(0, 1.5)])], &busy(&[1.0, 0.5])));
+    let mut ticks = History::whole(&small);
+    for eighth in 0..24 {
+        // Half of the ticks come a round too late.
+        let told = if eighth % 2 == 0 { 0.0 } else { 1.0 };
+        ticks.add_for(f64::from(eighth) / 8.0, 0.125, &[service("a", &[(0, 0.5)])], &busy(&[told, 0.0]));
+    }
+    for history in [moved, ticks] {
+        let plots = history.excerpt(0).plots();
+        let names: Vec<&str> = plots.plots.iter().flat_map(|plot| &plot.lines).map(|line| &*line.name).collect();
+        assert!(!names.contains(&"other programs"), "{names:?}");
+    }
+}
+
+/// Of many with a goal those have a line of whom something is known, those that miss it most first.
+#[test]
+fn who_is_not_known_takes_nobodys_line() {
+    let mut history = History::live(&machine());
+    for at in 1..=5 {
+        let known = |name: &str, kept: Option<f64>| ServiceStatus { goal: Some(0.9), kept, ..service(name, &[]) };
+        let mut services: Vec<ServiceStatus> = (0..LINES).map(|i| known(&format!("new {i}"), None)).collect();
+        services.push(known("keeps it", Some(0.95)));
+        services.extend((at > 3).then(|| known("misses it", Some(0.8))));
+        history.add(f64::from(at), &services, &[]);
+    }
+    let plots = history.excerpt(0).plots();
+    let goals = plot(&plots, "goals");
+    let names: Vec<&str> = goals.lines.iter().map(|line| &*line.name).collect();
+    assert_eq!((names, goals.left_out), (vec!["misses it", "keeps it", "goal"], 0));
+}
+
 #[test]
 fn goals_latencies_and_waiting_are_means_but_the_worst_p99_is_seen() {
     let mut history = History::live(&machine());
@@ -60,7 +118,7 @@ fn goals_latencies_and_waiting_are_means_but_the_worst_p99_is_seen() {
             ..service("high", &[(0, 0.1)])
         };
         let low = ServiceStatus { throttled: Some(0.25), ..service("low", &[(1, 0.9)]) };
-        history.add(f64::from(at), &[high, low]);
+        history.add(f64::from(at), &[high, low], &[]);
     }
     let fine = history.excerpt(0).plots();
     assert_eq!(line(plot(&fine, "p99-0"), "p99")[..4], [0.001, 0.001, 0.2, 0.001].map(Some));
@@ -85,12 +143,12 @@ fn what_is_not_known_is_null() {
         if (4..=5).contains(&at) {
             services.push(ServiceStatus { goal: Some(0.8), kept: Some(0.7), ..service("guest", &[(0, 1.0)]) });
         }
-        history.add(f64::from(at), &services);
+        history.add(f64::from(at), &services, &[]);
     }
     let plots = history.excerpt(0).plots();
     let goals = plot(&plots, "goals");
     assert_eq!(line(goals, "guest"), [None, Some(0.7), None, None]);
-    assert_eq!(line(goals, "goal of guest"), [None, Some(0.8), None, None]);
+    assert_eq!(line(goals, "goal"), [None, Some(0.8), None, None], "one that is nobody else's");
     assert!(!goals.lines.iter().any(|line| line.name == "always"), "its speed was never known");
     let told = serde_json::to_string(&plots).unwrap();
     assert!(told.contains("[null,0.7,null,null]") && !told.contains("NaN"), "{told}");
@@ -101,7 +159,7 @@ fn what_is_not_known_is_null() {
 fn it_ends_with_its_spans() {
     let mut history = History::live(&machine());
     for at in 0..30_000 {
-        history.add(f64::from(at), &[service(&format!("job {}", at / 7), &[(0, 1.0)])]);
+        history.add(f64::from(at), &[service(&format!("job {}", at / 7), &[(0, 1.0)])], &[]);
     }
     let rows: Vec<usize> = history.resolutions.iter().map(|resolution| resolution.rows.len()).collect();
     assert_eq!(rows, [300, 360, 360]);
@@ -137,7 +195,7 @@ fn six_hours_of_two_hundred_services_are_below_30_mb() {
                     }
                 })
                 .collect();
-            history.add(f64::from(at) * 60.0, &all);
+            history.add(f64::from(at) * 60.0, &all, &busy(&[1.0; 256]));
         }
         history
     };
