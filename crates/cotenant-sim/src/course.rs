@@ -12,6 +12,8 @@ use cotenant_model::host::{Host, HostError, Mode, Round, Wake, drive};
 use cotenant_model::policy::DynPolicy;
 use cotenant_model::topology::symmetry::Slot;
 use cotenant_model::{CpuId, Sample, Time, Topology};
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// When a course is looked at.
@@ -55,6 +57,8 @@ struct Looked {
     looks: Looks,
     next: Time,
     moves_pages: bool,
+    /// Whether the policy only tries where threads stand.
+    tries: Rc<Cell<bool>>,
     work: Vec<Vec<f64>>,
 }
 
@@ -105,6 +109,7 @@ impl Host for Looked {
     fn wait(&mut self, until: Time) -> Wake {
         loop {
             let stop = self.stop(until);
+            self.host.world.try_places(self.tries.get());
             let wake = self.host.wait(stop);
             self.note();
             if wake != Wake::Tick || self.host.world.now() >= until {
@@ -115,7 +120,8 @@ impl Host for Looked {
 }
 
 impl Scenario {
-    /// Runs the scenario under a policy to its end, which nothing has to reach before. `watch` sees every round.
+    /// Runs the scenario under a policy to its end, which nothing has to reach before. `watch` sees every round, and says
+    /// whether the placement that stands from then on is only tried: such a one is never that at rest.
     ///
     /// # Errors
     /// Where the policy refuses, or no speeds are found.
@@ -125,17 +131,19 @@ impl Scenario {
         kernel: KernelKind,
         seed: u64,
         looks: Looks,
-        watch: impl FnMut(&Round<'_>),
+        mut watch: impl FnMut(&Round<'_>) -> bool,
     ) -> Result<Course, SimError> {
         self.check(policy)?;
         let mut world = World::new(self.sim.clone(), self.apps.clone(), Kernel::new(kernel), seed);
         (world.restart, world.budget) = (self.restart, self.budget);
         let host = SimHost::new(world, self.observation, seed, self.end);
         let next = Time(0) + looks.every;
-        let mut looked = Looked { host, looks, next, moves_pages: self.config.move_pages, work: Vec::new() };
+        let tries = Rc::new(Cell::new(false));
+        let moves_pages = self.config.move_pages;
+        let mut looked = Looked { host, looks, next, moves_pages, tries: tries.clone(), work: Vec::new() };
         // Linux alone is not observed.
         if policy.name() != "none" {
-            drive(&mut looked, policy, &self.ctx(), Mode::Enforce, watch)?;
+            drive(&mut looked, policy, &self.ctx(), Mode::Enforce, |round| tries.set(watch(round)))?;
         }
         // A policy may have nothing more to decide.
         while looked.wait(self.end) != Wake::Exit {}

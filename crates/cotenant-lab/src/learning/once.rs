@@ -3,7 +3,7 @@
 use super::Arm;
 use cotenant_model::host::Round;
 use cotenant_model::{Action, Outcome, Time};
-use cotenant_policies::None as NoPolicy;
+use cotenant_policies::{None as NoPolicy, Shapes};
 use cotenant_sim::course::{Course, Looks, Rest, mean_share};
 use cotenant_sim::scenario::Scenario;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// How often speeds are looked at: what a trial loses is told from what it gains.
 const LOOK: Duration = Duration::from_millis(100);
-/// The placement at rest is the one that holds longest in this part of the time, at its end.
+/// The placement at rest is the one that holds longest in this part of the time, at its end, and is not only tried.
 const LAST: f64 = 0.1;
 /// Seconds in which caches settle, and in which speeds at rest are measured after that.
 const REST_S: [u64; 2] = [5, 15];
@@ -61,13 +61,21 @@ pub(super) fn run(scenario: &Scenario, arms: &[Arm], marks: &[f64], seed: u64) -
     let end = scenario.end.as_secs_f64();
     let looks = Looks { every: LOOK, rest_from: Time(((1.0 - LAST) * end * 1e9) as u64) };
     let started = Instant::now();
-    let course = scenario.course(&NoPolicy, scenario.kernel, seed, looks, |_| ())?;
+    let course = scenario.course(&NoPolicy, scenario.kernel, seed, looks, |_| false)?;
     let linux = ran(scenario, &course, &course, marks, started)?;
     let one = |arm: &Arm| -> anyhow::Result<Ran> {
         let (scenario, policy) = arm.set(scenario)?;
         let mut noted = Seen::default();
         let started = Instant::now();
-        let own = scenario.course(&*policy, scenario.kernel, seed, looks, |round| noted.add(round))?;
+        let mut tries = false;
+        let watch = |round: &Round<'_>| {
+            noted.add(round);
+            if let Some(decision) = round.decision {
+                tries = decision.state.read::<Shapes>().is_some_and(|state| state.is_trying());
+            }
+            tries
+        };
+        let own = scenario.course(&*policy, scenario.kernel, seed, looks, watch)?;
         let Seen { moves, rounds, notes } = noted;
         Ok(Ran { moves, rounds, notes, ..ran(&scenario, &own, &course, marks, started)? })
     };

@@ -46,7 +46,7 @@ use serde::{Deserialize, Serialize};
 use shape::{Places, Shape};
 use situation::Meter;
 use std::collections::{BTreeMap, BTreeSet};
-use trial::Trial;
+use trial::{Side, Trial};
 
 /// What became of a trial that is over.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -198,6 +198,15 @@ impl ShapesState {
     /// The best shapes of the situations so far, the latest last: for the next run.
     pub fn memory(&self) -> &[KnownShape] {
         &self.memory
+    }
+
+    /// Whether what stands is only tried.
+    pub fn is_trying(&self) -> bool {
+        match &self.phase {
+            Phase::Trial(running) => running.trial.side() == Side::Candidate,
+            Phase::Pages { candidate, .. } => candidate.is_some(),
+            _ => false,
+        }
     }
 
     /// What became of the last trial.

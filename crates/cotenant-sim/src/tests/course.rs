@@ -4,6 +4,7 @@ use super::scenario;
 use crate::course::{Course, Looks, Rest, least_share, mean_share};
 use crate::optimum::Limits;
 use crate::scenario::Scenario;
+use cotenant_model::host::Round;
 use cotenant_model::policy::{Ctx, NoSettings, Policy};
 use cotenant_model::{Action, ActionOutcome, Decision, NodeId, Outcome, Proposal, Reason, TaskView, Time, View};
 use std::time::Duration;
@@ -15,7 +16,7 @@ const S: u64 = 1_000_000_000;
 fn course(s: &Scenario, policy: &str) -> Course {
     let policy = cotenant_policies::standard().make(policy, &s.config).unwrap();
     let looks = Looks { every: Duration::from_millis(500), rest_from: Time(5 * S) };
-    s.course(&*policy, s.kernel, 1, looks, |_| ()).unwrap()
+    s.course(&*policy, s.kernel, 1, looks, |_| false).unwrap()
 }
 
 fn rest(pages: Option<&[Vec<f64>]>) -> Rest<'_> {
@@ -33,6 +34,18 @@ fn the_end_of_a_course_is_what_it_is_at_rest() {
         let (there, _) = s.at_rest(&ran.places, rest(Some(&ran.pages))).unwrap();
         assert!((mean_share(&there, &speeds) - 1.0).abs() < 1e-3, "{policy}: {there:?} {speeds:?}");
     }
+}
+
+/// Where all is tried, nothing is.
+#[test]
+fn what_is_only_tried_is_not_at_rest() {
+    let s = scenario(TEXT);
+    let policy = cotenant_policies::standard().make("static", &s.config).unwrap();
+    let looks = Looks { every: Duration::from_millis(500), rest_from: Time(0) };
+    let of = |tried: fn(&Round<'_>) -> bool| s.course(&*policy, s.kernel, 1, looks, tried).unwrap().places;
+    let (all, none) = (of(|_| false), of(|_| true));
+    assert_eq!(all.len(), 4);
+    assert!(none.is_empty(), "{none:?}");
 }
 
 /// A map that stands before anything is touched has its memory near; where it came later, it would not.
@@ -71,8 +84,11 @@ fn pages_move_only_where_the_user_allows_it() {
     let mut of = |move_pages: bool| {
         s.config.move_pages = move_pages;
         let mut outcomes = Vec::new();
-        let pages =
-            s.course(&Bring, s.kernel, 1, looks, |round| outcomes.extend_from_slice(round.outcomes)).unwrap().pages;
+        let watch = |round: &Round<'_>| {
+            outcomes.extend_from_slice(round.outcomes);
+            false
+        };
+        let pages = s.course(&Bring, s.kernel, 1, looks, watch).unwrap().pages;
         (pages, outcomes)
     };
     let (stay, denied) = of(false);

@@ -10,6 +10,8 @@ pub(super) struct Stand {
     now: Vec<usize>,
     longest: Ns,
     lasting: Vec<usize>,
+    /// Whether it does not count, since it is only tried.
+    tried: bool,
 }
 
 impl World {
@@ -25,7 +27,16 @@ impl World {
 
     /// Counts how long threads stand somewhere from now on.
     pub(crate) fn forget_places(&mut self) {
-        self.stand = Stand { since: self.now, now: std::mem::take(&mut self.stand.now), ..Stand::default() };
+        let Stand { now, tried, .. } = std::mem::take(&mut self.stand);
+        self.stand = Stand { since: self.now, now, tried, ..Stand::default() };
+    }
+
+    /// Says whether where threads stand from now on is only tried, and does not count.
+    pub(crate) fn try_places(&mut self, tried: bool) {
+        if tried != self.stand.tried {
+            self.stand.end(self.now);
+            (self.stand.since, self.stand.tried) = (self.now, tried);
+        }
     }
 
     /// The CPU of each thread, application by application, where they all stood for longest at a stretch; empty where
@@ -40,7 +51,7 @@ impl World {
 impl Stand {
     fn end(&mut self, now: Ns) {
         let lasted = now - self.since;
-        if !self.now.is_empty() && lasted > self.longest {
+        if !self.tried && !self.now.is_empty() && lasted > self.longest {
             (self.lasting, self.longest) = (self.now.clone(), lasted);
         }
     }
