@@ -120,8 +120,8 @@ impl Host for Looked {
 }
 
 impl Scenario {
-    /// Runs the scenario under a policy to its end, which nothing has to reach before. `watch` sees every round, and says
-    /// whether the placement that stands from then on is only tried: such a one is never that at rest.
+    /// Runs the scenario under a policy to its end, which nothing has to reach before. `watch` sees every round, and
+    /// says whether the placement that stands from then on is only tried: such a one is never that at rest.
     ///
     /// # Errors
     /// Where the policy refuses, or no speeds are found.
