@@ -159,7 +159,7 @@ const Parts = (() => {
         const own = colourOf(line);
         const ink = () => colour(own);
         return spec.stacked
-          ? { width: 1, stroke: () => colour("--paper"), fill: ink, paths: uPlot.paths.stepped({ align: -1 }), points: { show: false } }
+          ? { width: 0.5, stroke: () => colour("--paper"), fill: ink, paths: uPlot.paths.stepped({ align: -1 }), points: { show: false } }
           : { stroke: ink, width: 2, dash: DASHES[line.role], points: { size: 4, stroke: ink, fill: ink } };
       });
       const axis = { stroke: () => colour("--soft"), grid: { stroke: () => colour("--line"), width: 1 }, ticks: { stroke: () => colour("--line"), width: 1 }, font: "12px system-ui, sans-serif" };

@@ -9,7 +9,7 @@ pub(crate) fn text() -> String {
 }
 
 /// Its SHA-256, as a policy for content names it.
-pub(crate) const HASH: &str = "sha256-YD7waSNWswQVA7TNB8jxGc0P4OvJojUjrldL/Nwen0M=";
+pub(crate) const HASH: &str = "sha256-d6IQFlM5IJMxQoZqb5IFFQKVTRmHBt0zdBpdi8POloo=";
 
 #[cfg(test)]
 mod tests {
