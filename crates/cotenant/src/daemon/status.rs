@@ -2,6 +2,7 @@
 
 use super::config::Class;
 use super::containers::Identity;
+use super::log;
 use cotenant_cli::messages::count;
 use cotenant_cli::progress::about;
 use cotenant_cli::table::Table;
@@ -371,6 +372,30 @@ impl Decision {
     pub fn line(&self) -> String {
         let outcome = self.outcome.as_ref().map_or_else(String::new, |outcome| format!(" [{outcome}]"));
         format!("{}: {}{outcome}", self.service, self.what)
+    }
+
+    /// Logs it; `first`: for those, too, who do not want to hear every decision. `rule`: the one that names its service.
+    pub fn log(&self, first: bool, rule: Option<&str>) {
+        let why = self.why.as_ref();
+        macro_rules! log {
+            ($level:ident) => {
+                tracing::$level!(
+                    MESSAGE_ID = log::DECISION,
+                    COTENANT_POLICY = why.map(|why| &*why.policy),
+                    COTENANT_RULE = rule,
+                    COTENANT_SERVICE = &*self.service,
+                    COTENANT_DECISION = why.map(|why| &*why.means),
+                    COTENANT_REASON = why.map(|why| &*why.text),
+                    "{}",
+                    self.line(),
+                )
+            };
+        }
+        if first {
+            log!(info);
+        } else {
+            log!(debug);
+        }
     }
 
     /// The same in fewer words: `io CPU 0 → 1: shapes: …`

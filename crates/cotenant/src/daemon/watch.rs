@@ -359,25 +359,7 @@ impl Watch {
             let decision = Decision { at_s, service, what, outcome, why: Some(why) };
             // Naps are renewed ten times a second.
             let first = self.logged.is_due(&format!("{} {means} {stage}", decision.service));
-            macro_rules! log {
-                ($level:ident) => {
-                    tracing::$level!(
-                        MESSAGE_ID = log::DECISION,
-                        COTENANT_POLICY = rule,
-                        COTENANT_RULE = named_by,
-                        COTENANT_SERVICE = &*decision.service,
-                        COTENANT_DECISION = &*means,
-                        COTENANT_REASON = &*done.reason.text,
-                        "{}",
-                        decision.line(),
-                    )
-                };
-            }
-            if first {
-                log!(info)
-            } else {
-                log!(debug)
-            }
+            decision.log(first, named_by);
             if decision.outcome.is_none() {
                 *self.counts.entry((means, stage)).or_default() += 1;
             }
@@ -423,7 +405,7 @@ impl Watch {
 
     /// A service is managed from now on, by that rule.
     pub fn manage(&mut self, app: AppId, rule: &str) {
-        self.now.entry(app).or_default().rule = rule.to_owned();
+        rule.clone_into(&mut self.now.entry(app).or_default().rule);
     }
 
     /// A service is managed no more.

@@ -1,6 +1,6 @@
 //! One service, or one of its threads.
 
-use super::{Drawn, Pen, goal, known, memory, misses, on, p99, percent, policy, take};
+use super::{Drawn, Pen, dim, goal, known, memory, misses, on, p99, percent, policy, take};
 use crate::daemon::status::{Decision, ServiceStatus, ThreadStatus};
 use crate::run::hurts;
 use crate::top::picture::Picture;
@@ -18,7 +18,7 @@ use ratatui::widgets::{Paragraph, Widget, Wrap};
 pub(super) fn service(pen: &mut Pen<'_>, picture: &Picture, name: &str, mut room: Rect) -> Drawn {
     let Some(service) = ui::service(picture, name) else {
         pen.head(take(&mut room, 1), name, "");
-        pen.text(room, 0, "it does not run at this moment", pen.dim());
+        pen.text(room, 0, "it does not run at this moment", dim());
         return Drawn::default();
     };
     pen.head(take(&mut room, 1), name, service.class.name());
@@ -78,13 +78,13 @@ fn facts(service: &ServiceStatus) -> Vec<(&'static str, String)> {
 }
 
 fn fact(pen: &mut Pen<'_>, line: Rect, label: &str, value: &str, alert: bool) {
-    pen.text(line, 0, label, pen.dim());
+    pen.text(line, 0, label, dim());
     pen.text(line, 14, value, if alert { pen.alert() } else { Style::new() });
 }
 
 fn threads(pen: &mut Pen<'_>, all: &[ThreadStatus], list: Rect) -> Drawn {
     if all.is_empty() {
-        pen.text(list, 0, "no thread ran in the last second", pen.dim());
+        pen.text(list, 0, "no thread ran in the last second", dim());
     }
     let height = usize::from(list.height);
     let chosen = pen.ui.thread.min(all.len().saturating_sub(1));
@@ -113,7 +113,7 @@ pub(super) fn thread(pen: &mut Pen<'_>, picture: &Picture, (name, tid): (&str, u
     let found = ui::service(picture, name).and_then(|service| service.busiest.iter().find(|thread| thread.tid == tid));
     match found {
         None => {
-            pen.text(take(&mut room, 1), 0, "it is not among the busiest threads at this moment", pen.dim());
+            pen.text(take(&mut room, 1), 0, "it is not among the busiest threads at this moment", dim());
         }
         Some(thread) => {
             let cpu = thread.cpu.map_or_else(|| "?".to_owned(), |cpu| cpu.to_string());
@@ -144,7 +144,7 @@ fn decided<'a>(
     let lines: Vec<Line<'_>> =
         decisions.rev().map(|it| Line::raw(clean(&format!("{:.1} s  {}", it.at_s, it.line())).into_owned())).collect();
     if lines.is_empty() {
-        pen.text(room, 0, "none lately", pen.dim());
+        pen.text(room, 0, "none lately", dim());
     } else {
         Paragraph::new(Text::from(lines)).wrap(Wrap { trim: false }).render(room, pen.buffer);
     }

@@ -1,6 +1,6 @@
 //! The machine: a cell for each CPU where there is room for all, else a letter for each.
 
-use super::{Pen, percent, take};
+use super::{Pen, dim, percent, take};
 use crate::top::picture::{Context, Domain, Package, Picture};
 use crate::top::ui::service;
 use cotenant_cli::live_view::cut;
@@ -46,7 +46,7 @@ impl Machine {
         if lines.len() > most {
             let more = lines.len() + 1 - most;
             lines.truncate(most - 1);
-            lines.push(vec![(format!("and {more} more lines of CPUs: the terminal is too low"), pen.dim())]);
+            lines.push(vec![(format!("and {more} more lines of CPUs: the terminal is too low"), dim())]);
         }
         Self { lines, lettered: true }
     }
@@ -90,7 +90,7 @@ fn cells(picture: &Picture, pen: &Pen<'_>, width: usize) -> Vec<Line> {
         for (g, group) in groups.iter().enumerate() {
             if several {
                 let domain = if groups.len() > 1 { format!(", cache domain {g}") } else { String::new() };
-                lines.push(vec![(format!("package {p}{domain}"), pen.dim())]);
+                lines.push(vec![(format!("package {p}{domain}"), dim())]);
             }
             let cpus: Vec<(bool, &Context)> = group
                 .iter()
@@ -118,7 +118,7 @@ fn one(picture: &Picture, pen: &Pen<'_>, cpu: &Context, first: bool, digits: usi
     let (name, style) = who(picture, pen, cpu);
     let room = cell.saturating_sub(CELL + digits);
     vec![
-        (format!("{border}{:>digits$} ", cpu.cpu), pen.dim()),
+        (format!("{border}{:>digits$} ", cpu.cpu), dim()),
         (format!("{bar:<BAR$} "), style),
         (format!("{:<room$}", cut(&name, room)), style),
     ]
@@ -153,8 +153,8 @@ fn whose(cpu: &Context) -> Whose<'_> {
 
 fn who(picture: &Picture, pen: &Pen<'_>, cpu: &Context) -> (String, Style) {
     match whose(cpu) {
-        Whose::Nobody => ("idle".to_owned(), pen.dim()),
-        Whose::Unknown => ("?".to_owned(), pen.dim()),
+        Whose::Nobody => ("idle".to_owned(), dim()),
+        Whose::Unknown => ("?".to_owned(), dim()),
         Whose::Others => ("(others)".to_owned(), Style::new()),
         Whose::Service(name) => {
             let more = cpu.services.iter().filter(|share| share.cpus >= LITTLE).count() - 1;
@@ -174,12 +174,12 @@ fn letters_of(picture: &Picture, pen: &Pen<'_>, width: usize, apart: bool) -> Ve
     let mut blocks: Vec<(Line, usize)> = Vec::new();
     for (p, package) in picture.packages.iter().enumerate() {
         for (g, group) in groups(package).iter().enumerate() {
-            let mut block = vec![(format!("{p}/{g:<2} "), pen.dim())];
+            let mut block = vec![(format!("{p}/{g:<2} "), dim())];
             for core in group.iter().flat_map(|domain| &domain.cores) {
                 for cpu in &core.cpus {
                     let (letter, style) = match whose(cpu) {
-                        Whose::Nobody => (NOBODY, pen.dim()),
-                        Whose::Unknown => (UNKNOWN, pen.dim()),
+                        Whose::Nobody => (NOBODY, dim()),
+                        Whose::Unknown => (UNKNOWN, dim()),
                         Whose::Others => (OTHERS, Style::new()),
                         Whose::Service(name) => {
                             (letters.get(name).copied().unwrap_or(MANY), style_of(picture, pen, name))
@@ -193,7 +193,7 @@ fn letters_of(picture: &Picture, pen: &Pen<'_>, width: usize, apart: bool) -> Ve
             }
             let busy = group.iter().filter_map(|domain| domain.busy()).fold((0.0, 0.0), |(s, n), b| (s + b, n + 1.0));
             let busy = if busy.1 > 0.0 { percent(busy.0 / busy.1) } else { String::new() };
-            block.push((format!(" {busy:>5}  "), pen.dim()));
+            block.push((format!(" {busy:>5}  "), dim()));
             let length = block.iter().map(|(text, _)| text.chars().count()).sum();
             blocks.push((block, length));
         }

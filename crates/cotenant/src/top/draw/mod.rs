@@ -84,15 +84,11 @@ impl Pen<'_> {
         let end = if end.is_empty() { end } else { format!(" {end} ") };
         let title = format!(" {} ", cut(title, width.saturating_sub(end.chars().count() + 4)));
         let between = width.saturating_sub(title.chars().count() + end.chars().count() + 2);
-        let at = self.text(line, 0, "─", self.dim());
+        let at = self.text(line, 0, "─", dim());
         let at = self.text(line, at, &title, bold());
-        let at = self.text(line, at, &"─".repeat(between), self.dim());
+        let at = self.text(line, at, &"─".repeat(between), dim());
         let at = self.text(line, at, &end, Style::new());
-        self.text(line, at, "─", self.dim());
-    }
-
-    fn dim(&self) -> Style {
-        Style::new().add_modifier(Modifier::DIM)
+        self.text(line, at, "─", dim());
     }
 
     fn alert(&self) -> Style {
@@ -103,18 +99,22 @@ impl Pen<'_> {
         let style = Style::new();
         // Yellow, cyan and grey cannot be read on white.
         match service.class {
-            _ if service.paused => self.dim(),
+            _ if service.paused => dim(),
             Class::High if self.ui.colour => style.fg(Color::Green),
             Class::Low if self.ui.colour => style.fg(Color::Magenta),
             Class::High => bold(),
             Class::Low | Class::Normal => style,
-            Class::Ignore => self.dim(),
+            Class::Ignore => dim(),
         }
     }
 }
 
 fn bold() -> Style {
     Style::new().add_modifier(Modifier::BOLD)
+}
+
+fn dim() -> Style {
+    Style::new().add_modifier(Modifier::DIM)
 }
 
 fn title(pen: &mut Pen<'_>, picture: &Picture, line: Rect) {
@@ -149,7 +149,7 @@ fn keys(pen: &mut Pen<'_>, picture: &Picture, line: Rect) {
     for key in keys {
         let (name, does) = key.split_at(key.find(' ').unwrap_or(key.len()));
         at = pen.text(line, at, name, bold());
-        at = pen.text(line, at, does, pen.dim()) + 2;
+        at = pen.text(line, at, does, dim()) + 2;
     }
     if !ui.filter.is_empty() {
         pen.text(line, at, &format!("filter: {}", ui.filter), pen.alert());
@@ -287,7 +287,7 @@ fn services(pen: &mut Pen<'_>, picture: &Picture, listed: &[&ServiceStatus], hea
     line(pen, head, &mut |column| (column.head.to_owned(), head_style));
     if listed.is_empty() {
         let text = if picture.services.is_empty() { "no service runs now" } else { "no service is like the filter" };
-        pen.text(list, 2, text, pen.dim());
+        pen.text(list, 2, text, dim());
     }
     let chosen = pen.ui.chosen_of(listed);
     let height = usize::from(list.height);
@@ -314,7 +314,7 @@ fn services(pen: &mut Pen<'_>, picture: &Picture, listed: &[&ServiceStatus], hea
 fn interference(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) {
     pen.head(take(&mut room, 1), "who hurts whom", "");
     if picture.interference.is_empty() {
-        pen.text(room, 0, "nothing is known beyond doubt so far", pen.dim());
+        pen.text(room, 0, "nothing is known beyond doubt so far", dim());
     }
     for row in picture.interference.iter().take(usize::from(room.height)) {
         let [loss, interval] = hurts::shares(row);
@@ -326,11 +326,11 @@ fn interference(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) {
 fn decisions(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) {
     pen.head(take(&mut room, 1), "last decisions", "");
     if picture.last.is_empty() {
-        pen.text(room, 0, "nothing was decided", pen.dim());
+        pen.text(room, 0, "nothing was decided", dim());
     }
     for decision in picture.last.iter().rev().take(usize::from(room.height)) {
         let line = take(&mut room, 1);
-        let at = pen.text(line, 0, &format!("{:.1} s ", decision.at_s), pen.dim());
+        let at = pen.text(line, 0, &format!("{:.1} s ", decision.at_s), dim());
         let whole = decision.line();
         let fits = usize::from(at) + whole.chars().count() <= usize::from(line.width);
         pen.text(line, at, &if fits { whole } else { decision.short() }, Style::new());
