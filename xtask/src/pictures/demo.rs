@@ -5,13 +5,13 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use std::fmt::Write as _;
 
-const WIDTH: f64 = 760.0;
-/// Where the bars begin, and the longest one's length.
+const WIDTH: f64 = 780.0;
+/// Where the bars begin, and the longest one's length with its whisker.
 const LEFT: f64 = 170.0;
 const BAR: f64 = 290.0;
 /// The same of the CPUs of the batch program.
-const CPUS: f64 = 555.0;
-const CPUS_BAR: f64 = 140.0;
+const CPUS: f64 = 540.0;
+const CPUS_BAR: f64 = 170.0;
 const TOP: f64 = 76.0;
 const ROW: f64 = 36.0;
 
@@ -20,67 +20,94 @@ const ROW: f64 = 36.0;
 struct Phase {
     name: String,
     p99_s: f64,
+    /// The 95 % interval of that.
+    interval_s: Option<[f64; 2]>,
     batch_cpus: Option<f64>,
 }
 
-/// Draws what `cotenant demo --json` printed, or figures of the same form with a `title` and a `source` of their own.
+/// A p99 up to so many times that of the server alone is good, as the legend says.
+const GOOD: f64 = 2.0;
+
+/// Draws what `cotenant demo --json` printed.
 ///
 /// # Errors
 /// Where that is not what it prints.
 pub fn svg(json: &str) -> Result<String> {
     let demo: Value = serde_json::from_str(json)?;
     let phases = demo["phases"].as_array().context("no phases")?.iter().map(phase).collect::<Result<Vec<_>>>()?;
-    let text = |key: &str| demo[key].as_str().map(str::to_owned);
-    let asked = demo["asked_per_s"].as_f64().map(|asked| format!("A server that is asked {asked:.0} times a second"));
-    let machine = demo["outlook"]["machine"].as_str().map(|machine| format!("cotenant demo, measured; {machine}"));
-    let title = text("title").or(asked).context("neither title nor asked_per_s")?;
-    let source = text("source").or(machine).context("neither source nor outlook.machine")?;
-    Ok(drawn(&phases, &title, &source))
+    let asked = demo["asked_per_s"].as_f64().context("no asked_per_s")?;
+    let machine = demo["outlook"]["machine"].as_str().context("no outlook.machine")?;
+    let title = format!("A server that is asked {asked:.0} times a second");
+    Ok(drawn(&phases, &title, &format!("cotenant demo, measured; {machine}")))
 }
 
 fn phase(phase: &Value) -> Result<Phase> {
     Ok(Phase {
         name: phase["name"].as_str().context("a phase without a name")?.to_owned(),
         p99_s: phase["p99_s"].as_f64().context("a phase without p99_s")?,
+        interval_s: serde_json::from_value(phase["p99_interval_s"].clone()).context("a wrong p99_interval_s")?,
         batch_cpus: phase["batch_cpus"].as_f64(),
     })
 }
 
+impl Phase {
+    /// Where its bar and its whisker end.
+    fn most_s(&self) -> f64 {
+        self.interval_s.map_or(self.p99_s, |[_, high]| high.max(self.p99_s))
+    }
+}
+
 fn drawn(phases: &[Phase], title: &str, source: &str) -> String {
     let most = |of: fn(&Phase) -> f64| phases.iter().map(of).fold(f64::MIN_POSITIVE, f64::max);
-    let (longest, cpus) = (most(|phase| phase.p99_s), most(|phase| phase.batch_cpus.unwrap_or_default()));
+    let (longest, cpus) = (most(Phase::most_s), most(|phase| phase.batch_cpus.unwrap_or_default()));
     let bottom = TOP + ROW * phases.len() as f64;
     let words: Vec<String> = phases.iter().map(|p| format!("{} {}", p.name, time(p.p99_s))).collect();
-    let mut out = paper(WIDTH, bottom + 40.0, &format!("p99 of a server: {}", words.join(", ")));
+    let mut out = paper(WIDTH, bottom + 62.0, &format!("p99 of a server: {}", words.join(", ")));
     let mut text = |x: f64, y: f64, class: &str, text: &str| {
-        let _ = writeln!(out, "<text x=\"{x}\" y=\"{y}\" class=\"{class}\">{}</text>", escaped(text));
+        let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\">{}</text>", escaped(text));
     };
     text(20.0, 32.0, "head", title);
     text(LEFT, 58.0, "soft", "its p99: the shorter the better");
-    text(CPUS, 58.0, "soft", "CPUs of the batch program");
+    text(CPUS, 58.0, "soft", "batch, CPUs: the longer the better");
     for (n, phase) in phases.iter().enumerate() {
         let y = TOP + ROW * n as f64;
         text(20.0, y + 19.0, "", &phase.name);
-        text(LEFT + length(phase.p99_s, longest, BAR) + 8.0, y + 19.0, "", &time(phase.p99_s));
+        text(LEFT + length(phase.most_s(), longest, BAR) + 8.0, y + 19.0, "", &time(phase.p99_s));
         if let Some(batch) = phase.batch_cpus {
             text(CPUS + length(batch, cpus, CPUS_BAR) + 8.0, y + 19.0, "", &format!("{batch:.2}"));
         }
     }
-    text(20.0, bottom + 22.0, "soft", source);
+    let (second, legend) = (LEFT + 230.0, bottom + 22.0);
+    text(LEFT + 18.0, legend, "soft", "up to twice as long as alone");
+    text(second + 18.0, legend, "soft", "longer; the thin line is the 95 % interval");
+    text(20.0, bottom + 46.0, "soft", source);
+    let mut bar = |x: f64, y: f64, class: &str, [length, high]: [f64; 2]| {
+        let _ = writeln!(
+            out,
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{length:.1}\" height=\"{high:.0}\" rx=\"3\" class=\"{class}\"/>"
+        );
+    };
+    for (x, class) in [(LEFT, "good"), (second, "bad")] {
+        bar(x, legend - 11.0, class, [12.0, 12.0]);
+    }
     for (n, phase) in phases.iter().enumerate() {
         let y = TOP + ROW * n as f64 + 4.0;
-        // What the server had alone, and what is within twice of it, is good.
-        let class = if phases.first().is_some_and(|alone| phase.p99_s <= 2.0 * alone.p99_s) { "good" } else { "bad" };
-        let mut bar = |x: f64, class: &str, length: f64| {
-            let _ = writeln!(
-                out,
-                "<rect x=\"{x}\" y=\"{y}\" width=\"{length:.1}\" height=\"20\" rx=\"3\" class=\"{class}\"/>"
-            );
-        };
-        bar(LEFT, class, length(phase.p99_s, longest, BAR));
+        let good = phases.first().is_some_and(|alone| phase.p99_s <= GOOD * alone.p99_s);
+        bar(LEFT, y, if good { "good" } else { "bad" }, [length(phase.p99_s, longest, BAR), 20.0]);
         if let Some(batch) = phase.batch_cpus {
-            bar(CPUS, "batch", length(batch, cpus, CPUS_BAR));
+            bar(CPUS, y, "batch", [length(batch, cpus, CPUS_BAR), 20.0]);
         }
+    }
+    for (n, phase) in phases.iter().enumerate() {
+        let Some(ends) = phase.interval_s else { continue };
+        let [low, high] = ends.map(|end| LEFT + length(end, longest, BAR));
+        let (y, cap) = (TOP + ROW * n as f64 + 14.0, 5.0);
+        let _ = writeln!(
+            out,
+            "<path d=\"M{low:.1} {y:.1}H{high:.1}M{low:.1} {0:.1}V{1:.1}M{high:.1} {0:.1}V{1:.1}\" class=\"whisker\"/>",
+            y - cap,
+            y + cap,
+        );
     }
     out + "</svg>\n"
 }
@@ -103,17 +130,18 @@ mod tests {
 
     const JSON: &str = r#"{"asked_per_s": 1000.0, "outlook": {"machine": "2 cores"}, "phases": [
         {"name": "server alone", "p99_s": 0.0003, "batch_cpus": null},
-        {"name": "beside the batch", "p99_s": 0.03, "batch_cpus": 1.5}]}"#;
+        {"name": "beside the batch", "p99_s": 0.03, "p99_interval_s": [0.015, 0.04], "batch_cpus": 1.5}]}"#;
 
     #[test]
     fn bars_are_as_long_as_their_figures() {
         let svg = svg(JSON).unwrap();
-        assert!(svg.contains("width=\"290.0\" height=\"20\" rx=\"3\" class=\"bad\""), "{svg}");
-        assert!(svg.contains("width=\"2.9\" height=\"20\" rx=\"3\" class=\"good\""), "{svg}");
+        // The longest whisker ends where there is no more room.
+        assert!(svg.contains("width=\"217.5\" height=\"20\" rx=\"3\" class=\"bad\""), "{svg}");
+        assert!(svg.contains("width=\"2.2\" height=\"20\" rx=\"3\" class=\"good\""), "{svg}");
+        assert!(svg.contains("d=\"M278.8 126.0H460.0M278.8 121.0V131.0M460.0 121.0V131.0\""), "{svg}");
         assert!(svg.contains(">300 µs<") && svg.contains(">30.0 ms<") && svg.contains(">1.50<"), "{svg}");
         assert!(svg.contains("asked 1000 times") && svg.contains("cotenant demo, measured; 2 cores"), "{svg}");
-        let own = JSON.replacen('{', r#"{"title": "A", "source": "B", "#, 1);
-        assert!(super::svg(&own).unwrap().contains(">A<"));
+        assert!(svg.contains(">up to twice as long as alone<"), "{svg}");
         assert!(super::svg("{}").is_err());
     }
 }

@@ -55,7 +55,7 @@ pub fn svg(json: &str) -> Result<String> {
     };
     text(20.0, 32.0, "head", &figures.title);
     text(RIGHT - 46.0, bottom + 18.0, "soft", &format!("{minutes} min"));
-    text(LEFT, bottom + 18.0, "soft", "1");
+    text(LEFT, bottom + 18.0, "soft", "1 min");
     text(20.0, bottom + 42.0, "soft", &figures.source);
     for (n, plot) in figures.plots.iter().enumerate() {
         out += &plotted(plot, TOP + (HIGH + WORDS) * n as f64 + WORDS, minutes);
@@ -118,7 +118,10 @@ mod tests {
         // From the bottom to the top, and half way down.
         assert!(svg.contains("points=\"60.0,200.0 330.0,90.0 600.0,145.0\" class=\"one\""), "{svg}");
         assert!(svg.contains("points=\"60.0,145.0 330.0,145.0 600.0,145.0\" class=\"two\""), "{svg}");
-        assert!(svg.contains(">level<") && svg.contains(">3 min<") && svg.contains(">p95, ms<"), "{svg}");
+        assert!(
+            svg.contains(">level<") && svg.contains(">1 min<") && svg.contains(">3 min<") && svg.contains(">p95, ms<"),
+            "{svg}"
+        );
         assert!(super::svg(r#"{"title": "T", "source": "S", "plots": []}"#).is_err());
     }
 

@@ -11,7 +11,6 @@ mod terminal;
 use crate::target_folder;
 use anyhow::{Context, Result, bail};
 use browser::Browser;
-use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,10 +22,14 @@ const FIGURES: &str = "docs/pictures/demo.json";
 const DRAWN: [(&str, Draw); 2] = [("demo", demo::svg), ("soak", lines::svg)];
 type Draw = fn(&str) -> Result<String>;
 
-/// A machine with two sockets, for the pictures of `top` and of a report.
-const SCENARIO: &str = "machine = 'ivy-bridge-2s'\nrestart = true\npolicy = { sam = 'recommended' }\n\
+/// A server whose goal is kept beside a batch program, for the pictures of `top` and of a report.
+const SCENARIO: &str = "machine = 'nehalem-i7-920'\npolicy = { qos = 'tracking', goal = 0.9, pin = 'cpu' }\n\
     observation = { progress_noise = 0.01 }\n\
-    [[app]]\nprogram = 'sgd'\nthreads = 10\nwork_s = 5\n[[app]]\nprogram = 'bsgd'\nthreads = 10\nwork_s = 5\n";
+    [[app]]\nname = 'search'\nprogram = 'webSearch'\nthreads = 2\nwork_s = 20\nlatency_sensitive = true\n\
+    [[app]]\nname = 'batch'\nprogram = 'membench'\nthreads = 4\nwork_s = 20\n";
+
+/// The moment of it that `top` shows.
+const AT: &str = "15s";
 
 /// Arguments of `cargo xtask pictures`.
 #[derive(Debug, Clone, clap::Args)]
@@ -34,10 +37,6 @@ pub struct Args {
     /// Run `cotenant demo` for a minute first and keep its figures; otherwise those that are kept are drawn again
     #[arg(long)]
     pub measure: bool,
-    /// Take pictures of this page, too, on a desk and on a phone, light and dark: NAME=FILE, or NAME=ADDRESS such as
-    /// that of the daemon; repeat it for several
-    #[arg(long, value_name = "NAME=PAGE", value_parser = page)]
-    pub page: Vec<(String, String)>,
     /// The `cotenant` that is shown [default: what `cargo build --release` makes]
     #[arg(long, value_name = "PROGRAM")]
     pub cotenant: Option<PathBuf>,
@@ -63,26 +62,21 @@ pub fn draw(root: &Path, args: &Args) -> Result<()> {
     let work = target_folder(root).join("pictures");
     fs::create_dir_all(&work)?;
     let file = |name: &str| work.join(name).display().to_string();
-    fs::write(work.join("pair.toml"), SCENARIO)?;
-    let recording = file("pair.rec");
+    fs::write(work.join("goal.toml"), SCENARIO)?;
+    let recording = file("goal.rec");
     said(
         &cotenant,
-        &["sim", &file("pair.toml"), "--policy", "sam", "--seeds", "1", "--no-band", "--record", &recording],
+        &["sim", &file("goal.toml"), "--policy", "qos", "--seeds", "1", "--no-band", "--record", &recording],
     )?;
-    let screen = said(&cotenant, &["top", &recording, "--at", "2s", "--once"])?;
-    fs::write(root.join(FOLDER).join("top.svg"), terminal::svg("cotenant top pair.rec --at 2s", &screen))?;
+    fs::write(root.join(FOLDER).join("top.svg"), top(&cotenant, &recording)?)?;
     said(&cotenant, &["report", &recording, "-o", &file("report.html")])?;
-    shoot(root, "report", &file("report.html"), &[ON_A_DESK])?;
-    for (name, place) in &args.page {
-        shoot(root, name, place, &EVERYWHERE)?;
-    }
+    shoot(&root.join(FOLDER).join("report.png"), &file("report.html"))?;
+    // A daemon that has much to show is a fixture of the tests.
+    let folder = root.join(FOLDER).display().to_string();
+    let test = ["test", "-p", "cotenant", "--lib", "its_picture_has_every_part"];
+    crate::cargo(root, &test, &[("COTENANT_PICTURES", &folder)])?;
     println!("the pictures are in {FOLDER}");
     Ok(())
-}
-
-fn page(text: &str) -> Result<(String, String), &'static str> {
-    let (name, place) = text.split_once('=').ok_or("write NAME=FILE or NAME=ADDRESS")?;
-    Ok((name.to_owned(), place.to_owned()))
 }
 
 /// The first picture that is not what its figures give.
@@ -107,6 +101,18 @@ fn built(root: &Path) -> Result<PathBuf> {
     Ok(target_folder(root).join("release/cotenant"))
 }
 
+/// `cotenant top`, of a moment of a recording, on a terminal of 120 columns.
+fn top(cotenant: &Path, recording: &str) -> Result<String> {
+    let of = ["top", recording, "--at", AT];
+    let told: serde_json::Value = serde_json::from_str(&said(cotenant, &[&of[..], &["--json"]].concat())?)?;
+    let services = told["services"].as_array().context("no services")?;
+    let text = |service: &serde_json::Value, key: &str| service[key].as_str().unwrap_or_default().to_owned();
+    let classes: Vec<_> = services.iter().map(|service| (text(service, "name"), text(service, "class"))).collect();
+    let command = format!("stty cols 120 rows 30; exec {} {} --once", cotenant.display(), of.join(" "));
+    let screen = said(Path::new("script"), &["-qec", &command, "/dev/null"])?.replace('\r', "");
+    Ok(terminal::svg(&format!("cotenant top goal.rec --at {AT}"), &screen, &classes))
+}
+
 /// What a program prints on standard output.
 fn said(program: &Path, args: &[&str]) -> Result<String> {
     let out = Command::new(program).args(args).output().with_context(|| program.display().to_string())?;
@@ -116,25 +122,17 @@ fn said(program: &Path, args: &[&str]) -> Result<String> {
     Ok(String::from_utf8(out.stdout)?)
 }
 
-/// How a page is seen: what its picture's name ends with, size, and whether it is dark.
-type Seen = (&'static str, (u32, u32), bool);
+/// Size of the window, and pixels of a report's height that are shown.
+const WINDOW: (u32, u32) = (1_100, 900);
+const HIGH: f64 = 1_800.0;
 
-const ON_A_DESK: Seen = ("", (1_100, 1_180), false);
-const EVERYWHERE: [Seen; 4] =
-    [ON_A_DESK, ("-dark", ON_A_DESK.1, true), ("-phone", (390, 844), false), ("-phone-dark", (390, 844), true)];
-
-/// Pictures of a page, as Chromium shows it once its plots are drawn.
-fn shoot(root: &Path, name: &str, page: &str, seen: &[Seen]) -> Result<()> {
-    let page = if page.contains("://") { page.to_owned() } else { format!("file://{page}") };
+/// A picture of a report, as Chromium shows it once its plots are drawn.
+fn shoot(to: &Path, report: &str) -> Result<()> {
     let mut browser = Browser::start("pictures").context("install chromium, or leave the pictures of pages out")?;
-    for (end, size, dark) in seen {
-        browser.dress(*size, *dark);
-        browser.go(&page);
-        browser.until("document.querySelector('figure[data-plot] canvas').width > 0");
-        let to = root.join(FOLDER).join(format!("{name}{end}.png"));
-        fs::write(&to, browser.png(&json!({}))).with_context(|| to.display().to_string())?;
-    }
-    Ok(())
+    browser.dress(WINDOW, false);
+    browser.go(&format!("file://{report}"));
+    browser.until("document.querySelector('figure[data-plot] canvas').width > 0");
+    fs::write(to, browser.whole(HIGH)).with_context(|| to.display().to_string())
 }
 
 /// The beginning of a drawing that `</svg>` ends, on light paper or dark.
@@ -144,11 +142,11 @@ fn paper(width: f64, height: f64, label: &str) -> String {
          <style>\n\
          .paper {{ fill: #ffffff }} text {{ fill: #1b1f24; font: 15px system-ui, 'DejaVu Sans', sans-serif }}\n\
          .head {{ font-weight: 600 }} .soft {{ fill: #57606a; font-size: 13px }} .good {{ fill: #1f7a5c }} .bad {{ fill: #c4570c }}\n\
-         .batch {{ fill: #8a93a0 }} .grid {{ stroke: #8a93a0; stroke-width: 0.5 }} polyline {{ fill: none; stroke-width: 1.5 }}\n\
+         .batch {{ fill: #8a93a0 }} .whisker {{ fill: none; stroke: #1b1f24 }} .grid {{ stroke: #8a93a0; stroke-width: 0.5 }} polyline {{ fill: none; stroke-width: 1.5 }}\n\
          text.one, text.two, text.three {{ font-size: 13px }} text.one {{ fill: #1f7a5c }} text.two {{ fill: #c4570c }} text.three {{ fill: #57606a }}\n\
          polyline.one {{ stroke: #1f7a5c }} polyline.two {{ stroke: #c4570c }} polyline.three {{ stroke: #57606a }}\n\
          @media (prefers-color-scheme: dark) {{ .paper {{ fill: #14171b }} text {{ fill: #e6e9ed }} .soft, text.three {{ fill: #9aa4af }}\n\
-         .good, text.one {{ fill: #3fbf95 }} .bad, text.two {{ fill: #f08a3c }} .batch {{ fill: #6b7480 }}\n\
+         .good, text.one {{ fill: #3fbf95 }} .bad, text.two {{ fill: #f08a3c }} .batch {{ fill: #6b7480 }} .whisker {{ stroke: #e6e9ed }}\n\
          polyline.one {{ stroke: #3fbf95 }} polyline.two {{ stroke: #f08a3c }} polyline.three {{ stroke: #9aa4af }} }}\n\
          </style>\n<rect class=\"paper\" width=\"{width}\" height=\"{height}\" rx=\"8\"/>\n",
         escaped(label),
