@@ -210,7 +210,7 @@ func TestTheNodeOnWhichLeastIsLostIsPreferred(t *testing.T) {
 	// The database loses 0.3 × 2/10 more; web loses 0.5 × 1/10.
 	w.node("shared", 1, w.pod("db", nil))
 	w.expect(w.schedule(w.pod("web", nil)), "empty", "100", "half", "75", "shared", "89")
-	w.event("on empty the pod is predicted to lose 0.0% of its speed; weighted by class it costs those there 0.0%, "+
+	w.event("on empty the pod is predicted to lose 0.0% of its speed; weighted by class it costs those there 0.0%, " +
 		"and with its own loss 0.0% in all; of 3 nodes the median is 11.0%, the worst 25.0%")
 	// What it loses itself counts fourfold, if its class is high: 4 × 0.5 × 5/10.
 	w.expect(w.schedule(w.pod("web", map[string]string{"cotenant.dev/class": "high"})), "empty", "100", "half", "0", "shared", "74")
