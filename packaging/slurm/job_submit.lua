@@ -107,6 +107,7 @@ local function consider(job, partitions)
     local workloads, why = read_table()
     if not workloads then return "did nothing: " .. why end
     local comment, name = job.comment or "", job.name or ""
+    if name == "wrap" then name = "" end -- the name of every job of sbatch --wrap that was given none
     local is_ours = comment:find("^cotenant:") and #comment < 180 and not comment:find("profile=", 1, true)
     if (comment == "" or is_ours) and name ~= "" then
         -- Slurm tells the prolog the comment, and not the name: jobs of one name are one workload.
@@ -122,7 +123,7 @@ local function consider(job, partitions)
     local uses = string.format("%s uses %.1f GB/s (%d s seen)", workload, seen.bandwidth / 1e9, seen.counted)
     if seen.bandwidth < BOUND * least * UNIT then return "did nothing: " .. uses end
     local asked = job.tres_per_node or ""
-    if (asked .. ","):find("[:/]" .. GRES .. "[:,]") then
+    if ("," .. asked .. ","):find("[:/,]" .. GRES .. "[:=,]") then
         return "did nothing: it asks for " .. GRES .. " itself; " .. uses
     end
     if job.tres_per_job or job.tres_per_socket or job.tres_per_task then

@@ -2,6 +2,9 @@
 package v1alpha1
 
 import (
+	"math"
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -13,12 +16,19 @@ var (
 	WorkloadProfileResource = GroupVersion.WithResource("workloadprofiles")
 )
 
-// Limits of the lists; the schemas of the objects have the same.
+// Limits of the lists; the schemas of the objects have the same. A kubelet runs 110 pods by default.
 const (
 	MaxShared       = 256
-	MaxContainers   = 32
+	MaxContainers   = 256
 	MaxInterference = 20
 	MaxNodes        = 16
+)
+
+const (
+	// Oldest is the age from which what a node has seen of a workload counts no more.
+	Oldest = 7 * 24 * time.Hour
+	// MaxCount is the weight of a node's part at most: one that lies must not outweigh all others.
+	MaxCount = 1024
 )
 
 // Kind says what is shared.
@@ -53,8 +63,10 @@ type NodeContentionStatus struct {
 	// Summary is for people.
 	Summary Summary `json:"summary"`
 	Shared  []Share `json:"shared"`
-	// Containers are those of class high or low, at most MaxContainers.
+	// Containers are those of class high or low, at most MaxContainers, those of class high first.
 	Containers []Container `json:"containers"`
+	// Omitted counts those that are too many.
+	Omitted int64 `json:"omitted"`
 	// Interference has the greatest losses that are beyond doubt.
 	Interference []Pair `json:"interference"`
 }
@@ -139,7 +151,18 @@ type WorkloadProfileSpec struct {
 
 // WorkloadProfileStatus has a part of each node, at most MaxNodes.
 type WorkloadProfileStatus struct {
-	Nodes []NodeProfile `json:"nodes,omitempty"`
+	// Summary is for people.
+	Summary ProfileSummary `json:"summary,omitempty"`
+	Nodes   []NodeProfile  `json:"nodes,omitempty"`
+}
+
+// ProfileSummary has how many nodes tell of a workload, what a pod of it uses, and to what it is sensitive.
+type ProfileSummary struct {
+	Nodes     int64  `json:"nodes,omitempty"`
+	Cores     string `json:"cores,omitempty"`
+	Memory    string `json:"memory,omitempty"`
+	Cache     string `json:"cache,omitempty"`
+	Sensitive string `json:"sensitive,omitempty"`
 }
 
 // NodeProfile is what one node has seen of a workload.
@@ -164,4 +187,25 @@ type Measured struct {
 	Mean   float64 `json:"mean"`
 	Spread float64 `json:"spread"`
 	Count  int64   `json:"count"`
+}
+
+// Pool makes one of what nodes have measured since then, by how often they did; nil where none has.
+func Pool(parts []NodeProfile, since time.Time, kind Kind, value func(ProfileResource) *Measured) *Measured {
+	count, mean, square := 0.0, 0.0, 0.0
+	for _, part := range parts {
+		if part.ObservedAt.Time.Before(since) {
+			continue
+		}
+		for _, resource := range part.Resources {
+			if of := value(resource); resource.Kind == kind && of != nil && of.Count > 0 {
+				n := float64(min(of.Count, MaxCount))
+				count, mean, square = count+n, mean+n*of.Mean, square+n*(of.Spread*of.Spread+of.Mean*of.Mean)
+			}
+		}
+	}
+	if count == 0 {
+		return nil
+	}
+	mean /= count
+	return &Measured{Mean: mean, Spread: math.Sqrt(math.Max(square/count-mean*mean, 0)), Count: int64(count)}
 }

@@ -147,7 +147,7 @@ func (b *Bridge) tell(ctx context.Context) {
 		// The same list gets the same remarks each time.
 		if said := strings.Join(taken.Remarks, "; "); said != remarked {
 			if remarked = said; said != "" {
-				slog.Warn("the daemon left something out", "remarks", said)
+				slog.Warn("something is left out", "remarks", said)
 			}
 		}
 	}

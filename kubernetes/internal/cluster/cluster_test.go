@@ -6,13 +6,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"cotenant.dev/kubernetes/api/v1alpha1"
 	"cotenant.dev/kubernetes/internal/daemon"
 	"cotenant.dev/kubernetes/internal/publish"
 )
@@ -42,7 +46,7 @@ func TestARealSchedulerAvoidsNodesWhereSpeedIsLost(t *testing.T) {
 		}
 	}
 	// Where its goal would be missed it waits, and goes where nothing is known otherwise.
-	goal := map[string]string{"cotenant.dev/profile": "web", "cotenant.dev/goal": "85%"}
+	goal := map[string]string{"cotenant.dev/profile": "web", "cotenant.dev/class": "high", "cotenant.dev/goal": "85%"}
 	c.measure("free", 5)
 	for i := 0; ; i++ {
 		name := fmt.Sprintf("with-goal-%d", i)
@@ -79,39 +83,69 @@ func TestARealSchedulerAvoidsNodesWhereSpeedIsLost(t *testing.T) {
 	}
 }
 
-func TestTheTableIsReadable(t *testing.T) {
+func TestTheTablesAreReadable(t *testing.T) {
 	c, _ := start(t)
 	c.node("node-1")
 	c.measure("node-1", 6.2)
-	table, err := c.client.RESTClient().Get().AbsPath("/apis/cotenant.dev/v1alpha1/nodecontentions").
-		SetHeader("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1").Do(context.Background()).Raw()
+	c.node("node-2")
+	if err := c.seen(c.dynamic, "web", "node-2", 1.6); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"nodecontentions":                     "[Name Cores Memory Cache Worst Mode Seen] [node-1 62% ? ?]",
+		"namespaces/default/workloadprofiles": "[Name Nodes Cores Memory Cache Sensitive-To Age] [web 1 1.6 ?]",
+	} {
+		text, err := c.client.RESTClient().Get().AbsPath("/apis/cotenant.dev/v1alpha1/"+path).
+			SetHeader("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1").Do(context.Background()).Raw()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var table metav1.Table
+		if err := yaml.Unmarshal(text, &table); err != nil {
+			t.Fatal(err)
+		}
+		var columns []string
+		for _, column := range table.ColumnDefinitions {
+			columns = append(columns, column.Name)
+		}
+		if got := fmt.Sprint(columns, table.Rows[0].Cells[:4]); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// agent is what the agent of a node may do.
+func (c *cluster) agent(node string) *dynamic.DynamicClient {
+	c.t.Helper()
+	as := rest.CopyConfig(c.config)
+	as.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:cotenant-system:cotenant-node",
+		Extra:    map[string][]string{"authentication.kubernetes.io/node-name": {node}},
+	}
+	client, err := dynamic.NewForConfig(as)
 	if err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
-	var read metav1.Table
-	if err := yaml.Unmarshal(table, &read); err != nil {
-		t.Fatal(err)
+	return client
+}
+
+// seen publishes, as the bridge of a node does, how many CPUs a pod of a workload used for long enough.
+func (c *cluster) seen(as dynamic.Interface, name, node string, used float64) error {
+	now := time.Now().Add(-10 * time.Minute)
+	publisher := publish.NewAt(as, node, func() time.Time { return now })
+	for ; !now.After(time.Now()); now = now.Add(10 * time.Second) {
+		if err := publisher.Publish(context.Background(), daemon.Node{Mode: "observe", Containers: []daemon.Guest{
+			{Namespace: "default", Pod: name + "-0", Container: "main", Workload: name, Use: map[string]float64{"cores": used}},
+		}}); err != nil {
+			return err
+		}
 	}
-	var columns []string
-	for _, column := range read.ColumnDefinitions {
-		columns = append(columns, column.Name)
-	}
-	if got := fmt.Sprint(columns, read.Rows[0].Cells[:4]); got != "[Name Cores Memory Cache Worst Mode Seen] [node-1 62% ? ?]" {
-		t.Error(got)
-	}
+	return nil
 }
 
 func TestAnAgentWritesTheObjectOfItsOwnNode(t *testing.T) {
 	c, _ := start(t)
-	as := rest.CopyConfig(c.config)
-	as.Impersonate = rest.ImpersonationConfig{
-		UserName: "system:serviceaccount:cotenant-system:cotenant-node",
-		Extra:    map[string][]string{"authentication.kubernetes.io/node-name": {"node-1"}},
-	}
-	agent, err := dynamic.NewForConfig(as)
-	if err != nil {
-		t.Fatal(err)
-	}
+	agent := c.agent("node-1")
 	c.node("node-1")
 	c.node("node-2")
 	write := func(name string) error {
@@ -129,17 +163,84 @@ func TestAnAgentWritesTheObjectOfItsOwnNode(t *testing.T) {
 	}
 }
 
+// A node that is taken over writes no profile by hand, which would count for more than what all nodes have seen, and
+// nothing in the name of another node.
+func TestAnAgentWritesItsOwnPartOfProfiles(t *testing.T) {
+	c, _ := start(t)
+	for _, node := range []string{"node-1", "node-2"} {
+		c.node(node)
+		if err := c.seen(c.agent(node), "web", node, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	agent := c.agent("node-2").Resource(v1alpha1.WorkloadProfileResource).Namespace("default")
+	refused := func(want string, write func() error) {
+		t.Helper()
+		c.eventually("it is refused: "+want, func() bool {
+			err := write()
+			return err != nil && strings.Contains(err.Error(), want)
+		})
+	}
+	refused("an agent writes no spec", func() error {
+		_, err := agent.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "cotenant.dev/v1alpha1", "kind": "WorkloadProfile", "metadata": map[string]any{"generateName": "false-"},
+			"spec": map[string]any{"resources": []any{map[string]any{"kind": "cores"}}},
+		}}, metav1.CreateOptions{})
+		return err
+	})
+	change := func(change func(part map[string]any)) error {
+		object, err := agent.Get(t.Context(), "web", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts, _, err := unstructured.NestedSlice(object.Object, "status", "nodes")
+		if err != nil || len(parts) != 2 {
+			t.Fatalf("%v, %v", parts, err)
+		}
+		change(parts[0].(map[string]any))
+		if err := unstructured.SetNestedSlice(object.Object, parts, "status", "nodes"); err != nil {
+			t.Fatal(err)
+		}
+		_, err = agent.UpdateStatus(t.Context(), object, metav1.UpdateOptions{})
+		return err
+	}
+	for _, wrong := range []func(map[string]any){
+		func(part map[string]any) { part["observedAt"] = "2027-01-01T00:00:00Z" },
+		func(part map[string]any) { part["node"] = "node-3" },
+	} {
+		refused("an agent writes its own node's part", func() error { return change(wrong) })
+	}
+	if err := change(func(map[string]any) {}); err != nil {
+		t.Error(err)
+	}
+	// What people wrote stays, and is in no agent's way.
+	all := c.dynamic.Resource(v1alpha1.WorkloadProfileResource).Namespace("default")
+	spec := []byte(`{"spec":{"resources":[{"kind":"cores","use":{"mean":1,"spread":0,"count":1}}]}}`)
+	if _, err := all.Patch(t.Context(), "web", types.MergePatchType, spec, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.seen(c.agent("node-2"), "web", "node-2", 2); err != nil {
+		t.Error(err)
+	}
+}
+
 // What is bound before, between and after is where the goal is kept, and nothing is left over.
 func TestSchedulerAndAPIServerMayEndInMidWork(t *testing.T) {
 	c, scheduler := start(t)
+	// What is a minute old counts no more, and this may take longer.
+	measure := func() {
+		for i := range 4 {
+			c.measure(fmt.Sprintf("busy-%d", i), 9)
+			c.measure(fmt.Sprintf("free-%d", i), 0)
+		}
+	}
 	for i := range 4 {
 		c.node(fmt.Sprintf("busy-%d", i))
-		c.measure(fmt.Sprintf("busy-%d", i), 9)
 		c.node(fmt.Sprintf("free-%d", i))
-		c.measure(fmt.Sprintf("free-%d", i), 0)
 	}
+	measure()
 	c.profile("web", 0.01, 0.8)
-	as := map[string]string{"cotenant.dev/profile": "web", "cotenant.dev/goal": "85%"}
+	as := map[string]string{"cotenant.dev/profile": "web", "cotenant.dev/class": "high", "cotenant.dev/goal": "85%"}
 	// Until the scheduler has heard of the nodes it may send pods anywhere.
 	known := 0
 	c.eventually("the scheduler knows the nodes", func() bool {
@@ -163,12 +264,14 @@ func TestSchedulerAndAPIServerMayEndInMidWork(t *testing.T) {
 	c.bound("web-0")
 	scheduler.crash()
 	more()
+	measure()
 	scheduler.start()
 	c.bound(fmt.Sprintf("web-%d", made-1))
 	more()
 	c.api.crash()
 	c.api.start()
 	c.ready()
+	measure()
 	more()
 	for i := range made {
 		if node := c.bound(fmt.Sprintf("web-%d", i)); !strings.HasPrefix(node, "free-") {

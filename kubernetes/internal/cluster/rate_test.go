@@ -25,16 +25,35 @@ func TestRate(t *testing.T) {
 	c, scheduler := start(t)
 	begin := time.Now()
 	var done sync.WaitGroup
-	for worker := range 20 {
-		done.Go(func() {
-			for i := worker; i < 1000; i += 20 {
-				name := fmt.Sprintf("node-%03d", i)
-				c.node(name)
-				c.measure(name, float64(i%10))
-			}
-		})
+	nodes := func(do func(name string, used float64)) {
+		var done sync.WaitGroup
+		for worker := range 20 {
+			done.Go(func() {
+				for i := worker; i < 1000; i += 20 {
+					do(fmt.Sprintf("node-%03d", i), float64(i%10))
+				}
+			})
+		}
+		done.Wait()
 	}
-	done.Wait()
+	nodes(func(name string, used float64) {
+		c.node(name)
+		c.measure(name, used)
+	})
+	// As agents do: what is a minute old counts no more, and the plugin would have nothing to do.
+	ended, agents := make(chan struct{}), sync.WaitGroup{}
+	agents.Go(func() {
+		for {
+			select {
+			case <-ended:
+				return
+			case <-time.After(20 * time.Second):
+				nodes(c.measure)
+			}
+		}
+	})
+	defer agents.Wait()
+	defer close(ended)
 	c.profile("web", 0.05, 0.3)
 	t.Logf("1,000 nodes after %v", time.Since(begin).Round(time.Millisecond))
 	// A pair is one run of each; the order changes from pair to pair.

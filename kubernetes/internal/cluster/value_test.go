@@ -39,6 +39,8 @@ const (
 	goal       = 0.9
 	// firstSeed is beyond those with which the plugin was worked on.
 	firstSeed = 100
+	// tolerance is by how much work may differ, in percent, where nothing is known of pods.
+	tolerance = 1.0
 	tickS     = 10.0
 	ticks     = 4
 )
@@ -552,6 +554,9 @@ func TestDoesItPay(t *testing.T) {
 		// Few seeds tell no figure, but who knows what pods cost each other keeps no fewer goals.
 		if arm.profiles == rough && !quiet && len(base) > 0 && sumKept(of) < sumKept(base) {
 			t.Errorf("%s: fewer goals are kept", arm.name)
+		}
+		if arm.profiles == none && len(more) > 0 && math.Abs(mean(more)) > tolerance {
+			t.Errorf("%s: %+.2f %% of the work of stock", arm.name, mean(more))
 		}
 	}
 	t.Logf("load %v, weight %s, %d seeds:\n%s", load, weight, seeds, strings.Join(table, "\n"))

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"time"
 
 	"cotenant.dev/kubernetes/api/v1alpha1"
@@ -25,6 +27,9 @@ const (
 	patience = 5 * time.Second
 	// longest is the length of an answer.
 	longest = 8 << 20
+	// listed is the length of all containers together: the daemon refuses a request of more than 4 MiB as a whole, and
+	// would then know the containers of before for ever.
+	listed = 4<<20 - 4<<10
 )
 
 // Container is one that runs on this node.
@@ -94,18 +99,69 @@ type Client struct {
 
 // Containers tells the daemon which containers there are, and that there are no others.
 func (c Client) Containers(ctx context.Context, containers []Container) (Taken, error) {
-	if containers == nil {
-		containers = []Container{}
+	lines, remarks, err := fit(containers)
+	if err != nil {
+		return Taken{}, err
 	}
 	// The daemon takes a long line only if it begins like this.
 	request := struct {
-		Version    int         `json:"version"`
-		Verb       string      `json:"verb"`
-		Containers []Container `json:"containers"`
-	}{Version, "containers", containers}
+		Version    int               `json:"version"`
+		Verb       string            `json:"verb"`
+		Containers []json.RawMessage `json:"containers"`
+	}{Version, "containers", lines}
 	var taken Taken
-	err := c.ask(ctx, request, &taken)
+	err = c.ask(ctx, request, &taken)
+	taken.Remarks = append(remarks, taken.Remarks...)
 	return taken, err
+}
+
+// fit is the list as the daemon takes it. Where all are too long together each has the same share, so that no pod can
+// take room from others: labels beyond it are left out, the first ones by name stay, and so is a container that is too
+// long without any.
+func fit(containers []Container) (lines []json.RawMessage, remarks []string, err error) {
+	lines = make([]json.RawMessage, len(containers))
+	total := 0
+	for i, container := range containers {
+		if lines[i], err = json.Marshal(container); err != nil {
+			return nil, nil, err
+		}
+		total += len(lines[i]) + 1
+	}
+	if total <= listed {
+		return lines, nil, nil
+	}
+	share, cut := listed/len(containers), 0
+	kept := lines[:0]
+	for i, container := range containers {
+		line := lines[i]
+		if len(line) >= share {
+			cut++
+			labels := container.Labels
+			container.Labels = map[string]string{}
+			if line, err = json.Marshal(container); err != nil {
+				return nil, nil, err
+			}
+			const empty, punctuation = len(`,"labels":{}`), len(`"":"",`)
+			left := share - len(line) - empty
+			for _, key := range slices.Sorted(maps.Keys(labels)) {
+				if left -= len(key) + len(labels[key]) + punctuation; left <= 0 {
+					break
+				}
+				container.Labels[key] = labels[key]
+			}
+			if line, err = json.Marshal(container); err != nil {
+				return nil, nil, err
+			}
+		}
+		if len(line) < share {
+			kept = append(kept, line)
+		}
+	}
+	remarks = []string{fmt.Sprintf("%d containers are longer together than %d bytes; %d of them lost labels", len(containers), listed, cut)}
+	if gone := len(containers) - len(kept); gone > 0 {
+		remarks = append(remarks, fmt.Sprintf("%d of them are too long without labels and are left out", gone))
+	}
+	return kept, remarks, nil
 }
 
 // Node asks how the node stands.

@@ -3,6 +3,8 @@ package daemon
 import (
 	"bufio"
 	"context"
+	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -57,6 +59,55 @@ func TestAnswers(t *testing.T) {
 	}
 	if _, err := (Client{"/nowhere"}).Containers(ctx, nil); err == nil || !strings.Contains(err.Error(), "no daemon answers") {
 		t.Error(err)
+	}
+}
+
+// All that the daemon allows of each container is more than it takes of all together.
+func TestALongListFits(t *testing.T) {
+	long := strings.Repeat("n", 253)
+	labels := map[string]string{}
+	for i := range 64 {
+		labels[fmt.Sprintf("%s-%02d", strings.Repeat("k", 314), i)] = strings.Repeat("v", 63)
+	}
+	hog := Container{CGroup: "/" + strings.Repeat("c", 1023), Namespace: long, Pod: long, Container: long, Labels: labels}
+	small := Container{CGroup: "/a/b", Namespace: "shop", Pod: "db-0", Container: "main", Labels: map[string]string{"app": "db"}}
+	for _, c := range []struct{ hogs, kept, labels, remarks int }{
+		{10, 10, 64, 0},   // they fit
+		{200, 200, 49, 1}, // (4 MiB / 201 - 1.8 KiB) / 386
+		{2040, 2040, 0, 1},
+	} {
+		list := []Container{small}
+		for range c.hogs {
+			list = append(list, hog)
+		}
+		lines, remarks, err := fit(list)
+		if err != nil || len(lines) != c.kept+1 || len(remarks) != c.remarks {
+			t.Fatalf("%d: %d lines, %v, %v", c.hogs, len(lines), remarks, err)
+		}
+		total := 0
+		for i, line := range lines {
+			total += len(line) + 1
+			var read Container
+			if err := json.Unmarshal(line, &read); err != nil {
+				t.Fatal(err)
+			}
+			if want := c.labels; i > 0 && len(read.Labels) != want || i == 0 && len(read.Labels) != 1 {
+				t.Errorf("%d: %s has %d labels", c.hogs, read.Pod, len(read.Labels))
+			}
+		}
+		if total > listed {
+			t.Errorf("%d: %d bytes", c.hogs, total)
+		}
+	}
+	// Without labels, too, one is too long.
+	vast := hog
+	vast.Metric = strings.Repeat("<", 256) // six bytes each in JSON
+	list := []Container{small}
+	for range 2000 {
+		list = append(list, vast)
+	}
+	if lines, remarks, err := fit(list); err != nil || len(lines) != 1 || len(remarks) != 2 {
+		t.Errorf("%d lines, %v, %v", len(lines), remarks, err)
 	}
 }
 

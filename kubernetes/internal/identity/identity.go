@@ -177,10 +177,15 @@ func (s *Store) addPod(of *api.PodSandbox) {
 		}
 		return value
 	}
+	// A profile of each pod that nobody owns would be one that no other pod reads, and stay for ever.
+	instance := ""
+	if !workload.Alone(of.GetName(), of.GetLabels(), annotations) {
+		instance = workload.Name(of.GetName(), of.GetLabels(), annotations)
+	}
 	s.pods[of.GetId()] = pod{
 		namespace: of.GetNamespace(),
 		name:      of.GetName(),
-		workload:  workload.Name(of.GetName(), of.GetLabels(), annotations),
+		workload:  instance,
 		labels:    s.clean(of.GetLabels()),
 		class:     annotation(workload.ClassAnnotation),
 		goal:      annotation(workload.GoalAnnotation),

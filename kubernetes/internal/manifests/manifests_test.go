@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"text/template"
 
+	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/yaml"
 
 	"cotenant.dev/kubernetes/api/v1alpha1"
@@ -33,8 +35,28 @@ func read(t *testing.T, path string) []byte {
 	return text
 }
 
-// render is as much of helm template as the chart needs.
+// render is a template with the version of Kubernetes that the scheduler is built of.
 func render(t *testing.T, name string, change func(values object)) string {
+	t.Helper()
+	text, err := renderAt(t, name, fmt.Sprintf("v1.%d.0", minor(t)), change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// minor is N of the Kubernetes 1.N that the scheduler is built of.
+func minor(t *testing.T) (n int) {
+	t.Helper()
+	_, rest, _ := strings.Cut(string(read(t, "go.mod")), "k8s.io/kubernetes v1.")
+	if _, err := fmt.Sscanf(rest, "%d.", &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// renderAt is as much of helm template as the chart needs.
+func renderAt(t *testing.T, name, kubernetes string, change func(values object)) (string, error) {
 	t.Helper()
 	var values object
 	if err := yaml.Unmarshal(read(t, "chart/values.yaml"), &values); err != nil {
@@ -53,6 +75,14 @@ func render(t *testing.T, name string, change func(values object)) string {
 			pad := strings.Repeat(" ", by)
 			return pad + strings.ReplaceAll(text, "\n", "\n"+pad)
 		},
+		"semverCompare": func(constraint, of string) (bool, error) {
+			least, older := strings.CutPrefix(constraint, "<")
+			if !older {
+				return false, fmt.Errorf("%s is no constraint that this knows", constraint)
+			}
+			return version.MustParseSemantic(of).LessThan(version.MustParseSemantic(least)), nil
+		},
+		"fail":      func(why string) (string, error) { return "", errors.New(why) },
 		"sha256sum": func(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) },
 	}
 	made, err := template.New(name).Option("missingkey=error").Funcs(functions).Parse(string(read(t, "chart/templates/"+name)))
@@ -60,14 +90,37 @@ func render(t *testing.T, name string, change func(values object)) string {
 		t.Fatal(err)
 	}
 	var text bytes.Buffer
-	if err := made.Execute(&text, object{"Values": values, "Release": object{"Namespace": "cotenant-system"}}); err != nil {
-		t.Fatal(err)
+	if err := made.Execute(&text, object{
+		"Values": values, "Release": object{"Namespace": "cotenant-system"},
+		"Capabilities": object{"KubeVersion": object{"Version": kubernetes}},
+	}); err != nil {
+		return "", err
 	}
 	lines := strings.Split(text.String(), "\n")
 	for i := range lines {
 		lines[i] = strings.TrimRight(lines[i], " ")
 	}
-	return strings.TrimLeft(strings.Join(lines, "\n"), "\n")
+	return strings.TrimLeft(strings.Join(lines, "\n"), "\n"), nil
+}
+
+// A scheduler may be older than its API server, and not newer. Providers add to the numbers.
+func TestTheSchedulerIsNotNewerThanTheAPIServer(t *testing.T) {
+	built := minor(t)
+	for _, c := range []struct {
+		version       string
+		enabled, fits bool
+	}{
+		{fmt.Sprintf("v1.%d.9-gke.1", built-1), true, false},
+		{fmt.Sprintf("v1.%d.9-gke.1", built-1), false, true},
+		{fmt.Sprintf("v1.%d.0-eks-1a2b", built), true, true},
+		{fmt.Sprintf("v1.%d.3+k3s1", built), true, true},
+		{fmt.Sprintf("v1.%d.0", built+1), true, true},
+	} {
+		_, err := renderAt(t, "scheduler.yaml", c.version, func(v object) { v["scheduler"].(object)["enabled"] = c.enabled })
+		if (err == nil) != c.fits || err != nil && !strings.Contains(err.Error(), fmt.Sprintf("needs an API server 1.%d or newer, and this one is %s", built, c.version)) {
+			t.Errorf("%v: %v", c, err)
+		}
+	}
 }
 
 func objects(t *testing.T, text string) []object {
@@ -179,6 +232,18 @@ func TestNobodyHasMoreRightsThanNeeded(t *testing.T) {
 	if _, caps := may(true); caps != "[PERFMON SYS_PTRACE DAC_READ_SEARCH SYS_NICE KILL]<nil>" {
 		t.Errorf("capabilities to enforce: %s", caps)
 	}
+	// The scheduler's, beyond what kube-scheduler itself may do: across the cluster it only reads.
+	rights = ""
+	for _, of := range objects(t, render(t, "scheduler.yaml", func(v object) { v["scheduler"].(object)["enabled"] = true })) {
+		if of["kind"] == "ClusterRole" || of["kind"] == "Role" {
+			for _, rule := range of["rules"].([]any) {
+				rights += fmt.Sprint(of["metadata"].(object)["namespace"], rule.(object)["resources"], rule.(object)["verbs"])
+			}
+		}
+	}
+	if want := "<nil> [nodecontentions workloadprofiles] [get list watch]cotenant-system[leases] [create]cotenant-system[leases] [get update]"; rights != want {
+		t.Errorf("the scheduler's rights: %s", rights)
+	}
 }
 
 // What a type writes must be in the schema: what is not there is pruned without a word.
@@ -196,6 +261,31 @@ func TestSchemasHaveAllFieldsOfTheTypesAndBoundAllLists(t *testing.T) {
 		for _, part := range []string{"Spec", "Status"} {
 			if field, there := reflect.TypeOf(of).FieldByName(part); there {
 				compare(t, path+" ."+part, field.Type, schema["properties"].(object)[strings.ToLower(part)].(object))
+			}
+		}
+	}
+}
+
+// Of a path with several results kubectl shows the first one only.
+func TestColumnsShowOneFieldEach(t *testing.T) {
+	for _, path := range []string{"chart/crds/nodecontentions.yaml", "chart/crds/workloadprofiles.yaml"} {
+		var crd object
+		if err := yaml.Unmarshal(read(t, path), &crd); err != nil {
+			t.Fatal(err)
+		}
+		version := crd["spec"].(object)["versions"].([]any)[0].(object)
+		for _, column := range version["additionalPrinterColumns"].([]any) {
+			field := column.(object)["jsonPath"].(string)
+			at := version["schema"].(object)["openAPIV3Schema"].(object)
+			for name := range strings.SplitSeq(strings.TrimPrefix(field, "."), ".") {
+				if name == "creationTimestamp" {
+					break
+				}
+				properties, _ := at["properties"].(object)
+				if at, _ = properties[name].(object); at == nil {
+					t.Errorf("%s: %s is no field", path, field)
+					break
+				}
 			}
 		}
 	}

@@ -168,7 +168,7 @@ func (k *known) hasGoals() bool {
 
 func (k *known) setProfile(profile v1alpha1.WorkloadProfile) {
 	name := types.NamespacedName{Namespace: profile.Namespace, Name: profile.Name}
-	read, says := fold(profile)
+	read, says := fold(profile, k.now())
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if old, there := k.profiles[name]; there == says && old == read {
@@ -280,18 +280,35 @@ func (k *known) see(data *told, info fwk.NodeInfo) *view {
 	return node
 }
 
-// measured says whether what a pod uses is part of what was measured then.
+// measured says whether what a pod uses is part of what was measured then. The kubelet knows of a pod before its images
+// are there and its last container runs.
 func measured(pod *v1.Pod, at time.Time) bool {
-	started := pod.Status.StartTime
-	return pod.Status.Phase == v1.PodRunning && started != nil && started.Time.Before(at)
+	if pod.Status.Phase != v1.PodRunning || pod.Status.StartTime == nil {
+		return false
+	}
+	started := pod.Status.StartTime.Time
+	for _, of := range pod.Status.ContainerStatuses {
+		if running := of.State.Running; running != nil && running.StartedAt.After(started) {
+			started = running.StartedAt.Time
+		}
+	}
+	return started.Before(at)
 }
 
 // fold makes one profile of what people and nodes say: of each value people's, else the mean of the nodes' by how often
 // they saw it.
-func fold(profile v1alpha1.WorkloadProfile) (folded predict.Profile, says bool) {
+func fold(profile v1alpha1.WorkloadProfile, now time.Time) (folded predict.Profile, says bool) {
+	pool := func(kind v1alpha1.Kind, value func(v1alpha1.ProfileResource) *v1alpha1.Measured) *v1alpha1.Measured {
+		for _, resource := range profile.Spec.Resources {
+			if of := value(resource); resource.Kind == kind && of != nil {
+				return of
+			}
+		}
+		return v1alpha1.Pool(profile.Status.Nodes, now.Add(-v1alpha1.Oldest), kind, value)
+	}
 	for i, kind := range v1alpha1.Kinds {
-		use := pool(profile, kind, func(r v1alpha1.ProfileResource) *v1alpha1.Measured { return r.Use })
-		sensitivity := pool(profile, kind, func(r v1alpha1.ProfileResource) *v1alpha1.Measured { return r.Sensitivity })
+		use := pool(kind, func(r v1alpha1.ProfileResource) *v1alpha1.Measured { return r.Use })
+		sensitivity := pool(kind, func(r v1alpha1.ProfileResource) *v1alpha1.Measured { return r.Sensitivity })
 		if use != nil {
 			folded.Use[i], says = finite(use.Mean), true
 		}
@@ -300,28 +317,6 @@ func fold(profile v1alpha1.WorkloadProfile) (folded predict.Profile, says bool) 
 		}
 	}
 	return folded, says
-}
-
-func pool(profile v1alpha1.WorkloadProfile, kind v1alpha1.Kind, value func(v1alpha1.ProfileResource) *v1alpha1.Measured) *v1alpha1.Measured {
-	for _, resource := range profile.Spec.Resources {
-		if of := value(resource); resource.Kind == kind && of != nil {
-			return of
-		}
-	}
-	count, mean, square := 0.0, 0.0, 0.0
-	for _, node := range profile.Status.Nodes {
-		for _, resource := range node.Resources {
-			if of := value(resource); resource.Kind == kind && of != nil && of.Count > 0 {
-				n := float64(of.Count)
-				count, mean, square = count+n, mean+n*of.Mean, square+n*(of.Spread*of.Spread+of.Mean*of.Mean)
-			}
-		}
-	}
-	if count == 0 {
-		return nil
-	}
-	mean /= count
-	return &v1alpha1.Measured{Mean: mean, Spread: math.Sqrt(math.Max(square/count-mean*mean, 0)), Count: int64(count)}
 }
 
 // finite is the value where it can be one: objects may be written by others.
@@ -347,16 +342,18 @@ func newQuiet() *quiet {
 	return &quiet{last: map[types.NamespacedName]time.Time{}}
 }
 
-// is says whether something was said lately; if not, it is now.
-func (q *quiet) is(of types.NamespacedName, now time.Time) bool {
+func (q *quiet) said(of types.NamespacedName, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if last, said := q.last[of]; said && now.Sub(last) < quietFor {
-		return true
-	}
+	last, said := q.last[of]
+	return said && now.Sub(last) < quietFor
+}
+
+func (q *quiet) say(of types.NamespacedName, now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if len(q.last) >= remembered {
 		clear(q.last)
 	}
 	q.last[of] = now
-	return false
 }

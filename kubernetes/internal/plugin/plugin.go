@@ -53,6 +53,9 @@ type Args struct {
 // patience is how long the plugin waits at its start for what nodes and workloads have told.
 const patience = 5 * time.Second
 
+// again is how often all objects are looked at anew: parts of profiles grow old without being written.
+const again = time.Hour
+
 func defaults() Args {
 	return Args{StaleSeconds: 60, Filter: true, Events: true}
 }
@@ -95,7 +98,7 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 		return nil, err
 	}
 	p := newPlugin(read, handle.EventRecorder())
-	informers := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
+	informers := dynamicinformer.NewDynamicSharedInformerFactory(client, again)
 	var heard []cache.InformerSynced
 	for resource, handler := range map[schema.GroupVersionResource]cache.ResourceEventHandler{
 		v1alpha1.NodeContentionResource:  handler(p.known.setNode, p.known.forgetNode),
@@ -186,10 +189,13 @@ func (p *Plugin) PreFilter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod,
 		p.neutral(pod, "no profile of workload "+workload.Name(pod.Name, pod.Labels, pod.Annotations)+" is known yet")
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	own := share(pod.Annotations[workload.GoalAnnotation])
+	class, own := pod.Annotations[workload.ClassAnnotation], 0.0
+	if class == "high" { // the daemon keeps no other's goal either
+		own = share(pod.Annotations[workload.GoalAnnotation])
+	}
 	cycle.Write(stateKey, &state{
 		profile: profile,
-		weight:  predict.Weight(pod.Annotations[workload.ClassAnnotation]),
+		weight:  predict.Weight(class),
 		goal:    own,
 		since:   p.known.since(p.args.StaleSeconds),
 	})
@@ -204,7 +210,8 @@ func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions {
 	return nil
 }
 
-// Filter refuses a node on which a goal would be missed by more than what is measured is spread.
+// Filter refuses a node on which a goal would be missed by more than what is measured is spread. To kube-scheduler that
+// is not to be resolved: it would evict pods for a prediction.
 func (p *Plugin) Filter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
 	s := of(cycle)
 	if s == nil {
@@ -219,7 +226,7 @@ func (p *Plugin) Filter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, no
 	if missed == nil {
 		return nil
 	}
-	return fwk.NewStatus(fwk.Unschedulable, fmt.Sprintf("%s would keep %.0f%% of its speed, and its goal is %.0f%%",
+	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, fmt.Sprintf("%s would keep %.0f%% of its speed, and its goal is %.0f%%",
 		cmp.Or(missed.Name, "the pod"), 100*missed.Kept, 100*missed.Goal))
 }
 
@@ -309,10 +316,10 @@ func (s *state) says(node string) string {
 		return fmt.Sprintf("%s was chosen without fresh data of it; %d of %d nodes had none", node, stale, len(s.losses))
 	}
 	found := &s.losses[place]
-	text := fmt.Sprintf("on %s the pod is predicted to lose %.1f%% of its speed, and to cost those there %.1f%%", node, 100*found.Own, 100*found.Others)
+	text := fmt.Sprintf("on %s the pod is predicted to lose %.1f%% of its speed; weighted by class it costs those there %.1f%%", node, 100*found.Own, 100*found.Others)
 	if s.judged > 1 {
 		worst, middle := s.spread()
-		text += fmt.Sprintf("; in all %.1f%%, of %d nodes the median %.1f%%, the worst %.1f%%", 100*found.Total(s.weight), s.judged, 100*middle, 100*worst)
+		text += fmt.Sprintf(", and with its own loss %.1f%% in all; of %d nodes the median is %.1f%%, the worst %.1f%%", 100*found.Total(s.weight), s.judged, 100*middle, 100*worst)
 	}
 	if stale > 0 {
 		text += fmt.Sprintf("; %d of %d nodes had no fresh data", stale, len(s.losses))
@@ -334,16 +341,19 @@ func (s *state) spread() (worst, middle float64) {
 
 // neutral says why the plugin has no say, seldom for the same workload.
 func (p *Plugin) neutral(pod *v1.Pod, why string) {
-	if p.quiet.is(types.NamespacedName{Namespace: pod.Namespace, Name: workload.Name(pod.Name, pod.Labels, pod.Annotations)}, time.Now()) {
-		return
+	of, now := types.NamespacedName{Namespace: pod.Namespace, Name: workload.Name(pod.Name, pod.Labels, pod.Annotations)}, time.Now()
+	if !p.quiet.said(of, now) && p.event(pod, func() string { return "interference is not considered: " + why }) {
+		p.quiet.say(of, now)
 	}
-	p.event(pod, func() string { return "interference is not considered: " + why })
 }
 
-func (p *Plugin) event(pod *v1.Pod, note func() string) {
-	if p.args.Events && p.recorder != nil && p.few.TryAccept() {
-		p.recorder.Eventf(pod, nil, v1.EventTypeNormal, "Interference", "Scheduling", "%s", note())
+// event says whether there is one: of too many there is none.
+func (p *Plugin) event(pod *v1.Pod, note func() string) bool {
+	if !p.args.Events || p.recorder == nil || !p.few.TryAccept() {
+		return false
 	}
+	p.recorder.Eventf(pod, nil, v1.EventTypeNormal, "Interference", "Scheduling", "%s", note())
+	return true
 }
 
 // EventsToRegister names what may let a pod in that was kept out: a pod that goes, a node that comes, other data. The

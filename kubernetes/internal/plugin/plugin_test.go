@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -113,6 +114,11 @@ func (w *world) pod(of string, annotations map[string]string) *v1.Pod {
 	}
 }
 
+// keeping a share of its speed takes class high.
+func keeping(goal string) map[string]string {
+	return map[string]string{"cotenant.dev/class": "high", "cotenant.dev/goal": goal}
+}
+
 // schedule gives the score of each node, or why it was refused; and binds the pod to the best.
 func (w *world) schedule(pod *v1.Pod) map[string]string {
 	w.t.Helper()
@@ -124,6 +130,10 @@ func (w *world) schedule(pod *v1.Pod) map[string]string {
 	for _, node := range w.nodes {
 		status := p.Filter(ctx, cycle, pod, node)
 		if !skip && !status.IsSuccess() {
+			// Of any other refusal kube-scheduler would try to evict somebody.
+			if status.Code() != fwk.UnschedulableAndUnresolvable {
+				w.t.Errorf("%s: %v", node.Node().Name, status.Code())
+			}
 			said[node.Node().Name] = status.Message()
 			continue
 		}
@@ -200,7 +210,8 @@ func TestTheNodeOnWhichLeastIsLostIsPreferred(t *testing.T) {
 	// The database loses 0.3 × 2/10 more; web loses 0.5 × 1/10.
 	w.node("shared", 1, w.pod("db", nil))
 	w.expect(w.schedule(w.pod("web", nil)), "empty", "100", "half", "75", "shared", "89")
-	w.event("on empty the pod is predicted to lose 0.0% of its speed, and to cost those there 0.0%; in all 0.0%, of 3 nodes the median 11.0%, the worst 25.0%")
+	w.event("on empty the pod is predicted to lose 0.0% of its speed; weighted by class it costs those there 0.0%, " +
+		"and with its own loss 0.0% in all; of 3 nodes the median is 11.0%, the worst 25.0%")
 	// What it loses itself counts fourfold, if its class is high: 4 × 0.5 × 5/10.
 	w.expect(w.schedule(w.pod("web", map[string]string{"cotenant.dev/class": "high"})), "empty", "100", "half", "0", "shared", "74")
 }
@@ -219,10 +230,19 @@ func TestPodsThatWereNotMeasuredYetCount(t *testing.T) {
 	a.pods, a.generation = []fwk.PodInfo{fakePod{pod: bound}}, 2
 	// It loses 0.5 × 2/10, and so does the one that is there.
 	w.expect(w.schedule(web), "a", "80")
-	// It runs, and the next measurement has it.
+	// Its last container runs only since the measurement.
 	bound.Status = w.pod("web", nil).Status
+	running := func(before time.Duration) v1.ContainerStatus {
+		return v1.ContainerStatus{State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(w.now.Add(-before))}}}
+	}
+	bound.Status.ContainerStatuses = []v1.ContainerStatus{running(30 * time.Second), running(0), running(20 * time.Second)}
 	a.generation = 3
+	w.expect(w.schedule(web), "a", "80")
+	// The next measurement has it.
+	w.now = w.now.Add(10 * time.Second)
 	w.measure("a", 2)
+	w.measure("empty", 0)
+	a.generation = 4
 	w.expect(w.schedule(web), "a", "80")
 }
 
@@ -236,6 +256,14 @@ func TestWhatIsUnknownOrStaleIsNeutral(t *testing.T) {
 	w.event("interference is not considered: no profile of workload web is known yet")
 	w.schedule(w.pod("web", nil))
 	w.event("") // it is said seldom
+	// What was not said for the sake of the API server is said the next time.
+	few := w.plugin.few
+	w.plugin.few = flowcontrol.NewFakeNeverRateLimiter()
+	w.schedule(w.pod("other", nil))
+	w.event("")
+	w.plugin.few = few
+	w.schedule(w.pod("other", nil))
+	w.event("no profile of workload other is known yet")
 	w.profile("web", 2, 0.5, 0)
 	w.expect(w.schedule(w.pod("web", nil)), "a", "100", "b", "50")
 	w.event("on a the pod")
@@ -246,7 +274,7 @@ func TestWhatIsUnknownOrStaleIsNeutral(t *testing.T) {
 	w.expect(w.schedule(w.pod("web", nil)), "a", "80", "b", "90", "c", "100")
 	w.event("; 1 of 3 nodes had no fresh data")
 	w.now = w.now.Add(61 * time.Second)
-	w.expect(w.schedule(w.pod("web", map[string]string{"cotenant.dev/goal": "99%"})), "a", "0", "b", "0")
+	w.expect(w.schedule(w.pod("web", keeping("99%"))), "a", "0", "b", "0")
 	// An old object of a node that is heard of first is no news; one whose clock is wrong is, when it changes.
 	w.plugin.known.setNode(v1alpha1.NodeContention{ObjectMeta: metav1.ObjectMeta{Name: "d"},
 		Status: v1alpha1.NodeContentionStatus{ObservedAt: metav1.NewTime(w.now.Add(-time.Hour))}})
@@ -268,9 +296,9 @@ func TestGoalsKeepPodsAway(t *testing.T) {
 	w.profile("web", 2, 0.5, 0)
 	w.profile("db", 1, 0.5, 0.1)
 	w.node("a", 5)
-	w.expect(w.schedule(w.pod("web", map[string]string{"cotenant.dev/goal": "80%"})),
+	w.expect(w.schedule(w.pod("web", keeping("80%"))),
 		"a", "the pod would keep 75% of its speed, and its goal is 80%")
-	db, goal := w.pod("db", map[string]string{"cotenant.dev/goal": "99%"}), 0.9
+	db, goal := w.pod("db", keeping("99%")), 0.9
 	w.node("b", 1, db)
 	w.node("empty", 0)
 	// The annotation alone is nobody's word on other pods: 0.05 + 0.1.
@@ -301,7 +329,7 @@ func TestAPodIsTriedAgainWithTheDataThatWokeIt(t *testing.T) {
 	w := newWorld(t)
 	w.profile("web", 2, 0.5, 0)
 	w.node("a", 0)
-	web := w.pod("web", map[string]string{"cotenant.dev/goal": "80%"})
+	web := w.pod("web", keeping("80%"))
 	object := func(version string, used float64) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
 			"metadata": map[string]any{"name": "a", "resourceVersion": version},
@@ -340,7 +368,7 @@ func TestNodesAreAskedWhereAGoalCouldBeMissed(t *testing.T) {
 		_, status := w.plugin.PreFilter(context.Background(), &fakeCycle{data: map[fwk.StateKey]fwk.StateData{}}, pod, w.nodes)
 		return status.Code() != fwk.Skip
 	}
-	goal, own := 0.9, map[string]string{"cotenant.dev/goal": "80%"}
+	goal, own := 0.9, keeping("80%")
 	kept := v1alpha1.Container{Namespace: "shop", Pod: "db", Class: "high", Goal: &goal}
 	w.node("a", 0)
 	for _, c := range []struct {
@@ -355,6 +383,9 @@ func TestNodesAreAskedWhereAGoalCouldBeMissed(t *testing.T) {
 	w.plugin.known.forgetNode(types.NamespacedName{Name: "a"})
 	if asked(w.pod("web", nil)) || !asked(w.pod("web", own)) {
 		t.Error("its own goal alone is left")
+	}
+	if asked(w.pod("web", map[string]string{"cotenant.dev/goal": "80%"})) {
+		t.Error("only pods of class high have goals")
 	}
 }
 
@@ -397,22 +428,34 @@ func TestNodesComeAndGoWhileTheyAreJudged(t *testing.T) {
 }
 
 func TestPartsOfNodesAreOneProfile(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
 	part := func(node string, mean, spread float64, count int64) v1alpha1.NodeProfile {
-		return v1alpha1.NodeProfile{Node: node, Resources: []v1alpha1.ProfileResource{{
+		return v1alpha1.NodeProfile{Node: node, ObservedAt: metav1.NewTime(now), Resources: []v1alpha1.ProfileResource{{
 			Kind: v1alpha1.Memory, Sensitivity: &v1alpha1.Measured{Mean: mean, Spread: spread, Count: count},
 		}}}
 	}
 	// Means 0.1 and 0.5, one to three: 0.4. Second moments 0.01 + 0 and 0.25 + 0.01.
 	profile := v1alpha1.WorkloadProfile{Status: v1alpha1.WorkloadProfileStatus{Nodes: []v1alpha1.NodeProfile{part("a", 0.1, 0, 10), part("b", 0.5, 0.1, 30)}}}
-	folded, says := fold(profile)
+	folded, says := fold(profile, now)
 	if got, want := fmt.Sprintf("%.4f %.4f %v", folded.Sensitivity[1], folded.Spread[1], says), "0.4000 0.1936 true"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
+	// A node that lies weighs as 1,024 samples; what is older than a week counts no more.
+	liar, old := part("c", 1, 0, 1<<60), part("d", 9, 0, 1000)
+	old.ObservedAt = metav1.NewTime(now.Add(-8 * 24 * time.Hour))
+	profile.Status.Nodes = []v1alpha1.NodeProfile{part("a", 0, 0, 1024), liar, old}
+	if folded, _ := fold(profile, now); folded.Sensitivity[1] != 0.5 {
+		t.Errorf("%v", folded)
+	}
+	profile.Status.Nodes = profile.Status.Nodes[2:]
+	if _, says := fold(profile, now); says {
+		t.Error("all that was said is old")
+	}
 	profile.Spec.Resources = part("", 0.2, 0.05, 0).Resources
-	if folded, _ := fold(profile); folded.Sensitivity[1] != 0.2 || folded.Spread[1] != 0.05 {
+	if folded, _ := fold(profile, now); folded.Sensitivity[1] != 0.2 || folded.Spread[1] != 0.05 {
 		t.Errorf("what people say: %v", folded)
 	}
-	if _, says := fold(v1alpha1.WorkloadProfile{}); says {
+	if _, says := fold(v1alpha1.WorkloadProfile{}, now); says {
 		t.Error("nobody said anything")
 	}
 }

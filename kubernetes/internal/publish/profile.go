@@ -2,9 +2,11 @@ package publish
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,8 +20,6 @@ const (
 	memory = 512
 	// workloads that are remembered.
 	workloads = 512
-	// oldest is the age at which what a node has seen counts no more.
-	oldest = 7 * 24 * time.Hour
 )
 
 // key names a workload.
@@ -207,7 +207,7 @@ func merge(parts []v1alpha1.NodeProfile, own v1alpha1.NodeProfile) []v1alpha1.No
 	now := own.ObservedAt.Time
 	kept := []v1alpha1.NodeProfile{own}
 	for _, part := range parts {
-		if part.Node != own.Node && now.Sub(part.ObservedAt.Time) < oldest {
+		if part.Node != own.Node && now.Sub(part.ObservedAt.Time) < v1alpha1.Oldest {
 			kept = append(kept, part)
 		}
 	}
@@ -215,6 +215,32 @@ func merge(parts []v1alpha1.NodeProfile, own v1alpha1.NodeProfile) []v1alpha1.No
 	kept = kept[:min(len(kept), v1alpha1.MaxNodes)]
 	slices.SortFunc(kept, func(a, b v1alpha1.NodeProfile) int { return cmp.Compare(a.Node, b.Node) })
 	return kept
+}
+
+// summarize says for people what nodes have seen.
+func summarize(parts []v1alpha1.NodeProfile) v1alpha1.ProfileSummary {
+	var sensitive []string
+	uses := map[v1alpha1.Kind]string{}
+	for _, kind := range v1alpha1.Kinds {
+		// merge has left out what is old.
+		use := v1alpha1.Pool(parts, time.Time{}, kind, func(r v1alpha1.ProfileResource) *v1alpha1.Measured { return r.Use })
+		switch {
+		case use == nil:
+			uses[kind] = "?"
+		case kind == v1alpha1.Cores:
+			uses[kind] = fmt.Sprintf("%.3g", use.Mean)
+		default:
+			uses[kind] = fmt.Sprintf("%.3g GB/s", use.Mean/1e9)
+		}
+		of := v1alpha1.Pool(parts, time.Time{}, kind, func(r v1alpha1.ProfileResource) *v1alpha1.Measured { return r.Sensitivity })
+		if of != nil && of.Mean > 0 {
+			sensitive = append(sensitive, fmt.Sprintf("%s %.2g", kind, of.Mean))
+		}
+	}
+	return v1alpha1.ProfileSummary{
+		Nodes: int64(len(parts)), Cores: uses[v1alpha1.Cores], Memory: uses[v1alpha1.Memory], Cache: uses[v1alpha1.Cache],
+		Sensitive: strings.Join(sensitive, ", "),
+	}
 }
 
 // differ says whether a part is worth being written: it has something new, or a mean moved by a tenth.

@@ -3,6 +3,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,6 +34,8 @@ const (
 	profileEvery = 10 * time.Minute
 	samples      = 12
 	atOnce       = 20
+	// patience is the time for all profiles together. The node's own state waits meanwhile, and is stale after a minute.
+	patience = 15 * time.Second
 	// staleS is the age of the daemon's last sample from which nothing is published, seconds.
 	staleS = 60
 )
@@ -50,6 +53,7 @@ type Publisher struct {
 	// profiled is when profiles were written last, parts what was.
 	profiled time.Time
 	parts    map[key]v1alpha1.NodeProfile
+	patience time.Duration
 }
 
 // New publishes for the node of that name.
@@ -59,7 +63,7 @@ func New(client dynamic.Interface, node string) *Publisher {
 
 // NewAt goes by another clock.
 func NewAt(client dynamic.Interface, node string, now func() time.Time) *Publisher {
-	return &Publisher{client: client, node: node, now: now, book: book{}, parts: map[key]v1alpha1.NodeProfile{}}
+	return &Publisher{client: client, node: node, now: now, book: book{}, parts: map[key]v1alpha1.NodeProfile{}, patience: patience}
 }
 
 // Publish takes in how the node stands, and writes what is worth it.
@@ -109,7 +113,7 @@ func status(node daemon.Node, now time.Time) v1alpha1.NodeContentionStatus {
 		status.Shared = append(status.Shared, share)
 	}
 	for _, guest := range node.Containers {
-		if guest.Class != "high" && guest.Class != "low" || len(status.Containers) == v1alpha1.MaxContainers {
+		if guest.Class != "high" && guest.Class != "low" {
 			continue
 		}
 		if !workload.IsName(guest.Namespace) || !workload.IsName(guest.Pod) || !workload.IsName(guest.Container) {
@@ -123,6 +127,11 @@ func status(node daemon.Node, now time.Time) v1alpha1.NodeContentionStatus {
 		}
 		status.Containers = append(status.Containers, of)
 	}
+	// Goals are what the scheduler has to know. "high" comes before "low".
+	slices.SortStableFunc(status.Containers, func(a, b v1alpha1.Container) int { return cmp.Compare(a.Class, b.Class) })
+	kept := min(len(status.Containers), v1alpha1.MaxContainers)
+	status.Omitted = int64(len(status.Containers) - kept)
+	status.Containers = status.Containers[:kept]
 	for _, pair := range node.Interference[:min(len(node.Interference), v1alpha1.MaxInterference)] {
 		status.Interference = append(status.Interference, v1alpha1.Pair{
 			Victim: bounded(pair.Victim), Aggressor: bounded(pair.Aggressor),
@@ -163,11 +172,27 @@ func summary(status v1alpha1.NodeContentionStatus) v1alpha1.Summary {
 	return s
 }
 
-// changed says whether the scheduler would judge otherwise: a load moved by 5 %, or others are there.
+// changed says whether the scheduler would judge otherwise, or people would be told of others: a load moved by 5 %,
+// others are there, have another goal, or hurt each other.
 func changed(old, new v1alpha1.NodeContentionStatus) bool {
-	if len(old.Shared) != len(new.Shared) || len(old.Interference) != len(new.Interference) || old.Mode != new.Mode ||
+	goal := func(of v1alpha1.Container) float64 {
+		if of.Goal == nil {
+			return 0
+		}
+		return *of.Goal
+	}
+	// Without their order: losses that are alike take turns in it.
+	pairs := func(of []v1alpha1.Pair) (names []string) {
+		for _, pair := range of {
+			names = append(names, pair.Victim+" "+pair.Aggressor)
+		}
+		slices.Sort(names)
+		return names
+	}
+	if len(old.Shared) != len(new.Shared) || old.Mode != new.Mode ||
+		!slices.Equal(pairs(old.Interference), pairs(new.Interference)) ||
 		!slices.EqualFunc(old.Containers, new.Containers, func(a, b v1alpha1.Container) bool {
-			return a.Namespace == b.Namespace && a.Pod == b.Pod && a.Container == b.Container && a.Class == b.Class
+			return a.Namespace == b.Namespace && a.Pod == b.Pod && a.Container == b.Container && a.Class == b.Class && goal(a) == goal(b)
 		}) {
 		return true
 	}
@@ -212,6 +237,8 @@ func (p *Publisher) contention(ctx context.Context, status v1alpha1.NodeContenti
 
 // profiles writes this node's part of the profiles that have changed.
 func (p *Publisher) profiles(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, p.patience)
+	defer cancel()
 	written := 0
 	var failed error
 	for of, seen := range p.book {
@@ -227,7 +254,7 @@ func (p *Publisher) profiles(ctx context.Context) error {
 		if !enough || known && !differ(old, part) {
 			continue
 		}
-		if written++; written > atOnce {
+		if written++; written > atOnce || ctx.Err() != nil {
 			break // the others have their turn the next time: maps are walked at random
 		}
 		switch err := p.profile(ctx, of, part); {
@@ -270,6 +297,7 @@ func (p *Publisher) profile(ctx context.Context, of key, part v1alpha1.NodeProfi
 		return err
 	}
 	profile.Status.Nodes = merge(profile.Status.Nodes, part)
+	profile.Status.Summary = summarize(profile.Status.Nodes)
 	changed, err := toUnstructured(&profile)
 	if err != nil {
 		return err

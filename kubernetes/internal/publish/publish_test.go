@@ -6,7 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,7 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
 	"cotenant.dev/kubernetes/api/v1alpha1"
@@ -96,6 +102,16 @@ func TestTheNodesObjectIsMadeAndChanged(t *testing.T) {
 	step("")
 	*node.Shared[0].Use = 5
 	step("patch nodecontentions")
+	goal := 0.8
+	node.Containers[0].Goal = &goal
+	step("patch nodecontentions")
+	node.Interference[0].Aggressor = "batch/other/main"
+	step("patch nodecontentions")
+	node.Interference = append(node.Interference, daemon.Pair{Victim: "a", Aggressor: "b"})
+	step("patch nodecontentions")
+	slices.Reverse(node.Interference) // who is worst of those that are alike may change each time
+	step("")
+	node.Interference = []daemon.Pair{{Victim: "shop/db-0/main", Aggressor: "batch/job-x/main", Loss: 0.1}}
 	node.Containers = node.Containers[1:]
 	step("patch nodecontentions")
 	object, err := c.client.Resource(v1alpha1.NodeContentionResource).Get(ctx, "n1", metav1.GetOptions{})
@@ -117,6 +133,21 @@ func TestTheNodesObjectIsMadeAndChanged(t *testing.T) {
 	node.AgeS = 61
 	if err := c.Publish(ctx, node); err == nil {
 		t.Error("stale data are published")
+	}
+}
+
+// Of more containers than fit, those with a goal are told.
+func TestContainersOfClassHighComeFirst(t *testing.T) {
+	node := node(t)
+	high := node.Containers[0]
+	node.Containers = nil
+	for i := range v1alpha1.MaxContainers + 9 {
+		node.Containers = append(node.Containers, daemon.Guest{Namespace: "batch", Pod: fmt.Sprint(i), Container: "main", Class: "low"})
+	}
+	node.Containers = append(node.Containers, daemon.Guest{Namespace: "batch", Pod: "x", Container: "main", Class: "normal"}, high)
+	s := status(node, time.Unix(0, 0))
+	if len(s.Containers) != v1alpha1.MaxContainers || s.Omitted != 10 || s.Containers[0].Pod != high.Pod || s.Containers[1].Pod != "0" {
+		t.Errorf("%d, %d omitted: %v", len(s.Containers), s.Omitted, s.Containers[:2])
 	}
 }
 
@@ -171,6 +202,12 @@ func TestProfilesAreMerged(t *testing.T) {
 	if sensitivity.Mean != 0.5 || sensitivity.Spread != 0.05 || sensitivity.Count != 9 {
 		t.Errorf("sensitivity: %v", sensitivity)
 	}
+	if got, want := fmt.Sprintf("%v", db.Status.Summary), `{15 1.6 ? ? cores 0.5}`; got != want {
+		t.Errorf("summary: %s, want %s", got, want)
+	}
+	if got, want := fmt.Sprintf("%v", read("batch", "job").Status.Summary), `{1 2 ? 0.01 GB/s }`; got != want {
+		t.Errorf("summary: %s, want %s", got, want)
+	}
 	if job := read("batch", "job"); len(job.Status.Nodes) != 1 || job.Status.Nodes[0].Resources[0].Use.Mean != 2 {
 		t.Errorf("a profile that was not there: %v", job)
 	}
@@ -218,6 +255,30 @@ func TestAProfileThatIsNotWrittenIsTriedAgain(t *testing.T) {
 		if err := p.profiles(ctx); err != nil || len(p.parts) != 2 {
 			t.Errorf("%v: %v, written are %v", c.err, err, p.parts)
 		}
+	}
+}
+
+// The state of the node itself would be stale meanwhile.
+func TestAnAPIServerThatHangsHoldsNothingUp(t *testing.T) {
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	client, err := dynamic.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := New(client, "n1")
+	p.patience = 50 * time.Millisecond
+	p.book.add(node(t), p.now())
+	for _, seen := range p.book {
+		seen.use[v1alpha1.Cores].count = samples
+	}
+	// Those that wait for their turn are not asked about, and not said to have failed.
+	if err := p.profiles(context.Background()); err == nil || strings.Count(err.Error(), "the profile of") != 1 || asked.Load() != 1 {
+		t.Errorf("%v, asked %d times", err, asked.Load())
 	}
 }
 

@@ -25,29 +25,40 @@ const (
 )
 
 // Name is the name of a pod's workload: that of its profile annotation, else that of the controller which owns it as
-// its labels tell, else the pod's own.
+// its labels tell, else the pod's own. Who writes pods writes their labels, too: what cannot be a name is none.
 func Name(pod string, labels, annotations map[string]string) string {
 	if name := annotations[ProfileAnnotation]; IsName(name) {
 		return name
 	}
+	if name := controller(pod, labels); IsName(name) {
+		return name
+	}
+	return pod
+}
+
+// Alone says whether a pod belongs to no workload but itself: what is seen of it is of use to no other pod.
+func Alone(pod string, labels, annotations map[string]string) bool {
+	return !IsName(annotations[ProfileAnnotation]) && Name(pod, labels, annotations) == pod
+}
+
+// controller that owns a pod, as its labels tell.
+func controller(pod string, labels map[string]string) string {
 	switch {
 	case labels[templateHash] != "":
 		// DEPLOYMENT-HASH-SUFFIX
-		if name, _, found := strings.Cut(pod+"-", "-"+labels[templateHash]+"-"); found && name != "" {
-			return name
+		name, _, found := strings.Cut(pod+"-", "-"+labels[templateHash]+"-")
+		if !found {
+			return ""
 		}
+		return name
 	case labels[statefulPod] != "", labels[revisionHash] != "":
 		// STATEFULSET-ORDINAL or DAEMONSET-SUFFIX
 		return withoutLast(pod)
-	case labels[jobName] != "":
+	case labels[cronSchedule] != "":
 		// A CronJob's jobs are CRONJOB-MINUTE.
-		if name := labels[jobName]; labels[cronSchedule] != "" {
-			return withoutLast(name)
-		} else if IsName(name) {
-			return name
-		}
+		return withoutLast(labels[jobName])
 	}
-	return pod
+	return labels[jobName]
 }
 
 func withoutLast(name string) string {

@@ -21,12 +21,34 @@ func TestName(t *testing.T) {
 		{"nightly-29000000-x2x4z", m{jobName: "nightly-29000000", cronSchedule: "x"}, nil, "nightly"},
 		{"import-x2x4z", m{jobName: "import"}, nil, "import"},
 		{"import-x2x4z", m{jobName: "\x1b[2J"}, nil, "import-x2x4z"},
+		{"a-x2x4z", m{jobName: "A_B-1", cronSchedule: "x"}, nil, "a-x2x4z"},
+		{"a-x2x4z", m{cronSchedule: "x"}, nil, "a-x2x4z"},
+		{"web--7d9f8c-x2x4z", m{templateHash: "7d9f8c"}, nil, "web--7d9f8c-x2x4z"},
+		{"web.-0", m{statefulPod: "web.-0"}, nil, "web.-0"},
 		{"alone", nil, nil, "alone"},
 		{"web-7d9f8c-x2x4z", m{templateHash: "7d9f8c"}, m{ProfileAnnotation: "checkout"}, "checkout"},
 		{"alone", nil, m{ProfileAnnotation: "../etc"}, "alone"},
 	} {
 		if got := Name(c.pod, c.labels, c.annotations); got != c.want {
 			t.Errorf("%s %v %v: %q, want %q", c.pod, c.labels, c.annotations, got, c.want)
+		}
+	}
+}
+
+func TestAlone(t *testing.T) {
+	type m = map[string]string
+	for _, c := range []struct {
+		labels, annotations m
+		want                bool
+	}{
+		{nil, nil, true},
+		{m{"app": "web"}, m{ProfileAnnotation: "A_B"}, true},
+		{m{jobName: "import"}, nil, false},
+		{nil, m{ProfileAnnotation: "checkout"}, false},
+		{nil, m{ProfileAnnotation: "pod-x"}, false}, // whoever writes it means it
+	} {
+		if got := Alone("pod-x", c.labels, c.annotations); got != c.want {
+			t.Errorf("%v %v: %v", c.labels, c.annotations, got)
 		}
 	}
 }
