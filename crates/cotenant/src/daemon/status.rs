@@ -374,7 +374,7 @@ impl Decision {
         format!("{}: {}{outcome}", self.service, self.what)
     }
 
-    /// Logs it; `first`: for those, too, who do not want to hear every decision. `rule`: the one that names its service.
+    /// Logs it; `first`: for those, too, who do not want to hear every decision. `rule` names its service.
     pub fn log(&self, first: bool, rule: Option<&str>) {
         let why = self.why.as_ref();
         macro_rules! log {
