@@ -16,7 +16,7 @@ pub fn svg(command: &str, screen: &str, classes: &[(String, String)]) -> String 
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"{}\">\n\
          <style>text {{ font: 14px ui-monospace, 'DejaVu Sans Mono', monospace; fill: #dfe3e8; white-space: pre }} .command {{ fill: #8ab4f8 }}\n\
-         .head {{ fill: #9aa4af }} .high {{ fill: #5fd38d }} .low {{ fill: #e8c55a }} .normal {{ fill: #6cc7d9 }}</style>\n\
+         .head {{ fill: #9aa4af }} .high {{ fill: #5fd38d }} .low {{ fill: #d9a0e8 }} .normal {{ fill: #e6e9ed }}</style>\n\
          <rect width=\"{width:.0}\" height=\"{height:.0}\" rx=\"8\" fill=\"#16191e\"/>\n",
         escaped(command),
     );
