@@ -48,9 +48,8 @@ use std::time::{Duration, Instant};
 use watch::Watch;
 use web::Web;
 
-/// Services that are managed at most, and of a user beside root, who may make as many as they like.
+/// Services that are managed at most.
 const SERVICES: usize = 2_048;
-const OF_ONE: usize = 512;
 
 /// Time between two looks who is there.
 const LOOK: Duration = Duration::from_secs(2);
@@ -343,17 +342,8 @@ impl Shift<'_> {
         let containers = self.desk.containers();
         let mut found = services::find(&self.config.rules, &self.census, &containers, std::process::id());
         found.retain(|name, service| service.terms.class != Class::Ignore && !self.desk.kept.holds(name, service.uid));
-        let mut users: BTreeMap<u32, usize> = BTreeMap::new();
-        for service in found.values().filter(|service| !may_all(service.uid)) {
-            *users.entry(service.uid).or_default() += 1;
-        }
-        for (uid, there) in users.into_iter().filter(|(_, there)| *there > OF_ONE) {
-            let of = format!("{there} services of user {uid} match; {OF_ONE} are managed");
-            self.make_room(&mut found, OF_ONE, &of, |service| service.uid == uid);
-        }
-        if found.len() > SERVICES {
-            let of = format!("{} services match; {SERVICES} are managed", found.len());
-            self.make_room(&mut found, SERVICES, &of, |_| true);
+        for remark in services::fit(&mut found, |name| self.managed.contains_key(name)) {
+            self.watch.remark(&remark);
         }
         for (name, service) in &mut found {
             if let Some(known) = self.managed.get_mut(name) {
@@ -393,25 +383,6 @@ impl Shift<'_> {
             }
         }
         self.assign()
-    }
-
-    /// Leaves `most` of these services, those that were managed before first.
-    fn make_room(
-        &mut self,
-        found: &mut BTreeMap<String, Service>,
-        most: usize,
-        why: &str,
-        these: impl Fn(&Service) -> bool,
-    ) {
-        self.watch.remark(&format!("{why}, those that were before first"));
-        let stays = |name: &str| self.managed.contains_key(name);
-        let before = found.iter().filter(|(name, service)| stays(name) && these(service)).count();
-        let mut room = most.saturating_sub(before);
-        found.retain(|name, service| {
-            let fits = stays(name) || !these(service) || room > 0;
-            room -= usize::from(fits && !stays(name) && these(service));
-            fits
-        });
     }
 
     fn take_on(&mut self, service: Service) {

@@ -1,7 +1,9 @@
 //! The services of this machine, by the rules: who is to be managed now, under which rule.
 
+use super::SERVICES;
 use super::config::{Class, Matches, Rule, Terms};
 use super::containers::{Container, Containers, Identity};
+use super::control::may_all;
 use crate::names;
 use cotenant_linux::sense::census::{Census, Resident};
 use cotenant_linux::sense::processes::Target;
@@ -35,6 +37,9 @@ pub(crate) struct Service {
 
 /// The first id of an account of people, as `login.defs` has it (`UID_MIN`).
 const PEOPLE: u32 = 1_000;
+
+/// Services of a user beside root that are managed at most: they may make as many as they like.
+const OF_ONE: usize = 512;
 
 /// What tells services apart: the place of the rule, and the control group or the program.
 type Key = (usize, String);
@@ -87,6 +92,43 @@ pub(crate) fn find(rules: &[Rule], census: &Census, containers: &Containers, own
     }
     mix(&mut found, &others);
     named(rules, found, census.residents())
+}
+
+/// Leaves as many as are managed at most, those that `stay` first. What is to be said of that.
+pub(super) fn fit(found: &mut BTreeMap<String, Service>, stay: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut users: BTreeMap<u32, usize> = BTreeMap::new();
+    for service in found.values().filter(|service| !may_all(service.uid)) {
+        *users.entry(service.uid).or_default() += 1;
+    }
+    let mut remarks = Vec::new();
+    for (uid, there) in users.into_iter().filter(|(_, there)| *there > OF_ONE) {
+        remarks
+            .push(format!("{there} services of user {uid} match; {OF_ONE} are managed, those that were before first"));
+        cut(found, OF_ONE, &stay, |service| service.uid == uid);
+    }
+    if found.len() > SERVICES {
+        let there = found.len();
+        remarks.push(format!("{there} services match; {SERVICES} are managed, those that were before first"));
+        cut(found, SERVICES, &stay, |_| true);
+    }
+    remarks
+}
+
+/// Leaves `most` of these services, those that `stay` first.
+fn cut(
+    found: &mut BTreeMap<String, Service>,
+    most: usize,
+    stay: impl Fn(&str) -> bool,
+    these: impl Fn(&Service) -> bool,
+) {
+    let before = found.iter().filter(|(name, service)| stay(name) && these(service)).count();
+    let mut room = most.saturating_sub(before);
+    found.retain(|name, service| {
+        let is_new = these(service) && !stay(name);
+        let fits = !is_new || room > 0;
+        room -= usize::from(is_new && fits);
+        fits
+    });
 }
 
 /// Marks those of class low whose control groups hold `others`, who are not to wait.
@@ -448,6 +490,34 @@ mod tests {
         assert_eq!(mixed(&ssh("high"))[0], ("batch.slice".to_owned(), true));
         let jobs = rule("jobs", "cgroup = \"/jobs.slice/**\"", "low");
         assert!(mixed(&jobs).iter().all(|(_, mixed)| !mixed), "all of them are to wait");
+    }
+
+    #[test]
+    fn nobody_takes_the_places_of_others() {
+        let service = |name: String, uid| Service {
+            name,
+            rule: 0,
+            terms: Terms::default(),
+            container: None,
+            target: Target::Pids(Vec::new()),
+            uid,
+            mixed: false,
+            processes: 1,
+        };
+        let user = sys::euid() + 1;
+        let mut found = BTreeMap::new();
+        for (uid, number, letter) in [(user, OF_ONE + 9, 'a'), (sys::euid(), SERVICES - OF_ONE + 1, 'b')] {
+            let names = (0..number).map(|i| format!("{letter}{i:04}"));
+            found.extend(names.map(|name| (name.clone(), service(name, uid))));
+        }
+        // One of theirs that was managed before stays, and of the others the first by name.
+        let last = format!("a{:04}", OF_ONE + 8);
+        let remarks = fit(&mut found, |name| name == last || name == "b0000");
+        assert_eq!(remarks.len(), 2, "{remarks:?}");
+        assert!(remarks[0].starts_with(&format!("521 services of user {user} match; 512 are managed")), "{remarks:?}");
+        let theirs = found.values().filter(|service| service.uid == user).count();
+        assert_eq!((found.len(), theirs, found.contains_key(&last)), (SERVICES, OF_ONE, true));
+        assert!(fit(&mut found, |_| false).is_empty());
     }
 
     #[test]
