@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -69,6 +68,8 @@ type Plugin struct {
 	// few lets so many events a second pass: each is an object that the API server writes, and in a burst of pods they
 	// would cost more than the choice itself.
 	few flowcontrol.RateLimiter
+	// parallel asks about many nodes at once.
+	parallel fwk.Parallelizer
 }
 
 const (
@@ -98,6 +99,7 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 		return nil, err
 	}
 	p := newPlugin(read, handle.EventRecorder())
+	p.parallel = handle.Parallelizer()
 	informers := dynamicinformer.NewDynamicSharedInformerFactory(client, again)
 	var heard []cache.InformerSynced
 	for resource, handler := range map[schema.GroupVersionResource]cache.ResourceEventHandler{
@@ -153,16 +155,15 @@ type state struct {
 	goal    float64
 	// since is from when on data are fresh.
 	since time.Time
-	// losses of the nodes that are scored, in the order in which Score was asked of them; scored counts them.
+	// losses are what is lost on each of the nodes that are scored, and scores these nodes by name.
 	losses []loss
-	scored atomic.Int64
+	scores fwk.NodeScoreList
 	// judged counts those of which there were fresh data.
 	judged int
 }
 
 // loss on a node.
 type loss struct {
-	node string
 	predict.Loss
 	// known says whether there were fresh data.
 	known bool
@@ -230,31 +231,32 @@ func (p *Plugin) Filter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, no
 		cmp.Or(missed.Name, "the pod"), 100*missed.Kept, 100*missed.Goal))
 }
 
-// PreScore makes room for what Score finds.
-func (p *Plugin) PreScore(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
+// PreScore finds what is lost on each node. Scores are relative, and what is lost by a pod of class high is soon more on
+// each node than a score can tell, so that Score itself has nothing to say.
+func (p *Plugin) PreScore(ctx context.Context, cycle fwk.CycleState, _ *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	s := of(cycle)
 	if s == nil {
 		return fwk.NewStatus(fwk.Skip)
 	}
 	s.losses, s.judged = make([]loss, len(nodes)), 0
-	s.scored.Store(0)
+	find := func(i int) {
+		if view := p.known.view(nodes[i], s.since); view != nil {
+			s.losses[i] = loss{Loss: view.Lost(&s.profile), known: true} // Filter has looked at goals
+		}
+	}
+	if p.parallel == nil {
+		for i := range nodes {
+			find(i)
+		}
+		return nil
+	}
+	p.parallel.Until(ctx, len(nodes), find, Name)
 	return nil
 }
 
-// Score is the place in the list of losses at which the node's is found: scores are relative, and what is lost by a pod
-// of class high is soon more on each node than a score can tell. Many threads ask at once.
-func (p *Plugin) Score(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
-	s := of(cycle)
-	if s == nil {
-		return 0, nil
-	}
-	place := s.scored.Add(1) - 1
-	found := &s.losses[place]
-	found.node = node.Node().Name
-	if view := p.known.view(node, s.since); view != nil {
-		found.Loss, found.known = view.Lost(&s.profile), true // Filter has looked at goals
-	}
-	return place, nil
+// Score is nothing yet: see NormalizeScore.
+func (p *Plugin) Score(context.Context, fwk.CycleState, *v1.Pod, fwk.NodeInfo) (int64, *fwk.Status) {
+	return 0, nil
 }
 
 // ScoreExtensions is the plugin itself.
@@ -266,9 +268,10 @@ func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions {
 // more. Nodes of which nothing fresh is known get the average of the others.
 func (p *Plugin) NormalizeScore(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
 	s := of(cycle)
-	if s == nil {
+	if s == nil || len(s.losses) != len(scores) {
 		return nil
 	}
+	s.scores = scores // of the nodes of PreScore, in their order
 	least := math.Inf(1)
 	for i := range s.losses {
 		if found := &s.losses[i]; found.known {
@@ -279,7 +282,7 @@ func (p *Plugin) NormalizeScore(_ context.Context, cycle fwk.CycleState, _ *v1.P
 	const unknown = -1
 	sum := int64(0)
 	for i := range scores {
-		if found := &s.losses[scores[i].Score]; found.known {
+		if found := &s.losses[i]; found.known {
 			scores[i].Score = predict.Score(found.Total(s.weight), least)
 			sum += scores[i].Score
 		} else {
@@ -310,7 +313,7 @@ func (p *Plugin) PostBind(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, 
 
 // says is why a node was chosen.
 func (s *state) says(node string) string {
-	place := slices.IndexFunc(s.losses, func(of loss) bool { return of.node == node })
+	place := slices.IndexFunc(s.scores, func(of fwk.NodeScore) bool { return of.Name == node })
 	stale := len(s.losses) - s.judged
 	if place < 0 || !s.losses[place].known {
 		return fmt.Sprintf("%s was chosen without fresh data of it; %d of %d nodes had none", node, stale, len(s.losses))
