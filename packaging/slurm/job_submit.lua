@@ -123,7 +123,7 @@ local function consider(job, partitions)
     local uses = string.format("%s uses %.1f GB/s (%d s seen)", workload, seen.bandwidth / 1e9, seen.counted)
     if seen.bandwidth < BOUND * least * UNIT then return "did nothing: " .. uses end
     local asked = job.tres_per_node or ""
-    if ("," .. asked .. ","):find("[:/,]" .. GRES .. "[:=,]") then
+    if (asked .. ","):find("[:/]" .. GRES .. "[:,]") then
         return "did nothing: it asks for " .. GRES .. " itself; " .. uses
     end
     if job.tres_per_job or job.tres_per_socket or job.tres_per_task then

@@ -1,13 +1,12 @@
 //! The shapes that were best on this machine, from run to run: one JSON file below the data folder.
 
 use crate::calibrated;
-use crate::replace::replace;
+use crate::replace::replace_with_folder;
 use cotenant_linux::bounded;
 use cotenant_model::profile::calibration::fingerprint;
 use cotenant_model::{Round, Topology};
 use cotenant_policies::{KnownShape, Shapes};
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::path::PathBuf;
 
 /// Shapes that are kept; the oldest go first.
@@ -59,10 +58,7 @@ impl Known {
     /// Where it cannot be written.
     pub fn keep(&self) -> std::io::Result<()> {
         let Some((path, text)) = self.to_keep() else { return Ok(()) };
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
-        }
-        replace(&path, text.as_bytes())
+        replace_with_folder(&path, text.as_bytes())
     }
 
     /// What is to be in which file; `None` where nothing was found.
@@ -80,6 +76,7 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn the_latest_of_each_kind_is_kept_and_those_of_another_machine_are_not_read() {

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, SendError, Sender};
 use std::thread::{self, JoinHandle};
 
 /// Names that are tried for a draft: those of drafts that were left, or that others put there.
@@ -38,6 +38,15 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
+/// The same with the folder, where there is none.
+///
+/// # Errors
+/// As [`replace`].
+pub(crate) fn replace_with_folder(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)?;
+    replace(path, bytes)
+}
+
 /// Writes files from a thread of its own: a disk may take longer than somebody may be paused. Who drops it waits until
 /// all is written.
 #[derive(Debug)]
@@ -47,14 +56,14 @@ pub(crate) struct Writer {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Default for Writer {
-    fn default() -> Self {
+impl Writer {
+    /// Begins.
+    pub fn begin() -> Self {
         let (files, to_write) = mpsc::channel::<(PathBuf, String)>();
         let (fail, failed) = mpsc::channel();
         let write = move || {
             for (file, text) in to_write {
-                let folder = file.parent().map_or(Ok(()), fs::create_dir_all);
-                if let Err(why) = folder.and_then(|()| replace(&file, text.as_bytes())) {
+                if let Err(why) = replace_with_folder(&file, text.as_bytes()) {
                     let _ = fail.send((file, why)); // who wanted it may be gone
                 }
             }
@@ -62,13 +71,15 @@ impl Default for Writer {
         let thread = thread::Builder::new().name("writer".to_owned()).stack_size(256 << 10).spawn(write).ok();
         Self { files: Some(files), failed, thread }
     }
-}
 
-impl Writer {
     /// Replaces the file soon, with its folder where there is none.
-    pub fn write(&self, file: PathBuf, text: String) {
-        if let Some(files) = &self.files {
-            let _ = files.send((file, text)); // no thread was to be had
+    ///
+    /// # Errors
+    /// Where no thread was to be had, and it could not be written at once.
+    pub fn write(&self, file: PathBuf, text: String) -> io::Result<()> {
+        match self.files.as_ref().map(|files| files.send((file, text))) {
+            Some(Err(SendError((file, text)))) => replace_with_folder(&file, text.as_bytes()),
+            _ => Ok(()),
         }
     }
 

@@ -67,8 +67,7 @@ type Plugin struct {
 	quiet    *quiet
 	// few lets so many events a second pass: each is an object that the API server writes, and in a burst of pods they
 	// would cost more than the choice itself.
-	few flowcontrol.RateLimiter
-	// parallel asks about many nodes at once.
+	few      flowcontrol.RateLimiter
 	parallel fwk.Parallelizer
 }
 
@@ -98,8 +97,7 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 	if err != nil {
 		return nil, err
 	}
-	p := newPlugin(read, handle.EventRecorder())
-	p.parallel = handle.Parallelizer()
+	p := newPlugin(read, handle.EventRecorder(), handle.Parallelizer())
 	informers := dynamicinformer.NewDynamicSharedInformerFactory(client, again)
 	var heard []cache.InformerSynced
 	for resource, handler := range map[schema.GroupVersionResource]cache.ResourceEventHandler{
@@ -122,8 +120,8 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 	return p, nil
 }
 
-func newPlugin(args Args, recorder events.EventRecorderLogger) *Plugin {
-	return &Plugin{args: args, known: newKnown(), recorder: recorder, quiet: newQuiet(), few: flowcontrol.NewTokenBucketRateLimiter(eventsPerSecond, eventsAtOnce)}
+func newPlugin(args Args, recorder events.EventRecorderLogger, parallel fwk.Parallelizer) *Plugin {
+	return &Plugin{args: args, known: newKnown(), recorder: recorder, parallel: parallel, quiet: newQuiet(), few: flowcontrol.NewTokenBucketRateLimiter(eventsPerSecond, eventsAtOnce)}
 }
 
 func readArgs(object runtime.Object) (Args, error) {
@@ -239,18 +237,11 @@ func (p *Plugin) PreScore(ctx context.Context, cycle fwk.CycleState, _ *v1.Pod, 
 		return fwk.NewStatus(fwk.Skip)
 	}
 	s.losses, s.judged = make([]loss, len(nodes)), 0
-	find := func(i int) {
+	p.parallel.Until(ctx, len(nodes), func(i int) {
 		if view := p.known.view(nodes[i], s.since); view != nil {
 			s.losses[i] = loss{Loss: view.Lost(&s.profile), known: true} // Filter has looked at goals
 		}
-	}
-	if p.parallel == nil {
-		for i := range nodes {
-			find(i)
-		}
-		return nil
-	}
-	p.parallel.Until(ctx, len(nodes), find, Name)
+	}, Name)
 	return nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -66,10 +67,19 @@ type world struct {
 	now      time.Time
 }
 
+// serial is a Parallelizer of one worker.
+type serial struct{}
+
+func (serial) Until(_ context.Context, pieces int, do workqueue.DoWorkPieceFunc, _ string) {
+	for i := range pieces {
+		do(i)
+	}
+}
+
 func newWorld(t *testing.T) *world {
 	recorder := events.NewFakeRecorder(64)
 	w := &world{t: t, recorder: recorder, now: time.Unix(1_800_000_000, 0)}
-	w.plugin = newPlugin(defaults(), recorder)
+	w.plugin = newPlugin(defaults(), recorder, serial{})
 	w.plugin.known.now = func() time.Time { return w.now }
 	return w
 }

@@ -338,7 +338,7 @@ impl Learned {
     /// how much they vary, so that is taken from all trials.
     pub fn changes(&self, pairs: &[Vec<f64>]) -> (Vec<f64>, Vec<f64>) {
         let of = |(app, now): (usize, Summary)| {
-            let (squares, freedom) = added(self.scatter.get(app).copied().unwrap_or_default(), now);
+            let (squares, freedom) = pooled(self.scatter.get(app).copied().unwrap_or_default(), now);
             (now.mean, if freedom > 0.0 { squares / freedom / now.n as f64 } else { f64::INFINITY })
         };
         by_app(pairs).into_iter().enumerate().map(of).unzip()
@@ -348,7 +348,7 @@ impl Learned {
     pub fn measured(&mut self, pairs: &[Vec<f64>]) {
         self.scatter.resize(self.situation.measures.len(), (0.0, 0.0));
         for (scatter, now) in self.scatter.iter_mut().zip(by_app(pairs)) {
-            *scatter = added(*scatter, now);
+            *scatter = pooled(*scatter, now);
         }
     }
 
@@ -397,7 +397,8 @@ impl Learned {
     }
 }
 
-fn added((squares, freedom): (f64, f64), now: Summary) -> (f64, f64) {
+/// Another trial's pairs beside those of before.
+fn pooled((squares, freedom): (f64, f64), now: Summary) -> (f64, f64) {
     let more = now.n.saturating_sub(1) as f64;
     (squares + now.variance * more, freedom + more)
 }

@@ -6,6 +6,7 @@ use crate::registry::registry;
 use crate::settings::{self, Decider};
 use crate::units;
 use anyhow::Result;
+use cotenant_cli::messages::count;
 use cotenant_cli::usage;
 use cotenant_model::policy::{Config as PolicyConfig, Settings};
 use cotenant_model::{Mode, parse};
@@ -475,6 +476,30 @@ fn default_path() -> Option<PathBuf> {
         return Some("/etc/cotenant/cotenant.toml".into());
     }
     Some(cotenant_cli::xdg("XDG_CONFIG_HOME", ".config")?.join("cotenant/cotenant.toml"))
+}
+
+impl Config {
+    /// `observe, 3 rules`
+    pub fn summary(&self) -> String {
+        let mode = match self.mode {
+            Mode::Observe => "observe",
+            Mode::Advise => "advise",
+            Mode::Enforce => "enforce",
+        };
+        format!("{mode}, {} of {}", count(self.rules.len() as u64, "rule"), self.path.display())
+    }
+}
+
+impl Class {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::High => "high",
+            Self::Low => "low",
+            Self::Normal => "normal",
+            Self::Ignore => "ignore",
+        }
+    }
 }
 
 #[cfg(test)]

@@ -210,7 +210,7 @@ impl Control {
         let folder = path.parent().context("the socket has no folder")?;
         let at = |why: io::Error| {
             let text = format!("{}: {why}; name another socket with --socket", path.display());
-            if may_pass(&why) { anyhow!(text) } else { usage(text) }
+            if is_transient(&why) { anyhow!(text) } else { usage(text) }
         };
         // Folders that others use are theirs.
         let is_ours = !folder.exists() || default_state_dir().is_ok_and(|own| own == folder);
@@ -260,7 +260,7 @@ impl Control {
 }
 
 /// Whether something is used up that others may free: a service manager is to try again.
-fn may_pass(why: &io::Error) -> bool {
+fn is_transient(why: &io::Error) -> bool {
     use libc::{EAGAIN, EDQUOT, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC};
     matches!(why.raw_os_error(), Some(EAGAIN | EDQUOT | EIO | EMFILE | ENFILE | ENOMEM | ENOSPC))
 }

@@ -87,10 +87,13 @@ impl Seldom {
     /// Whether it is to be told now.
     pub fn is_due(&mut self, remark: &str) -> bool {
         let now = Instant::now();
-        if self.0.contains_key(remark) || self.0.len() >= REMARKS {
+        if self.0.get(remark).is_some_and(|last| now - *last < AGAIN) {
+            return false;
+        }
+        if self.0.len() >= REMARKS {
             self.0.retain(|_, last| now - *last < AGAIN);
         }
-        let due = !self.0.contains_key(remark) && self.0.len() < REMARKS;
+        let due = self.0.len() < REMARKS;
         if due {
             self.0.insert(remark.to_owned(), now);
         }

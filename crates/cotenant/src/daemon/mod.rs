@@ -12,6 +12,7 @@ mod latency;
 pub(crate) mod log;
 mod metrics;
 pub(crate) mod node;
+mod obeying;
 pub(crate) mod pauses;
 pub(crate) mod services;
 pub(crate) mod slurm;
@@ -23,7 +24,7 @@ use crate::settings::{self, Setup};
 use anyhow::{Result, bail};
 use config::{Class, Config};
 use containers::Containers;
-use control::{Control, Order, Request, Shared, may_all};
+use control::{Control, Shared};
 use cotenant_cli::messages::count;
 use cotenant_linux::FsRoot;
 use cotenant_linux::act::throttle::Enforcer;
@@ -36,7 +37,7 @@ use cotenant_model::policy::{Config as PolicyConfig, Ctx};
 use cotenant_model::{AppId, Mode, Owns, Rule};
 use deciding::{Cast, setup};
 use node::Node;
-use pauses::{Changes, Kept, Paused, Pauses};
+use pauses::{Changes, Kept};
 use sd_notify::NotifyState;
 use services::Service;
 use slurm::Slurm;
@@ -276,7 +277,7 @@ impl Shift<'_> {
                 }
                 Some(libc::SIGUSR1 | libc::SIGUSR2) => {}
                 Some(_) => return Ok(Next::Stop),
-                None => bail!("the loop has ended: {}", self.host.notes().pop().unwrap_or_default()),
+                None => bail!("the loop has ended by itself; the log says why"),
             }
             if self.mode() != before {
                 self.begin_anew();
@@ -444,61 +445,6 @@ impl Shift<'_> {
         }
     }
 
-    /// Does what was asked over the socket.
-    fn obey(&mut self, order: &Order) -> Result<String, String> {
-        let all = || {
-            may_all(order.uid)
-                .then_some(())
-                .ok_or_else(|| "only root and the daemon's own user may do that; name one of your services".to_owned())
-        };
-        match &order.request {
-            Request::Status | Request::Containers { .. } | Request::Node => Err("this needs no loop".to_owned()),
-            Request::Pause { service: None } => {
-                all()?;
-                let kept = self.desk.kept.change(|pauses| pauses.all = true);
-                tracing::info!(MESSAGE_ID = log::DAEMON, "paused by user {}: everything is given back", order.uid);
-                Ok(over_restarts("paused: nothing is changed, and what was changed is given back", kept))
-            }
-            Request::Resume { service: None } => {
-                all()?;
-                let kept = self.desk.kept.change(|pauses| *pauses = Pauses::default());
-                self.looked = None; // of those who rested nobody else tells
-                tracing::info!(MESSAGE_ID = log::DAEMON, "resumed by user {}", order.uid);
-                Ok(over_restarts("resumed", kept))
-            }
-            Request::Pause { service: Some(name) } => {
-                let managed = self.managed.get(name).filter(|m| may_all(order.uid) || m.service.uid == order.uid);
-                let Some(uid) = managed.map(|managed| managed.service.uid) else {
-                    return Err(format!("'{name}' is no service of yours that is managed; see cotenant status"));
-                };
-                if !may_all(order.uid) && !self.desk.kept.has_room(uid) {
-                    return Err("too many of your services are paused; resume some".to_owned());
-                }
-                self.desk.changes.take(order.uid)?;
-                let paused = Paused { uid, by_operator: may_all(order.uid) };
-                let kept = self.desk.kept.change(|pauses| _ = pauses.services.insert(name.clone(), paused));
-                self.leave(name, &format!("user {} has paused it", order.uid));
-                self.assign().map_err(|why| why.to_string())?;
-                Ok(over_restarts(&format!("{name} is left alone until cotenant resume {name}"), kept))
-            }
-            Request::Resume { service: Some(name) } => {
-                let Some(paused) = self.desk.kept.pauses.services.get(name) else {
-                    return Err(format!("'{name}' is not paused; see cotenant status"));
-                };
-                if !may_all(order.uid) && paused.uid != order.uid {
-                    return Err(format!("'{name}' is no service of yours"));
-                }
-                if !may_all(order.uid) && paused.by_operator {
-                    return Err(format!("the administrator has paused '{name}', and alone resumes it"));
-                }
-                self.desk.changes.take(order.uid)?;
-                let kept = self.desk.kept.change(|pauses| _ = pauses.services.remove(name));
-                self.looked = None;
-                Ok(over_restarts(&format!("{name} is managed again"), kept))
-            }
-        }
-    }
-
     /// Reads the configuration again; true where it takes another host.
     fn reload(&mut self, named: Option<&Path>) -> bool {
         if let Ok(now) = NotifyState::monotonic_usec_now() {
@@ -657,41 +603,9 @@ impl Shift<'_> {
     }
 }
 
-/// What is answered where a pause, or its end, is to outlive the daemon.
-fn over_restarts(done: &str, kept: std::io::Result<()>) -> String {
-    match kept {
-        Ok(()) => done.to_owned(),
-        Err(why) => format!("{done}; only until the daemon restarts, since that cannot be kept: {why}"),
-    }
-}
-
 /// Resident memory of this process, bytes.
 fn resident() -> Option<u64> {
     let text = cotenant_linux::bounded::text("/proc/self/statm", cotenant_linux::bounded::Limit::Value).ok()?;
     let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
     Some(pages * sys::page_size() as u64)
-}
-
-impl Config {
-    /// `observe, 3 rules`
-    pub fn summary(&self) -> String {
-        let mode = match self.mode {
-            Mode::Observe => "observe",
-            Mode::Advise => "advise",
-            Mode::Enforce => "enforce",
-        };
-        format!("{mode}, {} of {}", count(self.rules.len() as u64, "rule"), self.path.display())
-    }
-}
-
-impl Class {
-    /// As it is written.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::High => "high",
-            Self::Low => "low",
-            Self::Normal => "normal",
-            Self::Ignore => "ignore",
-        }
-    }
 }

@@ -2,7 +2,7 @@
 
 use super::control::may_all;
 use crate::calibrated;
-use crate::replace::replace;
+use crate::replace::replace_with_folder;
 use cotenant_linux::bounded;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -108,10 +108,7 @@ impl Kept {
     pub fn change(&mut self, change: impl FnOnce(&mut Pauses)) -> io::Result<()> {
         change(&mut self.pauses);
         let file = self.file.as_ref().ok_or_else(|| io::Error::other("there is no folder to keep it in"))?;
-        if let Some(folder) = file.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
-        replace(file, &serde_json::to_vec(&self.pauses)?)
+        replace_with_folder(file, &serde_json::to_vec(&self.pauses)?)
     }
 }
 

@@ -261,7 +261,7 @@ impl Watch {
         let file = calibrated::data_folder().map(|folder| folder.join("daemon.json"));
         let (state, remark) = file.as_deref().map_or_else(Default::default, State::read);
         let since = before.as_secs_f64();
-        let file = file.map(|file| (file, Writer::default()));
+        let file = file.map(|file| (file, Writer::begin()));
         let watch = Self { interference: state.interference, file, since, ..Self::anew(topology, WINDOW) };
         (watch, remark)
     }
@@ -476,10 +476,11 @@ impl Watch {
     pub fn keep(&mut self) {
         let Some((file, writer)) = &self.file else { return };
         let state = serde_json::json!({ "version": VERSION, "interference": &self.interference });
+        let mut failed = writer.failed();
         for (file, text) in [(file.clone(), state.to_string())].into_iter().chain(self.known.to_keep()) {
-            writer.write(file, text);
+            failed.extend(writer.write(file.clone(), text).err().map(|why| (file, why)));
         }
-        for (file, why) in writer.failed() {
+        for (file, why) in failed {
             self.remark(&format!("{}: {why}; what was learnt is lost at a restart", file.display()));
         }
     }

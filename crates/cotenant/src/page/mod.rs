@@ -9,7 +9,7 @@ pub(crate) mod scripts;
 
 use crate::daemon::config::Class;
 use crate::daemon::status::{ServiceStatus, Status};
-use crate::top::picture::{Context, Picture};
+use crate::top::picture::{Context, Picture, Whose};
 use cotenant_model::{CpuId, Topology};
 use history::{Excerpt, History, SPANS};
 use serde::Serialize;
@@ -22,10 +22,6 @@ const SERVICES: usize = 256;
 /// Services that it names for each CPU, and CPUs that it names for each service: those with most of it.
 const ON_A_CPU: usize = 4;
 const CPUS: usize = 16;
-
-/// What uses less of a CPU is not named there, and a CPU that is busy for less is idle; as `cotenant top` has it.
-const LITTLE: f64 = 0.01;
-const IDLE: f64 = 0.02;
 
 /// Pairs of who hurts whom, and remarks.
 const PAIRS: usize = 200;
@@ -140,19 +136,14 @@ impl Now {
     }
 }
 
-/// Whose most of a CPU is, and how many more use something of it; empty where nothing is known.
+/// Whose most of a CPU is, in words; empty where nothing is known.
 fn whose(cpu: &Context) -> String {
-    let known: f64 = cpu.services.iter().map(|share| share.cpus).sum();
-    let most = cpu.services.first().filter(|share| share.cpus >= LITTLE);
-    match (cpu.busy, most) {
-        (None, None) => String::new(),
-        (Some(busy), _) if busy < IDLE => "idle".to_owned(),
-        (Some(busy), _) if busy - known > known => "(others)".to_owned(),
-        (_, Some(share)) => match cpu.services.iter().filter(|share| share.cpus >= LITTLE).count() - 1 {
-            0 => share.service.clone(),
-            more => format!("{} +{more}", share.service),
-        },
-        (_, None) => "idle".to_owned(),
+    match cpu.whose() {
+        Whose::Unknown => String::new(),
+        Whose::Nobody => "idle".to_owned(),
+        Whose::Others => "(others)".to_owned(),
+        Whose::Service(name, 0) => name.to_owned(),
+        Whose::Service(name, more) => format!("{name} +{more}"),
     }
 }
 

@@ -7,6 +7,7 @@ pub mod page;
 pub mod recording;
 pub mod regions;
 pub mod result;
+mod stay;
 
 /// Seconds since 1970 as a date and time in UTC (proleptic Gregorian calendar, after Hinnant's `civil_from_days`).
 pub(crate) fn date(unix_s: u64) -> String {

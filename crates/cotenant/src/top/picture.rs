@@ -67,6 +67,36 @@ pub(crate) struct Context {
     pub services: Vec<Share>,
 }
 
+/// What uses less of a CPU is not named there.
+const LITTLE: f64 = 0.01;
+/// A CPU that is busy for less is idle.
+const IDLE: f64 = 0.02;
+
+/// Whose most of a CPU is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Whose<'a> {
+    Nobody,
+    Unknown,
+    /// Programs outside of services.
+    Others,
+    /// That service, and how many more are named beside it.
+    Service(&'a str, usize),
+}
+
+impl Context {
+    pub fn whose(&self) -> Whose<'_> {
+        let known: f64 = self.services.iter().map(|share| share.cpus).sum();
+        let mut named = self.services.iter().filter(|share| share.cpus >= LITTLE);
+        match (self.busy, named.next()) {
+            (None, None) => Whose::Unknown,
+            (Some(busy), _) if busy < IDLE => Whose::Nobody,
+            (Some(busy), _) if busy - known > known => Whose::Others,
+            (_, Some(share)) => Whose::Service(&share.service, named.count()),
+            (_, None) => Whose::Nobody,
+        }
+    }
+}
+
 /// What a service used of a CPU.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Share {

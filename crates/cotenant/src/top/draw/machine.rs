@@ -1,17 +1,12 @@
 //! The machine: a cell for each CPU where there is room for all, else a letter for each.
 
 use super::{Pen, dim, percent, take};
-use crate::top::picture::{Context, Domain, Package, Picture};
+use crate::top::picture::{Context, Domain, Package, Picture, Whose};
 use crate::top::ui::service;
 use cotenant_cli::live_view::cut;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 use std::collections::BTreeMap;
-
-/// What uses less of a CPU is not shown there.
-const LITTLE: f64 = 0.01;
-/// A CPU that is busy for less is idle.
-const IDLE: f64 = 0.02;
 
 /// Marks in place of a letter: nobody; somebody who is no service; one of more services than there are letters.
 const NOBODY: char = '·';
@@ -131,33 +126,12 @@ fn bar(busy: f64) -> String {
     "█".repeat(eighths / 8) + rest
 }
 
-/// Whose most of a CPU is.
-enum Whose<'a> {
-    Nobody,
-    Unknown,
-    Others,
-    Service(&'a str),
-}
-
-fn whose(cpu: &Context) -> Whose<'_> {
-    let known: f64 = cpu.services.iter().map(|share| share.cpus).sum();
-    let most = cpu.services.first().filter(|share| share.cpus >= LITTLE);
-    match (cpu.busy, most) {
-        (None, None) => Whose::Unknown,
-        (Some(busy), _) if busy < IDLE => Whose::Nobody,
-        (Some(busy), _) if busy - known > known => Whose::Others,
-        (_, Some(share)) => Whose::Service(&share.service),
-        (_, None) => Whose::Nobody,
-    }
-}
-
 fn who(picture: &Picture, pen: &Pen<'_>, cpu: &Context) -> (String, Style) {
-    match whose(cpu) {
+    match cpu.whose() {
         Whose::Nobody => ("idle".to_owned(), dim()),
         Whose::Unknown => ("?".to_owned(), dim()),
         Whose::Others => ("(others)".to_owned(), Style::new()),
-        Whose::Service(name) => {
-            let more = cpu.services.iter().filter(|share| share.cpus >= LITTLE).count() - 1;
+        Whose::Service(name, more) => {
             let more = if more > 0 { format!("+{more} ") } else { String::new() };
             (format!("{more}{name}"), style_of(picture, pen, name))
         }
@@ -177,11 +151,11 @@ fn letters_of(picture: &Picture, pen: &Pen<'_>, width: usize, apart: bool) -> Ve
             let mut block = vec![(format!("{p}/{g:<2} "), dim())];
             for core in group.iter().flat_map(|domain| &domain.cores) {
                 for cpu in &core.cpus {
-                    let (letter, style) = match whose(cpu) {
+                    let (letter, style) = match cpu.whose() {
                         Whose::Nobody => (NOBODY, dim()),
                         Whose::Unknown => (UNKNOWN, dim()),
                         Whose::Others => (OTHERS, Style::new()),
-                        Whose::Service(name) => {
+                        Whose::Service(name, _) => {
                             (letters.get(name).copied().unwrap_or(MANY), style_of(picture, pen, name))
                         }
                     };
