@@ -18,11 +18,13 @@ import (
 
 	"cotenant.dev/kubernetes/internal/bridge"
 	"cotenant.dev/kubernetes/internal/daemon"
+	"cotenant.dev/kubernetes/internal/kubelet"
 	"cotenant.dev/kubernetes/internal/publish"
 )
 
 func main() {
 	nri := flag.String("nri", "/var/run/nri/nri.sock", "the container runtime's NRI `socket`")
+	resources := flag.String("kubelet", kubelet.Socket, "the kubelet's pod resources `socket`; empty: no container has CPUs of its own")
 	socket := flag.String("socket", daemon.Socket, "the control `socket` of cotenant daemon")
 	node := flag.String("node", os.Getenv("NODE_NAME"), "the `name` of this node; empty: nothing is published [default: $NODE_NAME]")
 	kubeconfig := flag.String("kubeconfig", "", "a kubeconfig `file`; without one, the account of the pod")
@@ -47,7 +49,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	slog.Info("cotenant-node begins", "nri", *nri, "socket", *socket, "node", *node)
-	bridge.New(*nri, daemon.Client{Socket: *socket}, publisher).Run(ctx)
+	bridge.New(*nri, kubelet.New(*resources), daemon.Client{Socket: *socket}, publisher).Run(ctx)
 }
 
 func fail(err error) {

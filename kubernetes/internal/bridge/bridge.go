@@ -1,5 +1,5 @@
-// Package bridge keeps three parties together that come and go as they like: the container runtime, the daemon, and
-// the API server.
+// Package bridge keeps parties together that come and go as they like: the container runtime, the kubelet, the daemon,
+// and the API server.
 package bridge
 
 import (
@@ -12,6 +12,7 @@ import (
 
 	"cotenant.dev/kubernetes/internal/daemon"
 	"cotenant.dev/kubernetes/internal/identity"
+	"cotenant.dev/kubernetes/internal/kubelet"
 )
 
 const (
@@ -34,14 +35,15 @@ type Publish func(context.Context, daemon.Node) error
 // Bridge is between them.
 type Bridge struct {
 	nri     string
+	kubelet *kubelet.Kubelet
 	daemon  daemon.Client
 	publish Publish
 	store   *identity.Store
 }
 
-// New makes a bridge from the runtime's NRI socket to the daemon; publish may be nil.
-func New(nri string, daemon daemon.Client, publish Publish) *Bridge {
-	return &Bridge{nri: nri, daemon: daemon, publish: publish, store: identity.New()}
+// New makes a bridge from the runtime's NRI socket and the kubelet to the daemon; publish may be nil.
+func New(nri string, kubelet *kubelet.Kubelet, daemon daemon.Client, publish Publish) *Bridge {
+	return &Bridge{nri: nri, kubelet: kubelet, daemon: daemon, publish: publish, store: identity.New()}
 }
 
 // Run goes on until the context ends.
@@ -126,6 +128,7 @@ func (b *Bridge) tell(ctx context.Context) {
 		if !known {
 			continue
 		}
+		b.kubelet.Mark(ctx, containers)
 		taken, err := b.daemon.Containers(ctx, containers)
 		if err != nil {
 			if !failed && ctx.Err() == nil {

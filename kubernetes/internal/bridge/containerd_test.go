@@ -22,6 +22,7 @@ import (
 
 	"cotenant.dev/kubernetes/internal/bridge"
 	"cotenant.dev/kubernetes/internal/daemon"
+	"cotenant.dev/kubernetes/internal/kubelet"
 )
 
 // imageName is that of an image with one program, which waits.
@@ -284,7 +285,7 @@ Root = "$D/runc"
 	bridged, stop := context.WithCancel(ctx)
 	go func() {
 		defer close(stopped)
-		bridge.New(c.path("nri.sock"), daemon.Client{Socket: c.path("control.sock")}, nil).Run(bridged)
+		bridge.New(c.path("nri.sock"), kubelet.New(""), daemon.Client{Socket: c.path("control.sock")}, nil).Run(bridged)
 	}()
 	defer func() { stop(); <-stopped }()
 

@@ -20,6 +20,7 @@ import (
 
 	"cotenant.dev/kubernetes/internal/bridge"
 	"cotenant.dev/kubernetes/internal/daemon"
+	"cotenant.dev/kubernetes/internal/kubelet"
 )
 
 // runtime is a container runtime as far as NRI is concerned, by NRI's own code for runtimes.
@@ -137,9 +138,10 @@ func (r *runtime) add(name string, labels, annotations map[string]string) *api.C
 	return ctr
 }
 
-// run starts a container as a runtime does.
+// run starts a container as a runtime does: not while a plugin is told of all.
 func (r *runtime) run(name string, labels, annotations map[string]string) {
 	r.t.Helper()
+	defer r.nri.BlockPluginSync().Unblock()
 	ctr := r.add(name, labels, annotations)
 	pod, ctx := r.pods[ctr.PodSandboxId], context.Background()
 	if err := r.nri.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Pod: pod}); err != nil {
@@ -157,6 +159,7 @@ func (r *runtime) run(name string, labels, annotations map[string]string) {
 // end ends a container and its pod.
 func (r *runtime) end(name string) {
 	r.t.Helper()
+	defer r.nri.BlockPluginSync().Unblock()
 	pod, ctr, ctx := r.pods["pod-"+name], r.ctrs["ctr-"+name], context.Background()
 	if _, err := r.nri.StopContainer(ctx, &api.StopContainerRequest{Pod: pod, Container: ctr}); err != nil {
 		r.t.Fatal(err)
@@ -267,7 +270,7 @@ func (w world) bridge() (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		bridge.New(filepath.Join(w.dir, "nri.sock"), daemon.Client{Socket: w.socket}, nil).Run(ctx)
+		bridge.New(filepath.Join(w.dir, "nri.sock"), kubelet.New(filepath.Join(w.dir, "kubelet.sock")), daemon.Client{Socket: w.socket}, nil).Run(ctx)
 	}()
 	return func() {
 		cancel()

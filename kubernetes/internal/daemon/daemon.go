@@ -44,6 +44,8 @@ type Container struct {
 	Class     string            `json:"class,omitempty"`
 	Goal      string            `json:"goal,omitempty"`
 	Metric    string            `json:"metric,omitempty"`
+	// Exclusive says that it has CPUs of its own.
+	Exclusive bool `json:"exclusive,omitempty"`
 }
 
 // Taken is what became of a list of containers.

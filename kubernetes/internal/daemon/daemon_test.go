@@ -141,6 +141,7 @@ func TestTheRealDaemon(t *testing.T) {
 		})
 	}
 	containers[1].Goal = "120%"
+	containers[2].Exclusive = true
 	var taken Taken
 	var err error
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
