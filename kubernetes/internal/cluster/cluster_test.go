@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -114,15 +115,26 @@ func TestTheTablesAreReadable(t *testing.T) {
 	}
 }
 
-// agent is what the agent of a node may do.
-func (c *cluster) agent(node string) *dynamic.DynamicClient {
+// agent has the token of an agent's pod on a node, which names the node.
+func (c *cluster) agent(node string) *rest.Config {
 	c.t.Helper()
-	as := rest.CopyConfig(c.config)
-	as.Impersonate = rest.ImpersonationConfig{
-		UserName: "system:serviceaccount:cotenant-system:cotenant-node",
-		Extra:    map[string][]string{"authentication.kubernetes.io/node-name": {node}},
+	pods, name := c.client.CoreV1().Pods(system), "agent-of-"+node
+	pod, err := pods.Get(context.Background(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		pod, err = pods.Create(context.Background(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{
+			ServiceAccountName: "cotenant-node", NodeName: node, Containers: []v1.Container{{Name: "bridge", Image: "none"}},
+		}}, metav1.CreateOptions{})
 	}
-	client, err := dynamic.NewForConfig(as)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return c.as(c.token("cotenant-node", pod))
+}
+
+// asAgent speaks with the API server as the agent of a node does.
+func (c *cluster) asAgent(node string) *dynamic.DynamicClient {
+	c.t.Helper()
+	client, err := dynamic.NewForConfig(c.agent(node))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -145,9 +157,9 @@ func (c *cluster) seen(as dynamic.Interface, name, node string, used float64) er
 
 func TestAnAgentWritesTheObjectOfItsOwnNode(t *testing.T) {
 	c, _ := start(t)
-	agent := c.agent("node-1")
 	c.node("node-1")
 	c.node("node-2")
+	agent := c.asAgent("node-1")
 	write := func(name string) error {
 		return publish.New(agent, name).Publish(context.Background(), daemon.Node{Mode: "observe"})
 	}
@@ -169,11 +181,11 @@ func TestAnAgentWritesItsOwnPartOfProfiles(t *testing.T) {
 	c, _ := start(t)
 	for _, node := range []string{"node-1", "node-2"} {
 		c.node(node)
-		if err := c.seen(c.agent(node), "web", node, 1); err != nil {
+		if err := c.seen(c.asAgent(node), "web", node, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	agent := c.agent("node-2").Resource(v1alpha1.WorkloadProfileResource).Namespace("default")
+	agent := c.asAgent("node-2").Resource(v1alpha1.WorkloadProfileResource).Namespace("default")
 	refused := func(want string, write func() error) {
 		t.Helper()
 		c.eventually("it is refused: "+want, func() bool {
@@ -219,7 +231,7 @@ func TestAnAgentWritesItsOwnPartOfProfiles(t *testing.T) {
 	if _, err := all.Patch(t.Context(), "web", types.MergePatchType, spec, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.seen(c.agent("node-2"), "web", "node-2", 2); err != nil {
+	if err := c.seen(c.asAgent("node-2"), "web", "node-2", 2); err != nil {
 		t.Error(err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	authentication "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -40,17 +41,19 @@ import (
 const (
 	ours  = "cotenant-scheduler"
 	stock = "stock-scheduler"
+	// system is the namespace that everything is installed in.
+	system = "cotenant-system"
 )
 
 // cluster is a control plane of our own; it ends with the test.
 type cluster struct {
-	t          *testing.T
-	dir        string
-	kubeconfig string
-	config     *rest.Config
-	client     *kubernetes.Clientset
-	dynamic    *dynamic.DynamicClient
-	api        *program
+	t   *testing.T
+	dir string
+	// config, client and dynamic are those of an administrator.
+	config  *rest.Config
+	client  *kubernetes.Clientset
+	dynamic *dynamic.DynamicClient
+	api     *program
 	// secure is where the scheduler tells its metrics.
 	secure string
 }
@@ -86,7 +89,7 @@ func plane(t *testing.T) *cluster {
 	c.api = c.run("kube-apiserver", "--etcd-servers=http://"+etcd, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
 		"--secure-port="+port, "--cert-dir="+filepath.Join(c.dir, "certs"), "--service-account-issuer=https://cluster.test",
 		"--service-account-key-file="+filepath.Join(c.dir, "key.pem"), "--service-account-signing-key-file="+filepath.Join(c.dir, "key.pem"),
-		"--token-auth-file="+filepath.Join(c.dir, "tokens.csv"), "--authorization-mode=AlwaysAllow", "--service-cluster-ip-range=10.0.0.0/24",
+		"--token-auth-file="+filepath.Join(c.dir, "tokens.csv"), "--authorization-mode=RBAC", "--service-cluster-ip-range=10.0.0.0/24",
 		"--endpoint-reconciler-type=none", "--disable-admission-plugins=ServiceAccount")
 	c.config = &rest.Config{Host: "https://" + secure, BearerToken: "secret", TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: 2000, Burst: 2000}
 	if c.client, err = kubernetes.NewForConfig(c.config); err != nil {
@@ -97,16 +100,44 @@ func plane(t *testing.T) *cluster {
 	}
 	c.ready()
 	c.install()
-	c.kubeconfig = filepath.Join(c.dir, "kubeconfig")
+	return c
+}
+
+// as is who has that token.
+func (c *cluster) as(token string) *rest.Config {
+	config := rest.CopyConfig(c.config)
+	config.BearerToken = token
+	return config
+}
+
+// token of an account that was installed; of its pod, or of none.
+func (c *cluster) token(account string, of *v1.Pod) string {
+	c.t.Helper()
+	day := int64(24 * 60 * 60)
+	request := &authentication.TokenRequest{Spec: authentication.TokenRequestSpec{ExpirationSeconds: &day}}
+	if of != nil {
+		request.Spec.BoundObjectRef = &authentication.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: of.Name, UID: of.UID}
+	}
+	made, err := c.client.CoreV1().ServiceAccounts(system).CreateToken(context.Background(), account, request, metav1.CreateOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return made.Status.Token
+}
+
+// kubeconfig is a file for who has that token.
+func (c *cluster) kubeconfig(name, token string) string {
+	c.t.Helper()
+	path := filepath.Join(c.dir, name)
 	if err := clientcmd.WriteToFile(api.Config{
 		Clusters:       map[string]*api.Cluster{"c": {Server: c.config.Host, InsecureSkipTLSVerify: true}},
-		AuthInfos:      map[string]*api.AuthInfo{"u": {Token: "secret"}},
+		AuthInfos:      map[string]*api.AuthInfo{"u": {Token: token}},
 		Contexts:       map[string]*api.Context{"x": {Cluster: "c", AuthInfo: "u"}},
 		CurrentContext: "x",
-	}, c.kubeconfig); err != nil {
-		t.Fatal(err)
+	}, path); err != nil {
+		c.t.Fatal(err)
 	}
-	return c
+	return path
 }
 
 func (c *cluster) ready() {
@@ -118,19 +149,34 @@ func (c *cluster) ready() {
 
 // schedule starts the scheduler with these profiles.
 func (c *cluster) schedule(profiles string) *program {
-	c.t.Helper()
-	c.write("scheduler.yaml", fmt.Sprintf(`apiVersion: kubescheduler.config.k8s.io/v1
+	return c.scheduler(`apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 leaderElection: { leaderElect: false }
-clientConnection: { kubeconfig: %s, qps: 2000, burst: 2000 }
 percentageOfNodesToScore: 100
 podMaxBackoffSeconds: 1
 profiles:
-%s`, c.kubeconfig, profiles))
+` + profiles)
+}
+
+// scheduler starts it with this configuration and its own account, whose rights are to be enough.
+func (c *cluster) scheduler(config string) *program {
+	c.t.Helper()
+	account := c.kubeconfig("scheduler.kubeconfig", c.token("cotenant-scheduler", nil))
+	c.write("scheduler.yaml", fmt.Sprintf("%s\nclientConnection: { kubeconfig: %s, qps: 2000, burst: 2000 }\n", config, account))
 	c.secure = c.port()
 	_, port, _ := net.SplitHostPort(c.secure)
-	return c.run("cotenant-scheduler", "--config", filepath.Join(c.dir, "scheduler.yaml"), "--secure-port", port,
-		"--authentication-kubeconfig", c.kubeconfig, "--authorization-kubeconfig", c.kubeconfig)
+	var scheduler *program
+	c.t.Cleanup(func() { // when it has ended
+		// An API server that begins anew refuses what it has not read the roles of yet.
+		for line := range strings.Lines(scheduler.said.String()) {
+			if strings.Contains(line, "forbidden") && c.api.starts == 1 {
+				c.t.Errorf("the scheduler's rights are too few: %s", line)
+			}
+		}
+	})
+	scheduler = c.run("cotenant-scheduler", "--config", filepath.Join(c.dir, "scheduler.yaml"), "--secure-port", port,
+		"--authentication-kubeconfig", account, "--authorization-kubeconfig", account)
+	return scheduler
 }
 
 func (c *cluster) write(name, text string) {
@@ -158,6 +204,7 @@ type program struct {
 	args    []string
 	command *exec.Cmd
 	said    bytes.Buffer
+	starts  int
 }
 
 // run starts a program of the control plane; it is ended before those that were started earlier.
@@ -180,6 +227,7 @@ func (c *cluster) run(name string, args ...string) *program {
 
 func (p *program) start() {
 	p.c.t.Helper()
+	p.starts++
 	p.command = exec.Command(p.path, p.args...)
 	p.command.Stdout, p.command.Stderr = &p.said, &p.said
 	if err := p.command.Start(); err != nil {
@@ -275,11 +323,15 @@ func (c *cluster) sized(name, cpus string) {
 // measure publishes, as the bridge does, how many of the 10 CPUs of a node are used.
 func (c *cluster) measure(name string, used float64) {
 	c.t.Helper()
-	cores := daemon.Shared{What: "cores", Name: "cores", Capacity: 10, Use: &used}
-	measured := daemon.Node{Version: "test", Mode: "observe", Shared: []daemon.Shared{cores}}
-	if err := publish.New(c.dynamic, name).Publish(context.Background(), measured); err != nil {
+	if err := publish.New(c.dynamic, name).Publish(context.Background(), using(used)); err != nil {
 		c.t.Fatal(err)
 	}
+}
+
+// using is what a daemon says of a node of 10 CPUs.
+func using(used float64) daemon.Node {
+	cores := daemon.Shared{What: "cores", Name: "cores", Capacity: 10, Use: &used}
+	return daemon.Node{Version: "test", Mode: "observe", Shared: []daemon.Shared{cores}}
 }
 
 func (c *cluster) profile(name string, use, sensitivity float64) {
