@@ -1,5 +1,6 @@
 // Package cluster tests the scheduler and the objects with a real etcd and a real API server. Nodes are fake: objects
-// that nobody runs pods on. COTENANT_CONTROL_PLANE names a folder with etcd, kube-apiserver and cotenant-scheduler.
+// that nobody runs pods on. COTENANT_CONTROL_PLANE names a folder with etcd, kube-apiserver, cotenant-scheduler and
+// cotenant-node.
 package cluster
 
 import (
@@ -53,9 +54,11 @@ type cluster struct {
 	config  *rest.Config
 	client  *kubernetes.Clientset
 	dynamic *dynamic.DynamicClient
+	etcd    *program
 	api     *program
 	// secure is where the scheduler tells its metrics.
 	secure string
+	probes int
 }
 
 // start is a control plane with a scheduler that has two profiles: ours, and what it is without us.
@@ -72,11 +75,11 @@ func start(t *testing.T) (*cluster, *program) {
 func plane(t *testing.T) *cluster {
 	t.Helper()
 	if os.Getenv("COTENANT_CONTROL_PLANE") == "" {
-		t.Skip("COTENANT_CONTROL_PLANE names no folder with etcd, kube-apiserver and cotenant-scheduler")
+		t.Skip("COTENANT_CONTROL_PLANE names no folder with etcd, kube-apiserver, cotenant-scheduler and cotenant-node")
 	}
 	c := &cluster{t: t, dir: t.TempDir()}
 	peer, etcd, secure := c.port(), c.port(), c.port()
-	c.run("etcd", "--data-dir", filepath.Join(c.dir, "etcd"), "--unsafe-no-fsync", "--log-level", "error",
+	c.etcd = c.run("etcd", "--data-dir", filepath.Join(c.dir, "etcd"), "--unsafe-no-fsync", "--log-level", "error",
 		"--listen-client-urls", "http://"+etcd, "--advertise-client-urls", "http://"+etcd,
 		"--listen-peer-urls", "http://"+peer, "--initial-advertise-peer-urls", "http://"+peer, "--initial-cluster", "default=http://"+peer)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -142,9 +145,11 @@ func (c *cluster) kubeconfig(name, token string) string {
 
 func (c *cluster) ready() {
 	c.t.Helper()
-	c.eventually("the API server is ready", func() bool {
-		return c.client.RESTClient().Get().AbsPath("/readyz").Do(context.Background()).Error() == nil
-	})
+	c.eventually("the API server is ready", func() bool { return c.readyz() == nil })
+}
+
+func (c *cluster) readyz() error {
+	return c.client.RESTClient().Get().AbsPath("/readyz").Do(context.Background()).Error()
 }
 
 // schedule starts the scheduler with these profiles.
@@ -377,6 +382,32 @@ func (c *cluster) bound(name string) (node string) {
 		return node != ""
 	})
 	return node
+}
+
+// probe is the node that a pod like that is bound to; the pod is gone then.
+func (c *cluster) probe(annotations map[string]string) string {
+	c.t.Helper()
+	c.probes++
+	name, now := fmt.Sprintf("probe-%d", c.probes), int64(0)
+	c.pod(name, ours, annotations)
+	node := c.bound(name)
+	if err := c.client.CoreV1().Pods("default").Delete(context.Background(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+		c.t.Fatal(err)
+	}
+	return node
+}
+
+// settle waits until 20 pods in a row are bound to nodes whose names begin like that: objects reach the scheduler in
+// their own time.
+func (c *cluster) settle(prefix string, annotations map[string]string) {
+	c.t.Helper()
+	row := 0
+	c.eventually("the scheduler prefers "+prefix, func() bool {
+		if row++; !strings.HasPrefix(c.probe(annotations), prefix) {
+			row = 0
+		}
+		return row >= 20
+	})
 }
 
 // event of a pod whose note has these words.
