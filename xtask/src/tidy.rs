@@ -27,6 +27,7 @@ pub fn check(root: &Path) -> Result<()> {
             Some("md") => {
                 wrong.extend(broken_links(root, file, &text));
                 wrong.extend(wide_lines(file, &text));
+                wrong.extend(long_page(file, &text));
             }
             Some("toml") if file.starts_with("machines") && !text.contains("source") => {
                 wrong.push(format!("{name}: no source; say where its figures come from"));
@@ -114,6 +115,15 @@ fn anchors(text: &str) -> BTreeSet<String> {
         anchors.extend(free);
     }
     anchors
+}
+
+/// The most lines of a page of the book; its table of contents is as long as it has to be.
+const PAGE_LINES: usize = 150;
+
+fn long_page(file: &Path, text: &str) -> Option<String> {
+    let lines = text.lines().count();
+    let long = file.starts_with("docs") && file != Path::new("docs/SUMMARY.md") && lines > PAGE_LINES;
+    long.then(|| format!("{}: {lines} lines, {PAGE_LINES} at most; what are its two purposes?", file.display()))
 }
 
 /// Lines of prose, in pages and comments, that are wider than 120 columns. Tables and examples are as wide as they have
