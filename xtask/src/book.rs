@@ -2,7 +2,7 @@
 
 use crate::{cargo_program, done, target_folder};
 use anyhow::{Context, Result, anyhow, bail};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,7 +33,7 @@ pub fn make(root: &Path, only_build: bool) -> Result<()> {
     if !mdbook("build").status().context("mdbook")?.success() {
         bail!("mdbook failed");
     }
-    let dead = dead_links(&book)?;
+    let dead = dead_links(&fs::canonicalize(&book)?)?;
     if !dead.is_empty() {
         bail!("links of the built book lead nowhere:\n{}", dead.join("\n"));
     }
@@ -104,9 +104,9 @@ fn inward(page: &Path, text: &str) -> (String, BTreeSet<String>) {
     (out, linked)
 }
 
-/// Links of the built pages to files that are not there.
+/// Links of the built pages to files, or to places in pages, that are not there.
 fn dead_links(book: &Path) -> Result<Vec<String>> {
-    let (mut folders, mut dead) = (vec![book.to_owned()], Vec::new());
+    let (mut folders, mut pages) = (vec![book.to_owned()], BTreeMap::new());
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
             let path = entry?.path();
@@ -115,12 +115,24 @@ fn dead_links(book: &Path) -> Result<Vec<String>> {
             } else if path.extension().is_some_and(|e| e == "html") && path.file_name().is_some_and(|n| n != "404.html")
             {
                 let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-                let leads = |link: &&str| link.is_empty() || link.contains(':') || folder.join(link).exists();
-                let links = ["href=\"", "src=\""].iter().flat_map(|kind| text.split(kind).skip(1));
-                let links = links.filter_map(|rest| rest.split(['"', '#']).next());
-                dead.extend(links.filter(|link| !leads(link)).map(|link| format!("{}: {link}", path.display())));
+                pages.insert(path, text);
             }
         }
+    }
+    let leads = |page: &Path, link: &str| {
+        let (file, place) = link.split_once('#').unwrap_or((link, ""));
+        let to = if file.is_empty() { page.to_owned() } else { page.with_file_name(file) };
+        let to = fs::canonicalize(&to).unwrap_or(to);
+        match pages.get(&to) {
+            Some(text) => place.is_empty() || text.contains(&format!("id=\"{place}\"")),
+            None => to.exists(),
+        }
+    };
+    let mut dead = Vec::new();
+    for (page, text) in &pages {
+        let links = ["href=\"", "src=\""].iter().flat_map(|kind| text.split(kind).skip(1));
+        let links = links.filter_map(|rest| rest.split('"').next()).filter(|link| !link.contains(':'));
+        dead.extend(links.filter(|link| !leads(page, link)).map(|link| format!("{}: {link}", page.display())));
     }
     Ok(dead)
 }
@@ -161,13 +173,13 @@ mod tests {
         fs::create_dir_all(book.join("a")).unwrap();
         fs::write(
             book.join("a/b.html"),
-            "<a href=\"../c.html#d\"> <a href=\"#e\"> <a href=\"http://f/\"> <img src=\"g.png\">",
+            "<a href=\"../c.html#d\"> <a href=\"#e\" id=\"e\"> <a href=\"http://f/\"> <img src=\"g.png\"> <a href=\"../c.html#h\">",
         )
         .unwrap();
-        fs::write(book.join("c.html"), "").unwrap();
-        let dead = dead_links(&book).unwrap();
+        fs::write(book.join("c.html"), "<h2 id=\"d\">").unwrap();
+        let dead = dead_links(&fs::canonicalize(&book).unwrap()).unwrap();
         fs::remove_dir_all(&book).unwrap();
-        assert_eq!(dead.len(), 1, "{dead:?}");
-        assert!(dead[0].ends_with("a/b.html: g.png"), "{dead:?}");
+        let dead: Vec<_> = dead.iter().map(|link| link.rsplit_once("a/").unwrap().1).collect();
+        assert_eq!(dead, ["b.html: ../c.html#h", "b.html: g.png"]);
     }
 }

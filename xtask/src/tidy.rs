@@ -1,6 +1,7 @@
 //! What neither the compiler nor clippy checks.
 
 use anyhow::{Context, Result, bail};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,6 +27,7 @@ pub fn check(root: &Path) -> Result<()> {
             Some("md") => {
                 wrong.extend(broken_links(root, file, &text));
                 wrong.extend(wide_lines(file, &text));
+                wrong.extend(long_page(file, &text));
             }
             Some("toml") if file.starts_with("machines") && !text.contains("source") => {
                 wrong.push(format!("{name}: no source; say where its figures come from"));
@@ -75,16 +77,53 @@ fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(String::from_utf8(list.stdout)?.lines().map(PathBuf::from).collect())
 }
 
-/// Links to files of the repository that are not there.
+/// Links to files of the repository, or to headings of pages, that are not there.
 fn broken_links(root: &Path, file: &Path, text: &str) -> Vec<String> {
-    let folder = file.parent().unwrap_or(Path::new(""));
+    let leads = |link: &str| {
+        let (to, heading) = link.split_once('#').unwrap_or((link, ""));
+        let to = if to.is_empty() { root.join(file) } else { root.join(file).with_file_name(to) };
+        let is_page = to.extension().is_some_and(|e| e == "md");
+        to.exists()
+            && (heading.is_empty()
+                || !is_page
+                || anchors(&fs::read_to_string(to).unwrap_or_default()).contains(heading))
+    };
     text.match_indices("](")
         .filter_map(|(at, _)| text[at + 2..].split(')').next())
-        .map(|link| link.split('#').next().unwrap_or_default())
         .filter(|link| !link.is_empty() && !link.contains("://") && !link.starts_with("mailto:") && !link.contains(' '))
-        .filter(|link| !root.join(folder).join(link).exists())
+        .filter(|link| !leads(link))
         .map(|link| format!("{}: the link to '{link}' leads nowhere", file.display()))
         .collect()
+}
+
+/// What GitHub and mdBook call the headings of a page in links to them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let (mut anchors, mut example) = (BTreeSet::new(), false);
+    for line in text.lines() {
+        example ^= line.trim_start().starts_with("```");
+        let title = line.trim_start_matches('#');
+        let Some(title) = title.strip_prefix(' ').filter(|_| !example && title.len() < line.len()) else { continue };
+        // Of a link its words count.
+        let words = title
+            .split("](")
+            .enumerate()
+            .filter_map(|(n, part)| if n == 0 { Some(part) } else { part.split_once(')').map(|(_, rest)| rest) });
+        let kept = words.flat_map(str::chars).filter(|c| c.is_alphanumeric() || "-_ ".contains(*c));
+        let anchor: String = kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect();
+        let again = (1..).map(|n| format!("{anchor}-{n}"));
+        let free = std::iter::once(anchor.clone()).chain(again).find(|anchor| !anchors.contains(anchor));
+        anchors.extend(free);
+    }
+    anchors
+}
+
+/// The most lines of a page of the book; its table of contents is as long as it has to be.
+const PAGE_LINES: usize = 150;
+
+fn long_page(file: &Path, text: &str) -> Option<String> {
+    let lines = text.lines().count();
+    let long = file.starts_with("docs") && file != Path::new("docs/SUMMARY.md") && lines > PAGE_LINES;
+    long.then(|| format!("{}: {lines} lines, {PAGE_LINES} at most; what are its two purposes?", file.display()))
 }
 
 /// Lines of prose, in pages and comments, that are wider than 120 columns. Tables and examples are as wide as they have
@@ -159,6 +198,13 @@ fn unknown_tests(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn headings_are_called_as_in_the_book() {
+        let page =
+            "# A *b*: `c_d`, [e](f.md#g)\n```sh\n# no heading\n```\n## Über 3.5 — x\n## Again\n## Again\n#hash\n";
+        assert_eq!(anchors(page), ["a-b-c_d-e", "again", "again-1", "über-35--x"].map(str::to_owned).into());
+    }
 
     #[test]
     fn what_is_embedded_from_outside_is_told() {

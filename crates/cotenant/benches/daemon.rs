@@ -1,7 +1,7 @@
 //! What the daemon costs, its guardian included, and whether that stays so while services come and go.
 //!
 //! `cargo bench -p cotenant --bench daemon`: 200 services with 2,000 threads of which 200 run. Observing, placing all
-//! of them on CPU 0 (`static`), and by `auto`.
+//! of them on CPU 0 (`static`), and by `auto`; the latter also with the page open in a browser.
 //!
 //! With `-- soak`: 20 services of which one restarts every two seconds, and one that starts 2,000 short processes a
 //! minute, with a row each minute and a last one that says how the second half compares with the first.
@@ -24,8 +24,11 @@ use program::Running;
 use report::Report;
 use serde_json::{Value, json};
 use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// Looks get rarer in the first seconds.
@@ -34,6 +37,8 @@ const THREADS: usize = 10;
 const RUNNING: usize = 1;
 const MANY: usize = 200;
 const FEW: usize = 20;
+/// How often the page looks.
+const LOOKS: Duration = Duration::from_secs(1);
 const RESTARTS: Duration = Duration::from_secs(2);
 const BIRTHS_PER_MINUTE: u32 = 2_000;
 
@@ -53,8 +58,16 @@ fn main() {
         return;
     }
     let _services: Vec<Running> = (0..MANY).map(|i| folder.service(i)).collect();
-    for (mode, policy) in [("observe", "auto"), ("enforce", "static"), ("enforce", "auto")] {
-        let daemon = folder.daemon(mode, policy);
+    let ways = [
+        ("observe", "auto", false),
+        ("enforce", "static", false),
+        ("enforce", "auto", false),
+        ("enforce", "auto", true),
+    ];
+    for (mode, policy, page) in ways {
+        let address = page.then(free);
+        let daemon = folder.daemon(mode, policy, address);
+        let _browser = address.map(browse);
         std::thread::sleep(SETTLE);
         let before = Looked::at(&daemon);
         std::thread::sleep(seconds(20));
@@ -62,6 +75,7 @@ fn main() {
         let mut row = after.since(&before);
         row["mode"] = mode.into();
         row["policy"] = policy.into();
+        row["page_open"] = page.into();
         row["services"] = folder.managed().into();
         row["threads_of_services"] = (MANY * THREADS).into();
         report.row(row);
@@ -71,7 +85,7 @@ fn main() {
 fn soak(folder: &Folder, report: &mut Report, length: Duration) {
     let mut services: Vec<Running> = (0..FEW).map(|i| folder.service(i)).collect();
     let _births = program::start_births(&folder.name(FEW), BIRTHS_PER_MINUTE);
-    let daemon = folder.daemon("enforce", "auto");
+    let daemon = folder.daemon("enforce", "auto", None);
     std::thread::sleep(SETTLE);
     let begin = Instant::now();
     let (mut before, mut rows, mut restarts) = (Looked::at(&daemon), Vec::new(), 0_usize);
@@ -122,13 +136,14 @@ impl Folder {
         program::start_by_name(&self.name(i), THREADS, RUNNING)
     }
 
-    /// The daemon, in this mode and with this policy for all services.
-    fn daemon(&self, mode: &str, policy: &str) -> Daemon {
+    /// The daemon, in this mode and with this policy for all services. It has a page where it has an address.
+    fn daemon(&self, mode: &str, policy: &str, address: Option<SocketAddr>) -> Daemon {
         let services = self.0.join("services/*");
         let map = format!("X{}", ".".repeat(cpus() - 1));
         let text = format!(
-            "mode = \"{mode}\"\n[set.static]\nmap = \"{map}\"\n[[rule]]\nname = \"bench\"\n\
+            "mode = \"{mode}\"\nlisten = \"{}\"\n[set.static]\nmap = \"{map}\"\n[[rule]]\nname = \"bench\"\n\
              match = {{ command = {:?} }}\npolicy = \"{policy}\"\n",
+            address.map_or_else(String::new, |address| address.to_string()),
             services.to_str().expect("a plain path")
         );
         Daemon::start(&self.0, &text, Stdio::null())
@@ -146,6 +161,39 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// An address that nobody uses at the moment.
+fn free() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port")
+}
+
+/// Asks for what the page asks for, as often, until what it returns is dropped.
+fn browse(address: SocketAddr) -> Sender<()> {
+    let (open, closed) = channel();
+    std::thread::spawn(move || {
+        let mut due = Instant::now();
+        while closed.recv_timeout(LOOKS) == Err(RecvTimeoutError::Timeout) {
+            let Ok(now) = asked(address, "now.json") else { continue };
+            let now: Value = serde_json::from_slice(&now).expect("JSON");
+            let [length, every] = [0, 1].map(|i| now["spans"][0][i].as_u64().expect("a span in seconds"));
+            if Instant::now() >= due {
+                asked(address, &format!("plots/{length}.json")).expect("it has answered before");
+                due = Instant::now() + Duration::from_secs(every);
+            }
+        }
+    });
+    open
+}
+
+/// What a daemon answers to a browser.
+fn asked(address: SocketAddr, path: &str) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(address)?;
+    write!(stream, "GET /{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    let body = answer.windows(4).position(|end| end == b"\r\n\r\n").ok_or(io::ErrorKind::InvalidData)?;
+    Ok(answer.split_off(body + 4))
 }
 
 /// What the daemon and its guardian have and have used.

@@ -376,7 +376,7 @@ fn settings_of(args: &PolicyArgs, policy: &str, file: &File, in_file: impl Fn(&s
     for (key, value) in of_shapes.into_iter().chain([("objective", &objective)]) {
         let Some(value) = value else { continue };
         settings.set(Shapes::SECTION, key, policy::settings::value(value));
-        registry().check(Shapes::SECTION, &settings).map_err(|why| usage(format!("--{key}: {}", why.why)))?;
+        registry().check(Shapes::SECTION, &settings).map_err(|why| usage(format!("--{key} {value}: {}", why.why)))?;
     }
     if let Some(map) = args.map.as_ref().or(file.map.as_ref()) {
         settings.put(Static::SECTION, &StaticSettings { map: Some(map.clone()) });

@@ -609,7 +609,7 @@ fn the_unit_is_as_safe_as_its_page_says() {
     if !version.starts_with(b"systemd 252 ") {
         return skip("there is no systemd-analyze of systemd 252");
     }
-    let page = fs::read_to_string(format!("{root}/docs/how-to/daemon.md")).unwrap();
+    let page = fs::read_to_string(format!("{root}/docs/reference/daemon-rights.md")).unwrap();
     let (unit, folder) = (format!("{root}/packaging/systemd"), World::new("daemon-unit"));
     let drop_in = folder.path("cotenant.service.d/network.conf");
     fs::create_dir(drop_in.parent().unwrap()).unwrap();

@@ -7,7 +7,9 @@
 //!
 //! * `file=NAME`: the reader saves it under that name, and so does this test;
 //! * `needs=NAME,…`: programs that it takes, or `2-cpus`; where one is missing, it counts as skipped;
-//! * `norun=WHY`: nobody can run it here; it counts as skipped.
+//! * `in=debian`: it changes the system; `scripts/test-package` runs it in a clean Debian with systemd;
+//! * `norun=WHY`: it cannot be run here, and counts as skipped. WHY names the test that runs it or one like it, or says
+//!   what `it needs`.
 
 #[path = "../../cotenant-linux/src/testing.rs"]
 mod testing;
@@ -51,6 +53,7 @@ pages! {
     kubernetes_scheduler: "docs/how-to/kubernetes-scheduler.md",
     slurm: "docs/how-to/slurm.md",
     install: "docs/how-to/install.md",
+    monitor: "docs/how-to/monitor.md",
     notebooks: "docs/how-to/notebooks.md",
     database_beside_batch: "docs/how-to/database-beside-batch.md",
     operate: "docs/how-to/operate.md",
@@ -74,6 +77,19 @@ fn no_page_is_left_out() {
     for file in fs::read_dir(format!("{ROOT}/docs/how-to")).unwrap() {
         let path = format!("docs/how-to/{}", file.unwrap().file_name().to_str().unwrap());
         assert!(PAGES.contains(&&*path), "{path} has no test");
+    }
+}
+
+#[test]
+fn what_is_not_run_here_says_who_runs_it_or_what_it_needs() {
+    for page in PAGES {
+        let text = fs::read_to_string(format!("{ROOT}/{page}")).unwrap();
+        for block in blocks(page, &text) {
+            let Some(why) = block.norun else { continue };
+            let mut words = why.split([' ', ',', ';']);
+            let runner = words.any(|word| word.contains('/') && Path::new(ROOT).join(word).is_file());
+            assert!(runner || why.starts_with("it needs "), "{page}:{}: {why}", block.line);
+        }
     }
 }
 
@@ -109,6 +125,7 @@ struct Block {
     kind: String,
     file: Option<String>,
     needs: Vec<String>,
+    in_debian: bool,
     norun: Option<String>,
     text: String,
 }
@@ -138,12 +155,14 @@ fn blocks(page: &str, text: &str) -> Vec<Block> {
                     kind: kind.to_owned(),
                     file: None,
                     needs: Vec::new(),
+                    in_debian: false,
                     norun,
                     text: String::new(),
                 };
                 for word in words {
                     match word.split_once('=') {
                         Some(("file", name)) => block.file = Some(name.to_owned()),
+                        Some(("in", "debian")) => block.in_debian = true,
                         Some(("needs", list)) => block.needs = list.split(',').map(str::to_owned).collect(),
                         _ => panic!("{page}:{}: what is {word}?", n + 1),
                     }
@@ -205,6 +224,9 @@ fn run(page: &str) {
             fs::write(place.join(name), &block.text).unwrap();
         }
         let steps = block.steps();
+        if block.in_debian {
+            continue;
+        }
         if let Some(why) = block.missing().filter(|_| !steps.is_empty()) {
             skip(&format!("{page}:{}: {why}", block.line));
             continue;

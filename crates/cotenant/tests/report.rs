@@ -399,9 +399,8 @@ fn what_a_recording_holds_stays_data() {
     assert!(last[0]["why"]["text"].as_str().is_some_and(|text| !text.is_empty()), "{last}");
 }
 
-#[test]
-fn summaries_of_runs_become_pages() {
-    let folder = Folder::new("summaries");
+/// Summaries of `qos`, `schedule`, `compare` and `bench`.
+fn summaries() -> [String; 4] {
     let run = r#""mode": "enforce", "seconds": 12.5, "rounds": 100, "moves": 4, "tier": "software", "overhead": 0.004,
         "interference": [{"victim": "db", "aggressor": "<b>", "loss": 0.25, "low": 0.2, "high": 0.3, "events": 9}],
         "notes": ["steal 3 %"]"#;
@@ -426,10 +425,17 @@ fn summaries_of_runs_become_pages() {
             "policies": {"none": {"art_s": 80.5, "throughput": 0.05, "apps": []}, "cas": {"art_s": 75.25, "throughput": 0.055, "apps": []}}}],
         "over_linux": [{"policy": "cas", "rounds": 1, "average_response_time": {"percent": 6.5, "ci95": [5.1, 7.9], "p": 0.01},
             "throughput": {"percent": 10.0, "ci95": null, "p": null}}], "notes": ["one round only"]}"#;
+    [qos, schedule, compare, bench.to_owned()]
+}
+
+#[test]
+fn summaries_of_runs_become_pages() {
+    let folder = Folder::new("summaries");
+    let [qos, schedule, compare, bench] = summaries();
     for (name, json, parts) in [
         (
             "qos",
-            &*qos,
+            &qos,
             &["steady", "91.7 %", "88.0 % to 95.0 %", "at the goal", "p99", "182 µs", "freezer", "25.0 %", "<b>"][..],
         ),
         ("schedule", &schedule, &["33.20 s", "xz -9 <i>", "not started: no such file", "12.25", "1.0", "das"]),
@@ -440,7 +446,7 @@ fn summaries_of_runs_become_pages() {
         ),
         (
             "bench",
-            bench,
+            &bench,
             &["yorkfield, simulated", "+6.5 % (+5.1 to +7.9)", "+10.0 %–", "2 mcf + 2 namd", "75.25", "one round only"],
         ),
     ] {
@@ -568,13 +574,14 @@ const AS_IN_THE_KEY: &str = "(() => {
 fn chromium_draws_it_all_without_a_complaint() {
     let folder = Folder::new("chromium");
     let Some(mut browser) = Browser::start("report") else { return };
-    let files = [
+    let mut files = vec![
         corpus("qos-steady-latency"),
         folder.write("a.rec", recording(20, 30)),
         folder.write("s.json", SIM),
         folder.write("r.json", REPRODUCTION),
     ];
-    page(&folder, &files.each_ref().map(String::as_str));
+    files.extend(summaries().iter().enumerate().map(|(i, json)| folder.write(&format!("{i}.json"), json)));
+    page(&folder, &files.iter().map(String::as_str).collect::<Vec<_>>());
     let url = format!("file://{}", folder.path("out.html"));
     for (size, dark) in [((1440, 900), false), ((1440, 900), true), ((390, 844), false), ((390, 844), true)] {
         browser.dress(size, dark);

@@ -201,6 +201,7 @@ pub const GUESTS: &[Guest] = &[
         ..SERVICE
     },
     Guest { name: "classes", quick: false, seconds: 240, scenarios: &["unit-class"], ..SERVICE },
+    Guest { name: "throttled", quick: false, seconds: 150, scenarios: &["unit-idle", "unit-upgrade"], ..SERVICE },
     Guest {
         name: "kubelet",
         what: "2 sockets x 1 core, kubelet and containerd",

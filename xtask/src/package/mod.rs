@@ -34,7 +34,7 @@ const DATA: &[&str] = &[
 enum Kind {
     /// Debian's packages.
     Deb,
-    /// The package cotenant alone, packed in a hurry: for scripts/test-package.
+    /// The package cotenant alone, packed in a hurry, in `test-packages`: for scripts/test-package.
     Cotenant,
     /// A tarball with a static binary (musl).
     Tarball,
@@ -91,7 +91,9 @@ impl Build<'_> {
 /// # Errors
 /// Where a tool is missing, or something cannot be built.
 pub fn run(root: &Path, args: &Args) -> Result<()> {
-    let out = made(&target_folder(root).join("packages"))?;
+    // What is only for tests does not take the place of what is for others.
+    let folder = if args.only == Some(Kind::Cotenant) { "test-packages" } else { "packages" };
+    let out = made(&target_folder(root).join(folder))?;
     let binary = args.binary.as_ref().map(|path| fs::canonicalize(path).with_context(|| path.display().to_string()));
     let build = Build { root, profile: &args.profile, binary: binary.transpose()?, time: commit_time(root)? };
     let mut made = Vec::new();

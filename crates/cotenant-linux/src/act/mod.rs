@@ -1,6 +1,7 @@
 //! Acting: one actuator per effect. What is to be undone is announced to the [`Journal`] before it is done.
 
 pub mod background;
+mod backoff;
 mod bandwidth;
 mod caches;
 pub(crate) mod cpu_time;

@@ -340,9 +340,7 @@ impl Throttle {
     /// Takes those of its threads to the background, or back, that were born since.
     pub fn tend_threads(&mut self, journal: &mut Journal, tasks: &[Arc<TaskInfo>]) {
         self.background.tend(journal, tasks, self.root.is_none(), &mut self.notes);
-        if self.background.is_left() {
-            self.written.background = None;
-        }
+        self.written.background = self.background.in_force();
     }
 
     /// Passes a signal on and resumes it: a frozen program does not end.

@@ -144,6 +144,8 @@ pub(crate) struct Terms {
     pub goal: f64,
     pub metric: MetricArg,
     pub policy: String,
+    /// It has CPUs of its own, and is left alone on them.
+    pub exclusive: bool,
 }
 
 /// A rule.
@@ -404,23 +406,31 @@ impl Rule {
         })
     }
 
-    /// The class of a service of the rule, which may be a container that asks for another one.
+    /// The class of a service of the rule, which may be a container that asks for another one. A container with CPUs of
+    /// its own is not throttled.
     pub fn class(&self, asked: Option<&Asked>) -> Class {
-        let asked = asked.filter(|_| self.annotations.contains(&Annotation::Class));
-        asked.and_then(|asked| asked.class).unwrap_or(self.class)
+        let by_annotation = asked.filter(|_| self.annotations.contains(&Annotation::Class));
+        match by_annotation.and_then(|asked| asked.class).unwrap_or(self.class) {
+            Class::Low if asked.is_some_and(|asked| asked.exclusive) => Class::Normal,
+            class => class,
+        }
     }
 
     /// What holds for a service of the rule, which may be a container that asks for something.
     pub fn terms(&self, asked: Option<&Asked>) -> Terms {
         let may = |what| asked.filter(|_| self.annotations.contains(&what));
         let class = self.class(asked);
+        let own = self.policy.as_deref().unwrap_or_else(|| class.policy());
+        let exclusive = asked.is_some_and(|asked| asked.exclusive);
+        let policy = if exclusive { "none" } else { own };
         Terms {
             class,
             goal: may(Annotation::Goal).and_then(|asked| asked.goal).unwrap_or(self.goal),
             metric: may(Annotation::Metric)
                 .and_then(|asked| asked.metric.clone())
                 .unwrap_or_else(|| self.metric.clone()),
-            policy: self.policy.as_deref().unwrap_or_else(|| class.policy()).to_owned(),
+            policy: policy.to_owned(),
+            exclusive,
         }
     }
 
@@ -556,10 +566,18 @@ mod tests {
             let mut config = Config::empty("c".into());
             config.rules = config.take(Path::new("c"), &text).unwrap();
             let terms = config.rules[0].terms(Some(asked));
-            assert!(terms.class == Class::Ignore || config.policies().contains(&&*terms.policy), "{terms:?}");
+            assert!(
+                terms.exclusive || terms.class == Class::Ignore || config.policies().contains(&&*terms.policy),
+                "{terms:?}"
+            );
             (terms.class, terms.goal, terms.metric.name(), terms.policy)
         };
-        let asked = |class| Asked { class: Some(class), goal: Some(0.5), metric: Some("ipc".parse().unwrap()) };
+        let asked = |class| Asked {
+            class: Some(class),
+            goal: Some(0.5),
+            metric: Some("ipc".parse().unwrap()),
+            exclusive: false,
+        };
         let named = |class, goal, metric: &str, policy: &str| (class, goal, metric.to_owned(), policy.to_owned());
         let plain = named(Class::Normal, 0.9, "progress", "auto");
         assert_eq!(terms("", &asked(Class::High)), plain, "nobody is asked");
@@ -572,5 +590,11 @@ mod tests {
         assert_eq!(terms(all, &Asked::default()).1, 0.95);
         let goal = "class = 'high'\nannotations = ['goal']";
         assert_eq!(terms(goal, &asked(Class::Low)), named(Class::High, 0.5, "progress", "none"));
+        // Whoever has CPUs of its own is neither placed nor throttled, whatever the rule says.
+        let alone = |class| Asked { exclusive: true, ..asked(class) };
+        assert_eq!(terms("policy = 'shapes'", &alone(Class::Low)), named(Class::Normal, 0.9, "progress", "none"));
+        assert_eq!(terms("class = 'low'", &alone(Class::High)).0, Class::Normal);
+        assert_eq!(terms(all, &alone(Class::Low)), named(Class::Normal, 0.5, "ipc", "none"));
+        assert_eq!(terms(class, &alone(Class::High)), named(Class::High, 0.9, "progress", "none"));
     }
 }

@@ -47,6 +47,9 @@ pub(crate) struct Told {
     pub goal: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<String>,
+    /// Whether the kubelet gave it CPUs that no other container may use.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exclusive: bool,
 }
 
 /// Which container it is.
@@ -59,12 +62,14 @@ pub(crate) struct Identity {
     pub workload: Option<String>,
 }
 
-/// What annotations ask for.
+/// What annotations ask for, and the kubelet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Asked {
     pub class: Option<Class>,
     pub goal: Option<f64>,
     pub metric: Option<MetricArg>,
+    /// Whether it has CPUs of its own, on which it is to be left alone.
+    pub exclusive: bool,
 }
 
 /// A container.
@@ -140,7 +145,7 @@ impl Containers {
 impl Container {
     /// `remark` hears what of it does not count.
     fn new(told: Told, mut remark: impl FnMut(String)) -> Result<Self, String> {
-        let Told { cgroup, namespace, pod, container, workload, mut labels, class, goal, metric } = told;
+        let Told { cgroup, namespace, pod, container, workload, mut labels, class, goal, metric, exclusive } = told;
         let parts = cgroup.strip_prefix('/').map(|path| path.split('/').collect::<Vec<_>>()).unwrap_or_default();
         // A group at the top holds far more than a container.
         let is_path = (2..=64).contains(&parts.len()) && cgroup.len() <= PATH && !cgroup.contains(char::is_control);
@@ -178,6 +183,7 @@ impl Container {
             }),
             goal: goal.and_then(|text| units::share(&text).map_err(|why| read("goal", why)).ok()),
             metric: metric.and_then(|text| args::speed(&text).map_err(|why| read("metric", why)).ok()),
+            exclusive,
         };
         Ok(Self { cgroup, identity: Identity { namespace, pod, container, workload }, labels, asked })
     }
@@ -215,6 +221,7 @@ pub(crate) mod tests {
             class: None,
             goal: None,
             metric: None,
+            exclusive: false,
         }
     }
 

@@ -416,8 +416,9 @@ impl Shift<'_> {
                     COTENANT_SERVICE = &*name,
                     COTENANT_RULE = &*by,
                     COTENANT_CGROUP = group,
-                    "{name} is managed: rule {by}, {}",
+                    "{name} is managed: rule {by}, {}{}",
                     count(service.processes as u64, "process"),
+                    if terms.exclusive { "; on CPUs of its own, it is neither placed nor throttled" } else { "" },
                 );
                 self.watch.manage(app, &by);
                 let mixed = service.mixed.then(Instant::now);

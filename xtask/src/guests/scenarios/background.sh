@@ -13,14 +13,9 @@ limited() { ulimit -e "$1"; exec setsid su -s /bin/sh user -c "exec $2"; }
 cotenant() { (limited 0 "/bin/cotenant $*"); }
 manage() { limited 0 "/bin/cotenant $*" >/tmp/cotenant 2>&1 & cotenant=$!; }
 
-# stands POLICY NICE: all threads of $spin have this scheduling policy, field 41 of their stat lines, and its session
-# this nice value.
+# stands POLICY NICE: all threads of $spin have this scheduling policy, and its session this nice value.
 stands() {
-    for path in "/proc/$spin/task"/*; do
-        read -r line <"$path/stat"
-        set -- "$1" "$2" ${line##*) }
-        [ "${41}" = "$1" ] || return 1
-    done
+    policies_are "$spin" "$1" || return 1
     read -r line <"/proc/$spin/autogroup"
     [ "${line##* }" = "$2" ]
 }

@@ -61,6 +61,14 @@ packages_are() {
 # masks_are PID LIST / masks_differ PID LIST: every / no worker has this mask.
 masks_are() { workers "$1"; for tid in $tids; do mask_of "$1" "$tid"; [ "$mask" = "$2" ] || return 1; done; }
 masks_differ() { workers "$1"; for tid in $tids; do mask_of "$1" "$tid"; [ "$mask" != "$2" ] || return 1; done; }
+# policies_are PID POLICY: all threads have this scheduling policy, field 41 of their stat lines.
+policies_are() {
+    for path in "/proc/$1/task"/*; do
+        read -r line <"$path/stat"
+        set -- "$1" "$2" ${line##*) }
+        [ "${41}" = "$2" ] || return 1
+    done
+}
 # spread PID CPU...: each worker has one of these CPUs to itself.
 spread() {
     pid=$1; shift

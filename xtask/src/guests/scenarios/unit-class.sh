@@ -11,9 +11,6 @@ goal = "95%"
 name = "batch"
 match = { unit = "victim.service" }
 class = "low"'
-nobody='[[rule]]
-name = "nobody"
-match = { unit = "nobody.service" }'
 printf '[Service]\nUser=alice\nExecStart=/bin/cotenant kernel chase --size 1M --seconds 3600\n' >/etc/systemd/system/server.service
 victim '/bin/spin 0 1' SPIN_BUSY=1
 await has_workers "$spin" 2
@@ -28,8 +25,7 @@ await logged 'Read-only file system'
 systemctl stop cotenant
 
 drop_in WatchdogSec=5
-cp /packaging/throttle.conf /etc/systemd/system/cotenant.service.d/
-systemctl daemon-reload
+may_throttle
 systemctl start cotenant
 await frozen_soon 300
 # The server is left alone, whatever happens to the batch.
@@ -41,7 +37,6 @@ for way in restart alone hangs both; do
     before=$(main_of cotenant)
     guardian=$(guardian_of "$before")
     [ -n "$guardian" ] || fail "there is no guardian"
-    # Who comes next freezes nobody, so that what is seen is the undoing.
     configure "$nobody"
     [ $way = restart ] || stop_in_a_pause "$before"
     case $way in

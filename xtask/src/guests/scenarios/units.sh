@@ -19,6 +19,12 @@ drop_in() {
     printf '[Service]\n%s\n' "$1" >/etc/systemd/system/cotenant.service.d/guest.conf
     systemctl daemon-reload
 }
+# may_throttle: the unit with the drop-in that opens control groups to it.
+may_throttle() {
+    mkdir -p /etc/systemd/system/cotenant.service.d
+    cp /packaging/throttle.conf /etc/systemd/system/cotenant.service.d/
+    systemctl daemon-reload
+}
 # All of the victim's threads are placed on CPU 0.
 static='mode = "enforce"
 [set.static]
@@ -27,6 +33,11 @@ map = "X."
 name = "victims"
 match = { unit = "victim.service" }
 policy = "static"'
+
+# Nobody is managed: what the last daemon has changed shows whether it was undone.
+nobody='[[rule]]
+name = "nobody"
+match = { unit = "nobody.service" }'
 
 # victim COMMAND [ENVIRONMENT]: an ordinary user's service; $spin is its first process.
 victim() {
@@ -41,6 +52,36 @@ victim_spin() {
     await has_workers "$spin" 2
     mask_of "$spin" "$spin"; all=$mask
     await masks_are "$spin" 0-1
+}
+# batch: the victim with a weight of its own, and a server for which it is to give way; $group is the victim's group.
+batch() {
+    printf '[Service]\nExecStart=/bin/sleep 1000000\n' >/etc/systemd/system/server.service
+    victim '/bin/spin 0 1' 'A=b
+CPUWeight=400'
+    await has_workers "$spin" 2
+    systemctl start server
+    group=/sys/fs/cgroup/system.slice/victim.service
+}
+# gives_way GOAL: rules for both. The server is always as fast as it is alone. For such a metric the victim runs in the
+# background, and it naps as well at a goal of 99%, beyond which there is nothing.
+gives_way() {
+    configure 'mode = "enforce"
+[[rule]]
+name = "server"
+match = { unit = "server.service" }
+class = "high"
+goal = "'"$1"'"
+metric = "cmd:echo 100,every=500ms"
+[[rule]]
+name = "batch"
+match = { unit = "victim.service" }
+class = "low"'
+}
+idle_is() { read -r idle <$group/cpu.idle && [ "$idle" = "$1" ]; }
+# runs_as_its_unit_says WEIGHT: the victim.
+runs_as_its_unit_says() {
+    read -r weight <$group/cpu.weight
+    idle_is 0 && [ "$weight" = "$1" ] && is victim CPUWeight "$1" && policies_are "$spin" 0 && thawed
 }
 main_of() { systemctl show -P MainPID "$1"; }
 is() { [ "$(systemctl show -P "$2" "$1")" = "$3" ]; }

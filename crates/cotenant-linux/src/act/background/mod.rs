@@ -15,7 +15,7 @@ use crate::notes::Notes;
 use crate::sense::capability::{Capability, Standing};
 use crate::sys;
 use crate::undo::Journal;
-use cotenant_model::TaskInfo;
+use cotenant_model::{TaskInfo, Time};
 use sessions::Weights;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -89,23 +89,27 @@ impl Background {
     ) -> Result<Option<String>, LimitError> {
         self.on = on;
         self.tend(journal, tasks, foreign, notes);
-        if !on {
-            return Ok(None);
+        match (self.in_force(), &self.unit) {
+            (None, Some(unit)) if on => Err(LimitError::NotIdle(unit.path().to_owned())),
+            (None, None) if on => Err(LimitError::NoBackground),
+            (in_force, _) => Ok(in_force),
         }
-        match &self.unit {
-            Some(unit) if unit.is_left() => return Err(LimitError::NotIdle(unit.path().to_owned())),
-            Some(_) => return Ok(Some("cpu.idle 1".to_owned())),
-            None => {}
-        }
-        let means = means(self.threads.any(), self.sessions.any(), " and ");
-        if means.is_empty() { Err(LimitError::NoBackground) } else { Ok(Some(means)) }
+    }
+
+    /// By what it runs in the background now, as people read it.
+    pub fn in_force(&self) -> Option<String> {
+        let means = match &self.unit {
+            Some(unit) => if unit.is_idle() { "cpu.idle 1" } else { "" }.to_owned(),
+            None => means(self.threads.any(), self.sessions.any(), " and "),
+        };
+        (self.on && !means.is_empty()).then_some(means)
     }
 
     /// Brings those that were born since, and those that could not be changed before, to what is to be. `foreign`: we
     /// have not started them.
     pub fn tend(&mut self, journal: &mut Journal, tasks: &[Arc<TaskInfo>], foreign: bool, notes: &mut Notes) {
         if let Some(unit) = &mut self.unit {
-            unit.tend(journal, self.on, notes);
+            unit.tend(journal, now(), self.on, notes);
             return;
         }
         let barred: BTreeSet<u32> =
@@ -113,11 +117,6 @@ impl Background {
         let pids = tasks.iter().map(|info| info.pid).filter(|pid| !barred.contains(pid)).collect();
         let light = self.sessions.tend(journal, self.on, foreign, &pids, notes);
         self.threads.tend(journal, |info| self.on && !light.contains(&info.pid), foreign, tasks, notes);
-    }
-
-    /// Whether its control group is left as it is, whatever is wanted.
-    pub fn is_left(&self) -> bool {
-        self.unit.as_ref().is_some_and(Unit::is_left)
     }
 
     /// Whether it has ever been turned on.
@@ -129,12 +128,16 @@ impl Background {
     pub fn end(mut self, journal: &mut Journal) -> Vec<String> {
         let mut notes = Notes::default();
         if let Some(unit) = &mut self.unit {
-            unit.tend(journal, false, &mut notes);
+            unit.tend(journal, now(), false, &mut notes);
         }
         self.threads.end(journal, &mut notes);
         self.sessions.end(journal, &mut notes);
         notes.iter().cloned().collect()
     }
+}
+
+fn now() -> Time {
+    Time::default() + sys::monotonic()
 }
 
 #[cfg(test)]

@@ -6,12 +6,14 @@
 //! A group that is idle has no weight, and gets the kernel's default when it is not idle any more. So its own is
 //! journaled, and written back.
 
+use crate::act::backoff::{BackOff, Verdict};
 use crate::act::groups::{self, path_of, word_of};
 use crate::bounded::{self, Limit};
 use crate::fault::around;
 use crate::notes::Notes;
 use crate::sys::cgroups;
 use crate::undo::{Effect, Journal, Living, Record, RestoreReport, Undoer, number};
+use cotenant_model::Time;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
@@ -24,7 +26,7 @@ const IDLE: &str = "cpu.idle";
 const WEIGHTS: [(&str, u32); 2] = [("cpu.weight", 100), ("cpu.shares", 1024)];
 
 /// The group of one application.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Unit {
     path: PathBuf,
     /// The inode of its folder: a unit that starts anew has another group of the same name.
@@ -33,8 +35,10 @@ pub struct Unit {
     idle: bool,
     /// Its weight could not be given back yet.
     returning: bool,
-    /// Another agent decides, or it may not be written.
-    left: bool,
+    /// Other agents write what it is, as systemd does to all units when it reloads.
+    back_off: BackOff,
+    /// It may not be written.
+    refused: bool,
 }
 
 impl Unit {
@@ -42,24 +46,30 @@ impl Unit {
     pub fn of(path: &Path) -> Option<Self> {
         let path = if is_idle(path).is_some() { path.to_owned() } else { of_version_1(Path::new("/"), path)? };
         let usable = is_idle(&path) == Some(false) && weight(&path).is_some();
-        usable.then(|| Self { inode: inode(&path), path, idle: false, returning: false, left: false })
+        usable.then(|| Self { inode: inode(&path), path, ..Self::default() })
     }
 
     /// Makes it idle, or gives it its weight back; whether it is idle now.
-    pub fn tend(&mut self, journal: &mut Journal, on: bool, notes: &mut Notes) -> bool {
+    pub fn tend(&mut self, journal: &mut Journal, now: Time, on: bool, notes: &mut Notes) -> bool {
         let inode = inode(&self.path);
         if inode != self.inode {
             if self.idle {
                 journal.strike(&UnitRecord::Left(self.path.clone()));
             }
-            *self = Self { path: self.path.clone(), inode, idle: false, returning: false, left: false };
+            *self = Self { path: self.path.clone(), inode, ..Self::default() };
         }
         if self.idle && !self.returning && is_idle(&self.path) == Some(false) {
             journal.strike(&UnitRecord::Left(self.path.clone()));
-            notes.add(format!("{} is left alone: another agent has written {IDLE}", self.path.display()));
-            (self.idle, self.left) = (false, true);
+            self.idle = false;
+            self.back_off.hit(now);
+            let how = match self.back_off.verdict(now) {
+                Verdict::GivenUp => "for good: another agent writes its cpu.idle again and again",
+                _ => "for a while: another agent has written its cpu.idle",
+            };
+            notes.add(format!("{} is left alone {how}", self.path.display()));
         }
-        if self.left || self.idle == on && !self.returning || inode.is_none() {
+        let left = on && (self.refused || self.back_off.verdict(now) != Verdict::Free);
+        if (left || self.idle == on) && !self.returning || inode.is_none() {
             return self.idle;
         }
         if on && !self.returning {
@@ -67,7 +77,7 @@ impl Unit {
                 Ok(()) => self.idle = true,
                 Err(why) => {
                     notes.add(format!("{} is not in the background: {why}", self.path.display()));
-                    self.left = true;
+                    self.refused = true;
                 }
             }
         } else if let Some(weight) = journal.outstanding::<Units>().0.get(&self.path).copied() {
@@ -85,9 +95,9 @@ impl Unit {
         self.idle
     }
 
-    /// Whether it runs beside the others whatever is wanted, as far as is known: another agent decides, or nobody may.
-    pub fn is_left(&self) -> bool {
-        self.left
+    /// Whether it is idle because of us, as far as is known.
+    pub fn is_idle(&self) -> bool {
+        self.idle
     }
 
     /// Its folder.
@@ -96,6 +106,9 @@ impl Unit {
     }
 
     fn begin(&self, journal: &mut Journal) -> Result<(), String> {
+        if is_idle(&self.path) == Some(true) {
+            return Err("it is idle by another agent's will".to_owned()); // and has no weight
+        }
         let weight = weight(&self.path).ok_or("it has no weight any more")?;
         journal.announce(&UnitRecord::Idle(self.path.clone(), weight))?;
         let written = around("background.unit", || groups::write(&self.path.join(IDLE), "1"));
@@ -247,6 +260,9 @@ mod tests {
     use crate::act::restore;
     use crate::testing::TempDir;
     use crate::tests::journal;
+    use std::time::Duration;
+
+    const NOW: Time = Time::from_secs(5);
 
     fn group(idle: &str, weight: &str) -> TempDir {
         let dir = TempDir::new("unit");
@@ -267,11 +283,11 @@ mod tests {
             let path = dir.path().join("unit");
             let (mut journal, mut notes) = (journal(state.path()), Notes::default());
             let mut unit = Unit::of(&path).unwrap();
-            assert!(unit.tend(&mut journal, true, &mut notes) && unit.tend(&mut journal, true, &mut notes));
+            assert!(unit.tend(&mut journal, NOW, true, &mut notes) && unit.tend(&mut journal, NOW, true, &mut notes));
             assert_eq!(has(&path), ["1", "400"]);
             fs::write(path.join("cpu.weight"), "0").unwrap(); // as the kernel shows an idle group
             if !killed {
-                assert!(!unit.tend(&mut journal, false, &mut notes));
+                assert!(!unit.tend(&mut journal, NOW, false, &mut notes));
                 assert_eq!(has(&path), ["0", "400"]);
             }
             let report = journal.finish();
@@ -312,32 +328,45 @@ mod tests {
         let path = dir.path().join("unit");
         let (mut journal, mut notes) = (journal(state.path()), Notes::default());
         let mut unit = Unit::of(&path).unwrap();
-        assert!(unit.tend(&mut journal, true, &mut notes));
+        assert!(unit.tend(&mut journal, NOW, true, &mut notes));
         fs::remove_file(path.join("cpu.weight")).unwrap();
         fs::create_dir(path.join("cpu.weight")).unwrap(); // nobody can write that
-        assert!(unit.tend(&mut journal, false, &mut notes), "it is still ours");
+        assert!(unit.tend(&mut journal, NOW, false, &mut notes), "it is still ours");
         assert!(notes.iter().any(|note| note.contains("its weight was 400")));
         // The kernel has given it the default.
         fs::remove_dir(path.join("cpu.weight")).unwrap();
         dir.write("unit/cpu.weight", "100");
-        assert!(!unit.tend(&mut journal, true, &mut notes));
+        assert!(!unit.tend(&mut journal, NOW, true, &mut notes));
         assert_eq!(has(&path), ["0", "400"], "before anything else");
-        assert!(unit.tend(&mut journal, true, &mut notes));
+        assert!(unit.tend(&mut journal, NOW, true, &mut notes));
         assert_eq!(journal.finish().restored, 1);
         assert_eq!(has(&path)[0], "0");
     }
 
     #[test]
-    fn what_another_agent_has_written_stays() {
+    fn what_another_agent_has_written_stays_for_a_while() {
         let (dir, state) = (group("0", "40"), TempDir::new("unit-state"));
         let path = dir.path().join("unit");
         let (mut journal, mut notes) = (journal(state.path()), Notes::default());
         let mut unit = Unit::of(&path).unwrap();
-        assert!(unit.tend(&mut journal, true, &mut notes));
+        let mut now = NOW;
+        for pause in [1, 2, 4, 8, 16, 32, 60] {
+            assert!(unit.tend(&mut journal, now, true, &mut notes), "after {pause} s");
+            dir.write("unit/cpu.idle", "0");
+            dir.write("unit/cpu.weight", "70");
+            assert!(!unit.tend(&mut journal, now, true, &mut notes));
+            now = now + Duration::from_millis(pause * 1000 - 1);
+            assert!(!unit.tend(&mut journal, now, true, &mut notes), "it is made idle again at once");
+            now = now + Duration::from_millis(1);
+        }
+        assert!(unit.tend(&mut journal, now, true, &mut notes));
+        assert!(!unit.tend(&mut journal, now, false, &mut notes));
+        assert_eq!(has(&path), ["0", "70"], "its weight is not what it was at the beginning");
+        assert!(unit.tend(&mut journal, now, true, &mut notes));
         dir.write("unit/cpu.idle", "0");
-        dir.write("unit/cpu.weight", "70");
-        assert!(!unit.tend(&mut journal, true, &mut notes), "it is not made idle again");
-        assert!(notes.iter().any(|note| note.contains("another agent")));
+        assert!(!unit.tend(&mut journal, now, true, &mut notes));
+        assert!(!unit.tend(&mut journal, now + Duration::from_secs(3600), true, &mut notes));
+        assert_eq!(notes.iter().map(|note| note.contains("for good")).collect::<Vec<_>>(), [false, true]);
         assert_eq!(journal.finish().restored, 0);
         assert_eq!(has(&path), ["0", "70"]);
         for (idle, weight) in [("1", "0"), ("", "100"), ("0", "")] {
@@ -352,13 +381,13 @@ mod tests {
         let path = dir.path().join("unit");
         let (mut journal, mut notes) = (journal(state.path()), Notes::default());
         let mut unit = Unit::of(&path).unwrap();
-        assert!(unit.tend(&mut journal, true, &mut notes));
+        assert!(unit.tend(&mut journal, NOW, true, &mut notes));
         fs::rename(&path, dir.path().join("before")).unwrap();
-        assert!(!unit.tend(&mut journal, true, &mut notes), "it is gone");
+        assert!(!unit.tend(&mut journal, NOW, true, &mut notes), "it is gone");
         dir.write("unit/cpu.idle", "0");
         dir.write("unit/cpu.weight", "70");
-        assert!(unit.tend(&mut journal, true, &mut notes) && has(&path) == ["1", "70"]);
-        assert!(!unit.tend(&mut journal, false, &mut notes) && has(&path) == ["0", "70"]);
+        assert!(unit.tend(&mut journal, NOW, true, &mut notes) && has(&path) == ["1", "70"]);
+        assert!(!unit.tend(&mut journal, NOW, false, &mut notes) && has(&path) == ["0", "70"]);
         assert!(notes.iter().next().is_none() && journal.finish().failed == 0);
     }
 

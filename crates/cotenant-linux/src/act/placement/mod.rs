@@ -1,16 +1,15 @@
 //! Placement: which CPUs a task may use. Journal first, then set; never outside what a task was allowed, never against
 //! another agent.
 
-mod backoff;
 mod masks;
 
+use crate::act::backoff::{BackOff, Verdict};
 use crate::fault::around;
 use crate::notes::Notes;
 use crate::sense::observer::NewTask;
 use crate::sys;
 use crate::sys::thread::{self, Held, Identity, Leaves, SetError, process_stat};
 use crate::undo::{ClaimError, Journal};
-use backoff::{BackOff, Verdict};
 use cotenant_model::{CpuSet, Outcome, TaskInfo, Time};
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -1,4 +1,4 @@
-//! How long a task is left alone after another agent has changed its mask.
+//! How long a task or a control group is left alone after another agent has changed it.
 
 use cotenant_model::Time;
 use std::time::Duration;
@@ -12,7 +12,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// After so long without a change, the next one counts as the first.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 
-/// Whether a task may be touched.
+/// Whether it may be touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It may.
@@ -23,7 +23,7 @@ pub enum Verdict {
     GivenUp,
 }
 
-/// One task's patience: 1, 2, 4 … 60 s, then it is given up. A function of the times that it is given.
+/// The patience with one: 1, 2, 4 … 60 s, then it is given up. A function of the times that it is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackOff {
     last: Option<(Time, Duration)>,
@@ -31,7 +31,7 @@ pub struct BackOff {
 }
 
 impl BackOff {
-    /// Another agent has changed the mask.
+    /// Another agent has changed it.
     pub fn hit(&mut self, now: Time) {
         let pause = match self.last {
             Some((at, LONGEST)) if now - at < FORGIVEN_AFTER => {
@@ -44,7 +44,7 @@ impl BackOff {
         self.last = Some((now, pause));
     }
 
-    /// Whether the task may be touched now.
+    /// Whether it may be touched now.
     pub fn verdict(&self, now: Time) -> Verdict {
         match self.last {
             _ if self.given_up => Verdict::GivenUp,
