@@ -113,7 +113,7 @@ fn kubelet(root: &Path) -> Option<Rival> {
         name: "kubelet CPU manager",
         found: format!("policy {policy}, /var/lib/kubelet/cpu_manager_state"),
         meaning: "it changes the cpusets of containers while they run; Cotenant stays inside whatever they are",
-        remedy: "manage only containers with exclusive CPUs (Guaranteed, whole CPUs)",
+        remedy: "none is needed; with cotenant-node on this machine, containers with exclusive CPUs are left alone",
     })
 }
 
