@@ -98,7 +98,7 @@ fn recording(mode: Mode, roles: [Role; 4]) -> Vec<u8> {
     let mut header = header("qos", mode);
     let qos = Some(QosConfig {
         controller: Controller::preset("conservative-90", 0.9).unwrap(),
-        high: vec![High { app: HIGH, metric: Source::Progress }],
+        high: vec![High { app: HIGH, metric: Source::Progress, goal: None }],
         low: vec![LOW],
         place: true,
         limits: None,

@@ -319,7 +319,7 @@ fn qos(
         (at, format!("there is no controller '{wanted}'; known: {}", PRESETS.join(", ")))
     })?;
     let apps = |wanted: bool| (0..).zip(sensitive).filter(move |(_, s)| **s == wanted).map(|(i, _)| AppId(i));
-    let high: Vec<High> = apps(true).map(|app| High { app, metric: Source::Ipc }).collect();
+    let high: Vec<High> = apps(true).map(|app| High { app, metric: Source::Ipc, goal: None }).collect();
     if high.is_empty() || high.len() == sensitive.len() {
         return match name {
             Some(name) => Err((

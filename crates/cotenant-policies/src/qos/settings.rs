@@ -1,7 +1,7 @@
 //! Settings of `qos`.
 
 use super::controller::Controller;
-use super::phase::{LONGEST_NAP, Lasts, Phase, Why};
+use super::phase::{Figure, Held, LONGEST_NAP, Lasts, Phase, PhaseResult, Why};
 use cotenant_model::AppId;
 use cotenant_model::policy::settings;
 use cotenant_model::speed::{Source, by_name};
@@ -9,13 +9,17 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::time::Duration;
 
 /// A program that is to keep its speed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct High {
     /// The program.
     pub app: AppId,
     /// What tells its speed.
     #[serde(with = "by_name")]
     pub metric: Source,
+    /// The share of its speed alone that it is to keep, 0–1, exclusive, where that is another one than the
+    /// controller's. `tracking` and `steady` heed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal: Option<f64>,
 }
 
 /// What is limited.
@@ -65,6 +69,38 @@ impl QosConfig {
         let only = (self.high.len() == 1).then_some(0);
         let high = phase.held.map(|held| held.high).or(only)?;
         self.high.get(high).map(|high| high.app)
+    }
+
+    /// What a program is to keep; `None`: the controller has no such goal.
+    pub(super) fn goal(&self, high: &High) -> Option<f64> {
+        high.goal.or(self.controller.goal())
+    }
+
+    /// By how much a program's losses are multiplied to be those of one with the controller's goal.
+    fn weight(&self, high: usize) -> f64 {
+        let weight = |of: f64| Some((1.0 - of) / (1.0 - self.high.get(high)?.goal?));
+        self.controller.goal().and_then(weight).unwrap_or(1.0)
+    }
+
+    /// Makes what programs lose of their speed `alone` what ones with the controller's goal would have lost.
+    pub(super) fn to_one_goal(&self, seen: &mut PhaseResult, alone: &[Option<f64>]) {
+        for (high, alone) in alone.iter().enumerate() {
+            let (weight, Some(alone)) = (self.weight(high), alone) else { continue };
+            for speed in [&mut seen.speeds, &mut seen.counted].into_iter().filter_map(|of| of.get_mut(high)?.as_mut()) {
+                *speed = (alone - (alone - *speed) * weight).max(0.0);
+            }
+        }
+    }
+
+    /// The figures that decided, as the program itself has them.
+    pub(super) fn to_its_own(&self, held: Held) -> Held {
+        let weight = self.weight(held.high);
+        let own = |figure: f64| match held.figure {
+            Figure::Speed => figure,
+            Figure::Kept => 1.0 - (1.0 - figure) / weight,
+            Figure::Lost => figure / weight,
+        };
+        Held { value: own(held.value), threshold: own(held.threshold), ..held }
     }
 
     /// How much of the beginning of a phase is not measured.

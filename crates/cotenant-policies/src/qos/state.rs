@@ -92,12 +92,16 @@ impl QosState {
         }
         let Some(state) = self.controller.take() else { return false };
         let room = config.place && self.away.knows_threads() && cpus.len() > 1;
-        let seen = measurement::seen(&self.sums, self.taken, room);
+        let mut seen = measurement::seen(&self.sums, self.taken, room);
         let before = self.alone.clone();
         if phase.duty <= 0.0 && state.alone().is_none() {
             self.note_alone(&seen.speeds);
         }
+        if let Some(alone) = state.alone().filter(|_| phase.why != Why::Baseline) {
+            config.to_one_goal(&mut seen, alone);
+        }
         let (phase, controller) = config.controller.next(state, &seen);
+        let phase = phase.by(phase.held.map(|held| config.to_its_own(held)));
         if let Some(alone) = controller.alone() {
             self.alone = alone.to_vec();
         }
@@ -164,7 +168,7 @@ impl QosState {
         for (i, high) in config.high.iter().enumerate() {
             let Some(app) = view.app(high.app) else { continue };
             let alone = alone.get(i).copied().flatten();
-            let (goal, full, why) = (config.controller.goal(), phase.duty >= 1.0, phase.why);
+            let (goal, full, why) = (config.goal(high), phase.duty >= 1.0, phase.why);
             let wanted = Wanted { from, readings, alone, goal, full, why };
             let told = measurement::speed(view, app, &high.metric, &mut self.gathered[i], &wanted);
             let Some(told) = told else { continue };

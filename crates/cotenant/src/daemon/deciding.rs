@@ -3,8 +3,7 @@
 
 use super::config::{Class, Config, Terms};
 use super::{Managed, Shift};
-use crate::args::MetricArg;
-use crate::cmd;
+use crate::cmd::qos::{Keeps, keep};
 use crate::settings::{Decider, Setup};
 use anyhow::Result;
 use cotenant_model::policy::Policy;
@@ -16,10 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Who is to be kept at a goal, and who gives way for it.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Cast {
-    pub high: Vec<(AppId, MetricArg)>,
+    pub high: Vec<Keeps>,
     low: Vec<AppId>,
-    /// The highest goal of all: what is given for one is given for the others.
-    goal: f64,
     names: BTreeSet<String>,
 }
 
@@ -27,10 +24,7 @@ impl Cast {
     /// `waits`: whether it can be throttled.
     fn add(&mut self, app: AppId, name: &str, terms: &Terms, waits: bool) {
         match terms.class {
-            Class::High => {
-                self.high.push((app, terms.metric.clone()));
-                self.goal = self.goal.max(terms.goal);
-            }
+            Class::High => self.high.push(Keeps { app, metric: terms.metric.clone(), goal: terms.goal }),
             Class::Low if waits => self.low.push(app),
             Class::Low | Class::Normal | Class::Ignore => return,
         }
@@ -76,14 +70,14 @@ impl Shift<'_> {
         let mut deciders: Vec<Decider> = std::mem::take(&mut self.setup.deciders);
         let before: Vec<&str> = deciders.iter().map(|decider| decider.policy.name()).collect();
         // Speeds alone are by the place of who is kept; who gives way may come and go.
-        let goes_on = cast.high == self.cast.high && cast.goal == self.cast.goal;
+        let goes_on = cast.high == self.cast.high;
         let place = |name: &str| before.iter().position(|old| *old == name).filter(|_| goes_on || name != Qos::SECTION);
         let mut kept: Vec<Option<usize>> =
             before.iter().filter(|name| **name != Qos::SECTION).map(|name| place(name)).collect();
         let qos = place(Qos::SECTION);
         deciders.retain(|decider| decider.policy.name() != Qos::SECTION);
         if !cast.high.is_empty() && !cast.low.is_empty() {
-            let config = cmd::qos::keep(&cast.high, cast.low.clone(), cast.goal);
+            let config = keep(&cast.high, cast.low.clone());
             let effects = [Effect::Nap, Effect::CpuTime, Effect::Caches, Effect::Background];
             let owns = Owns { apps: Some(cast.names.clone()), effects: Some(effects.into()) };
             deciders.insert(0, Decider { owns, ..Decider::live(Qos::SECTION, config, &self.setup.topology)? });
@@ -122,6 +116,7 @@ mod tests {
         cast.add(AppId(1), "batch", &terms(Class::Low, 0.9), true);
         cast.add(AppId(2), "stuck", &terms(Class::Low, 0.9), false);
         cast.add(AppId(3), "web", &terms(Class::Normal, 0.9), false);
-        assert_eq!((cast.goal, &*cast.low, cast.high.len(), cast.names.len()), (0.8, &[AppId(1)][..], 1, 2));
+        assert_eq!((&*cast.low, cast.high.len(), cast.names.len()), (&[AppId(1)][..], 1, 2));
+        assert_eq!((cast.high[0].app, cast.high[0].goal), (AppId(0), 0.8));
     }
 }

@@ -1,6 +1,7 @@
 //! Services over the time of a recording, as the daemon sees them over its own.
 
 use crate::args::MetricArg;
+use crate::cmd::qos::Keeps;
 use crate::daemon::config::Class;
 use crate::daemon::status::ServiceStatus;
 use crate::daemon::watch::Watch;
@@ -17,9 +18,8 @@ use std::time::Duration;
 pub(crate) struct Recorded {
     pub watch: Watch,
     pub policies: Vec<String>,
-    high: Vec<(AppId, MetricArg)>,
+    high: Vec<Keeps>,
     low: BTreeSet<AppId>,
-    goal: Option<f64>,
     pub naps: Naps,
     /// What applications are called: no two of them alike.
     names: BTreeMap<AppId, String>,
@@ -34,13 +34,17 @@ impl Recorded {
         let rules = if rules.is_empty() { vec![(header.policy.clone(), &header.config)] } else { rules };
         let qos = rules.iter().find(|(policy, _)| policy == Qos::SECTION);
         let qos = qos.and_then(|(_, config)| config.settings.of::<Qos>().ok().flatten());
-        let metric = |high: &High| MetricArg { source: high.metric.clone(), outside: None };
+        let goal = qos.as_ref().and_then(|qos| qos.controller.goal());
+        let keeps = |high: &High| Keeps {
+            app: high.app,
+            metric: MetricArg { source: high.metric.clone(), outside: None },
+            goal: high.goal.or(goal).unwrap_or_default(),
+        };
         Self {
             watch: Watch::anew(&header.topology, window),
             policies: rules.into_iter().map(|(policy, _)| text::name(policy.as_bytes())).collect(),
-            high: qos.iter().flat_map(|qos| &qos.high).map(|high| (high.app, metric(high))).collect(),
+            high: qos.iter().flat_map(|qos| &qos.high).map(keeps).collect(),
             low: qos.iter().flat_map(|qos| qos.low.iter().copied()).collect(),
-            goal: qos.as_ref().and_then(|qos| qos.controller.goal()),
             naps: Naps::default(),
             names: BTreeMap::new(),
             last: None,
@@ -77,8 +81,8 @@ impl Recorded {
             processes.entry(task.info.app).or_default().insert(task.info.pid);
         }
         let service = |app: &AppSample| {
-            let high = self.high.iter().any(|(high, _)| *high == app.id);
-            let class = match (high, self.low.contains(&app.id)) {
+            let high = self.high.iter().find(|keeps| keeps.app == app.id);
+            let class = match (high.is_some(), self.low.contains(&app.id)) {
                 (true, _) => Class::High,
                 (false, true) => Class::Low,
                 (false, false) => Class::Normal,
@@ -88,7 +92,7 @@ impl Recorded {
                 class,
                 policy: self.policies.join(", "),
                 processes: processes.get(&app.id).map_or(0, BTreeSet::len),
-                goal: self.goal.filter(|_| high),
+                goal: high.map(|keeps| keeps.goal).filter(|goal| *goal > 0.0),
                 ..ServiceStatus::default()
             };
             self.watch.fill(app.id, known)

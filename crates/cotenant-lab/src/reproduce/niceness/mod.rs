@@ -105,7 +105,7 @@ impl Run {
             }
             How::Under(name) => {
                 let controller = Controller::preset(name, 0.9).context("a preset")?;
-                let high = vec![High { app: AppId(0), metric: Source::Ipc }];
+                let high = vec![High { app: AppId(0), metric: Source::Ipc, goal: None }];
                 let (settle, patience) = (Duration::ZERO, Duration::ZERO);
                 let (low, place, limits) = (vec![AppId(1)], false, None);
                 let qos = QosConfig { controller, high, low, place, limits, climb: false, settle, patience };

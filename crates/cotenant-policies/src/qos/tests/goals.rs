@@ -42,6 +42,25 @@ fn a_program_that_is_not_disturbed_leaves_the_others_alone() {
     assert!(plant.actions.iter().all(|action| matches!(action, Action::Nap { .. })));
 }
 
+/// The controller's goal is 0.9, for another program.
+#[test]
+fn a_program_is_judged_by_its_own_goal() {
+    let run = |controller: &str, metric, goal| {
+        let mut plant = Plant::new(0.3, 30);
+        let config = with(config(controller, metric, false), |qos| qos.high[0].goal = Some(goal));
+        let (quality, ..) = run(&mut plant, &config);
+        (quality, plant.reasons)
+    };
+    for (goal, kept) in [(0.9, 0.9), (0.8, 0.8), (0.65, 0.7)] {
+        let (quality, _) = run("tracking", "progress", goal);
+        assert!((quality - kept).abs() < 0.01, "{goal}: {quality}");
+    }
+    // It finds a duty of a half, and says so in the program's own figures.
+    let (quality, reasons) = run("steady", "p99", 0.8);
+    let says = "controller: app 0 kept 0.850 of its speed alone ≥ 0.800; at the goal, duty 0.500";
+    assert!((0.84..0.88).contains(&quality) && reasons.iter().any(|reason| reason == says), "{quality}");
+}
+
 #[test]
 fn orders_say_why() {
     // A look and its run; Δ = 0.3 is contention: naps of 5.7 ms between runs of 2 ms.
@@ -146,7 +165,7 @@ fn who_has_told_nothing_has_no_mean() {
 #[test]
 fn a_reason_names_the_program_that_it_is_for() {
     let named = |apps: &[u32], held: Option<usize>| {
-        let high = |id: &u32| High { app: AppId(*id), metric: "progress".to_owned().into() };
+        let high = |id: &u32| High { app: AppId(*id), metric: "progress".to_owned().into(), goal: None };
         let config = with(config("steady", "progress", false), |qos| qos.high = apps.iter().map(high).collect());
         let held = held.and_then(|high| Held::new(high, Figure::Kept, 0.8, 0.9));
         policy(&config).0.unwrap().beneficiary(&Phase::new(1.0, MS(1), Why::Fine).by(held))

@@ -193,7 +193,7 @@ impl Host for Plant {
 }
 
 fn config(controller: &str, metric: &str, limits: bool) -> Config {
-    let high = High { app: AppId(0), metric: metric.to_owned().into() };
+    let high = High { app: AppId(0), metric: metric.to_owned().into(), goal: None };
     let qos = QosConfig {
         controller: Controller::preset(controller, 0.9).unwrap(),
         high: vec![high],

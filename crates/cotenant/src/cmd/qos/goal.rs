@@ -395,7 +395,7 @@ mod tests {
     /// 200 µs.
     #[test]
     fn a_goal_is_judged_by_all_answers() {
-        let high = vec![High { app: AppId(0), metric: Source::from("latency_p99_s".to_owned()) }];
+        let high = vec![High { app: AppId(0), metric: Source::from("latency_p99_s".to_owned()), goal: None }];
         let config = QosConfig {
             controller: Controller::preset("steady", 0.9).unwrap(),
             high,

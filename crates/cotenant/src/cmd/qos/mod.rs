@@ -72,23 +72,35 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     table.report(summary, args)
 }
 
-/// The settings for programs that run already and keep a goal, by whatever means are found here.
-pub(crate) fn keep(high: &[(AppId, MetricArg)], low: Vec<AppId>, goal: f64) -> Config {
-    let metrics: Vec<MetricArg> = high.iter().map(|(_, metric)| metric.clone()).collect();
+/// A program that keeps a goal, which its speed by that metric is judged by.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Keeps {
+    pub app: AppId,
+    pub metric: MetricArg,
+    pub goal: f64,
+}
+
+/// The settings for programs that run already and keep their goals, by whatever means are found here.
+pub(crate) fn keep(high: &[Keeps], low: Vec<AppId>) -> Config {
+    let metrics: Vec<MetricArg> = high.iter().map(|keeps| keeps.metric.clone()).collect();
+    let goal = high.iter().map(|keeps| keeps.goal).fold(0.0, f64::max);
     let controller = if args::are_windowed(&metrics) {
         Controller::Steady(Steady::new(goal))
     } else {
         Controller::Tracking(Tracking::new(goal))
     };
-    let apps: Vec<AppId> = high.iter().map(|(app, _)| *app).collect();
-    let qos = QosConfig { place: false, ..served(&apps, &metrics, low, Means::Auto, controller) };
+    let apps: Vec<AppId> = high.iter().map(|keeps| keeps.app).collect();
+    let mut qos = QosConfig { place: false, ..served(&apps, &metrics, low, Means::Auto, controller) };
+    for (program, keeps) in qos.high.iter_mut().zip(high) {
+        program.goal = (keeps.goal < goal).then_some(keeps.goal);
+    }
     let settings = Settings::default().with::<Qos>(&Some(qos));
     Config { interval: args::lasting_interval(&metrics), pin: Pin::Cpu, settings, ..Config::default() }
 }
 
 /// Which programs are served and how.
 fn served(high: &[AppId], metrics: &[MetricArg], low: Vec<AppId>, means: Means, controller: Controller) -> QosConfig {
-    let one = |(app, metric): (&AppId, &MetricArg)| High { app: *app, metric: metric.source.clone() };
+    let one = |(app, metric): (&AppId, &MetricArg)| High { app: *app, metric: metric.source.clone(), goal: None };
     QosConfig {
         high: high.iter().zip(metrics).map(one).collect(),
         low,
