@@ -4,8 +4,8 @@ patience=600
 export DEBIAN_FRONTEND=noninteractive
 echo 'alice:x:1000:1000::/:/bin/sh' >>/etc/passwd
 echo 'alice:x:1000:' >>/etc/group
-# All files but those of dpkg itself; what is mounted (proc, sys, dev, run, tmp) is no part of it.
-everything() { find / -xdev \( -path /var/lib/dpkg -o -path /var/log -o -path /etc/systemd/system/victim.service \) -prune -o -print | sort; }
+# All files but those of dpkg and ldconfig; what is mounted (proc, sys, dev, run, tmp) is no part of it.
+everything() { find / -xdev \( -path /var/lib/dpkg -o -path /var/log -o -path /var/cache/ldconfig -o -path /etc/systemd/system/victim.service \) -prune -o -print | sort; }
 names=$(for deb in /packages/old/*.deb; do dpkg-deb --field "$deb" Package; done)
 dpkg_does() { dpkg --force-confdef --force-confold "$@" >/tmp/dpkg 2>&1 || { cat /tmp/dpkg; fail "dpkg $*"; }; }
 everything >/tmp/before

@@ -131,12 +131,15 @@ fn full(root: &Path) -> Result<()> {
     };
     let passes =
         |code: ExitCode| if code == ExitCode::SUCCESS { Ok(()) } else { bail!("what is printed above failed") };
-    let steps: [(&str, &dyn Fn() -> Result<()>); 10] = [
+    let steps: [(&str, &dyn Fn() -> Result<()>); 13] = [
         ("all tests, with many cases", &|| cargo(root, &["test", "--workspace", "--all-features", "--release"], &long)),
         ("programs do the same when they are compiled with the pass", &|| script("scripts/test-programs", &[])),
         ("what runs in a cluster", &|| script("scripts/test-kubernetes", &["--full"])),
         ("jobs of Slurm", &|| script("scripts/test-slurm", &[])),
-        ("the package", &|| script("scripts/test-package", &[])),
+        ("what a newcomer tries first", &|| script("scripts/try", &[])),
+        ("cargo install", &|| script("scripts/test-install", &[])),
+        ("packages and tarball of a release", &|| script("scripts/test-release", &[])),
+        ("the book, with all its links", &|| book::make(root, true)),
         ("the Python package", &|| script("scripts/test-python", &[])),
         ("all scenarios in guests", &|| passes(guests::run(root, &guests::Args::default())?)),
         ("two hours of libFuzzer: fuzz/artifacts holds what a parser does not survive", &|| {
