@@ -21,7 +21,7 @@ pub const SCENARIOS: &[(&str, &str)] = scripts![
     "topology", "static", "sam", "shapes", "pages", "near", "fetch", "far-memory", "sam-nodes", "restore", "cpusets",
     "partitions", "freezer", "hotplug", "rival", "quota", "naps", "background", "ladder", "refused", "mappings",
     "damon", "faults", "idle-pages", "counters", "single", "unit", "unit-reload", "unit-kill", "unit-state",
-    "unit-rights", "unit-class", "unit-idle", "unit-upgrade", "pods",
+    "unit-rights", "unit-class", "unit-idle", "unit-upgrade", "pods", "pod-cpus",
 ];
 
 pub const FOLDER: u32 = 0o040_755;

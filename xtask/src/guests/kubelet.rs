@@ -26,7 +26,10 @@ const FILES: &[(&str, &str)] = &[
     ("etc/containerd.toml", include_str!("scenarios/kubelet/containerd.toml")),
     ("etc/kubernetes/kubelet.yaml", include_str!("scenarios/kubelet/kubelet.yaml")),
     ("etc/cotenant/cotenant.toml", include_str!("scenarios/kubelet/cotenant.toml")),
+    ("scenarios/node.sh", include_str!("scenarios/node.sh")),
     ("pods/agent.yaml", include_str!("scenarios/kubelet/agent.yaml")),
     ("pods/batch.yaml", include_str!("scenarios/kubelet/batch.yaml")),
     ("pods/database.yaml", include_str!("scenarios/kubelet/database.yaml")),
+    ("pods/own.yaml", include_str!("scenarios/kubelet/own.yaml")),
+    ("pods/web.yaml", include_str!("scenarios/kubelet/web.yaml")),
 ];

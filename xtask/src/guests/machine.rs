@@ -204,12 +204,13 @@ pub const GUESTS: &[Guest] = &[
     Guest { name: "throttled", quick: false, seconds: 150, scenarios: &["unit-idle", "unit-upgrade"], ..SERVICE },
     Guest {
         name: "kubelet",
-        what: "2 sockets x 1 core, kubelet and containerd",
+        what: "2 sockets x 2 cores, kubelet and containerd",
+        cores: 2,
         distances: &[],
         system: System::Kubelet,
         quick: false,
         seconds: 400,
-        scenarios: &["pods"],
+        scenarios: &["pods", "pod-cpus"],
         ..SERVICE
     },
     Guest { name: "background", seconds: 60, scenarios: &["background"], ..ONE_CPU },
