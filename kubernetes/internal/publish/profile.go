@@ -40,6 +40,15 @@ func (m *moments) add(value float64) {
 	m.squares += distance * (value - m.mean)
 }
 
+// join takes in what was measured before.
+func (m *moments) join(before v1alpha1.Measured) {
+	count := math.Min(float64(before.Count), memory)
+	distance, all := before.Mean-m.mean, m.count+count
+	m.squares += before.Spread*before.Spread*(count-1) + distance*distance*m.count*count/all
+	m.mean += distance * count / all
+	m.count = all
+}
+
 func (m *moments) measured() *v1alpha1.Measured {
 	if m.count == 0 {
 		return nil
@@ -68,8 +77,16 @@ func short(value float64) float64 {
 // seen is what this node has seen of a workload.
 type seen struct {
 	use         map[v1alpha1.Kind]*moments
-	sensitivity map[v1alpha1.Kind]*v1alpha1.Measured
+	sensitivity map[v1alpha1.Kind]lost
 	last        time.Time
+	// recalled says that what this node has said of it before is taken in.
+	recalled bool
+}
+
+// lost is a sensitivity, and when it was seen last: it stays when the aggressor goes.
+type lost struct {
+	v1alpha1.Measured
+	at time.Time
 }
 
 // book is what this node has seen of all of them.
@@ -105,18 +122,44 @@ func (b book) add(node daemon.Node, now time.Time) {
 		}
 	}
 	for of, use := range pods {
-		if seen := b.of(of.key, now); seen != nil {
-			for kind, value := range use {
-				if seen.use[kind] == nil {
-					seen.use[kind] = &moments{}
-				}
-				seen.use[kind].add(value)
-			}
+		seen := b.of(of.key, now)
+		for kind, value := range use {
+			seen.used(kind).add(value)
 		}
 	}
 	for of, sensitivity := range sensitivities(node, guests, capacity) {
-		if seen := b.of(of, now); seen != nil {
-			seen.sensitivity = sensitivity
+		seen := b.of(of, now)
+		for kind, measured := range sensitivity {
+			seen.sensitivity[kind] = lost{measured, now}
+		}
+	}
+}
+
+func (s *seen) used(kind v1alpha1.Kind) *moments {
+	if s.use[kind] == nil {
+		s.use[kind] = &moments{}
+	}
+	return s.use[kind]
+}
+
+// recall takes in what this node said of the workload before the bridge began. Only losses that were seen since count
+// for more.
+func (s *seen) recall(parts []v1alpha1.NodeProfile, node string) {
+	if s.recalled {
+		return
+	}
+	s.recalled = true
+	for _, part := range parts {
+		if part.Node != node || s.last.Sub(part.ObservedAt.Time) >= v1alpha1.Oldest {
+			continue
+		}
+		for _, resource := range part.Resources {
+			if resource.Use != nil && resource.Use.Count > 0 {
+				s.used(resource.Kind).join(*resource.Use)
+			}
+			if _, newer := s.sensitivity[resource.Kind]; !newer && resource.Sensitivity != nil {
+				s.sensitivity[resource.Kind] = lost{*resource.Sensitivity, part.ObservedAt.Time}
+			}
 		}
 	}
 }
@@ -127,7 +170,7 @@ func (b book) of(of key, now time.Time) *seen {
 		if len(b) >= workloads {
 			b.forget()
 		}
-		known = &seen{use: map[v1alpha1.Kind]*moments{}, sensitivity: map[v1alpha1.Kind]*v1alpha1.Measured{}}
+		known = &seen{use: map[v1alpha1.Kind]*moments{}, sensitivity: map[v1alpha1.Kind]lost{}}
 		b[of] = known
 	}
 	known.last = now
@@ -142,7 +185,7 @@ func (b book) forget() {
 
 // sensitivities by who hurts whom: a loss is put down to the kind of resource on which the aggressor presses most.
 // That is a guess where it presses on several; the spread does not know of it.
-func sensitivities(node daemon.Node, guests map[string]daemon.Guest, capacity map[v1alpha1.Kind]float64) map[key]map[v1alpha1.Kind]*v1alpha1.Measured {
+func sensitivities(node daemon.Node, guests map[string]daemon.Guest, capacity map[v1alpha1.Kind]float64) map[key]map[v1alpha1.Kind]v1alpha1.Measured {
 	type sums struct{ weight, mean, variance float64 }
 	found := map[key]map[v1alpha1.Kind]*sums{}
 	for _, pair := range node.Interference {
@@ -175,11 +218,11 @@ func sensitivities(node daemon.Node, guests map[string]daemon.Guest, capacity ma
 		s.mean += events * pair.Loss / pressure
 		s.variance += events * spread * spread
 	}
-	result := map[key]map[v1alpha1.Kind]*v1alpha1.Measured{}
+	result := map[key]map[v1alpha1.Kind]v1alpha1.Measured{}
 	for of, kinds := range found {
-		result[of] = map[v1alpha1.Kind]*v1alpha1.Measured{}
+		result[of] = map[v1alpha1.Kind]v1alpha1.Measured{}
 		for kind, s := range kinds {
-			result[of][kind] = &v1alpha1.Measured{
+			result[of][kind] = v1alpha1.Measured{
 				Mean: short(s.mean / s.weight), Spread: short(math.Sqrt(s.variance / s.weight)), Count: int64(s.weight),
 			}
 		}
@@ -191,7 +234,10 @@ func sensitivities(node daemon.Node, guests map[string]daemon.Guest, capacity ma
 func (s *seen) part(node string) v1alpha1.NodeProfile {
 	part := v1alpha1.NodeProfile{Node: node, ObservedAt: metav1.NewTime(s.last)}
 	for _, kind := range v1alpha1.Kinds {
-		resource := v1alpha1.ProfileResource{Kind: kind, Sensitivity: s.sensitivity[kind]}
+		resource := v1alpha1.ProfileResource{Kind: kind}
+		if lost, known := s.sensitivity[kind]; known && s.last.Sub(lost.at) < v1alpha1.Oldest {
+			resource.Sensitivity = &lost.Measured
+		}
 		if use := s.use[kind]; use != nil {
 			resource.Use = use.measured()
 		}

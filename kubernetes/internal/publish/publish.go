@@ -257,7 +257,7 @@ func (p *Publisher) profiles(ctx context.Context) error {
 		if written++; written > atOnce || ctx.Err() != nil {
 			break // the others have their turn the next time: maps are walked at random
 		}
-		switch err := p.profile(ctx, of, part); {
+		switch part, err := p.profile(ctx, of, seen); {
 		case err == nil:
 			p.parts[of] = part
 		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
@@ -275,8 +275,8 @@ func (p *Publisher) profiles(ctx context.Context) error {
 	return failed
 }
 
-// profile writes this node's part of one profile.
-func (p *Publisher) profile(ctx context.Context, of key, part v1alpha1.NodeProfile) error {
+// profile writes this node's part of one profile, and says which that is.
+func (p *Publisher) profile(ctx context.Context, of key, seen *seen) (part v1alpha1.NodeProfile, err error) {
 	objects := p.client.Resource(v1alpha1.WorkloadProfileResource).Namespace(of.namespace)
 	object, err := objects.Get(ctx, of.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -285,25 +285,27 @@ func (p *Publisher) profile(ctx context.Context, of key, part v1alpha1.NodeProfi
 			ObjectMeta: metav1.ObjectMeta{Name: of.name, Namespace: of.namespace},
 		})
 		if wrong != nil {
-			return wrong
+			return part, wrong
 		}
 		object, err = objects.Create(ctx, empty, metav1.CreateOptions{})
 	}
 	if err != nil {
-		return err
+		return part, err
 	}
 	var profile v1alpha1.WorkloadProfile
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &profile); err != nil {
-		return err
+		return part, err
 	}
+	seen.recall(profile.Status.Nodes, p.node)
+	part = seen.part(p.node)
 	profile.Status.Nodes = merge(profile.Status.Nodes, part)
 	profile.Status.Summary = summarize(profile.Status.Nodes)
 	changed, err := toUnstructured(&profile)
 	if err != nil {
-		return err
+		return part, err
 	}
 	_, err = objects.UpdateStatus(ctx, changed, metav1.UpdateOptions{})
-	return err
+	return part, err
 }
 
 func toUnstructured(object any) (*unstructured.Unstructured, error) {

@@ -82,6 +82,29 @@ func (c *cluster) writes() string {
 	return strings.Join(verbs, ", ")
 }
 
+// profile as the API server has it.
+func (c *cluster) profile(t *testing.T, namespace, name string) (profile v1alpha1.WorkloadProfile) {
+	t.Helper()
+	object, err := c.client.Resource(v1alpha1.WorkloadProfileResource).Namespace(namespace).Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &profile); err != nil {
+		t.Fatal(err)
+	}
+	return profile
+}
+
+// run publishes for as long as that.
+func (c *cluster) run(t *testing.T, node daemon.Node, length time.Duration) {
+	t.Helper()
+	for end := c.at.Add(length); c.at.Before(end); c.at = c.at.Add(10 * time.Second) {
+		if err := c.Publish(context.Background(), node); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestTheNodesObjectIsMadeAndChanged(t *testing.T) {
 	c, ctx, node := newCluster(), context.Background(), node(t)
 	step := func(want string) {
@@ -177,19 +200,7 @@ func TestProfilesAreMerged(t *testing.T) {
 		}
 		c.at = c.at.Add(10 * time.Second)
 	}
-	read := func(namespace, name string) v1alpha1.WorkloadProfile {
-		t.Helper()
-		object, err := profiles.Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var profile v1alpha1.WorkloadProfile
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &profile); err != nil {
-			t.Fatal(err)
-		}
-		return profile
-	}
-	db := read("shop", "db")
+	db := c.profile(t, "shop", "db")
 	if len(db.Spec.Resources) != 1 || len(db.Status.Nodes) != 15 {
 		t.Fatalf("%d nodes: those of a week, and ours", len(db.Status.Nodes))
 	}
@@ -205,21 +216,85 @@ func TestProfilesAreMerged(t *testing.T) {
 	if got, want := fmt.Sprintf("%v", db.Status.Summary), `{15 1.6 ? ? cores 0.5}`; got != want {
 		t.Errorf("summary: %s, want %s", got, want)
 	}
-	if got, want := fmt.Sprintf("%v", read("batch", "job").Status.Summary), `{1 2 ? 0.01 GB/s }`; got != want {
+	if got, want := fmt.Sprintf("%v", c.profile(t, "batch", "job").Status.Summary), `{1 2 ? 0.01 GB/s }`; got != want {
 		t.Errorf("summary: %s, want %s", got, want)
 	}
-	if job := read("batch", "job"); len(job.Status.Nodes) != 1 || job.Status.Nodes[0].Resources[0].Use.Mean != 2 {
+	if job := c.profile(t, "batch", "job"); len(job.Status.Nodes) != 1 || job.Status.Nodes[0].Resources[0].Use.Mean != 2 {
 		t.Errorf("a profile that was not there: %v", job)
 	}
 	c.writes()
-	for range 61 {
-		if err := c.Publish(ctx, node); err != nil {
-			t.Fatal(err)
-		}
-		c.at = c.at.Add(10 * time.Second)
-	}
+	c.run(t, node, 11*time.Minute)
 	if got := c.writes(); strings.Contains(got, "workloadprofiles") {
 		t.Errorf("nothing has changed: %s", got)
+	}
+}
+
+// What was lost to one aggressor is known when it has gone, another has come, and the bridge was started anew.
+func TestWhatWasLostIsRemembered(t *testing.T) {
+	c := newCluster()
+	sensitive := func(want string) {
+		t.Helper()
+		if got := c.profile(t, "shop", "db").Status.Summary.Sensitive; got != want {
+			t.Errorf("sensitive to %q, want %q", got, want)
+		}
+	}
+	cores, cache, alone := node(t), node(t), node(t)
+	c.run(t, cores, 11*time.Minute)
+	sensitive("cores 0.5")
+	// It presses with 5 cache contents a millisecond, and loses a quarter.
+	cache.Containers[2].Use = map[string]float64{"cache": 5e9}
+	cache.Interference[0].Loss = 0.25
+	c.run(t, cache, 11*time.Minute)
+	sensitive("cores 0.5, cache 0.05")
+	alone.Containers, alone.Interference = alone.Containers[:2], nil
+	c.run(t, alone, 11*time.Minute)
+	sensitive("cores 0.5, cache 0.05")
+	used := func() *v1alpha1.Measured { return c.profile(t, "shop", "db").Status.Nodes[0].Resources[0].Use }
+	before := used().Count
+
+	again := func() {
+		c.Publisher = NewAt(c.client, "n1", func() time.Time { return c.at })
+	}
+	again()
+	alone.Containers[0].Use["cores"] = 2
+	c.run(t, alone, 11*time.Minute)
+	sensitive("cores 0.5, cache 0.05")
+	if use := used(); use.Count <= before || use.Mean <= 1.5 || use.Mean >= 2.5 {
+		t.Errorf("what was used before the start counts, too: %v, %d before", use, before)
+	}
+	// What is seen anew replaces what is known, also where it is less.
+	again()
+	cores.Interference[0].Loss = 0.02
+	c.run(t, cores, 11*time.Minute)
+	sensitive("cores 0.1, cache 0.05")
+	// What was not seen for a week is forgotten, by a bridge that runs on and by one that begins.
+	c.at = c.at.Add(v1alpha1.Oldest)
+	c.run(t, alone, 11*time.Minute)
+	sensitive("")
+	c.run(t, cores, 11*time.Minute)
+	sensitive("cores 0.1")
+	c.at = c.at.Add(v1alpha1.Oldest)
+	again()
+	c.run(t, alone, 11*time.Minute)
+	sensitive("")
+}
+
+func TestMomentsAreJoined(t *testing.T) {
+	var all, before, since moments
+	for i, value := range []float64{1, 4, 2, 8, 5, 7} {
+		all.add(value)
+		if i < 4 {
+			before.add(value)
+		} else {
+			since.add(value)
+		}
+	}
+	since.join(*before.measured())
+	if got, want := *since.measured(), *all.measured(); got != want {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if since.join(v1alpha1.Measured{Mean: 1, Count: 1 << 60}); since.count > 2*memory {
+		t.Errorf("%v", since)
 	}
 }
 
