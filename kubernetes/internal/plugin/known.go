@@ -155,10 +155,14 @@ func (d *told) goals() int64 {
 
 // goal that is in force for a container; 0 where none is.
 func goal(of v1alpha1.Container) float64 {
-	if of.Goal == nil || of.Class != "high" {
+	switch {
+	case of.Class != "high":
 		return 0
+	case of.Goal == nil:
+		return defaultGoal
+	default:
+		return *of.Goal
 	}
-	return *of.Goal
 }
 
 // hasGoals says whether any pod on any node could miss one.

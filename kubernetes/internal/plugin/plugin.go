@@ -49,6 +49,9 @@ type Args struct {
 	Events bool `json:"events"`
 }
 
+// defaultGoal is the daemon's for class high without a goal, or with one that it cannot read.
+const defaultGoal = 0.9
+
 // patience is how long the plugin waits at its start for what nodes and workloads have told.
 const patience = 5 * time.Second
 
@@ -190,7 +193,7 @@ func (p *Plugin) PreFilter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod,
 	}
 	class, own := pod.Annotations[workload.ClassAnnotation], 0.0
 	if class == "high" { // the daemon keeps no other's goal either
-		own = share(pod.Annotations[workload.GoalAnnotation])
+		own = cmp.Or(share(pod.Annotations[workload.GoalAnnotation]), defaultGoal)
 	}
 	cycle.Write(stateKey, &state{
 		profile: profile,

@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"os"
 	goruntime "runtime"
 	"slices"
 	"strings"
@@ -223,7 +224,7 @@ func TestTheNodeOnWhichLeastIsLostIsPreferred(t *testing.T) {
 	w.event("on empty the pod is predicted to lose 0.0% of its speed; weighted by class it costs those there 0.0%, " +
 		"and with its own loss 0.0% in all; of 3 nodes the median is 11.0%, the worst 25.0%")
 	// What it loses itself counts fourfold, if its class is high: 4 × 0.5 × 5/10.
-	w.expect(w.schedule(w.pod("web", map[string]string{"cotenant.dev/class": "high"})), "empty", "100", "half", "0", "shared", "74")
+	w.expect(w.schedule(w.pod("web", keeping("1%"))), "empty", "100", "half", "0", "shared", "74")
 }
 
 // Pods that came after the measurement are not in it; a burst does not end on one node.
@@ -323,6 +324,31 @@ func TestGoalsKeepPodsAway(t *testing.T) {
 	w.expect(w.schedule(w.pod("web", nil)), "b", "55", "empty", "100")
 }
 
+func TestClassHighAloneIsAGoal(t *testing.T) {
+	source, err := os.ReadFile("../../../crates/cotenant/src/daemon/config.rs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("const GOAL: f64 = %v;", defaultGoal); !strings.Contains(string(source), want) {
+		t.Errorf("the daemon has not %q", want)
+	}
+	w := newWorld(t)
+	w.profile("web", 2, 0.5, 0)
+	w.node("a", 3)
+	high := map[string]string{"cotenant.dev/class": "high"}
+	for _, goal := range []string{"", "much"} {
+		high["cotenant.dev/goal"] = goal
+		w.expect(w.schedule(w.pod("web", high)), "a", "the pod would keep 85% of its speed, and its goal is 90%")
+	}
+	// One that is there alone, and loses 4/10 × 0.5.
+	w.profile("db", 4, 0, 0)
+	w.nodes = nil
+	w.node("b", 1, w.pod("web", nil))
+	w.expect(w.schedule(w.pod("db", nil)), "b", "100")
+	w.measure("b", 1, v1alpha1.Container{Namespace: "shop", Pod: "web", Container: "main", Class: "high"})
+	w.expect(w.schedule(w.pod("db", nil)), "b", "shop/web would keep 80% of its speed, and its goal is 90%")
+}
+
 // Scores are relative: where more is lost everywhere than a score can tell, nodes still differ.
 func TestNodesDifferWhereMuchIsLostEverywhere(t *testing.T) {
 	w := newWorld(t)
@@ -331,7 +357,7 @@ func TestNodesDifferWhereMuchIsLostEverywhere(t *testing.T) {
 		w.node(name, used)
 	}
 	// 4 × 0.8 × 5/10 = 1.6 against 1.92 and 2.88.
-	w.expect(w.schedule(w.pod("web", map[string]string{"cotenant.dev/class": "high"})), "a", "100", "b", "68", "c", "0")
+	w.expect(w.schedule(w.pod("web", keeping("1%"))), "a", "100", "b", "68", "c", "0")
 }
 
 // The scheduler's watch may be ahead of ours: a pod that it tries again is judged by what it has heard, not by less.
