@@ -440,6 +440,43 @@ fn containers_are_managed_by_the_word_of_the_bridge() {
     world.end_last();
 }
 
+/// The kubelet restarts it in its pod, and nobody looks in between.
+#[test]
+fn a_container_that_was_restarted_is_throttled_again() {
+    let (Some(before), Some(after)) = (Pod::new("before"), Pod::new("after")) else {
+        return skip("no control groups may be made here");
+    };
+    let mut world = World::new("daemon-restarted");
+    world.configure("mode = \"enforce\"\n[[rule]]\nname = \"batch\"\nmatch = { pod = \"*\" }\nclass = \"low\"\n");
+    for pod in [&before, &after, &after] {
+        let batch = world.start("batch", &[]);
+        pod.take(batch);
+    }
+    let daemon = world.daemon();
+    let tell = |pod: &Pod| {
+        let told = serde_json::json!({
+            "cgroup": pod.container(), "namespace": "shop", "pod": "batch-0", "container": "main",
+        });
+        world.say(format!("{{\"version\":1,\"verb\":\"containers\",\"containers\":[{told}]}}\n").as_bytes());
+    };
+    let freezes = before.0.join("before/cgroup.freeze").exists();
+    if !freezes {
+        world::skip_in_part("containers cannot be frozen here");
+    }
+    for (pod, processes) in [(&before, 1), (&after, 2)] {
+        tell(pod);
+        let service = || world.status().unwrap()["services"][0].clone();
+        eventually("it is managed", || service()["processes"] == processes);
+        eventually("it can be made to wait", || !freezes || service()["throttled"].is_number());
+    }
+    assert_eq!(world.services(), ["shop/batch-0/main"]);
+    let (said, _) = daemon.terminate();
+    assert!(said.contains("is not managed any more: its control group is another one"), "{said}");
+    for _ in 0..3 {
+        world.end_last();
+    }
+}
+
 #[test]
 fn jobs_are_managed_by_the_word_of_the_prolog() {
     let Some(pod) = Pod::new("job_7") else { return skip("no control groups may be made here") };

@@ -353,9 +353,7 @@ impl Shift<'_> {
             }
         }
         let gone = |Managed { service, .. }: &Managed| match found.get(&service.name) {
-            Some(new) if new.rule == service.rule && new.terms == service.terms => {
-                (new.mixed != service.mixed).then_some("whether it can be throttled has changed")
-            }
+            Some(new) if new.rule == service.rule && new.terms == service.terms => service.ends_as(new),
             _ => Some("it is gone, or another rule's"),
         };
         let gone: Vec<(String, &str)> =

@@ -35,6 +35,18 @@ pub(crate) struct Service {
     pub processes: usize,
 }
 
+impl Service {
+    /// Why it cannot go on as what it has become, although the same rule names that. Processes are followed where they
+    /// go; a control group is held as a whole, by its path.
+    pub fn ends_as(&self, now: &Self) -> Option<&'static str> {
+        let in_group = |service: &Self| matches!(service.target, Target::Cgroup(_));
+        if self.target != now.target && (in_group(self) || in_group(now)) {
+            return Some("its control group is another one");
+        }
+        (self.mixed != now.mixed).then_some("whether it can be throttled has changed")
+    }
+}
+
 /// The first id of an account of people, as `login.defs` has it (`UID_MIN`).
 const PEOPLE: u32 = 1_000;
 
@@ -418,6 +430,31 @@ mod tests {
         let ignored = (both[0].0, 0, both[0].2);
         assert_eq!(machine.find(&nginx, 0), found(&[ignored, (both[1].0, 1, both[1].2)]), "and is nobody else's");
         assert_eq!(machine.find(&units, 11), found(&both[1..]), "we are in it");
+    }
+
+    /// A container that is restarted in its pod has the same name.
+    #[test]
+    fn what_has_another_control_group_is_another_one() {
+        let machine = Machine::new(
+            "elsewhere",
+            &[
+                (10, 1, "/pods/a/1", "/batch"),
+                (11, 1, "/pods/a/2", "/batch"),
+                (12, 1, "/x", "/job"),
+                (13, 1, "/x", "/job"),
+            ],
+        );
+        let at = |cgroup: &str| Told { cgroup: cgroup.to_owned(), ..told("shop", "a", "main") };
+        let batch =
+            |cgroup| machine.services(&rule("a", "pod = \"a\"", "low"), vec![at(cgroup)], 0).remove("shop/a/main");
+        let [first, second] = ["/pods/a/1", "/pods/a/2"].map(|cgroup| batch(cgroup).unwrap());
+        assert_eq!(first.ends_as(&second), Some("its control group is another one"));
+        assert_eq!(first.ends_as(&first), None);
+        let mixed = Service { mixed: true, ..first.clone() };
+        assert!(first.ends_as(&mixed).is_some_and(|why| why.contains("can be throttled")));
+        let job = machine.services(&rule("j", "command = \"job\"", "low"), Vec::new(), 0).remove("job").unwrap();
+        let later = Service { target: Target::Trees(vec![13]), ..job.clone() };
+        assert_eq!(job.ends_as(&later), None, "processes are followed");
     }
 
     #[test]
