@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -82,8 +83,9 @@ func renderAt(t *testing.T, name, kubernetes string, change func(values object))
 			}
 			return version.MustParseSemantic(of).LessThan(version.MustParseSemantic(least)), nil
 		},
-		"fail":      func(why string) (string, error) { return "", errors.New(why) },
-		"sha256sum": func(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) },
+		"regexMatch": regexp.MatchString,
+		"fail":       func(why string) (string, error) { return "", errors.New(why) },
+		"sha256sum":  func(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) },
 	}
 	made, err := template.New(name).Option("missingkey=error").Funcs(functions).Parse(string(read(t, "chart/templates/"+name)))
 	if err != nil {
@@ -134,6 +136,54 @@ func objects(t *testing.T, text string) []object {
 		all = append(all, of)
 	}
 	return all
+}
+
+// A probe that nothing answers would restart a daemon for ever.
+func TestTheProbesAskWhereTheDaemonListens(t *testing.T) {
+	for _, c := range []struct {
+		config string
+		port   int
+		fits   bool
+	}{
+		{"mode = \"observe\"\nlisten = \"0.0.0.0:9844\"\n", 9844, true},
+		{"  listen='[::]:80' # for the kubelet", 80, true},
+		{"listen = \"0.0.0.0:9844\"", 80, false},
+		{"listen = \"127.0.0.1:9844\"", 9844, false},
+		{"# listen = \"0.0.0.0:9844\"", 9844, false},
+		{"", 9844, false},
+	} {
+		text, err := renderAt(t, "agent.yaml", "v1.36.0", func(v object) {
+			v["agent"].(object)["config"], v["agent"].(object)["port"] = c.config, c.port
+		})
+		if c.fits && (err != nil || !strings.Contains(text, fmt.Sprintf("containerPort: %d ", c.port))) ||
+			!c.fits && (err == nil || !strings.Contains(err.Error(), fmt.Sprintf("agent.config has no listen = \"0.0.0.0:%d\"", c.port))) {
+			t.Errorf("%v: %v", c, err)
+		}
+	}
+}
+
+func TestPodsRunWhereTheyAreToldTo(t *testing.T) {
+	selector, affinity := object{"disk": "ssd"}, object{"nodeAffinity": object{"x": "y"}}
+	secrets := []any{object{"name": "registry"}}
+	for _, part := range []string{"agent", "scheduler"} {
+		for _, told := range []bool{false, true} {
+			text := render(t, part+".yaml", func(v object) {
+				v["scheduler"].(object)["enabled"] = true
+				if of := v[part].(object); told {
+					of["nodeSelector"], of["affinity"], v["imagePullSecrets"] = selector, affinity, secrets
+				}
+			})
+			all := objects(t, text)
+			spec := all[len(all)-1]["spec"].(object)["template"].(object)["spec"].(object)
+			want := []any{object{"kubernetes.io/os": "linux"}, nil, nil}
+			if told {
+				want = []any{selector, affinity, secrets}
+			}
+			if got := []any{spec["nodeSelector"], spec["affinity"], spec["imagePullSecrets"]}; !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: %v, want %v", part, got, want)
+			}
+		}
+	}
 }
 
 // With COTENANT_BLESS=1 the plain files are written anew.
