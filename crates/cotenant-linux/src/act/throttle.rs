@@ -479,4 +479,25 @@ mod tests {
         std::fs::remove_file(group.join("schemata")).unwrap();
         assert!(low.end(&mut journal).is_empty() && journal.finish().failed == 0);
     }
+
+    /// As the daemon throttles containers of pods.
+    #[test]
+    fn a_group_that_is_frozen_alone_is_never_idle() {
+        let dir = TempDir::new("low-outside");
+        let mut journal = journal(&dir.path().join("state"));
+        for (file, value) in [("cgroup.freeze", "0"), ("cgroup.procs", ""), ("cpu.weight", "40"), ("cpu.idle", "0")] {
+            dir.write(file, value);
+        }
+        let target = Target::Cgroup(dir.path().to_owned());
+        for (enforcer, outcome, idle) in
+            [(Enforcer::Outside, Outcome::NotThisMachine, "0"), (Enforcer::Auto, Outcome::Applied, "1")]
+        {
+            let mut low = Throttle::attach(enforcer, &mut journal, &target).unwrap();
+            assert_eq!(low.background(&mut journal, true, &[]), outcome, "{:?}", low.notes);
+            low.tend_threads(&mut journal, &[]);
+            assert_eq!(std::fs::read_to_string(dir.path().join("cpu.idle")).unwrap(), idle);
+            assert!(low.end(&mut journal).is_empty());
+        }
+        journal.finish();
+    }
 }

@@ -50,6 +50,9 @@ pub(crate) struct Told {
     /// Whether the kubelet gave it CPUs that no other container may use.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
+    /// Whether it is a job of Slurm, whose prolog tells of nothing else.
+    #[serde(skip)]
+    pub job: bool,
 }
 
 /// Which container it is.
@@ -60,6 +63,9 @@ pub(crate) struct Identity {
     pub container: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<String>,
+    /// Whether it is a job of Slurm, not a container of a pod.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub job: bool,
 }
 
 /// What annotations ask for, and the kubelet.
@@ -145,7 +151,8 @@ impl Containers {
 impl Container {
     /// `remark` hears what of it does not count.
     fn new(told: Told, mut remark: impl FnMut(String)) -> Result<Self, String> {
-        let Told { cgroup, namespace, pod, container, workload, mut labels, class, goal, metric, exclusive } = told;
+        let Told { cgroup, namespace, pod, container, workload, mut labels, class, goal, metric, exclusive, job } =
+            told;
         let parts = cgroup.strip_prefix('/').map(|path| path.split('/').collect::<Vec<_>>()).unwrap_or_default();
         // A group at the top holds far more than a container.
         let is_path = (2..=64).contains(&parts.len()) && cgroup.len() <= PATH && !cgroup.contains(char::is_control);
@@ -185,7 +192,7 @@ impl Container {
             metric: metric.and_then(|text| args::speed(&text).map_err(|why| read("metric", why)).ok()),
             exclusive,
         };
-        Ok(Self { cgroup, identity: Identity { namespace, pod, container, workload }, labels, asked })
+        Ok(Self { cgroup, identity: Identity { namespace, pod, container, workload, job }, labels, asked })
     }
 
     /// What people call it.
@@ -222,6 +229,7 @@ pub(crate) mod tests {
             goal: None,
             metric: None,
             exclusive: false,
+            job: false,
         }
     }
 

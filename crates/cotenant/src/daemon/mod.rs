@@ -27,7 +27,6 @@ use containers::Containers;
 use control::{Control, Shared};
 use cotenant_cli::messages::count;
 use cotenant_linux::FsRoot;
-use cotenant_linux::act::throttle::Enforcer;
 use cotenant_linux::host::{AppSpec, LinuxHost, Until, What};
 use cotenant_linux::sense::census::Census;
 use cotenant_linux::sense::processes::Target;
@@ -369,7 +368,7 @@ impl Shift<'_> {
                     }
                     known.service = service;
                     if known.failed.is_some_and(|failed| failed.elapsed() >= AGAIN) {
-                        match self.host.throttle(known.app, Enforcer::Auto, &known.service.target) {
+                        match self.host.throttle(known.app, known.service.enforcer(), &known.service.target) {
                             Ok(()) => (known.waits, known.failed) = (true, None),
                             Err(why) => {
                                 known.failed = Some(Instant::now());
@@ -393,7 +392,7 @@ impl Shift<'_> {
         };
         // The rule is the consent to let it wait. Who cannot be made to is looked at all the same.
         let mut waits = terms.class == Class::Low && !service.mixed;
-        let throttled = (waits && self.mode() == Mode::Enforce).then_some(Enforcer::Auto);
+        let throttled = (waits && self.mode() == Mode::Enforce).then(|| service.enforcer());
         let mut added = self.host.add(spec(throttled));
         let mut failed = None;
         if let (Err(why), Some(_)) = (&added, throttled) {

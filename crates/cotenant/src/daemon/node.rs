@@ -176,6 +176,7 @@ mod tests {
             pod: name.to_owned(),
             container: "main".to_owned(),
             workload: Some("web".to_owned()),
+            ..Identity::default()
         };
         let place = |&(cpu, cpus, misses_per_s): &(u32, f64, _)| Place { cpu: CpuId(cpu), cpus, misses_per_s };
         ServiceStatus {

@@ -5,6 +5,7 @@ use super::config::{Class, Matches, Rule, Terms};
 use super::containers::{Container, Containers, Identity};
 use super::control::may_all;
 use crate::names;
+use cotenant_linux::act::throttle::Enforcer;
 use cotenant_linux::sense::census::{Census, Resident};
 use cotenant_linux::sense::processes::Target;
 use cotenant_linux::sys;
@@ -43,7 +44,20 @@ impl Service {
         if self.target != now.target && (in_group(self) || in_group(now)) {
             return Some("its control group is another one");
         }
+        if self.container != now.container {
+            return Some("it is another container");
+        }
         (self.mixed != now.mixed).then_some("whether it can be throttled has changed")
+    }
+
+    /// How it is throttled, where it is to be. Containers of pods are never made `cpu.idle`: they would give way to
+    /// their own pods alone, and the kernel refuses the weight with which a runtime begins to update a container. Jobs
+    /// of Slurm are side by side, and it gives them no weights.
+    pub fn enforcer(&self) -> Enforcer {
+        match &self.container {
+            Some(container) if !container.job => Enforcer::Outside,
+            _ => Enforcer::Auto,
+        }
     }
 }
 
@@ -450,11 +464,26 @@ mod tests {
         let [first, second] = ["/pods/a/1", "/pods/a/2"].map(|cgroup| batch(cgroup).unwrap());
         assert_eq!(first.ends_as(&second), Some("its control group is another one"));
         assert_eq!(first.ends_as(&first), None);
+        let unknown = Service { container: None, ..first.clone() };
+        assert_eq!(unknown.ends_as(&first), Some("it is another container"));
         let mixed = Service { mixed: true, ..first.clone() };
         assert!(first.ends_as(&mixed).is_some_and(|why| why.contains("can be throttled")));
         let job = machine.services(&rule("j", "command = \"job\"", "low"), Vec::new(), 0).remove("job").unwrap();
         let later = Service { target: Target::Trees(vec![13]), ..job.clone() };
         assert_eq!(job.ends_as(&later), None, "processes are followed");
+    }
+
+    #[test]
+    fn only_containers_of_pods_are_kept_from_the_background() {
+        let machine = Machine::new("enforcer", &[(10, 1, "/pods/a/main", "/batch")]);
+        let by = |told: Vec<Told>| {
+            let found = machine.services(&rule("all", "cgroup = \"/pods/**\"", "low"), told, 0);
+            found.into_values().next().unwrap().enforcer()
+        };
+        let pod = told("shop", "a", "main");
+        assert_eq!(by(vec![pod.clone()]), Enforcer::Outside);
+        assert_eq!(by(vec![Told { job: true, ..pod }]), Enforcer::Auto);
+        assert_eq!(by(Vec::new()), Enforcer::Auto);
     }
 
     #[test]

@@ -177,7 +177,7 @@ impl Slurm {
             let read = read.map_err(|why| why.to_string());
             match read.and_then(|bytes| serde_json::from_slice(&bytes).map_err(|why| why.to_string())) {
                 Ok(told) => {
-                    self.told.insert(job, told);
+                    self.told.insert(job, Told { job: true, ..told });
                     changed = true;
                 }
                 Err(why) => remarks.push(format!("slurm: job {job} is not known: {why}")),
@@ -314,6 +314,7 @@ mod tests {
         let known =
             |slurm: &Slurm| slurm.jobs().around("/system.slice/slurmstepd.scope/job_7/step_0").map(|c| c.name());
         assert_eq!(known(&slurm).unwrap(), "p/7/sort");
+        assert!(slurm.jobs().around("/system.slice/slurmstepd.scope/job_7").unwrap().identity.job);
         fs::remove_file(jobs.join("7")).unwrap();
         slurm.look().unwrap();
         assert_eq!(known(&slurm), None);

@@ -107,6 +107,7 @@ fn a_container_has_the_labels_that_a_cluster_knows_it_by() {
         pod: "db-0".to_owned(),
         container: "postgres".to_owned(),
         workload: None,
+        ..Identity::default()
     };
     let container = ServiceStatus {
         container: Some(identity),
