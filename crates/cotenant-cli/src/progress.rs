@@ -130,6 +130,11 @@ pub fn about(time: Duration) -> String {
     }
 }
 
+/// How long ago something was, by its distance in seconds: `3 min ago`.
+pub fn ago(seconds: f64) -> String {
+    format!("{} ago", about(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default()))
+}
+
 /// A file that shows how much of it has been read.
 #[derive(Debug)]
 pub struct Metered {

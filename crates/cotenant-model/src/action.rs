@@ -284,19 +284,12 @@ impl Reason {
     }
 }
 
-impl fmt::Display for Reason {
-    /// One line: `stage 1: inter 0.0009100/cycle > 0.0002500/cycle; colocate with app 3 on package 0`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.stage)?;
-        if let Some(e) = self.evidence {
-            let relation = if e.value > e.threshold { '>' } else { '≤' };
-            let unit = e.unit.suffix();
-            let [value, threshold] = number::apart([e.value, e.threshold], 4, number::significant);
-            write!(f, "{} {value}{unit} {relation} {threshold}{unit}; ", e.signal)?;
-        }
+impl Reason {
+    /// One line, as [`Display`](fmt::Display) has it, with the application by its name, where `name` knows one.
+    pub fn told(&self, name: impl FnOnce(AppId) -> Option<String>) -> String {
         let mut what = self.what.to_string();
         if let Some(app) = self.app {
-            what = what.replace("{app}", &format!("app {app}"));
+            what = what.replace("{app}", &name(app).unwrap_or_else(|| format!("app {app}")));
         }
         if let Some(task) = self.task {
             what = what.replace("{task}", &format!("task {task}"));
@@ -310,7 +303,20 @@ impl fmt::Display for Reason {
             };
             what = what.replace("{place}", &format!("{kind} {index}"));
         }
-        f.write_str(&what)
+        let evidence = self.evidence.map_or_else(String::new, |e| {
+            let relation = if e.value > e.threshold { '>' } else { '≤' };
+            let unit = e.unit.suffix();
+            let [value, threshold] = number::apart([e.value, e.threshold], 4, number::significant);
+            format!("{} {value}{unit} {relation} {threshold}{unit}; ", e.signal)
+        });
+        format!("{}: {evidence}{what}", self.stage)
+    }
+}
+
+impl fmt::Display for Reason {
+    /// One line: `stage 1: inter 0.0009100/cycle > 0.0002500/cycle; colocate with app 3 on package 0`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.told(|_| None))
     }
 }
 

@@ -34,6 +34,9 @@ pub struct Move {
     /// Until when the application naps, seconds; `None` for all but naps, and where one is ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until_s: Option<f64>,
+    /// How long that is, seconds.
+    #[serde(skip)]
+    pub lasts_s: Option<f64>,
     /// What the application may have, thousandths of a CPU, or of cache ways and memory bandwidth; `None` for all but
     /// limits, and where one is lifted.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,9 +60,16 @@ pub struct MoveReason {
     pub text: String,
 }
 
-impl From<&Reason> for MoveReason {
-    fn from(reason: &Reason) -> Self {
-        Self { stage: reason.stage.to_string(), evidence: reason.evidence, text: reason.to_string() }
+impl MoveReason {
+    /// Applications are called as they are in `sample`, with their number where others are called the same.
+    fn new(sample: &Sample, reason: &Reason) -> Self {
+        let text = reason.told(|id| {
+            let name = &sample.apps.iter().find(|app| app.id == id)?.name;
+            let alike = sample.apps.iter().filter(|app| app.name == *name).count();
+            let number = if alike > 1 { format!(" (app {id})") } else { String::new() };
+            (!name.is_empty()).then(|| format!("{name}{number}"))
+        });
+        Self { stage: reason.stage.to_string(), evidence: reason.evidence, text }
     }
 }
 
@@ -83,13 +93,17 @@ impl Move {
             until_s: None,
             permille: None,
             background: false,
-            reason: (&order.reason).into(),
+            lasts_s: None,
+            reason: MoveReason::new(sample, &order.reason),
         };
         match &order.action {
             Action::Place { contexts, .. } => found.to_cpus = contexts.iter().collect(),
-            Action::Release { .. } => {}
             Action::Pause { .. } => found.paused = true,
-            Action::Nap { until, .. } => found.until_s = (*until > sample.at).then(|| until.as_secs_f64()),
+            Action::Nap { until, .. } if *until > sample.at => {
+                found.until_s = Some(until.as_secs_f64());
+                found.lasts_s = Some((*until - sample.at).as_secs_f64());
+            }
+            Action::Nap { .. } | Action::Release { .. } => {}
             Action::Limit { cpu_permille: permille, .. } | Action::LimitCaches { permille, .. } => {
                 found.permille = *permille;
             }
@@ -121,7 +135,7 @@ impl Move {
                 format!("pages to node {}", nodes.join(", "))
             }
             Effect::Nap => {
-                self.until_s.map_or_else(|| "runs on".to_owned(), |until| format!("naps until {until:.3} s"))
+                self.lasts_s.map_or_else(|| "runs on".to_owned(), |lasts| format!("naps for {:.0} ms", lasts * 1e3))
             }
             Effect::CpuTime => self.permille.map_or_else(
                 || "as much CPU time as it likes".to_owned(),
@@ -144,7 +158,7 @@ fn list(cpus: &[CpuId]) -> String {
 
 impl fmt::Display for Move {
     /// `task 7 (worker, tid 1007): CPU 3 → 12, may use 10-19; stage 1: …`, or
-    /// `app 1 (x264) → naps until 0.250 s; controller: …`
+    /// `app 1 (x264) → naps for 250 ms; controller: …`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.task, self.app) {
             (Some(task), _) => write!(f, "task {task}")?,
@@ -213,7 +227,7 @@ mod tests {
         let caches = |permille| Action::LimitCaches { app, permille };
         let background = |on| Action::Background { app, on };
         for (action, to, withdraws) in [
-            (nap(250), "naps until 0.250 s", false),
+            (nap(250), "naps for 150 ms", false),
             (nap(100), "runs on", true),
             (limit(Some(500)), "at most 0.500 CPUs", false),
             (limit(None), "as much CPU time as it likes", true),

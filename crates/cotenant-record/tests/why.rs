@@ -42,7 +42,7 @@ fn a_move_is_told_with_its_evidence_and_what_came_of_it() {
     assert_eq!((told.outcome, told.seen_on), (Some(Outcome::Applied), Some(CpuId(2))));
     // 110,000 of 2.2e8 cycles. Task 2 stays apart, so the app's coherence goes on.
     let expected = "\
-0.100 s  task 1 (worker1, tid 1001): CPU 10 → 2, may use 0-9,20-29; stage 1: inter 0.0005000/cycle > 0.0002500/cycle; colocate with app 0 on package 0
+0.100 s  task 1 (worker1, tid 1001): CPU 10 → 2, may use 0-9,20-29; stage 1: inter 0.0005000/cycle > 0.0002500/cycle; colocate with program0 on package 0
          applied; seen on CPU 2 in the round after
          inter/cycle          0.000500 │ 0.000500 0.000500 0.000500
          instructions/cycle   0.500 │ 0.500 0.500 0.500

@@ -77,10 +77,10 @@ fn script(tenth: u64) -> Vec<(Action, &'static str)> {
     let caches = |permille| Action::LimitCaches { app: LOW, permille };
     match tenth {
         1 => vec![(nap(150), "looks for contention")],
-        2 => vec![(nap(250), "{app} lost 0.100 of its speed alone ≥ 0.040; contention")],
+        2 => vec![(nap(250), "{app} lost 10.0 % of its speed alone ≥ 4.0 %; contention")],
         3 => vec![
-            (nap(550), "{app} lost 0.200 of its speed alone ≥ 0.040; contention"),
-            (limit(Some(500)), "{app} kept 0.800 of its speed alone < 0.900; below the goal"),
+            (nap(550), "{app} lost 20.0 % of its speed alone ≥ 4.0 %; contention"),
+            (limit(Some(500)), "{app} kept 80.0 % of its speed alone < 90.0 %; below the goal"),
         ],
         4 => vec![
             (caches(Some(250)), "below the goal"),
@@ -131,13 +131,13 @@ fn the_last_order_by_each_means_is_told_with_what_became_of_it() {
     let bytes = recording(Mode::Enforce, roles());
     // At 0.5 s: a nap that goes on, both limits.
     let expected = "\
-0.300 s  app 1 (program1) → naps until 0.550 s; controller: app 0 lost 0.200 of its speed alone ≥ 0.040; contention
+0.300 s  app 1 (program1) → naps for 250 ms; controller: program0 lost 20.0 % of its speed alone ≥ 4.0 %; contention
          applied; in force at 0.500 s; 3 naps by 3 orders since 0.100 s
          instructions/cycle   1.000 1.000 1.000 │ 1.000 1.000 1.000
          progress/s           100.000 100.000 100.000 │ 100.000 100.000 100.000
          instructions/cycle of program0 1.000 1.000 1.000 │ 1.000 1.000 1.000
          progress/s of program0 100.000 100.000 100.000 │ 100.000 100.000 100.000
-0.300 s  app 1 (program1) → at most 0.500 CPUs; controller: app 0 kept 0.800 of its speed alone < 0.900; below the goal
+0.300 s  app 1 (program1) → at most 0.500 CPUs; controller: program0 kept 80.0 % of its speed alone < 90.0 %; below the goal
          applied; in force at 0.500 s
          instructions/cycle   1.000 1.000 1.000 │ 1.000 1.000 1.000
          progress/s           100.000 100.000 100.000 │ 100.000 100.000 100.000
@@ -165,11 +165,11 @@ fn a_moment_is_what_held_then() {
     let app = |what: &str, force| (format!("app 1 (program1) → {what}"), force);
     let task = |what: &str, force| (format!("task {what}"), force);
     assert_eq!(at(50), []);
-    assert_eq!(at(140), [app("naps until 0.150 s", InForce)]);
-    assert_eq!(at(150), [app("naps until 0.150 s", Over)], "nobody had to end it");
+    assert_eq!(at(140), [app("naps for 50 ms", InForce)]);
+    assert_eq!(at(150), [app("naps for 50 ms", Over)], "nobody had to end it");
     let caches = "at most 25.0 % of cache ways and memory bandwidth";
     let expected = [
-        app("naps until 0.550 s", Over),
+        app("naps for 250 ms", Over),
         app("at most 0.500 CPUs", Withdrawn),
         app("as much CPU time as it likes", InForce),
         app(caches, InForce),
@@ -205,7 +205,7 @@ fn without_a_moment_moves_are_all_told_and_the_rest_as_it_is_at_the_end() {
     let caches = "at most 25.0 % of cache ways and memory bandwidth";
     assert_eq!(
         (told, answer.standing),
-        (["naps until 0.550 s", "at most 0.500 CPUs", caches, "12"].map(str::to_owned).to_vec(), vec![])
+        (["naps for 250 ms", "at most 0.500 CPUs", caches, "12"].map(str::to_owned).to_vec(), vec![])
     );
     let text = ask(&bytes, "0.5s", None).to_string();
     assert_eq!(text, "Nothing was ordered from 0.450 to 0.550 s; the nearest orders were at 0.400 and 0.600 s.\n");

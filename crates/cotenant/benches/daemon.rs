@@ -176,10 +176,10 @@ fn browse(address: SocketAddr) -> Sender<()> {
         while closed.recv_timeout(LOOKS) == Err(RecvTimeoutError::Timeout) {
             let Ok(now) = asked(address, "now.json") else { continue };
             let now: Value = serde_json::from_slice(&now).expect("JSON");
-            let [length, every] = [0, 1].map(|i| now["spans"][0][i].as_u64().expect("a span in seconds"));
+            let [length, every] = [0, 1].map(|i| now["spans"][0][i].as_f64().expect("a span in seconds"));
             if Instant::now() >= due {
                 asked(address, &format!("plots/{length}.json")).expect("it has answered before");
-                due = Instant::now() + Duration::from_secs(every);
+                due = Instant::now() + Duration::from_secs_f64(every);
             }
         }
     });

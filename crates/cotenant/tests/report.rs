@@ -265,8 +265,8 @@ fn naps_and_limits_are_listed_with_their_reasons() {
         examined(&page(&folder, &[&folder.write("a.rec", bytes)]))
     };
     let text = of(10);
-    has(&text, &["All 30 orders", "Moves, naps and limits by reason and outcome", "CPU time", "contention with app 0"]);
-    has(&text, &["program1", "naps until 0.150 s", "runs on", "at most 0.250 CPUs", "advice only"]);
+    has(&text, &["All 30 orders", "Moves, naps and limits by reason and outcome", "CPU time", "contention with program0"]);
+    has(&text, &["program1", "naps for 50 ms", "runs on", "at most 0.250 CPUs", "advice only"]);
     has(&of(300), &["Of 900 orders the first 500 about applications"]);
 }
 

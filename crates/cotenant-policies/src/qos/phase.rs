@@ -93,13 +93,14 @@ impl Held {
 }
 
 impl fmt::Display for Held {
-    /// `{app} kept 0.871 of its speed alone < 0.900`: the reader of a reason knows the program's name, and puts it in.
+    /// `{app} kept 87.1 % of its speed alone < 90.0 %`: the reader of a reason knows the program's name, and puts it
+    /// in.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { figure, value, threshold, .. } = *self;
         let relation = if value < threshold { '<' } else { '≥' };
         let [value, threshold] = number::apart([value, threshold], 3, |value, digits| match figure {
             Figure::Speed => number::significant(value, digits + 1),
-            Figure::Kept | Figure::Lost => format!("{value:.digits$}"),
+            Figure::Kept | Figure::Lost => format!("{:.*} %", digits.saturating_sub(2), value * 100.0),
         });
         match figure {
             Figure::Speed => write!(f, "{{app}} had a speed of {value} {relation} {threshold}"),

@@ -4,7 +4,7 @@ use super::config::Class;
 use super::containers::Identity;
 use super::log;
 use cotenant_cli::messages::count;
-use cotenant_cli::progress::about;
+use cotenant_cli::progress::{about, ago};
 use cotenant_cli::table::Table;
 use cotenant_model::Mode;
 use cotenant_model::action::Evidence;
@@ -328,7 +328,7 @@ impl Status {
             )?;
         }
         for decision in self.last.iter().rev().take(10) {
-            writeln!(out, "{:.1} s: {}", decision.at_s, decision.line())?;
+            writeln!(out, "{}: {}", ago(self.uptime_s - decision.at_s), decision.line())?;
         }
         for note in &self.notes {
             writeln!(out, "note: {note}")?;

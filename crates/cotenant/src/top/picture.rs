@@ -2,7 +2,7 @@
 
 use crate::daemon::status::{CpuStatus, Decision, ServiceStatus, Status, Trial};
 use cotenant_cli::messages::count;
-use cotenant_cli::progress::about;
+use cotenant_cli::progress::{about, ago};
 use cotenant_model::interference::Row;
 use cotenant_model::{CpuId, Topology};
 use serde::Serialize;
@@ -106,6 +106,11 @@ pub(crate) struct Share {
 }
 
 impl Picture {
+    /// When something was, as people say it: the time of a recording, else how long ago.
+    pub fn when(&self, at_s: f64) -> String {
+        if self.moment.is_some() { format!("{at_s:.1} s") } else { ago(self.at_s - at_s) }
+    }
+
     /// Of what the daemon says.
     pub fn of_status(topology: &Topology, status: &Status) -> Self {
         let changes: usize = status.changes.values().sum();

@@ -20,7 +20,7 @@ use cotenant_model::policy::{Config, Ctx};
 use cotenant_model::{AppId, Mode, Rule, Sample, Time, Topology, text};
 use cotenant_policies::None as Nobody;
 use cotenant_record::{Header, RecordedRound, Tail};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -38,6 +38,9 @@ const LOOK: Duration = Duration::from_secs(2);
 
 /// Moments of a recording that are kept; of a longer one, every second, fourth, … round.
 const MOMENTS: usize = 1_000;
+
+/// Of a recording, remarks are shown for this long after they were made.
+const LATELY: Duration = Duration::from_secs(10);
 
 /// Something new about what happens now.
 pub(super) enum News {
@@ -268,7 +271,8 @@ struct Film<'a> {
     header: &'a Header,
     name: String,
     recorded: recorded::Recorded,
-    notes: BTreeSet<String>,
+    /// What was remarked, and when it was said last.
+    notes: BTreeMap<String, Time>,
     moments: Vec<Picture>,
     rounds: usize,
     /// Every so many rounds.
@@ -281,7 +285,7 @@ impl<'a> Film<'a> {
             header,
             name,
             recorded: recorded::Recorded::new(header, RECORDED),
-            notes: BTreeSet::new(),
+            notes: BTreeMap::new(),
             moments: Vec::new(),
             rounds: 0,
             every: 1,
@@ -290,7 +294,8 @@ impl<'a> Film<'a> {
 
     fn round(&mut self, round: &RecordedRound) {
         self.recorded.round(round);
-        self.notes.extend(round.decision.iter().flat_map(|decision| decision.notes.iter().cloned()));
+        let notes = round.decision.iter().flat_map(|decision| decision.notes.iter().cloned());
+        self.notes.extend(notes.map(|note| (note, round.sample.at)));
         if self.rounds.is_multiple_of(self.every) {
             self.moments.push(self.picture(&round.sample));
         }
@@ -332,7 +337,12 @@ impl<'a> Film<'a> {
             interference: watch.interference(),
             last: picture::last(&watch.last()),
             trials: watch.trials(),
-            notes: self.notes.iter().cloned().collect(),
+            notes: self
+                .notes
+                .iter()
+                .filter(|(_, said)| sample.at < **said + LATELY)
+                .map(|(note, _)| note.clone())
+                .collect(),
         }
     }
 }

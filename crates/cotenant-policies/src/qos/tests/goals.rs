@@ -57,7 +57,7 @@ fn a_program_is_judged_by_its_own_goal() {
     }
     // It finds a duty of a half, and says so in the program's own figures.
     let (quality, reasons) = run("steady", "p99", 0.8);
-    let says = "controller: app 0 kept 0.850 of its speed alone ≥ 0.800; at the goal, duty 0.500";
+    let says = "controller: app 0 kept 85.0 % of its speed alone ≥ 80.0 %; at the goal, duty 0.500";
     assert!((0.84..0.88).contains(&quality) && reasons.iter().any(|reason| reason == says), "{quality}");
 }
 
@@ -69,8 +69,8 @@ fn orders_say_why() {
     let mut reasons = plant.reasons.iter().map(String::as_str);
     assert_eq!(reasons.next(), Some("controller: looks for contention"));
     // 1,400 of 2,000 units, give or take one.
-    let expected = ["0.300", "0.301", "0.299"]
-        .map(|lost| format!("controller: app 0 lost {lost} of its speed alone ≥ 0.040; contention"));
+    let expected = ["30.0", "30.1", "29.9"]
+        .map(|lost| format!("controller: app 0 lost {lost} % of its speed alone ≥ 4.0 %; contention"));
     assert!(reasons.all(|reason| expected.iter().any(|right| right == reason)), "{:?}", plant.reasons);
     assert!(plant.reasons.len() > 100);
     // In pauses and turns, and in the end, when nobody needs anything any more: a nap that goes on is ended.

@@ -29,7 +29,7 @@ fn another_place_comes_before_naps() {
     let [away, back] = why[..] else { panic!("{why:?}") };
     // With the figure that told of contention: about the tenth that is allowed, give or take what the account holds.
     let figure = away.strip_suffix("; contention: away from the programs of high priority").unwrap();
-    assert!(figure.starts_with("app 0 lost 0.") && figure.contains(" of its speed alone "), "{figure}");
+    assert!(figure.starts_with("app 0 lost ") && figure.contains(" of its speed alone "), "{figure}");
     assert_eq!(back, "nobody is to be kept from contention any more");
     assert_eq!(state.away.place(), None);
 

@@ -38,7 +38,7 @@ fn service(name: &str, class: Class, places: &[(u32, f64)]) -> ServiceStatus {
 }
 
 fn decision(at_s: f64, service: &str, thread: Option<&str>, outcome: Option<&str>, stranger: &str) -> Decision {
-    let to = if thread.is_some() { "4-5" } else { "naps until 299.200 s" };
+    let to = if thread.is_some() { "4-5" } else { "naps for 100 ms" };
     let evidence = Evidence { signal: Signal::Inter, unit: Unit::PerCycle, value: 9.1e-4, threshold: 2.5e-4 };
     let why = Why {
         policy: "qos".to_owned(),

@@ -36,7 +36,7 @@ pub(super) fn service(pen: &mut Pen<'_>, picture: &Picture, name: &str, mut room
     pen.head(take(&mut room, 1), title, &format!("{} of {}", service.busiest.len(), service.threads));
     let list = take(&mut room, rows as u16);
     let drawn = threads(pen, &service.busiest, list);
-    decided(pen, room, "decisions about it", picture.last.iter().filter(|decision| decision.service == name));
+    decided(pen, picture, room, |decision| decision.service == name);
     drawn
 }
 
@@ -130,19 +130,15 @@ pub(super) fn thread(pen: &mut Pen<'_>, picture: &Picture, (name, tid): (&str, u
     }
     // As moves write it.
     let mark = format!("tid {tid})");
-    decided(pen, room, "decisions about it", picture.last.iter().filter(|decision| decision.what.contains(&mark)));
+    decided(pen, picture, room, |decision| decision.what.contains(&mark));
 }
 
-/// Decisions in full, the latest first.
-fn decided<'a>(
-    pen: &mut Pen<'_>,
-    mut room: Rect,
-    title: &str,
-    decisions: impl DoubleEndedIterator<Item = &'a Decision>,
-) {
-    pen.head(take(&mut room, 1), title, "");
-    let lines: Vec<Line<'_>> =
-        decisions.rev().map(|it| Line::raw(clean(&format!("{:.1} s  {}", it.at_s, it.line())).into_owned())).collect();
+/// Decisions about it, in full, the latest first.
+fn decided(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect, about: impl Fn(&Decision) -> bool) {
+    pen.head(take(&mut room, 1), "decisions about it", "");
+    let line = |it: &Decision| clean(&format!("{}  {}", picture.when(it.at_s), it.line())).into_owned();
+    let found = picture.last.iter().rev().filter(|decision| about(decision));
+    let lines: Vec<Line<'_>> = found.map(|decision| Line::raw(line(decision))).collect();
     if lines.is_empty() {
         pen.text(room, 0, "none lately", dim());
     } else {

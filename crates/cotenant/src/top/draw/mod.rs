@@ -330,7 +330,7 @@ fn decisions(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) {
     }
     for decision in picture.last.iter().rev().take(usize::from(room.height)) {
         let line = take(&mut room, 1);
-        let at = pen.text(line, 0, &format!("{:.1} s ", decision.at_s), dim());
+        let at = pen.text(line, 0, &format!("{} ", picture.when(decision.at_s)), dim());
         let whole = decision.line();
         let fits = usize::from(at) + whole.chars().count() <= usize::from(line.width);
         pen.text(line, at, &if fits { whole } else { decision.short() }, Style::new());

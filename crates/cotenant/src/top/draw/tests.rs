@@ -151,9 +151,9 @@ fn four_cpus() -> Picture {
             decision(
                 93_779.5,
                 "backup.service",
-                "app 1 (backup.service) → naps until 93779.600 s; steady: postgresql@15-main.service keeps 84.7 % of 90 %",
+                "app 1 (backup.service) → naps for 100 ms; steady: postgresql@15-main.service keeps 84.7 % of 90 %",
                 Some("denied"),
-                ["", "naps until 93779.600 s"],
+                ["", "naps for 100 ms"],
                 None,
             ),
         ],

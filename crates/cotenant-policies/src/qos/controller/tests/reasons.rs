@@ -124,8 +124,8 @@ fn figures(name: &str, speeds: &[f64]) -> Vec<String> {
 #[test]
 fn what_decided_by_a_hair_shows_why() {
     let told = |figure, value, threshold| Held::new(0, figure, value, threshold).unwrap().to_string();
-    assert_eq!(told(Figure::Kept, 0.899_96, 0.9), "{app} kept 0.89996 of its speed alone < 0.90000");
-    assert_eq!(told(Figure::Lost, 0.1, 0.1), "{app} lost 0.100 of its speed alone ≥ 0.100");
+    assert_eq!(told(Figure::Kept, 0.899_96, 0.9), "{app} kept 89.996 % of its speed alone < 90.000 %");
+    assert_eq!(told(Figure::Lost, 0.1, 0.1), "{app} lost 10.0 % of its speed alone ≥ 10.0 %");
     assert_eq!(told(Figure::Speed, 3.871e7, 1e17), "{app} had a speed of 38.71 M < 100.0 P");
     assert_eq!(told(Figure::Speed, 3_178.8e3, 3_178.9e3), "{app} had a speed of 3.1788 M < 3.1789 M");
 }
@@ -148,22 +148,22 @@ fn figures_that_decided_are_told() {
     assert_eq!(figures("utilisation-biased", &[9.0, 0.4, 8.0, 9.0, 0.7, 8.0, 9.0, 1.2, 9.0, NONE]), expected);
     // A look, contention from 0.4 · 0.1 on, and none behind the nap.
     let expected =
-        ["", "{app} lost 0.090 of its speed alone ≥ 0.040", "", "{app} lost 0.030 of its speed alone < 0.040"];
+        ["", "{app} lost 9.0 % of its speed alone ≥ 4.0 %", "", "{app} lost 3.0 % of its speed alone < 4.0 %"];
     assert_eq!(figures("conservative-90", &[100.0, 91.0, 100.0, 97.0]), expected);
     // More is tried from 0.9 · 1.03 on; else it is the goal that counts.
     let expected = [
         "",
-        "{app} kept 0.990 of its speed alone ≥ 0.927",
-        "{app} kept 0.920 of its speed alone ≥ 0.900",
-        "{app} kept 0.800 of its speed alone < 0.900",
+        "{app} kept 99.0 % of its speed alone ≥ 92.7 %",
+        "{app} kept 92.0 % of its speed alone ≥ 90.0 %",
+        "{app} kept 80.0 % of its speed alone < 90.0 %",
         "",
     ];
     assert_eq!(figures("steady", &[100.0, 99.0, 92.0, 80.0, NONE]), expected);
     // A lower duty behind a pause that told whose doing it was goes by what that was made for.
     let told = figures("steady", &[100.0, 99.0, 99.0, 80.0, 100.0]);
-    assert_eq!(told[3..], ["{app} kept 0.800 of its speed alone < 0.900"; 2]);
+    assert_eq!(told[3..], ["{app} kept 80.0 % of its speed alone < 90.0 %"; 2]);
     // The pause left 0.2 · (0.9225 − 0.9) s as credit, the turn 0.2 · 0.05 s: 0.1 · (1 + 0.0145 / 0.4) may be lost.
-    let expected = ["", "", "", "", "{app} lost 0.050 of its speed alone < 0.104"];
+    let expected = ["", "", "", "", "{app} lost 5.0 % of its speed alone < 10.4 %"];
     assert_eq!(figures("tracking", &[60.0, 80.0, 99.0, 100.0, 95.0]), expected);
     // Of several programs the one that suffers most.
     let controller = preset("steady");
