@@ -307,6 +307,36 @@ func TestContainersComeAndGo(t *testing.T) {
 	eventually(t, "who goes is not told any more", func() bool { return a.names() == "web-7d9f8c-x2x4z" })
 }
 
+// Annotations are the pod's: a sidecar is told apart by its name.
+func TestContainersOfOnePod(t *testing.T) {
+	w := newWorld(t)
+	w.add("db", nil, map[string]string{"cotenant.dev/class": "high", "cotenant.dev/goal": "80%", "cotenant.dev/profile": "data"})
+	side := w.add("side", nil, nil)
+	delete(w.pods, side.PodSandboxId)
+	side.Name, side.PodSandboxId = "proxy", "pod-db"
+	w.start()
+	defer w.stop()
+	a := newAgent(t, w.socket)
+	defer a.close()
+	defer w.bridge()()
+	eventually(t, "both are told", func() bool { return a.names() == "db db" })
+	said := map[string]string{}
+	for _, of := range a.last() {
+		said[of.Container] = fmt.Sprint(filepath.Base(of.CGroup), " ", of.Workload, " ", of.Class, " ", of.Goal)
+	}
+	want := map[string]string{"main": "cri-containerd-db.scope data high 80%", "proxy": "cri-containerd-side.scope data high 80%"}
+	if !maps.Equal(said, want) {
+		t.Errorf("%v, want %v", said, want)
+	}
+	blocked := w.nri.BlockPluginSync()
+	_, err := w.nri.StopContainer(context.Background(), &api.StopContainerRequest{Pod: w.pods["pod-db"], Container: side})
+	blocked.Unblock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the other one stays", func() bool { return a.names() == "db" && a.last()[0].Container == "main" })
+}
+
 func TestOrderOfStartsAndRestarts(t *testing.T) {
 	w := newWorld(t)
 	// The bridge is there first, then the runtime, then the daemon.
