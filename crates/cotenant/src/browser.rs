@@ -129,11 +129,19 @@ impl Browser {
             "ArrowLeft" => (37, ""),
             "ArrowRight" => (39, ""),
             "Home" => (36, ""),
+            "End" => (35, ""),
+            "PageUp" => (33, ""),
+            "PageDown" => (34, ""),
             other => panic!("{other} is no key"),
         };
         let event = |kind: &str, text: &str| json!({ "type": kind, "key": key, "code": key, "text": text, "windowsVirtualKeyCode": code });
         self.call("Input.dispatchKeyEvent", &event(if text.is_empty() { "rawKeyDown" } else { "keyDown" }, text));
         self.call("Input.dispatchKeyEvent", &event("keyUp", ""));
+    }
+
+    /// Types a text.
+    pub fn types(&mut self, text: &str) {
+        self.call("Input.insertText", &json!({ "text": text }));
     }
 
     /// A picture of what `Page.captureScreenshot` is told to take.

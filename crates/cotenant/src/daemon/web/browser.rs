@@ -257,11 +257,39 @@ fn a_keyboard_is_enough() {
                 assert_eq!(browser.value("document.activeElement.textContent"), "postgresql@15-main.service");
             }
             ("DIV", "goals") => {
+                if at[5].as_str().unwrap().contains("Values") {
+                    continue;
+                }
+                let mut said = |key: &str| {
+                    browser.press(key);
+                    browser.value("document.activeElement.closest('figure').querySelector('[aria-live]').textContent")
+                };
+                let [first, next, on] = ["Home", "ArrowRight", "PageDown"].map(&mut said);
+                let [last, before, back] = ["End", "ArrowLeft", "PageUp"].map(&mut said);
+                assert!(first.to_string().contains(':'), "{at}: {first}");
+                assert!(first != next && next != on && on != last && last != before && before != back, "{at}: {next}");
+            }
+            ("INPUT", "services") => {
+                let shown =
+                    "[...document.querySelectorAll('#services tbody tr')].filter(row => row.checkVisibility()).length";
+                let all = browser.value(shown);
+                browser.types("redis");
+                browser.until(&format!("{shown} === 1"));
+                let cleared = "document.activeElement.select(); document.execCommand('delete')";
+                browser.value(cleared);
+                browser.until(&format!("{shown} === {all}"));
+            }
+            ("BUTTON", "") => {
+                for now in ["Go on", "Pause"] {
+                    browser.press("Enter");
+                    assert_eq!(browser.value("document.activeElement.textContent"), now);
+                }
+            }
+            ("INPUT", "") => {
+                browser.press("ArrowRight");
+                browser
+                    .until("performance.getEntriesByType('resource').some(it => it.name.endsWith('/plots/3600.json'))");
                 browser.press("ArrowLeft");
-                browser.press("Home");
-                let read = "document.activeElement.closest('figure').querySelector('[aria-live]')?.textContent ?? ''";
-                let said = browser.value(read).to_string();
-                assert!(at[5].as_str().unwrap().contains("Values") || said.contains(':'), "{at}: {said}");
             }
             ("SUMMARY", "decisions") => {
                 browser.press("Enter");
@@ -293,6 +321,42 @@ fn a_keyboard_is_enough() {
         assert!(reached.contains(&(tag.to_owned(), section.to_owned())), "{tag} in {section}: {reached:?}");
     }
     browser.shoot("page-opened");
+    assert_eq!(browser.pale(), [] as [serde_json::Value; 0], "what was opened");
+    assert_eq!(browser.complaints, [] as [String; 0]);
+}
+
+/// As much as a page is meant for, of which six hours are looked at.
+#[test]
+fn two_hundred_services_and_six_hours_are_drawn() {
+    let Some(mut browser) = Browser::start("many") else { return };
+    let shared = Arc::new(Shared::default());
+    shared.set_machine(&synthetic::parse("pack:2 l3:8 core:8 pu:2").unwrap(), &MachineProfile::default());
+    for minute in 0..=360 {
+        let one = |i: u32| {
+            let class = [Class::High, Class::Low, Class::Normal][i as usize % 3];
+            let places = [(i % 256, 0.3), ((i + 16) % 256, 0.1 + 0.1 * f64::from(minute % 7))];
+            let service = service(&format!("service-{i}.service"), class, &places);
+            let goal = (class == Class::High).then_some(0.9);
+            ServiceStatus { goal, kept: goal.map(|goal| goal + 0.01), ..service }
+        };
+        let (services, uptime_s) = ((0..200).map(one).collect(), f64::from(minute * 60));
+        shared.set_status(Status { services, uptime_s, ..status(300, "job.service") });
+    }
+    let (_web, url) = serving(&shared);
+    for (size, dark) in [(SIZES[0], false), (SIZES[1], true)] {
+        browser.dress(size, dark);
+        browser.go(&url);
+        browser.until("document.querySelectorAll('#spans input').length === 3");
+        browser.value("document.querySelectorAll('#spans input')[2].click()");
+        browser.until("performance.getEntriesByType('resource').some(it => it.name.endsWith('/plots/21600.json'))");
+        browser.until("document.querySelectorAll('figure[data-plot] canvas').length >= 14");
+        let plots = browser.plots();
+        assert!(plots.iter().all(|(_, inked)| *inked > 1_000), "{plots:?}");
+        assert_eq!(browser.value("document.querySelectorAll('#services tbody tr').length").as_u64() >= Some(200), true);
+        assert_eq!(browser.value("document.documentElement.scrollWidth"), size.0, "{size:?}");
+        assert_eq!(browser.pale(), [] as [serde_json::Value; 0], "{size:?}, dark: {dark}");
+        browser.shoot(&format!("page-many-{}", size.0));
+    }
     assert_eq!(browser.complaints, [] as [String; 0]);
 }
 
