@@ -1,12 +1,16 @@
 //! `cotenant demo` and `cotenant` alone, with real programs and short phases. What figures come to is not asserted: the
 //! machine may be busy.
 
+#[path = "../src/browser.rs"]
+#[allow(dead_code)] // what other tests need of it
+mod browser;
 #[path = "../../cotenant-linux/src/testing.rs"]
 mod testing;
 #[allow(dead_code)] // what other tests need of it
 #[path = "harm/world.rs"]
 mod world;
 
+use browser::Browser;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -71,7 +75,7 @@ fn figures_come_as_json_and_as_a_page() {
     assert!(json["verdict"]["text"].as_array().unwrap().len() >= 3, "{}", json["verdict"]);
     assert!(json["simulated"]["over_linux"]["value"].as_f64() > Some(0.0), "{}", json["simulated"]);
     assert_eq!(json["outlook"]["next"].as_array().unwrap().len(), 4);
-    let page = fs::read_to_string(file).unwrap();
+    let page = fs::read_to_string(&file).unwrap();
     let page = roxmltree::Document::parse_with_options(
         &page,
         roxmltree::ParsingOptions { allow_dtd: true, ..roxmltree::ParsingOptions::default() },
@@ -79,6 +83,16 @@ fn figures_come_as_json_and_as_a_page() {
     let figures = page.unwrap().descendants().filter(|node| node.has_tag_name("figure")).count();
     assert_eq!(figures, 2);
     assert_eq!((there(&state), state.journals()), (Vec::new(), 0));
+    let Some(mut browser) = Browser::start("demo") else { return };
+    for (size, dark) in [((1440, 900), false), ((390, 844), true)] {
+        browser.dress(size, dark);
+        browser.go(&format!("file://{}", file.display()));
+        browser.until("document.querySelectorAll('figure svg').length === 2");
+        assert_eq!(browser.value("document.documentElement.scrollWidth"), size.0, "{size:?}");
+        assert_eq!(browser.pale(), [] as [Value; 0], "{size:?}, dark: {dark}");
+        browser.shoot(&format!("demo-{}", size.0));
+    }
+    assert_eq!(browser.complaints, [] as [String; 0]);
 }
 
 #[test]

@@ -265,7 +265,10 @@ fn naps_and_limits_are_listed_with_their_reasons() {
         examined(&page(&folder, &[&folder.write("a.rec", bytes)]))
     };
     let text = of(10);
-    has(&text, &["All 30 orders", "Moves, naps and limits by reason and outcome", "CPU time", "contention with program0"]);
+    has(
+        &text,
+        &["All 30 orders", "Moves, naps and limits by reason and outcome", "CPU time", "contention with program0"],
+    );
     has(&text, &["program1", "naps for 50 ms", "runs on", "at most 0.250 CPUs", "advice only"]);
     has(&of(300), &["Of 900 orders the first 500 about applications"]);
 }
@@ -399,6 +402,10 @@ fn what_a_recording_holds_stays_data() {
     assert!(last[0]["why"]["text"].as_str().is_some_and(|text| !text.is_empty()), "{last}");
 }
 
+/// What `sim --mix` prints.
+const MIX: &str =
+    r#"{"apps": [{"name": "mcf06", "slowdown": 1.258, "progress": 0.795, "ipc": 0.46, "gbs": 2.33}], "machine": "x"}"#;
+
 /// Summaries of `qos`, `schedule`, `compare` and `bench`.
 fn summaries() -> [String; 4] {
     let run = r#""mode": "enforce", "seconds": 12.5, "rounds": 100, "moves": 4, "tier": "software", "overhead": 0.004,
@@ -494,9 +501,8 @@ fn results_in_json_become_tables_and_figures() {
         &text,
         &["case by case, x; whiskers: slowest and fastest application", "mix 1: SAM 0.9, Linux, best seed 0.85"],
     );
-    let mix = r#"{"apps": [{"name": "mcf06", "slowdown": 1.258, "progress": 0.795, "ipc": 0.46, "gbs": 2.33}], "machine": "x"}"#;
     has(
-        &examined(&self::page(&folder, &[&folder.write("m.json", mix)])),
+        &examined(&self::page(&folder, &[&folder.write("m.json", MIX)])),
         &["mcf06", "1.26", "0.795", "Predicted, not measured"],
     );
     let mut names: Vec<_> = fs::read_dir(&svgs).unwrap().map(|f| f.unwrap().path()).collect();
@@ -580,6 +586,7 @@ fn chromium_draws_it_all_without_a_complaint() {
         folder.write("s.json", SIM),
         folder.write("r.json", REPRODUCTION),
     ];
+    files.push(folder.write("m.json", MIX));
     files.extend(summaries().iter().enumerate().map(|(i, json)| folder.write(&format!("{i}.json"), json)));
     page(&folder, &files.iter().map(String::as_str).collect::<Vec<_>>());
     let url = format!("file://{}", folder.path("out.html"));
