@@ -93,6 +93,9 @@ pub struct Interference {
     /// Tests that were begun, and experiments that were made.
     tests: u64,
     events: u64,
+    /// Instances of workloads, and what they are called here.
+    #[serde(skip)]
+    instances: BTreeMap<AppId, String>,
     #[serde(skip)]
     now: Now,
 }
@@ -157,6 +160,17 @@ enum What {
 }
 
 impl Interference {
+    /// An application is an instance of that workload: what is learnt with one instance counts for all, under the name
+    /// of the workload. Instances share work, so what one loses when another one comes is not learnt.
+    pub fn call(&mut self, app: AppId, workload: String) {
+        self.instances.insert(app, workload);
+    }
+
+    /// An application will not come again.
+    pub fn forget(&mut self, app: AppId) {
+        self.instances.remove(&app);
+    }
+
     /// Takes in a round of the loop, whichever of its rules it is of.
     pub fn watch(&mut self, topology: &Topology, round: &Round<'_>) {
         let (orders, outcomes) = (round.orders, round.outcomes);
@@ -255,16 +269,14 @@ impl Interference {
             return;
         }
         let app = self.now.apps.entry(seen.id).or_default();
-        if app.name != seen.name {
-            app.name.clone_from(&seen.name);
+        let name = self.instances.get(&seen.id).unwrap_or(&seen.name);
+        if app.name != *name {
+            app.name.clone_from(name);
         }
         if app.speeds.add(view, seen) {
             app.used = app.used.max(view.at);
-            let source = app.speeds.source.clone();
-            if self.noise.get(&seen.name).map(|noise| &noise.source) != source.as_ref()
-                && let Some(source) = source
-            {
-                self.noise.insert(seen.name.clone(), Noise::new(source));
+            if let Some(source) = app.speeds.source.clone() {
+                self.noise.entry(name.clone()).or_insert_with(|| Noise::new(source));
             }
             if self.noise.len() > APPS {
                 let followed: BTreeSet<&String> = self.now.apps.values().map(|app| &app.name).collect();
@@ -301,7 +313,8 @@ impl Interference {
         let quiet = others + SETTLE;
         let mut names = BTreeSet::new();
         let mut victims = Vec::new();
-        for (victim, of) in self.now.apps.iter().filter(|(victim, _)| **victim != id) {
+        let of_one = |victim: &AppId, name: &str| self.instances.contains_key(victim) && name == app.name;
+        for (victim, of) in self.now.apps.iter().filter(|(victim, of)| **victim != id && !of_one(victim, &of.name)) {
             // Of several with one name, one stands for all: what befalls them together is one experiment.
             let Some(window) = of.speeds.before(quiet.max(of.used), from) else { continue };
             if self.steady(&of.name, &window) && names.insert(&of.name) {
@@ -373,9 +386,15 @@ impl Interference {
             // As far apart as those of an experiment.
             let Some(other) = app.speeds.after(one.to + SETTLE + 2 * app.speeds.grain()) else { continue };
             app.quiet = other.to;
-            found.extend(log_ratio(other.mean, one.mean).map(|effect| (app.name.clone(), effect, one, other)));
+            let effect = log_ratio(other.mean, one.mean).zip(app.speeds.source.clone());
+            found.extend(effect.map(|(effect, source)| (app.name.clone(), source, effect, one, other)));
         }
-        for (name, effect, one, other) in found {
+        for (name, source, effect, one, other) in found {
+            // Of an instance that has just begun another source may tell for a moment: until something is known by
+            // that one, what was known by the old one counts.
+            if self.noise.get(&name).is_some_and(|noise| noise.source != source) {
+                self.noise.insert(name.clone(), Noise::new(source));
+            }
             if self.steady(&name, &one)
                 && self.steady(&name, &other)
                 && let Some(noise) = self.noise.get_mut(&name)

@@ -1,5 +1,5 @@
 use super::*;
-use crate::sample::{AppSample, Sample, TaskInfo, TaskSample};
+use crate::sample::{AppSample, Direction, Reading, Sample, TaskInfo, TaskSample};
 use crate::signal::{Count, Signal};
 use crate::testing::machine;
 use crate::{CpuId, CpuSet, Reason, TaskId};
@@ -188,6 +188,76 @@ fn who_arrives_and_exits_is_known_by_its_name() {
     let rows = world.table.rows();
     assert_eq!(rows.len(), 1, "{rows:?}");
     assert!((rows[0].loss - 0.3).abs() < 1e-6, "{rows:?}");
+}
+
+/// A world in which these programs are instances of the workload `w`.
+fn world_with(instances: [u32; 3]) -> World {
+    let mut world = World::new();
+    instances.into_iter().for_each(|id| world.table.call(AppId(id), "w".to_owned()));
+    world
+}
+
+/// Each of them comes once, and never again under its own name.
+#[test]
+fn instances_of_a_workload_hurt_and_are_hurt_as_one() {
+    let mut world = world_with([1, 2, 3]);
+    for instance in 1..=3 {
+        world.rounds(30, &[did(1.0, 1e6), GONE, GONE, GONE]);
+        let mut all = [did(1.0, 0.8e6), GONE, GONE, GONE];
+        all[instance] = did(1.0, 1e6);
+        world.rounds(30, &all);
+        world.table.forget(AppId(instance as u32));
+    }
+    let rows = world.table.rows();
+    let [row] = &rows[..] else { panic!("{rows:?}") };
+    assert_eq!((row.victim.as_str(), row.aggressor.as_str()), ("a", "w"));
+    assert!((row.loss - 0.2).abs() < 1e-6, "{row:?}");
+
+    let mut world = world_with([1, 2, 3]);
+    for instance in 1..=3 {
+        let mut all = [did(0.0, 0.0), GONE, GONE, GONE];
+        for (cpus, units) in [(0.0, 1e6), (1.0, 0.8e6)].repeat(2) {
+            (all[0], all[instance]) = (did(cpus, 1e6 * cpus), did(1.0, units));
+            world.rounds(40, &all);
+        }
+        world.rounds(30, &[did(1.0, 1e6), GONE, GONE, GONE]);
+        world.rounds(30, &[did(0.0, 0.0), GONE, GONE, GONE]);
+    }
+    let rows = world.table.rows();
+    let [row] = &rows[..] else { panic!("{rows:?}") };
+    assert_eq!((row.victim.as_str(), row.aggressor.as_str()), ("w", "a"));
+    assert!((row.loss - 0.2).abs() < 1e-6, "{row:?}");
+}
+
+/// Half of the work for each of two is no harm.
+#[test]
+fn instances_of_a_workload_are_not_their_own_victims() {
+    for (instances, events) in [([1, 1, 1], 7), ([0, 1, 1], 0)] {
+        let mut world = world_with(instances);
+        for _ in 0..4 {
+            world.rounds(30, &rests(1e6));
+            world.rounds(30, &[did(1.0, 0.5e6), did(1.0, 0.5e6)]);
+        }
+        assert_eq!(world.table.events(), events);
+    }
+}
+
+/// The noise of a workload does not begin anew with each instance.
+#[test]
+fn an_instance_of_which_another_source_tells_leaves_the_noise_of_the_others() {
+    let mut world = world_with([0, 0, 0]);
+    world.rounds(200, &rests(1e6));
+    let before = world.table.noise["w"].clone();
+    assert!(before.variance().is_some());
+    world.table.call(AppId(1), "w".to_owned());
+    let (at, window) = (world.prev.at, world.round);
+    let reading = Reading { value: 7.0, direction: Direction::HigherIsBetter, window, count: 1, at: at + window };
+    let new = AppSample { id: AppId(1), metrics: vec![("m".to_owned(), reading)], ..AppSample::default() };
+    let next = Sample { at: at + window, apps: vec![new], ..Sample::default() };
+    let view = View::new(&world.prev, &next);
+    world.table.hear(&view, &view.apps[0]);
+    assert_eq!(world.table.now.apps[&AppId(1)].speeds.source, Some(Source::Metric("m".to_owned())));
+    assert_eq!(world.table.noise["w"], before);
 }
 
 #[test]

@@ -68,6 +68,18 @@ pub(crate) struct Identity {
     pub job: bool,
 }
 
+impl Identity {
+    /// Under which name it is learnt who hurts it and whom it hurts: its workload's, since pods and jobs come once.
+    pub fn learnt(&self) -> String {
+        let Self { namespace, pod, container, workload, job } = self;
+        match workload {
+            Some(workload) if *job => workload.clone(),
+            Some(workload) => format!("{namespace}/{workload}/{container}"),
+            None => format!("{namespace}/{pod}/{container}"),
+        }
+    }
+}
+
 /// What annotations ask for, and the kubelet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Asked {
@@ -278,6 +290,16 @@ pub(crate) mod tests {
         let (asked, remarks) = ask("best", "110%", "x:");
         assert_eq!((asked, remarks.len()), (Asked::default(), 3));
         assert!(remarks[0].contains("shop/a/b: class: 'best' is none of"), "{remarks:?}");
+    }
+
+    #[test]
+    fn what_comes_once_is_learnt_by_its_workload() {
+        let learnt = |told: Told| Container::new(told, |_| ()).unwrap().identity.learnt();
+        let pod = told("shop", "web-7f9c", "main");
+        assert_eq!(learnt(pod.clone()), "shop/web/main");
+        assert_eq!(learnt(Told { workload: None, ..pod }), "shop/web-7f9c/main");
+        let workload = Some("alice.sort".to_owned());
+        assert_eq!(learnt(Told { workload, job: true, ..told("big", "7", "sort") }), "alice.sort");
     }
 
     #[test]

@@ -23,7 +23,7 @@ mod web;
 use crate::settings::{self, Setup};
 use anyhow::{Result, bail};
 use config::{Class, Config};
-use containers::Containers;
+use containers::{Containers, Identity};
 use control::{Control, Shared};
 use cotenant_cli::messages::count;
 use cotenant_linux::FsRoot;
@@ -417,7 +417,7 @@ impl Shift<'_> {
                     count(service.processes as u64, "process"),
                     if terms.exclusive { "; on CPUs of its own, it is neither placed nor throttled" } else { "" },
                 );
-                self.watch.manage(app, &by);
+                self.watch.manage(app, &by, service.container.as_ref().map(Identity::learnt));
                 let mixed = service.mixed.then(Instant::now);
                 self.managed.insert(name, Managed { service, app, waits, mixed, failed });
             }

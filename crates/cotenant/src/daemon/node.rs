@@ -27,7 +27,7 @@ pub(crate) struct Node {
     pub age_s: f64,
     pub shared: Vec<SharedResource>,
     pub containers: Vec<ContainerUse>,
-    /// Who loses speed while who runs: containers by `namespace/pod/container`.
+    /// Who loses speed while who runs: containers by `namespace/pod/container`, one for all of a workload.
     pub interference: Vec<Row>,
 }
 
@@ -108,17 +108,22 @@ impl Node {
         let kinds: BTreeSet<ResourceKind> = shared.iter().map(|shared| shared.what).collect();
         let containers: Vec<ContainerUse> =
             services().filter_map(|service| ContainerUse::new(service, &kinds, line)).collect();
-        let names: BTreeSet<&str> =
-            services().filter(|service| service.container.is_some()).map(|service| &*service.name).collect();
-        let pairs = status.interference.iter();
-        let pairs = pairs.filter(|row| names.contains(&*row.victim) && names.contains(&*row.aggressor));
+        // What was learnt is told of one container that is there for each workload.
+        let mut learnt: BTreeMap<String, &str> = BTreeMap::new();
+        for (service, container) in services().filter_map(|service| Some((service, service.container.as_ref()?))) {
+            learnt.entry(container.learnt()).or_insert(&service.name);
+        }
+        let of_containers = |row: &Row| {
+            let [victim, aggressor] = [&row.victim, &row.aggressor].map(|name| learnt.get(name));
+            Some(Row { victim: (*victim?).to_owned(), aggressor: (*aggressor?).to_owned(), ..row.clone() })
+        };
         Self {
             version: status.version.clone(),
             mode: if status.paused { Mode::Observe } else { status.mode },
             age_s: status.sample_age_s + status.made.elapsed().as_secs_f64(),
             shared,
             containers,
-            interference: pairs.take(PAIRS).cloned().collect(),
+            interference: status.interference.iter().filter_map(of_containers).take(PAIRS).collect(),
         }
     }
 }
@@ -175,7 +180,7 @@ mod tests {
             namespace: "shop".to_owned(),
             pod: name.to_owned(),
             container: "main".to_owned(),
-            workload: Some("web".to_owned()),
+            workload: name.split_once('-').map(|(workload, _)| workload.to_owned()),
             ..Identity::default()
         };
         let place = |&(cpu, cpus, misses_per_s): &(u32, f64, _)| Place { cpu: CpuId(cpu), cpus, misses_per_s };
@@ -252,6 +257,27 @@ mod tests {
         let pairs: Vec<_> = node.interference.iter().map(|row| (&*row.victim, &*row.aggressor)).collect();
         assert_eq!(pairs, [("shop/a/main", "shop/b/main")], "what is no container is nobody's business");
         assert!(node.age_s >= 1.5);
+    }
+
+    #[test]
+    fn what_was_learnt_of_a_workload_is_told_of_one_that_is_there() {
+        let on = |cpu| [(cpu, 0.5, None)];
+        let services = [("job-2", 0), ("job-3", 1), ("db-0", 2)].map(|(name, cpu)| service(name, true, &on(cpu)));
+        let mut now = status(services.to_vec());
+        let row = |victim: &str, aggressor: &str| Row {
+            victim: victim.to_owned(),
+            aggressor: aggressor.to_owned(),
+            ..now.interference[0].clone()
+        };
+        now.interference = vec![
+            row("shop/db/main", "shop/job/main"),
+            row("shop/db/main", "shop/gone/main"),
+            // As tables of before have it.
+            row("shop/db-0/main", "shop/job-1/main"),
+        ];
+        let node = Node::new(&now, &machine(), &MachineProfile::default());
+        let pairs: Vec<_> = node.interference.iter().map(|row| (&*row.victim, &*row.aggressor)).collect();
+        assert_eq!(pairs, [("shop/db-0/main", "shop/job-2/main")]);
     }
 
     #[test]

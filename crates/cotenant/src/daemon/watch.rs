@@ -403,15 +403,20 @@ impl Watch {
         }
     }
 
-    /// A service is managed from now on, by that rule.
-    pub fn manage(&mut self, app: AppId, rule: &str) {
+    /// A service is managed from now on, by that rule. `learnt`: its name in the table of who hurts whom, where that is
+    /// not its own.
+    pub fn manage(&mut self, app: AppId, rule: &str, learnt: Option<String>) {
         rule.clone_into(&mut self.now.entry(app).or_default().rule);
+        if let Some(name) = learnt {
+            self.interference.call(app, name);
+        }
     }
 
     /// A service is managed no more.
     pub fn forget(&mut self, app: AppId) {
         self.now.remove(&app);
         self.speeds.forget(app);
+        self.interference.forget(app);
     }
 
     /// How a service stands, with what the roster knows of it.
