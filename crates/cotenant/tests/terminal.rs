@@ -382,7 +382,7 @@ fn top_obeys_keys_and_gives_the_terminal_back() {
     terminal.types(" /");
     terminal.shows("filter: ");
     terminal.types("nobody-is-called-so");
-    terminal.shows("no service is like the filter");
+    terminal.shows("no service matches the filter");
     terminal.types("\x1b");
     terminal.shows("quit");
     terminal.types("\r");

@@ -19,7 +19,8 @@ Examples:
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A recording to look at: what `cotenant record` or `--record` wrote [default: what happens now]
+    /// A recording to look at: what `cotenant record`, or `--record` of run, qos, sim and others, wrote [default: what
+    /// happens now]
     #[arg(value_name = "FILE", conflicts_with_all = ["socket", "no_daemon"])]
     file: Option<PathBuf>,
     /// Begin at this time of the recording, in seconds since its start, such as 12.3s [default: when something

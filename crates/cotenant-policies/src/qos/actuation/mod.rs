@@ -9,4 +9,4 @@ pub use away::Away;
 pub use ladder::{Climbed, Ladder};
 
 /// Why orders are taken back in the end.
-pub(super) const NOBODY: &str = "nobody is to be kept from contention any more";
+pub(super) const NOBODY: &str = "no goal is to be kept any more";

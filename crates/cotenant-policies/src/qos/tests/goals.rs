@@ -77,11 +77,8 @@ fn orders_say_why() {
     let mut plant = Plant { high_ends: Time::from_millis(250), ..Plant::new(0.3, 1) };
     run(&mut plant, &config("tracking", "progress", false));
     plant.reasons.dedup();
-    let expected = [
-        "a pause that measures the speed alone",
-        "runs between naps, duty 0.100",
-        "nobody is to be kept from contention any more",
-    ];
+    let expected =
+        ["a pause that measures the speed alone", "runs between naps, duty 0.100", "no goal is to be kept any more"];
     assert_eq!(plant.reasons, expected.map(|why| format!("controller: {why}")));
 }
 

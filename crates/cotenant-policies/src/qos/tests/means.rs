@@ -30,7 +30,7 @@ fn another_place_comes_before_naps() {
     // With the figure that told of contention: about the tenth that is allowed, give or take what the account holds.
     let figure = away.strip_suffix("; contention: away from the programs of high priority").unwrap();
     assert!(figure.starts_with("app 0 lost ") && figure.contains(" of its speed alone "), "{figure}");
-    assert_eq!(back, "nobody is to be kept from contention any more");
+    assert_eq!(back, "no goal is to be kept any more");
     assert_eq!(state.away.place(), None);
 
     // Only as far as its own mask goes: CPU 2, and no other CPU at all.

@@ -286,7 +286,7 @@ fn services(pen: &mut Pen<'_>, picture: &Picture, listed: &[&ServiceStatus], hea
     pen.text(head, 2, &cut(&count, name), head_style);
     line(pen, head, &mut |column| (column.head.to_owned(), head_style));
     if listed.is_empty() {
-        let text = if picture.services.is_empty() { "no service runs now" } else { "no service is like the filter" };
+        let text = if picture.services.is_empty() { "no service runs now" } else { "no service matches the filter" };
         pen.text(list, 2, text, dim());
     }
     let chosen = pen.ui.chosen_of(listed);

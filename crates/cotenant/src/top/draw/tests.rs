@@ -225,7 +225,7 @@ fn what_is_filtered_and_old_is_said() {
     assert!(text.contains("SERVICE (1 of 4)") && text.contains("filter: HIGH"), "{text}");
     assert!(text.contains("! no daemon answers") && !text.contains("mail.service"), "{text}");
     let typing = text_of(&four_cpus(), &Ui { typing: true, filter: "zz".to_owned(), ..keyed() }, 80, 24);
-    assert!(typing.contains("filter: zz█") && typing.contains("no service is like the filter"), "{typing}");
+    assert!(typing.contains("filter: zz█") && typing.contains("no service matches the filter"), "{typing}");
 }
 
 /// Whatever the terminal's size is, and whatever the names are.
