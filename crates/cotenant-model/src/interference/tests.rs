@@ -193,7 +193,9 @@ fn who_arrives_and_exits_is_known_by_its_name() {
 /// A world in which these programs are instances of the workload `w`.
 fn world_with(instances: [u32; 3]) -> World {
     let mut world = World::new();
-    instances.into_iter().for_each(|id| world.table.call(AppId(id), "w".to_owned()));
+    for id in instances {
+        world.table.call(AppId(id), "w".to_owned());
+    }
     world
 }
 
