@@ -25,7 +25,7 @@ type Draw = fn(&str) -> Result<String>;
 /// A server whose goal is kept beside a batch program, for the pictures of `top` and of a report.
 const SCENARIO: &str = "machine = 'nehalem-i7-920'\npolicy = { qos = 'tracking', goal = 0.9, pin = 'cpu' }\n\
     observation = { progress_noise = 0.01 }\n\
-    [[app]]\nname = 'search'\nprogram = 'webSearch'\nthreads = 2\nwork_s = 20\nlatency_sensitive = true\n\
+    [[app]]\nname = 'search'\nprogram = 'webSearch'\nthreads = 2\nwork_s = 60\nlatency_sensitive = true\n\
     [[app]]\nname = 'batch'\nprogram = 'membench'\nthreads = 4\nwork_s = 20\n";
 
 /// The moment of it that `top` shows.

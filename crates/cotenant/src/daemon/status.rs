@@ -12,7 +12,7 @@ use cotenant_model::interference::Row;
 use cotenant_model::number::scaled;
 use cotenant_model::{CpuId, CpuSet};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
@@ -235,6 +235,13 @@ pub(crate) struct Why {
 /// An older sample is stale, unless samples are wanted more seldom.
 const STALE: Duration = Duration::from_secs(10);
 
+impl ServiceStatus {
+    /// Its name in the table of who hurts whom.
+    pub fn learnt(&self) -> String {
+        self.container.as_ref().map_or_else(|| self.name.clone(), Identity::learnt)
+    }
+}
+
 #[cfg(test)]
 impl Status {
     /// Nobody is managed, and nothing is known.
@@ -261,11 +268,12 @@ impl Status {
     pub fn for_user(&self, uid: u32) -> Self {
         let services: Vec<ServiceStatus> = self.services.iter().filter(|service| service.uid == uid).cloned().collect();
         let own = |name: &str| services.iter().any(|service| service.name == name);
+        let learnt: BTreeSet<String> = services.iter().map(ServiceStatus::learnt).collect();
         Self {
             interference: self
                 .interference
                 .iter()
-                .filter(|row| own(&row.victim) && own(&row.aggressor))
+                .filter(|row| learnt.contains(&row.victim) && learnt.contains(&row.aggressor))
                 .cloned()
                 .collect(),
             last: self.last.iter().filter(|decision| own(&decision.service)).cloned().collect(),

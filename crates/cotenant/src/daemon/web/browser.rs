@@ -269,16 +269,7 @@ fn a_keyboard_is_enough() {
                 assert!(first.to_string().contains(':'), "{at}: {first}");
                 assert!(first != next && next != on && on != last && last != before && before != back, "{at}: {next}");
             }
-            ("INPUT", "services") => {
-                let shown =
-                    "[...document.querySelectorAll('#services tbody tr')].filter(row => row.checkVisibility()).length";
-                let all = browser.value(shown);
-                browser.types("redis");
-                browser.until(&format!("{shown} === 1"));
-                let cleared = "document.activeElement.select(); document.execCommand('delete')";
-                browser.value(cleared);
-                browser.until(&format!("{shown} === {all}"));
-            }
+            ("INPUT", "services") => find_one(&mut browser),
             ("BUTTON", "") => {
                 for now in ["Go on", "Pause"] {
                     browser.press("Enter");
@@ -340,7 +331,7 @@ fn two_hundred_services_and_six_hours_are_drawn() {
             ServiceStatus { goal, kept: goal.map(|goal| goal + 0.01), ..service }
         };
         let (services, uptime_s) = ((0..200).map(one).collect(), f64::from(minute * 60));
-        shared.set_status(Status { services, uptime_s, ..status(300, "job.service") });
+        shared.set_status(Status { uptime_s, services, ..status(300, "job.service") });
     }
     let (_web, url) = serving(&shared);
     for (size, dark) in [(SIZES[0], false), (SIZES[1], true)] {
@@ -352,12 +343,22 @@ fn two_hundred_services_and_six_hours_are_drawn() {
         browser.until("document.querySelectorAll('figure[data-plot] canvas').length >= 14");
         let plots = browser.plots();
         assert!(plots.iter().all(|(_, inked)| *inked > 1_000), "{plots:?}");
-        assert_eq!(browser.value("document.querySelectorAll('#services tbody tr').length").as_u64() >= Some(200), true);
+        assert!(browser.value("document.querySelectorAll('#services tbody tr').length").as_u64() >= Some(200));
         assert_eq!(browser.value("document.documentElement.scrollWidth"), size.0, "{size:?}");
         assert_eq!(browser.pale(), [] as [serde_json::Value; 0], "{size:?}, dark: {dark}");
         browser.shoot(&format!("page-many-{}", size.0));
     }
     assert_eq!(browser.complaints, [] as [String; 0]);
+}
+
+/// Finds a service by typing into the field that has the focus.
+fn find_one(browser: &mut Browser) {
+    let shown = "[...document.querySelectorAll('#services tbody tr')].filter(row => row.checkVisibility()).length";
+    let all = browser.value(shown);
+    browser.types("redis");
+    browser.until(&format!("{shown} === 1"));
+    browser.value("document.activeElement.select(); document.execCommand('delete')");
+    browser.until(&format!("{shown} === {all}"));
 }
 
 /// A reader of the screen hears tables with heads and captions, and a name for everything that can be chosen.

@@ -25,8 +25,9 @@ pub(super) fn service(pen: &mut Pen<'_>, picture: &Picture, name: &str, mut room
     for (label, value) in facts(service) {
         fact(pen, take(&mut room, 1), label, &value, label == "goal" && misses(service));
     }
-    let pairs: Vec<_> = picture.interference.iter().filter(|row| row.victim == name || row.aggressor == name).collect();
-    for row in pairs.iter().take(3) {
+    let learnt = service.learnt();
+    let pairs = picture.interference.iter().filter(|row| row.victim == learnt || row.aggressor == learnt);
+    for row in pairs.take(3) {
         let [loss, interval] = hurts::shares(row);
         let text = format!("{} loses {loss} ({interval}) while {} runs", row.victim, row.aggressor);
         fact(pen, take(&mut room, 1), "interference", &text, false);
