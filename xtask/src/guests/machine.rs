@@ -213,6 +213,18 @@ pub const GUESTS: &[Guest] = &[
         scenarios: &["pods", "pod-cpus"],
         ..SERVICE
     },
+    Guest {
+        name: "kubelet-new",
+        what: "2 sockets x 2 cores, kubelet and containerd",
+        kernel: Kernel::Backports,
+        cores: 2,
+        distances: &[],
+        system: System::Kubelet,
+        quick: false,
+        seconds: 240,
+        scenarios: &["pod-cpus"],
+        ..SERVICE
+    },
     Guest { name: "background", seconds: 60, scenarios: &["background"], ..ONE_CPU },
     ONE_CPU,
     Guest {

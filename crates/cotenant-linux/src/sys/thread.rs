@@ -201,13 +201,20 @@ fn moving(cpus: &CpuSet) -> CpuSet {
 /// The effective CPUs of a cpuset, from whichever hierarchy has the controller. Version 1's file stands in the kernel
 /// since 3.17.
 fn effective_cpus(path: &str) -> Option<CpuSet> {
-    static FILES: OnceLock<Vec<(String, &str)>> = OnceLock::new();
-    let files = FILES.get_or_init(|| {
-        let mounts = |controller, file| cgroups::mounts(Path::new("/"), controller).into_iter().map(move |m| (m, file));
-        mounts(Some("cpuset"), "cpuset.effective_cpus").chain(mounts(None, "cpuset.cpus.effective")).collect()
+    type Hierarchy = (PathBuf, &'static str, Option<String>);
+    static HIERARCHIES: OnceLock<Vec<Hierarchy>> = OnceLock::new();
+    let hierarchies = HIERARCHIES.get_or_init(|| {
+        let root = Path::new("/");
+        let of = |controller, file| {
+            let mounts = cgroups::mounts(root, controller).into_iter().map(|mount| root.join(mount));
+            mounts.map(move |mount| (mount.clone(), file, cgroups::namespace(root, controller, &mount)))
+        };
+        of(Some("cpuset"), "cpuset.effective_cpus").chain(of(None, "cpuset.cpus.effective")).collect()
     });
-    files.iter().find_map(|(mount, file)| {
-        let text = bounded::text(format!("/{mount}{path}/{file}"), Limit::Value).ok()?;
+    hierarchies.iter().find_map(|(mount, file, namespace)| {
+        // In a container it is told from our own group on.
+        let path = cgroups::resolve(namespace.as_deref().unwrap_or_default(), path);
+        let text = bounded::text(mount.join(path.trim_start_matches('/')).join(file), Limit::Value).ok()?;
         CpuSet::parse_list(&text).ok().filter(|cpus| !cpus.is_empty())
     })
 }

@@ -30,6 +30,7 @@ await run_on "$spin" 0
 rm $install/own.yaml
 await gone "$own"
 await masks_are "$spin" 0,2
+! says 'another agent' || fail "a cpuset that changes was taken for another agent"
 agent
 rm $install/agent.yaml
 await gone "$agent"
