@@ -402,6 +402,39 @@ fn what_a_recording_holds_stays_data() {
     assert!(last[0]["why"]["text"].as_str().is_some_and(|text| !text.is_empty()), "{last}");
 }
 
+/// A recording of `shapes` at work on two simulated programs.
+fn of_trials(folder: &Folder) -> String {
+    let app = |name: &str, program: &str| {
+        format!("[[app]]\nname = '{name}'\nprogram = '{program}'\nthreads = 2\nwork_s = 20\n")
+    };
+    let apps = app("mcf", "mcf06") + &app("stream", "membench");
+    let scenario = folder.write("trials.toml", format!("machine = 'clovertown-2s'\nend_s = 60\n{apps}"));
+    let recording = folder.path("trials.rec");
+    let mut sim = Command::new(env!("CARGO_BIN_EXE_cotenant"));
+    sim.args(["sim", &scenario, "--policy", "shapes", "--seeds", "1", "--no-band", "--record", &recording]);
+    let output = sim.stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    recording
+}
+
+#[test]
+fn trials_are_told_with_their_intervals() {
+    let folder = Folder::new("trials");
+    let page = page(&folder, &[&of_trials(&folder)]);
+    let text = examined(&page);
+    let trials = &embedded(&page)["trials"];
+    let trials = trials.as_array().unwrap();
+    assert!(trials.len() >= 5, "{trials:?}");
+    for trial in trials {
+        let figure = |of: &Value| of.as_f64().unwrap();
+        let gain = figure(&trial["gain"]);
+        if let [low, high] = trial["interval"].as_array().map_or(&[][..], Vec::as_slice) {
+            assert!(figure(low) <= gain && gain <= figure(high), "{trial}");
+        }
+    }
+    has(&text, &["Trials", "mcf 2", trials[0]["shape"].as_str().unwrap()]);
+}
+
 /// What `sim --mix` prints.
 const MIX: &str =
     r#"{"apps": [{"name": "mcf06", "slowdown": 1.258, "progress": 0.795, "ipc": 0.46, "gbs": 2.33}], "machine": "x"}"#;
@@ -582,6 +615,7 @@ fn chromium_draws_it_all_without_a_complaint() {
     let Some(mut browser) = Browser::start("report") else { return };
     let mut files = vec![
         corpus("qos-steady-latency"),
+        of_trials(&folder),
         folder.write("a.rec", recording(20, 30)),
         folder.write("s.json", SIM),
         folder.write("r.json", REPRODUCTION),
@@ -593,12 +627,13 @@ fn chromium_draws_it_all_without_a_complaint() {
     for (size, dark) in [((1440, 900), false), ((1440, 900), true), ((390, 844), false), ((390, 844), true)] {
         browser.dress(size, dark);
         browser.go(&url);
-        browser.until("document.querySelectorAll('.drawn').length === 2");
+        browser.until("document.querySelectorAll('.drawn').length === 3");
         let plots = browser.plots();
         let ids: Vec<&str> = plots.iter().map(|plot| plot.0.as_str()).collect();
         for id in ["goal-0", "throttled", "place-0", "bandwidth"] {
             assert!(ids.contains(&id), "{id}: {ids:?}");
         }
+        assert!(browser.value("document.querySelectorAll('table.trials tbody tr').length").as_u64() >= Some(5));
         assert!(plots.iter().all(|(_, inked)| *inked > 1_000), "{plots:?}");
         assert_eq!(browser.value(AS_IN_THE_KEY), true, "each section keeps its colours");
         let open = "document.querySelector('[data-part=decisions] summary').click();
