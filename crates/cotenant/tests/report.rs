@@ -621,6 +621,9 @@ fn chromium_draws_it_all_without_a_complaint() {
         folder.write("r.json", REPRODUCTION),
     ];
     files.push(folder.write("m.json", MIX));
+    let source = folder.write("source.c", "int main(void) {\n    return 0;\n}\n");
+    let region = format!("[[region]]\nfile = '{source}'\nlines = [2, 2]\nscore = 1.0\ncoverage = 0.5\n");
+    files.push(folder.write("regions.toml", region));
     files.extend(summaries().iter().enumerate().map(|(i, json)| folder.write(&format!("{i}.json"), json)));
     page(&folder, &files.iter().map(String::as_str).collect::<Vec<_>>());
     let url = format!("file://{}", folder.path("out.html"));
