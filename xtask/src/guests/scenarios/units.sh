@@ -5,7 +5,7 @@ patience=300
 # install: by hand, as docs/how-to/daemon.md says, with a fresh state. configure TEXT: replaces the configuration.
 install() {
     systemctl stop cotenant victim 2>/dev/null || true
-    rm -rf /etc/cotenant /etc/systemd/system/cotenant.service.d /var/lib/cotenant /run/cotenant
+    rm -rf /etc/cotenant /etc/systemd/system/cotenant.service.d /etc/systemd/system.control /var/lib/cotenant /run/cotenant
     mkdir -p /etc/cotenant/conf.d
     cp /packaging/cotenant.service /etc/systemd/system/
     cp /packaging/cotenant.toml /etc/cotenant/
