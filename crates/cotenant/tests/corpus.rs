@@ -211,13 +211,15 @@ fn without(paths: &[&[&str]], state: &policy::State) -> policy::State {
     serde_json::from_value(json).unwrap()
 }
 
-/// The state has the figures of reasons, all of them; a text has as many of their digits as show why, and prefixes
-/// where it had exponents.
+/// The state has the figures of reasons, all of them; a text has as many of their digits as show why, prefixes where it
+/// had exponents, and percent where it had shares. One reason has other words than in the release.
 fn without_figures(mut decision: Decision) -> Decision {
     for reason in decision.proposals.iter_mut().map(|proposal| &mut proposal.reason) {
         let is_number = |word: &str| word.trim_end_matches(';').parse::<f64>().is_ok();
-        let is_prefix = |word: &str| ["k", "M", "G", "T", "P"].contains(&word.trim_end_matches(';'));
-        let words = reason.what.split(' ').filter(|word| !is_prefix(word));
+        let is_unit = |word: &str| ["k", "M", "G", "T", "P", "%"].contains(&word.trim_end_matches(';'));
+        let what =
+            reason.what.replace("nobody is to be kept from contention any more", "no goal is to be kept any more");
+        let words = what.split(' ').filter(|word| !is_unit(word));
         let words = words.map(|word| if is_number(word) { "#" } else { word });
         reason.what = words.collect::<Vec<_>>().join(" ").into();
     }

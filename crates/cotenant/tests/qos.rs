@@ -212,7 +212,9 @@ fn why_tells_of_naps_in_a_recording() {
         assert!(nap["orders"].as_u64() > Some(1) && nap["until_s"].as_f64() > nap["at_s"].as_f64(), "{nap:#}");
         let why = nap["reason"]["text"].as_str().unwrap();
         assert!(
-            why.starts_with("controller: app 0 had a speed of ") && why.ends_with(" < 100.0 P; contention"),
+            why.starts_with("controller: ")
+                && why.contains("(app 0) had a speed of ")
+                && why.ends_with(" < 100.0 P; contention"),
             "{why}"
         );
         let trends = nap["trends"].as_array().unwrap();

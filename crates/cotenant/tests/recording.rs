@@ -166,9 +166,9 @@ fn replay_shows_what_another_policy_would_have_done() {
     let text = replayed(&path, &["--policy", "none", "--to", "0.3s"]).unwrap();
     let expected = format!(
         "{}: recorded by cotenant 0.1.0 under gather (enforcing) on 40 CPUs in 2 packages, replayed under none
-     0.100 s - task 1 (worker1, tid 1001): CPU 10 → 1, may use 0-9,20-29; stage 1: inter 0.0005000/cycle > 0.0002500/cycle; colocate with app 0 on package 0
-     0.100 s - task 2 (worker2, tid 1002): CPU 11 → 2, may use 0-9,20-29; stage 1: inter 0.0005000/cycle > 0.0002500/cycle; colocate with app 0 on package 0 (was not permitted)
-     0.300 s - task 2 (worker2, tid 1002): CPU 11 → 2, may use 0-9,20-29; stage 1: inter 0.0005000/cycle > 0.0002500/cycle; colocate with app 0 on package 0 (was not permitted)
+     0.100 s - task 1 (worker1, tid 1001): CPU 10 → 1, may use 0-9,20-29; stage 1: inter 0.0005000/cycle > 0.0002500/cycle; colocate with program0 on package 0
+     0.100 s - task 2 (worker2, tid 1002): CPU 11 → 2, may use 0-9,20-29; stage 1: inter 0.0005000/cycle > 0.0002500/cycle; colocate with program0 on package 0 (was not permitted)
+     0.300 s - task 2 (worker2, tid 1002): CPU 11 → 2, may use 0-9,20-29; stage 1: inter 0.0005000/cycle > 0.0002500/cycle; colocate with program0 on package 0 (was not permitted)
 30 rounds in 3.000 s, at most 4 tasks; recorded gather: 16 moves, 1 applied; replayed none: 0 moves; they differ in 15 rounds
 ",
         path.display()
