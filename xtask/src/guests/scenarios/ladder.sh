@@ -40,5 +40,5 @@ masks_are "$spin" 2-3 || { show; fail "a limit brought it back to where it was";
 end_cotenant
 grep -q 'means besides naps: low on CPUs 2-3; limits' /tmp/cotenant || { show; fail "the summary does not say which means were in force"; }
 cotenant why /tmp/ladder.rec spin >/tmp/why
-grep -q '→ 2-3; place: .* of its speed alone < 0.900; contention: away from the programs of high priority' /tmp/why || { cat /tmp/why; fail "the recording does not say why it was sent away"; }
+grep -q '→ 2-3; place: .* of its speed alone < 90.0 %; contention: away from the programs of high priority' /tmp/why || { cat /tmp/why; fail "the recording does not say why it was sent away"; }
 grep -q '→ at most .* CPUs; .*limits, since naps did not keep the goal' /tmp/why || { cat /tmp/why; fail "the recording does not say why it was limited"; }
