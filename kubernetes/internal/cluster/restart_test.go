@@ -27,31 +27,47 @@ func TestSchedulerAndAPIServerMayEndInMidWork(t *testing.T) {
 	}
 	measure()
 	c.profile("web", 0.01, 0.8)
-	as := map[string]string{"cotenant.dev/profile": "web", "cotenant.dev/class": "high", "cotenant.dev/goal": "85%"}
-	c.settle("free-", as)
-	made := 0
-	more := func() {
-		for range 50 {
-			c.pod(fmt.Sprintf("web-%d", made), ours, as)
-			made++
-		}
-	}
-	more()
+	c.settle("free-", choosy)
+	web := &replicas{c: c}
+	web.add(50)
 	c.bound("web-0")
 	scheduler.crash()
-	more()
+	web.add(50)
 	measure()
 	scheduler.start()
-	c.bound(fmt.Sprintf("web-%d", made-1))
-	more()
+	c.bound(fmt.Sprintf("web-%d", web.made-1))
+	web.add(50)
 	c.api.crash()
 	c.api.start()
 	c.ready()
 	measure()
-	more()
-	for i := range made {
-		if node := c.bound(fmt.Sprintf("web-%d", i)); !strings.HasPrefix(node, "free-") {
-			t.Errorf("web-%d is on %s, where its goal is missed", i, node)
+	web.add(50)
+	web.allOn("free-")
+}
+
+// choosy is what pods ask for whose goal is missed on busy nodes.
+var choosy = map[string]string{"cotenant.dev/profile": "web", "cotenant.dev/class": "high", "cotenant.dev/goal": "85%"}
+
+// replicas are pods web-0, web-1, … that ask for that.
+type replicas struct {
+	c    *cluster
+	made int
+}
+
+func (r *replicas) add(more int) {
+	r.c.t.Helper()
+	for range more {
+		r.c.pod(fmt.Sprintf("web-%d", r.made), ours, choosy)
+		r.made++
+	}
+}
+
+// allOn waits until all are bound, to nodes whose names begin like that.
+func (r *replicas) allOn(prefix string) {
+	r.c.t.Helper()
+	for i := range r.made {
+		if node := r.c.bound(fmt.Sprintf("web-%d", i)); !strings.HasPrefix(node, prefix) {
+			r.c.t.Errorf("web-%d is on %s, where its goal is missed", i, node)
 		}
 	}
 }
@@ -89,7 +105,8 @@ func (c *cluster) load(node string, used int64) *load {
 	return l
 }
 
-// Pods are bound while etcd is away and back, and while no agent lives; what agents tell counts again when they are back.
+// Pods are bound while etcd is away and back, and while no agent lives; what agents tell counts again when they are
+// back.
 func TestEtcdAndAgentsMayEndInMidWork(t *testing.T) {
 	c := plane(t)
 	c.schedule(fmt.Sprintf(`  - schedulerName: %s
@@ -106,42 +123,29 @@ func TestEtcdAndAgentsMayEndInMidWork(t *testing.T) {
 			"-socket", load.socket, "-node", node, "-kubeconfig", c.kubeconfig(node, c.agent(node).BearerToken)))
 	}
 	c.profile("web", 0.01, 0.8)
-	as := map[string]string{"cotenant.dev/profile": "web", "cotenant.dev/class": "high", "cotenant.dev/goal": "85%"}
-	c.settle("right-", as)
-	made := 0
-	more := func() {
-		for range 40 {
-			c.pod(fmt.Sprintf("web-%d", made), ours, as)
-			made++
-		}
-	}
-	more()
+	c.settle("right-", choosy)
+	web := &replicas{c: c}
+	web.add(40)
 	c.etcd.crash()
 	c.eventually("the API server misses etcd", func() bool { return c.readyz() != nil })
 	c.etcd.start()
 	c.ready()
-	more()
-	for i := range made {
-		if node := c.bound(fmt.Sprintf("web-%d", i)); !strings.HasPrefix(node, "right-") {
-			t.Errorf("web-%d is on %s, where its goal is missed", i, node)
-		}
-	}
-	more()
+	web.add(40)
+	web.allOn("right-")
+	web.add(40)
 	for _, agent := range agents {
 		agent.crash()
 	}
-	more()
+	web.add(40)
 	for _, load := range loads {
 		load.used.Store(9 - load.used.Load())
 	}
 	// When data are stale they keep no pod from any node.
-	c.eventually("a pod goes where it was kept from", func() bool { return strings.HasPrefix(c.probe(as), "left-") })
-	more()
+	c.eventually("a pod goes where it was kept from", func() bool { return strings.HasPrefix(c.probe(choosy), "left-") })
+	web.add(40)
 	for _, agent := range agents {
 		agent.start()
 	}
-	c.settle("left-", as)
-	for i := range made {
-		c.bound(fmt.Sprintf("web-%d", i))
-	}
+	c.settle("left-", choosy)
+	web.allOn("") // some were bound while nothing was known
 }

@@ -232,8 +232,8 @@ func (p *Plugin) Filter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, no
 		cmp.Or(missed.Name, "the pod"), 100*missed.Kept, 100*missed.Goal))
 }
 
-// PreScore finds what is lost on each node. Scores are relative, and what is lost by a pod of class high is soon more on
-// each node than a score can tell, so that Score itself has nothing to say.
+// PreScore finds what is lost on each node. Scores are relative, and what is lost by a pod of class high is soon more
+// on each node than a score can tell, so that Score itself has nothing to say.
 func (p *Plugin) PreScore(ctx context.Context, cycle fwk.CycleState, _ *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	s := of(cycle)
 	if s == nil {

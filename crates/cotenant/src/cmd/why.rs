@@ -78,10 +78,11 @@ fn live(args: &Args, service: &str) -> anyhow::Result<ExitCode> {
         status.last.iter().filter(|decision| service.is_empty() || decision.service == service).collect();
     answer(args.json, &last, |out| {
         for decision in &last {
-            writeln!(out, "{:.1} s: {}", decision.at_s, decision.line())?;
+            writeln!(out, "{}: {}", status.when(decision), decision.line())?;
         }
         if last.is_empty() {
-            writeln!(out, "nothing was decided about it lately; the daemon {}", status.mode())?;
+            let about = if service.is_empty() { "" } else { " about it" };
+            writeln!(out, "nothing was decided{about} lately; the daemon {}", status.mode())?;
         }
         Ok(())
     })

@@ -3,7 +3,7 @@
 
 use super::config::{Class, Config, Terms};
 use super::{Managed, Shift};
-use crate::cmd::qos::{Keeps, keep};
+use crate::cmd::qos::{Protected, keep};
 use crate::settings::{Decider, Setup};
 use anyhow::Result;
 use cotenant_model::policy::Policy;
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Who is to be kept at a goal, and who gives way for it.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Cast {
-    pub high: Vec<Keeps>,
+    pub high: Vec<Protected>,
     low: Vec<AppId>,
     names: BTreeSet<String>,
 }
@@ -24,7 +24,7 @@ impl Cast {
     /// `waits`: whether it can be throttled.
     fn add(&mut self, app: AppId, name: &str, terms: &Terms, waits: bool) {
         match terms.class {
-            Class::High => self.high.push(Keeps { app, metric: terms.metric.clone(), goal: terms.goal }),
+            Class::High => self.high.push(Protected { app, metric: terms.metric.clone(), goal: Some(terms.goal) }),
             Class::Low if waits => self.low.push(app),
             Class::Low | Class::Normal | Class::Ignore => return,
         }
@@ -117,6 +117,6 @@ mod tests {
         cast.add(AppId(2), "stuck", &terms(Class::Low, 0.9), false);
         cast.add(AppId(3), "web", &terms(Class::Normal, 0.9), false);
         assert_eq!((&*cast.low, cast.high.len(), cast.names.len()), (&[AppId(1)][..], 1, 2));
-        assert_eq!((cast.high[0].app, cast.high[0].goal), (AppId(0), 0.8));
+        assert_eq!((cast.high[0].app, cast.high[0].goal), (AppId(0), Some(0.8)));
     }
 }

@@ -289,6 +289,11 @@ impl Status {
         }
     }
 
+    /// How long ago something was decided.
+    pub fn when(&self, decision: &Decision) -> String {
+        ago(self.uptime_s - decision.at_s)
+    }
+
     /// What it does, as a verb.
     pub fn mode(&self) -> &'static str {
         match self.mode {
@@ -336,7 +341,7 @@ impl Status {
             )?;
         }
         for decision in self.last.iter().rev().take(10) {
-            writeln!(out, "{}: {}", ago(self.uptime_s - decision.at_s), decision.line())?;
+            writeln!(out, "{}: {}", self.when(decision), decision.line())?;
         }
         for note in &self.notes {
             writeln!(out, "note: {note}")?;
@@ -376,10 +381,14 @@ impl Status {
 }
 
 impl Decision {
-    /// `redis.service: task 7 (io, tid 12): CPU 0 → 1; shapes: …`
+    /// `redis.service: task 7 (io, tid 12): CPU 0 → 1; shapes: …`, `sort.service: naps for 40 ms; controller: …`
     pub fn line(&self) -> String {
         let outcome = self.outcome.as_ref().map_or_else(String::new, |outcome| format!(" [{outcome}]"));
-        format!("{}: {}{outcome}", self.service, self.what)
+        let what = match &self.why {
+            Some(why) if why.thread.is_none() => format!("{}; {}", why.to, why.text),
+            _ => self.what.clone(),
+        };
+        format!("{}: {what}{outcome}", self.service)
     }
 
     /// Logs it; `first`: for those, too, who do not want to hear every decision. `rule` names its service.

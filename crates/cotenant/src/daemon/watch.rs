@@ -4,7 +4,7 @@ use super::latency::Latency;
 use super::log::{self, Seldom};
 use super::status::{Bound, CpuStatus, Decision, Decisions, Place, ServiceStatus, ThreadStatus, Trial, Why};
 use crate::calibrated;
-use crate::cmd::qos::Keeps;
+use crate::cmd::qos::Protected;
 use crate::known::Known;
 use crate::replace::Writer;
 use crate::run::speeds::Speeds;
@@ -210,7 +210,7 @@ impl<T> Default for Last<T> {
 }
 
 impl<T: Copy> Last<T> {
-    /// Keeps one a second, for a minute.
+    /// Protected one a second, for a minute.
     fn add(&mut self, at: Time, value: T) {
         if self.0.back().is_some_and(|(last, _)| at < *last + WINDOW) {
             return;
@@ -290,7 +290,7 @@ impl Watch {
     }
 
     /// Takes a round in. `high`: whose goals are kept now, where others really wait for that.
-    pub fn round(&mut self, round: &Round<'_>, rules: &[String], high: &[Keeps]) {
+    pub fn round(&mut self, round: &Round<'_>, rules: &[String], high: &[Protected]) {
         self.at = round.sample.at;
         self.speeds.add(round);
         self.interference.watch(&self.topology, round);
@@ -315,7 +315,7 @@ impl Watch {
             }
         }
         if let Some(state) = round.decision.and_then(|decision| decision.state.read::<Qos>()) {
-            for (i, Keeps { app, metric, .. }) in high.iter().enumerate() {
+            for (i, Protected { app, metric, .. }) in high.iter().enumerate() {
                 let alone = state.alone.get(i).copied().flatten().filter(|alone| *alone > 0.0);
                 if let (Source::Latency(percentile), Some(now)) = (&metric.source, self.now.get_mut(app)) {
                     now.alone = alone.map(|alone| (percentile.quantile(), alone.recip()));

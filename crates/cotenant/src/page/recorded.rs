@@ -1,7 +1,7 @@
 //! Services over the time of a recording, as the daemon sees them over its own.
 
 use crate::args::MetricArg;
-use crate::cmd::qos::Keeps;
+use crate::cmd::qos::Protected;
 use crate::daemon::config::Class;
 use crate::daemon::status::ServiceStatus;
 use crate::daemon::watch::Watch;
@@ -18,7 +18,7 @@ use std::time::Duration;
 pub(crate) struct Recorded {
     pub watch: Watch,
     pub policies: Vec<String>,
-    high: Vec<Keeps>,
+    high: Vec<Protected>,
     low: BTreeSet<AppId>,
     pub naps: Naps,
     /// What applications are called: no two of them alike.
@@ -35,15 +35,15 @@ impl Recorded {
         let qos = rules.iter().find(|(policy, _)| policy == Qos::SECTION);
         let qos = qos.and_then(|(_, config)| config.settings.of::<Qos>().ok().flatten());
         let goal = qos.as_ref().and_then(|qos| qos.controller.goal());
-        let keeps = |high: &High| Keeps {
+        let protected = |high: &High| Protected {
             app: high.app,
             metric: MetricArg { source: high.metric.clone(), outside: None },
-            goal: high.goal.or(goal).unwrap_or_default(),
+            goal: high.goal.or(goal),
         };
         Self {
             watch: Watch::anew(&header.topology, window),
             policies: rules.into_iter().map(|(policy, _)| text::name(policy.as_bytes())).collect(),
-            high: qos.iter().flat_map(|qos| &qos.high).map(keeps).collect(),
+            high: qos.iter().flat_map(|qos| &qos.high).map(protected).collect(),
             low: qos.iter().flat_map(|qos| qos.low.iter().copied()).collect(),
             naps: Naps::default(),
             names: BTreeMap::new(),
@@ -81,7 +81,7 @@ impl Recorded {
             processes.entry(task.info.app).or_default().insert(task.info.pid);
         }
         let service = |app: &AppSample| {
-            let high = self.high.iter().find(|keeps| keeps.app == app.id);
+            let high = self.high.iter().find(|high| high.app == app.id);
             let class = match (high.is_some(), self.low.contains(&app.id)) {
                 (true, _) => Class::High,
                 (false, true) => Class::Low,
@@ -92,7 +92,7 @@ impl Recorded {
                 class,
                 policy: self.policies.join(", "),
                 processes: processes.get(&app.id).map_or(0, BTreeSet::len),
-                goal: high.map(|keeps| keeps.goal).filter(|goal| *goal > 0.0),
+                goal: high.and_then(|high| high.goal),
                 ..ServiceStatus::default()
             };
             self.watch.fill(app.id, known)

@@ -72,27 +72,29 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     table.report(summary, args)
 }
 
-/// A program that keeps a goal, which its speed by that metric is judged by.
+/// A program whose speed is protected.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Keeps {
+pub(crate) struct Protected {
     pub app: AppId,
+    /// What tells its speed.
     pub metric: MetricArg,
-    pub goal: f64,
+    /// The share of its speed alone that it is to keep, 0–1, exclusive; `None`: the controller knows no such goal.
+    pub goal: Option<f64>,
 }
 
 /// The settings for programs that run already and keep their goals, by whatever means are found here.
-pub(crate) fn keep(high: &[Keeps], low: Vec<AppId>) -> Config {
-    let metrics: Vec<MetricArg> = high.iter().map(|keeps| keeps.metric.clone()).collect();
-    let goal = high.iter().map(|keeps| keeps.goal).fold(0.0, f64::max);
+pub(crate) fn keep(high: &[Protected], low: Vec<AppId>) -> Config {
+    let metrics: Vec<MetricArg> = high.iter().map(|high| high.metric.clone()).collect();
+    let goal = high.iter().filter_map(|high| high.goal).fold(0.0, f64::max);
     let controller = if args::are_windowed(&metrics) {
         Controller::Steady(Steady::new(goal))
     } else {
         Controller::Tracking(Tracking::new(goal))
     };
-    let apps: Vec<AppId> = high.iter().map(|keeps| keeps.app).collect();
+    let apps: Vec<AppId> = high.iter().map(|high| high.app).collect();
     let mut qos = QosConfig { place: false, ..served(&apps, &metrics, low, Means::Auto, controller) };
-    for (program, keeps) in qos.high.iter_mut().zip(high) {
-        program.goal = (keeps.goal < goal).then_some(keeps.goal);
+    for (program, high) in qos.high.iter_mut().zip(high) {
+        program.goal = high.goal.filter(|own| *own < goal);
     }
     let settings = Settings::default().with::<Qos>(&Some(qos));
     Config { interval: args::lasting_interval(&metrics), pin: Pin::Cpu, settings, ..Config::default() }
