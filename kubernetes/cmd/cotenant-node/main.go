@@ -45,6 +45,8 @@ func main() {
 			fail(err)
 		}
 		publisher = publish.New(client, *node).Publish
+	} else {
+		slog.Info("nothing is published: neither -node nor NODE_NAME names this node")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
