@@ -94,7 +94,7 @@ pub(super) struct Learned {
     promising: Vec<Candidate>,
     /// Trials and successes of each of [`KINDS`].
     luck: [[u32; 2]; KINDS.len()],
-    /// The incumbent's last window.
+    /// The incumbent's last window, and when it ended.
     pub recent: Option<(Time, Vec<f64>)>,
     pub ledger: Ledger,
     rest: Duration,
@@ -374,7 +374,7 @@ impl Learned {
         (self.incumbent, self.places, self.is_kernel) = (shape, places, is_kernel);
         self.promising.clear();
         self.near.clear();
-        (self.idle, self.orderly, self.recent, self.rest) = (0, Some(0), None, REST);
+        (self.idle, self.orderly, self.rest) = (0, Some(0), REST);
         self.followed = is_kernel || with_memory;
         self.kept += 1;
     }

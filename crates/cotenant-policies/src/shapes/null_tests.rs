@@ -186,8 +186,9 @@ fn null_experiments() {
                     "noise": noise, "kind": name, "effect": effect, "trials": trials, "kept": share, "seconds": seconds
                 });
                 println!("{row}");
-                // Of few one or two may be wrong by chance.
-                let bound = if noise > 0.02 { 0.04 } else { 0.02 } + 2.0 / trials as f64;
+                // Three deviations more than may be are no chance.
+                let may: f64 = if noise > 0.01 { 0.04 } else { 0.01 };
+                let bound = may + 3.0 * (may * (1.0 - may) / trials as f64).sqrt();
                 wrong.extend((*effect == 0.0 && share > bound).then_some(row));
             }
         }

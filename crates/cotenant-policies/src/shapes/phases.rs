@@ -9,7 +9,7 @@ use super::pages::{Next, PageTrial};
 use super::settings::{KnownShape, Objective, ShapesSettings};
 use super::shape::{Places, Shape};
 use super::situation::{Survey, domain_of, much_lighter, survey};
-use super::trial::{Ask, Clock, Estimate, FRESH, STAGES, Side, Trial, Verdict};
+use super::trial::{Ask, Clock, Estimate, STAGES, Side, Trial, Verdict};
 use super::{CALMEST, Phase, Round, Running, ShapesState, Tried};
 use cotenant_model::speed::Ladder;
 use cotenant_model::stats::median::middle;
@@ -418,7 +418,7 @@ impl ShapesState {
             && running.trial.pairs.len() < DOUBTED
             && learned.is_doubtful(round.policy.settings.guard, &running.trial.pairs)
         {
-            ask = running.trial.another_block(side, &mut round.rng);
+            ask = running.trial.another_block(side, false, &mut round.rng);
         }
         match ask {
             Ask::Stay => self.phase = Phase::Trial(running),
@@ -456,7 +456,12 @@ impl ShapesState {
         let kept = (verdict == Verdict::Better && !guarded(&learned.at_worst(&changes, &variances))) || violated;
         let open = verdict == Verdict::Undecided && estimate.mean > 0.0 && !guarded(&changes);
         learned.count(&candidate, kept);
-        learned.recent = trial.last.clone().filter(|(at, _)| round.now - *at < FRESH);
+        // The window of what stands from now on; the kernel chooses again.
+        learned.recent = match (kept, is_kernel) {
+            (false, _) => trial.last[Side::Incumbent as usize].clone(),
+            (true, false) => trial.last[Side::Candidate as usize].clone(),
+            (true, true) => None,
+        };
         learned.ledger.spent(trial.cost, if kept { estimate.mean } else { 0.0 }, round.now);
         let shape = candidate.shape.text(&learned.situation.names(), &board);
         let said = format!("{shape}: {}", said(&estimate));

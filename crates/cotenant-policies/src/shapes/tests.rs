@@ -425,7 +425,7 @@ fn what_does_not_last_is_left_alone() {
         let trials = state.learned.as_ref().map_or(0, |learned| learned.trials);
         assert_eq!(trials > 0, round < 3, "{round}: {trials}");
     }
-    let (speed, state) = machine.go_on(&policy, state, 80.0, applied);
+    let (speed, state) = machine.go_on(&policy, state, 90.0, applied);
     assert!(speed > 1.19, "{speed} {:?}", state.phase);
 }
 

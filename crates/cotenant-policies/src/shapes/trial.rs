@@ -19,7 +19,7 @@ const WINDOWS: std::ops::RangeInclusive<f64> = 0.3..=2.6;
 /// Scale of the gains that are looked for, a parameter of the test: it is most powerful there.
 const TAU: f64 = 0.03;
 /// A window of the incumbent is used by the next trial, too, while it is younger than this.
-pub(super) const FRESH: Duration = Duration::from_secs(2);
+const FRESH: Duration = Duration::from_secs(2);
 /// A loss that ends a trial at once, besides what is noise.
 const HOPELESS: f64 = 0.03;
 /// The least gain that is worth a change.
@@ -80,7 +80,7 @@ pub(super) struct Clock {
     pub window: f64,
     /// A loss of one round beyond this is no noise.
     pub quick: f64,
-    /// Squares of differences of adjacent windows.
+    /// Squares of differences of windows that follow each other.
     squares: Vec<f64>,
 }
 
@@ -88,10 +88,15 @@ impl Clock {
     /// From a trace of the incumbent: the window that tells most per time. `None` where it is too short.
     pub fn from_trace(values: &[(f64, f64)]) -> Option<Self> {
         let step = values.iter().map(|(seconds, _)| seconds).sum::<f64>() / values.len().max(1) as f64;
-        let means = |per: usize| -> Vec<f64> {
+        let means = |values: &[(f64, f64)], per: usize| -> Vec<f64> {
             values.chunks_exact(per).map(|c| c.iter().map(|(_, v)| v).sum::<f64>() / per as f64).collect()
         };
-        let differences = |per: usize| -> Vec<f64> { means(per).windows(2).map(|w| w[1] - w[0]).collect() };
+        // As far apart as in a trial.
+        let gap = (SETTLE.as_secs_f64() / step).round() as usize;
+        let differences = |per: usize| -> Vec<f64> {
+            let later = means(&values[(per + gap).min(values.len())..], per);
+            means(values, per).iter().zip(later).map(|(before, now)| now - before).collect()
+        };
         // Cost, seconds of a window, squares of differences.
         let mut best: Option<(f64, f64, Vec<f64>)> = None;
         let least = (WINDOWS.start() / step).ceil().max(1.0) as usize;
@@ -111,7 +116,7 @@ impl Clock {
             }
         }
         let (_, window, squares) = best?;
-        let mut rounds: Vec<f64> = differences(1).iter().map(|d| d.abs()).collect();
+        let mut rounds: Vec<f64> = values.windows(2).map(|w| (w[1].1 - w[0].1).abs()).collect();
         rounds.sort_by(f64::total_cmp);
         let quick = 1.3 * rounds[(rounds.len() * 98 / 100).min(rounds.len() - 1)];
         Some(Self { window, quick, squares })
@@ -159,6 +164,19 @@ pub(super) struct Estimate {
     pub radius: f64,
     /// Pairs of windows.
     pub pairs: usize,
+}
+
+impl Estimate {
+    /// Whether it is a gain that is worth a change.
+    fn is_gain(self) -> bool {
+        self.mean - self.radius > 0.0 && self.mean >= LEAST
+    }
+
+    /// Whether it is less than what a stage looks for.
+    fn is_lost(self, stage: Stage) -> bool {
+        let Self { mean, radius, .. } = self;
+        mean + radius < stage.delta || (mean < -HOPELESS && mean + 0.6 * radius < 0.0)
+    }
 }
 
 /// Which of the two stands.
@@ -226,14 +244,14 @@ pub(super) struct Trial {
     from: Time,
     /// Candidate over incumbent, per pair of windows: logarithms per application.
     pub pairs: Vec<Vec<f64>>,
-    /// Blocks of each order that count: A B B A, and B A A B.
-    orders: [u32; 2],
+    /// What pairs of each order gain, of blocks that count: A B B A, and B A A B.
+    orders: [Vec<f64>; 2],
     /// Blocks in a row that were thrown away.
     thrown: u32,
     /// Seconds of the incumbent's speed that it has cost so far; below 0: gained.
     pub cost: f64,
-    /// The incumbent's last window, and when it ended.
-    pub last: Option<(Time, Vec<f64>)>,
+    /// The last window of incumbent and candidate, and when it ended.
+    pub last: [Option<(Time, Vec<f64>)>; 2],
 }
 
 impl Trial {
@@ -243,7 +261,7 @@ impl Trial {
         let fresh = recent.filter(|(at, _)| now - *at < FRESH);
         let mut trial = Self { from: now, pairs, ..Self::default() };
         if let Some((at, logs)) = fresh {
-            trial.last = Some((at, logs.clone()));
+            trial.last[Side::Incumbent as usize] = Some((at, logs.clone()));
             trial.windows.push(logs);
         }
         let side = trial.side();
@@ -265,14 +283,17 @@ impl Trial {
     /// What is known of the candidate's gain.
     pub fn estimate(&self, goal: &Goal, clock: &Clock, alpha: f64) -> Estimate {
         let gains: Vec<f64> = self.pairs.iter().map(|pair| goal.worth(pair)).collect();
-        let Summary { n: pairs, mean, variance } = Summary::of(&gains);
-        if pairs < 2 {
-            return Estimate { mean, radius: f64::INFINITY, pairs };
+        if gains.len() < 2 {
+            return Estimate { radius: f64::INFINITY, ..estimate(&gains, clock, alpha) };
         }
-        // Of few differences the variance is not known well.
-        let doubt = 1.2 + 6.0 / (clock.squares.len() as f64).max(6.0);
-        let variance = (clock.mean_square().max(variance) * doubt).max(1e-12);
-        Estimate { mean, radius: half_width(variance, pairs as f64, TAU, alpha), pairs }
+        estimate(&gains, clock, alpha)
+    }
+
+    /// Enters what two windows tell, of which the second is the one further inside the block.
+    fn enter(&mut self, [outer, inner]: [&[f64]; 2], goal: &Goal) {
+        let pair = if self.reversed { lead(outer, inner) } else { lead(inner, outer) };
+        self.orders[usize::from(self.reversed)].push(goal.worth(&pair));
+        self.pairs.push(pair);
     }
 
     /// Takes what a round tells.
@@ -286,7 +307,8 @@ impl Trial {
         rng: &mut Rng,
     ) -> Ask {
         let side = self.side();
-        if let Some((_, last)) = self.last.as_ref().filter(|(_, last)| last.len() == point.logs.len()) {
+        let stood = &self.last[Side::Incumbent as usize];
+        if let Some((_, last)) = stood.as_ref().filter(|(_, last)| last.len() == point.logs.len()) {
             // What the way back loses is a cost, too; what noise adds here it takes away there.
             if side == Side::Candidate || point.at - self.from < SETTLE {
                 self.cost -= goal.worth(&lead(&point.logs, last)) * point.seconds;
@@ -300,7 +322,7 @@ impl Trial {
         self.window.add(point);
         let logs = self.window.logs();
         if side == Side::Candidate
-            && let Some((_, last)) = &self.last
+            && let Some((_, last)) = &self.last[Side::Incumbent as usize]
         {
             let lead = lead(&logs, last);
             if goal.worth(&lead) < -HOPELESS - clock.quick {
@@ -312,10 +334,17 @@ impl Trial {
             return Ask::Stay;
         }
         self.window = Window::default();
-        if side == Side::Incumbent {
-            self.last = Some((point.at, logs.clone()));
-        }
+        self.last[side as usize] = Some((point.at, logs.clone()));
         self.windows.push(logs);
+        if let [outer, inner] = &self.windows.clone()[..] {
+            self.enter([outer, inner], goal);
+            if let Some(verdict) = self.judge(goal, clock, stage, alpha).filter(|seen| *seen != Verdict::Undecided) {
+                return Ask::Done(verdict);
+            }
+            // All four windows say whether it counts.
+            self.pairs.pop();
+            self.orders[usize::from(self.reversed)].pop();
+        }
         if self.windows.len() < 4 {
             return if self.side() == side { Ask::Stay } else { Ask::Switch(self.side()) };
         }
@@ -330,44 +359,54 @@ impl Trial {
             }
         } else {
             self.thrown = 0;
-            self.orders[usize::from(self.reversed)] += 1;
-            for (one, two) in [(0, 1), (3, 2)] {
-                let (of, over) = if self.reversed { (one, two) } else { (two, one) };
-                self.pairs.push(lead(&block[of], &block[over]));
+            for (outer, inner) in [(0, 1), (3, 2)] {
+                self.enter([&block[outer], &block[inner]], goal);
             }
         }
         match self.judge(goal, clock, stage, alpha) {
             Some(verdict) => Ask::Done(verdict),
-            None => self.another_block(side, rng),
+            None => self.another_block(side, self.estimate(goal, clock, alpha).is_gain(), rng),
         }
     }
 
-    /// Goes on after a block; `side` stands.
-    pub fn another_block(&mut self, side: Side, rng: &mut Rng) -> Ask {
+    /// Goes on with another block; `side` stands. `other`: in the other order, where only one was used.
+    pub fn another_block(&mut self, side: Side, other: bool, rng: &mut Rng) -> Ask {
+        self.windows.clear();
         // By the third block each order was used; else a coin says it.
-        self.reversed = match self.orders {
-            [n, 0] if n > 1 => true,
-            [0, n] if n > 1 => false,
+        let blocks = self.orders.each_ref().map(|pairs| pairs.len().div_ceil(2));
+        self.reversed = match blocks {
+            [n, 0] if n > 1 || n == 1 && other => true,
+            [0, n] if n > 1 || n == 1 && other => false,
             _ => rng.bool(),
         };
         if self.side() == side { Ask::Stay } else { Ask::Switch(self.side()) }
     }
 
     fn judge(&self, goal: &Goal, clock: &Clock, stage: Stage, alpha: f64) -> Option<Verdict> {
-        let Estimate { mean: m, radius: r, pairs } = self.estimate(goal, clock, alpha);
-        if pairs < 2 {
+        let gains: Vec<f64> = self.pairs.iter().map(|pair| goal.worth(pair)).collect();
+        if gains.is_empty() {
             return None;
         }
+        let estimate = estimate(&gains, clock, alpha);
         // Whatever changes while a block is measured may look like a gain in it, and then is a loss in the other order.
-        let both = !self.orders.contains(&0);
-        if m - r > 0.0 && m >= LEAST && both {
+        let both = self.orders.iter().all(|gains| !gains.is_empty());
+        if estimate.is_gain() && self.orders.iter().all(|gains| Summary::of(gains).mean > 0.0) {
             return Some(Verdict::Better);
         }
-        if m + r < stage.delta || (m < -HOPELESS && m + 0.6 * r < 0.0) {
+        if estimate.is_lost(stage) {
             return Some(Verdict::Worse);
         }
-        (pairs >= 2 * stage.blocks && both).then_some(Verdict::Undecided)
+        (estimate.pairs >= 2 * stage.blocks && both).then_some(Verdict::Undecided)
     }
+}
+
+/// What gains of pairs tell.
+fn estimate(gains: &[f64], clock: &Clock, alpha: f64) -> Estimate {
+    let Summary { n: pairs, mean, variance } = Summary::of(gains);
+    // Of few differences the variance is not known well.
+    let doubt = 1.2 + 6.0 / (clock.squares.len() as f64).max(6.0);
+    let variance = (clock.mean_square().max(variance) * doubt).max(1e-12);
+    Estimate { mean, radius: half_width(variance, pairs as f64, TAU, alpha), pairs }
 }
 
 /// What pairs of windows tell of each application.
