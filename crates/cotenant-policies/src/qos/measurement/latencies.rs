@@ -13,8 +13,8 @@ const LATENCY_WINDOW: Duration = Duration::from_secs(1);
 /// And at most this long, where they do not tell whether the goal is kept.
 const LONGEST_WINDOW: Duration = Duration::from_secs(5);
 
-/// Where this many are expected beyond a quantile, it is no chance (5 %) if none is.
-const FEW: f64 = 3.0;
+/// Pauses count until those after them have so many answers, and [`MANY`] beyond the quantile.
+const POOL: u64 = 1_000;
 
 /// What a reading is for.
 #[derive(Clone, Copy, Debug)]
@@ -131,14 +131,16 @@ impl Gathered {
 
     /// The speed alone by all pauses, this one among them.
     fn note_pause(&mut self, histogram: Histogram, q: f64) -> Option<f64> {
-        // A long pause without any that slow: it is another load.
-        let is_faster = histogram.count() as f64 * (1.0 - q) >= FEW
-            && self.all_pauses().quantile(q).is_some_and(|before| histogram.above(before) <= 0.0);
+        // A pause that is surely faster: it is another load, or the pauses before met what no longer is.
+        let before = self.all_pauses();
+        let beyond = |edge: f64| [&before, &histogram].map(|all| Excess::of(all.above(edge), all.count(), q));
+        let is_faster = before.quantile(q).map(beyond).is_some_and(|[before, now]| before.is_worse_than(&now));
         if is_faster {
             self.pauses = [histogram, Histogram::default()];
         } else {
             self.pauses[0].add(&histogram);
-            if self.pauses[0].count() as f64 * (1.0 - q) >= MANY {
+            let count = self.pauses[0].count();
+            if count >= POOL && count as f64 * (1.0 - q) >= MANY {
                 self.pauses[1] = std::mem::take(&mut self.pauses[0]);
             }
         }
@@ -174,6 +176,31 @@ mod tests {
         // A hundred that are fast tell nothing yet, three hundred do.
         close(p99_ms(&[(1, 100)]), 50.0 + 14.8 / 20.0);
         close(p99_ms(&[(1, 300)]), 1.99);
+    }
+
+    /// Of 300 answers 30 are beyond their p90. Of 300 others surely fewer are if it is 30 (1 − 2 · √2 · 0.0913)² = 16.5
+    /// at most.
+    #[test]
+    fn pauses_of_a_p90_add_up_to_a_thousand_answers() {
+        let of = |fast: u64, slow: u64| Histogram::new([(1e6, 2e6, fast).into(), (1e7, 2e7, slow).into()]);
+        let first = || {
+            let mut gathered = Gathered::default();
+            assert!(gathered.note_pause(of(240, 60), 0.9).is_some());
+            gathered
+        };
+        let edge = of(240, 60).quantile(0.9).unwrap();
+        for (slow, faster) in [(36, false), (32, true), (0, true)] {
+            let mut gathered = first();
+            gathered.note_pause(of(300 - slow, slow), 0.9);
+            let count = gathered.all_pauses().count();
+            assert_eq!(count, if faster { 300 } else { 600 }, "{slow}: half of them are beyond {edge}");
+        }
+        let mut gathered = first();
+        for _ in 0..6 {
+            gathered.note_pause(of(240, 60), 0.9);
+        }
+        // 1,200 of the first four pauses, and three that are newer.
+        assert_eq!(gathered.pauses.clone().map(|pauses| pauses.count()), [900, 1_200]);
     }
 
     /// Alone 100 answers come in a second. Of 500, 50 are beyond the goal, 5 may be: 45, each of which stands for a
