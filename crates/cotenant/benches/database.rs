@@ -1,6 +1,6 @@
 //! A database and a batch service under the daemon's rules, minute by minute: `PostgreSQL` under `pgbench --rate` (a
-//! latency counts from its scheduled moment) in class high with a goal, two `sledge-large` in class low, in a control
-//! group of their own as services are.
+//! latency counts from its scheduled moment; a tenth of the answers is logged) in class high with a goal, two
+//! `sledge-large` in class low, in a control group of their own as services are.
 //!
 //! `cargo bench -p cotenant --bench database`; root, since the batch service also runs in a group with `cpu.idle`, the
 //! fixed setting that it is compared with. `COTENANT_BENCH_MINUTES` (10) under the daemon; two minutes alone
@@ -29,14 +29,16 @@ use daemons::Daemon;
 use report::Report;
 use serde_json::{Value, json};
 use servers::{COTENANT, PORT, Server, is_there, shell};
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// A minute, seconds.
-const MINUTE: u64 = 60;
+const MINUTE: Duration = Duration::from_secs(60);
 const BATCH: usize = 2;
+/// The share of the answers that `pgbench` logs.
+const LOGGED: f64 = 0.1;
 
 fn main() {
     let number = |name: &str, or: f64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(or);
@@ -60,7 +62,9 @@ fn main() {
         return;
     };
     let rate = answers_per_s() * number("COTENANT_BENCH_LOAD", 0.3);
-    let mut bench = Bench { report: Report::new("database"), rows: Vec::new(), folder: &folder, rate, percentile };
+    let clients = Clients::start(&folder, rate);
+    let report = Report::new("database");
+    let mut bench = Bench { report, rows: Vec::new(), folder: &folder, clients, rate, percentile };
     bench.compare(&group);
     {
         let batch = Batch::start(&folder, &group);
@@ -79,6 +83,7 @@ struct Bench<'a> {
     report: Report,
     rows: Vec<Value>,
     folder: &'a Folder,
+    clients: Clients,
     rate: f64,
     percentile: f64,
 }
@@ -88,8 +93,10 @@ impl Bench<'_> {
         let used = |pids: Vec<u32>| pids.into_iter().map(cpu_ns).sum::<u64>();
         let of_batch = || used(batch.iter().map(Child::id).collect());
         let of_daemon = || daemon.map(|daemon| used(family(daemon.pid())));
+        self.clients.latencies(); // of before
         let (begin, before) = (Instant::now(), (of_batch(), of_daemon()));
-        let mut latencies = self.folder.asked(self.rate);
+        std::thread::sleep(MINUTE);
+        let mut latencies = self.clients.latencies();
         let passed = begin.elapsed().as_nanos() as f64;
         latencies.sort_by(f64::total_cmp);
         let at = |percent: f64| latencies.get((latencies.len() as f64 * percent / 100.0) as usize).copied();
@@ -153,23 +160,6 @@ impl Folder {
         folder
     }
 
-    /// Latencies of a minute, µs from the scheduled moments on.
-    fn asked(&self, rate: f64) -> Vec<f64> {
-        let log = self.0.join("log");
-        let line =
-            format!("pgbench -n -S -c 4 -T {MINUTE} --rate {rate} -l --log-prefix={} >/dev/null 2>&1", log.display());
-        assert!(shell(&line, None).status().is_ok_and(|status| status.success()), "pgbench");
-        let files = fs::read_dir(&self.0).expect("the folder").flatten().map(|entry| entry.path());
-        let logs = files.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("log.")));
-        let mut latencies = Vec::new();
-        for path in logs {
-            let text = fs::read_to_string(&path).expect("pgbench's log");
-            latencies.extend(text.lines().filter_map(|line| line.split(' ').nth(2)?.parse::<f64>().ok()));
-            fs::remove_file(path).expect("a log of ours");
-        }
-        latencies
-    }
-
     fn daemon(&self, percentile: f64, goal: f64) -> Daemon {
         let batch = name();
         let text = format!(
@@ -179,7 +169,7 @@ impl Folder {
              [[rule]]\nname = \"batch\"\nmatch = {{ cgroup = \"/{batch}\" }}\nclass = \"low\"\n",
             100.0 * goal
         );
-        let log = fs::File::create(std::env::temp_dir().join("cotenant-database.log")).expect("a log");
+        let log = File::create(std::env::temp_dir().join("cotenant-database.log")).expect("a log");
         Daemon::start(&self.0, &text, log)
     }
 }
@@ -187,6 +177,48 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// `pgbench`, which asks all the time: where it paused between the minutes, a pause of the daemon would meet an idle
+/// server.
+struct Clients {
+    child: Child,
+    log: File,
+    /// What was read of a line.
+    begun: Vec<u8>,
+}
+
+impl Clients {
+    fn start(folder: &Folder, rate: f64) -> Self {
+        let prefix = folder.0.join("log");
+        let asks = format!("exec pgbench -n -S -c 4 -T 1000000 --rate {rate}");
+        let line = format!("{asks} -l --sampling-rate={LOGGED} --log-prefix={}", prefix.display());
+        let mut child = shell(&line, None).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("pgbench starts");
+        let path = prefix.with_extension(child.id().to_string());
+        loop {
+            assert!(child.try_wait().expect("a child").is_none(), "pgbench ended");
+            if let Ok(log) = File::open(&path) {
+                return Self { child, log, begun: Vec::new() };
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Latencies logged since the last time, µs from the scheduled moments on.
+    fn latencies(&mut self) -> Vec<f64> {
+        self.log.read_to_end(&mut self.begun).expect("pgbench's log");
+        let whole = self.begun.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let lines: Vec<u8> = self.begun.drain(..whole).collect();
+        let lines = String::from_utf8_lossy(&lines);
+        lines.lines().filter_map(|line| line.split(' ').nth(2)?.parse().ok()).collect()
+    }
+}
+
+impl Drop for Clients {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
