@@ -3,8 +3,10 @@
 //! `cargo bench -p cotenant --bench daemon`: 200 services with 2,000 threads of which 200 run. Observing, placing all
 //! of them on CPU 0 (`static`), and by `auto`; the latter also with the page open in a browser.
 //!
-//! With `-- soak`: 20 services of which one restarts every two seconds, and one that starts 2,000 short processes a
-//! minute, with a row each minute and a last one that says how the second half compares with the first.
+//! With `-- soak`: 20 services of which one restarts every two seconds, one that starts 2,000 short processes a minute,
+//! and one in class low that is throttled for another, killed every ten seconds and started again; with a row each
+//! minute and a last one that says how the second half compares with the first. It fails where that is not flat, where
+//! nobody was throttled, and where somebody stays stopped behind the daemon.
 //!
 //! `COTENANT_BENCH_SECONDS` (20 for each row; 600 for `soak`) says how long.
 
@@ -27,7 +29,9 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -40,12 +44,17 @@ const FEW: usize = 20;
 /// How often the page looks.
 const LOOKS: Duration = Duration::from_secs(1);
 const RESTARTS: Duration = Duration::from_secs(2);
+/// With every so many of these, the one that is throttled is killed.
+const KILLS: usize = 5;
 const BIRTHS_PER_MINUTE: u32 = 2_000;
 
-/// What stays flat in a soak.
+/// What stays flat in a soak: the second half has at most so many times what the first one has.
 const FLAT: [&str; 4] = ["percent_of_a_core", "resident_mb", "descriptors", "threads"];
+const MOST: f64 = 1.25;
+/// Who is not stopped has run within this time.
+const STOPPED: Duration = Duration::from_secs(60);
 
-fn main() {
+fn main() -> ExitCode {
     program::run_if_asked();
     let folder = Folder::new();
     let mut report = Report::new("daemon");
@@ -54,8 +63,11 @@ fn main() {
         Duration::from_secs(told.unwrap_or(or))
     };
     if std::env::args().any(|arg| arg == "soak") {
-        soak(&folder, &mut report, seconds(600));
-        return;
+        let wrong = soak(&folder, &mut report, seconds(600));
+        for what in &wrong {
+            eprintln!("{what}");
+        }
+        return if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     let _services: Vec<Running> = (0..MANY).map(|i| folder.service(i)).collect();
     let ways = [
@@ -76,15 +88,19 @@ fn main() {
         row["mode"] = mode.into();
         row["policy"] = policy.into();
         row["page_open"] = page.into();
-        row["services"] = folder.managed().into();
+        row["services"] = folder.managed().len().into();
         row["threads_of_services"] = (MANY * THREADS).into();
         report.row(row);
     }
+    ExitCode::SUCCESS
 }
 
-fn soak(folder: &Folder, report: &mut Report, length: Duration) {
+/// What was wrong.
+fn soak(folder: &Folder, report: &mut Report, length: Duration) -> Vec<String> {
     let mut services: Vec<Running> = (0..FEW).map(|i| folder.service(i)).collect();
     let _births = program::start_births(&folder.name(FEW), BIRTHS_PER_MINUTE);
+    let _important = program::start_by_name(&folder.0.join(IMPORTANT), 1, 0);
+    let mut batch = Batch::start(folder);
     let daemon = folder.daemon("enforce", "auto", None);
     std::thread::sleep(SETTLE);
     let begin = Instant::now();
@@ -96,11 +112,17 @@ fn soak(folder: &Folder, report: &mut Report, length: Duration) {
             let i = restarts % FEW;
             services[i] = folder.service(i);
             restarts += 1;
+            if restarts.is_multiple_of(KILLS) {
+                batch.restart(folder);
+            }
         }
         let now = Looked::at(&daemon);
         let mut row = now.since(&before);
+        let managed = folder.managed();
         row["minute"] = minute.into();
-        row["services"] = folder.managed().into();
+        row["services"] = managed.len().into();
+        row["waited"] =
+            managed.iter().find(|service| service["rule"] == BATCH).map_or(Value::Null, |s| s["throttled"].clone());
         row["restarts"] = restarts.into();
         report.row(row.clone());
         rows.push(row);
@@ -109,8 +131,68 @@ fn soak(folder: &Folder, report: &mut Report, length: Duration) {
     let halves = rows.split_at(rows.len() / 2);
     let mean =
         |rows: &[Value], key: &str| rows.iter().filter_map(|row| row[key].as_f64()).sum::<f64>() / rows.len() as f64;
-    let ratios = FLAT.map(|key| (key.to_owned(), (mean(halves.1, key) / mean(halves.0, key)).into()));
-    report.row(json!({ "second_half_over_first": Value::Object(ratios.into_iter().collect()) }));
+    let ratios = FLAT.map(|key| (key, mean(halves.1, key) / mean(halves.0, key)));
+    let told = ratios.iter().map(|(key, ratio)| ((*key).to_owned(), (*ratio).into())).collect();
+    report.row(json!({ "second_half_over_first": Value::Object(told) }));
+    let grown = ratios.into_iter().filter(|(_, ratio)| !(..=MOST).contains(ratio));
+    let mut wrong: Vec<String> = grown.map(|(key, ratio)| format!("{key} has grown {ratio:.2} times")).collect();
+    let waited = rows.iter().any(|row| row["waited"].as_f64().is_some_and(|share| share > 0.0));
+    wrong.extend((!waited).then(|| "nobody was throttled".to_owned()));
+    drop(daemon);
+    let (begin, used) = (Instant::now(), batch.used());
+    while batch.used() == used && begin.elapsed() < STOPPED {
+        std::thread::sleep(LOOKS);
+    }
+    wrong.extend((batch.used() == used).then(|| "the service in class low is stopped without a daemon".to_owned()));
+    wrong
+}
+
+/// Services of a soak by the names of their files, which are those of their rules.
+const IMPORTANT: &str = "important";
+const BATCH: &str = "batch";
+
+/// A service in class low that keeps a CPU busy. The speed of the important one, which a log tells, is 100 without it
+/// and half of that where it has a CPU.
+struct Batch {
+    running: Running,
+    pid: Arc<AtomicU32>,
+    /// The log ends with this.
+    _writes: Sender<()>,
+}
+
+impl Batch {
+    fn start(folder: &Folder) -> Self {
+        let running = Self::busy(folder);
+        let pid = Arc::new(AtomicU32::new(running.0.id()));
+        let (now, mut log) = (pid.clone(), fs::File::create(folder.log()).expect("a log"));
+        let (writes, ended) = channel();
+        std::thread::spawn(move || {
+            let (mut of, mut before, mut at) = (0, 0, Instant::now());
+            while ended.recv_timeout(LOOKS) == Err(RecvTimeoutError::Timeout) {
+                let pid = now.load(Ordering::Relaxed);
+                let (used, elapsed) = (cpu_ns(pid), at.elapsed());
+                let new = used.saturating_sub(if pid == of { before } else { 0 });
+                writeln!(log, "{:.3}", 100.0 / (1.0 + new as f64 / elapsed.as_nanos() as f64)).expect("room for a log");
+                (of, before, at) = (pid, used, Instant::now());
+            }
+        });
+        Self { running, pid, _writes: writes }
+    }
+
+    fn busy(folder: &Folder) -> Running {
+        let mut command = Command::new(folder.0.join(BATCH));
+        Running(command.args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().expect("a shell starts"))
+    }
+
+    /// Kills it, and starts it again.
+    fn restart(&mut self, folder: &Folder) {
+        self.running = Self::busy(folder);
+        self.pid.store(self.running.0.id(), Ordering::Relaxed);
+    }
+
+    fn used(&self) -> u64 {
+        cpu_ns(self.running.0.id())
+    }
 }
 
 /// Where all of it lies: the services' files, the configuration and the state. Removed on drop.
@@ -122,10 +204,18 @@ impl Folder {
         fs::create_dir_all(folder.0.join("services")).expect("a folder for services");
         fs::copy(std::env::current_exe().expect("this benchmark's own file"), folder.0.join("program"))
             .expect("a copy of this benchmark");
-        for i in 0..=MANY {
-            fs::hard_link(folder.0.join("program"), folder.name(i)).expect("another name for it");
+        let names = (0..=MANY).map(|i| folder.name(i)).chain([folder.0.join(IMPORTANT)]);
+        for name in names {
+            fs::hard_link(folder.0.join("program"), name).expect("another name for it");
         }
+        let shell = fs::canonicalize("/bin/sh").expect("a shell");
+        fs::copy(shell, folder.0.join(BATCH)).expect("a copy of it");
         folder
+    }
+
+    /// What tells the speed of the important service.
+    fn log(&self) -> PathBuf {
+        self.0.join("speed.log")
     }
 
     fn name(&self, i: usize) -> PathBuf {
@@ -142,18 +232,24 @@ impl Folder {
         let map = format!("X{}", ".".repeat(cpus() - 1));
         let text = format!(
             "mode = \"{mode}\"\nlisten = \"{}\"\n[set.static]\nmap = \"{map}\"\n[[rule]]\nname = \"bench\"\n\
-             match = {{ command = {:?} }}\npolicy = \"{policy}\"\n",
+             match = {{ command = '{}' }}\npolicy = \"{policy}\"\n\
+             [[rule]]\nname = \"{IMPORTANT}\"\nmatch = {{ command = '{}' }}\nclass = \"high\"\ngoal = \"80%\"\n\
+             metric = \"log:{}:(.*),higher\"\n[[rule]]\nname = \"{BATCH}\"\nmatch = {{ command = '{}' }}\n\
+             class = \"low\"\n",
             address.map_or_else(String::new, |address| address.to_string()),
-            services.to_str().expect("a plain path")
+            services.display(),
+            self.0.join(IMPORTANT).display(),
+            self.log().display(),
+            self.0.join(BATCH).display(),
         );
         Daemon::start(&self.0, &text, Stdio::null())
     }
 
-    /// How many services it has.
-    fn managed(&self) -> usize {
+    /// The services that it has.
+    fn managed(&self) -> Vec<Value> {
         let out = told(&self.0, &["status", "--json"], None).stderr(Stdio::null()).output().expect("it starts");
         let status: Value = serde_json::from_slice(&out.stdout).unwrap_or_default();
-        status["services"].as_array().map_or(0, Vec::len)
+        status["services"].as_array().cloned().unwrap_or_default()
     }
 }
 
