@@ -1,6 +1,6 @@
 //! Undoing what killed Cotenants have left.
 
-use crate::sys::thread::{self, Identity};
+use crate::sys::thread;
 use crate::sys::{self, Lock};
 use crate::undo::effects::{Effects, Table, Undoer};
 use crate::undo::file::{self, Contents};
@@ -61,7 +61,15 @@ fn restore_one(path: &Path, here: &Here, table: Table, report: &mut RestoreRepor
             Ok(Some(file)) => break file,
             Ok(None) => return Ok(None),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                if let Some(owner) = owner_of(path)?.filter(|owner| thread::lives(*owner)) {
+                let held = whose(path)?;
+                if held.as_ref().is_some_and(|c| c.here.boot != here.boot || c.here.pidns != here.pidns) {
+                    report.notes.push(format!(
+                        "{} is in use in another container or machine: its changes stay",
+                        path.display()
+                    ));
+                    return Ok(None);
+                }
+                if let Some(owner) = held.map(|c| c.owner).filter(|owner| thread::lives(*owner)) {
                     return Ok(Some(owner.0));
                 }
                 if Instant::now() > deadline {
@@ -86,11 +94,10 @@ fn restore_one(path: &Path, here: &Here, table: Table, report: &mut RestoreRepor
     Ok(None)
 }
 
-/// The Cotenant that wrote a journal; `None` where nothing in it says so, or its guardian has just finished and
-/// deleted it.
-fn owner_of(path: &Path) -> io::Result<Option<Identity>> {
+/// What a journal tells; `None` where nothing in it says whose it is, or its guardian has just finished and deleted it.
+fn whose(path: &Path) -> io::Result<Option<Contents>> {
     match open(path) {
-        Ok(mut file) => Ok(file::read(&mut file)?.map(|contents| contents.owner)),
+        Ok(mut file) => file::read(&mut file),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e),
     }
@@ -144,9 +151,9 @@ mod tests {
         let me = thread::own().unwrap();
         let journal = JournalFile::create(dir.path(), &Here::read().unwrap(), me).unwrap();
         let path = journal.path().to_owned();
-        assert_eq!(owner_of(&path).unwrap(), Some(me));
+        assert_eq!(whose(&path).unwrap().map(|contents| contents.owner), Some(me));
         journal.remove();
-        assert_eq!(owner_of(&path).unwrap(), None);
+        assert_eq!(whose(&path).unwrap(), None);
         assert_eq!(restore(dir.path(), &[]), RestoreReport::default());
     }
 
@@ -160,6 +167,18 @@ mod tests {
         let dir = TempDir::new("torn-records");
         undo_journal(&dir.path().join("journal"), &contents, &[], &mut report);
         assert_eq!(report.notes, ["3 torn record(s) of the journal were skipped"]);
+    }
+
+    /// Who holds it cannot be seen from here, so that its end is not awaited.
+    #[test]
+    fn a_journal_that_is_held_in_another_container_is_left_at_once() {
+        let dir = TempDir::new("held-elsewhere");
+        let here = Here::read().unwrap();
+        let there = Here { pidns: here.pidns + 1, ..here };
+        let journal = JournalFile::create(dir.path(), &there, (u32::MAX, 0)).unwrap();
+        let report = restore(dir.path(), &[]);
+        assert!(report.notes[0].contains("another container"), "{report:?}");
+        assert_eq!((report.failed, journal.path().exists()), (0, true), "{report:?}");
     }
 
     /// A home directory may be shared by machines, and a journal outlives its boot and its container.
