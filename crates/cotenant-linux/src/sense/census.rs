@@ -1,13 +1,15 @@
 //! Who lives on this machine: every process with its user, its program and its control group.
 //!
 //! What a process is rarely changes, so a look reads one line of each that is known, 5 us, and all of those that are
-//! new. A control group is read again for a while: service managers move a process only after it was born.
+//! new. A control group is read again for a while: service managers move a process only after it was born. A kernel
+//! thread, of which idle machines have mostly, is rarely read again: its id is another process' only once all ids have
+//! been given.
 
 use crate::FsRoot;
 use crate::bounded;
 use crate::sys::cgroups;
 use cotenant_model::proc_text::TaskStat;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -15,7 +17,8 @@ use std::path::PathBuf;
 /// Processes that are told apart at most; of more, those with higher ids are left out.
 const PROCESSES: usize = 65_536;
 
-/// Looks at which the control group and the program of a process are read again, and how often after these.
+/// Looks at which the control group and the program of a process are read again, and how often after these. Kernel
+/// threads are read as often as that.
 const YOUNG: u32 = 3;
 const THEN_EVERY: u32 = 16;
 
@@ -51,6 +54,8 @@ pub struct Census {
     /// What our cgroup namespace takes for the root, where that is not the real one.
     namespace: Option<String>,
     residents: BTreeMap<u32, Resident>,
+    kernel_threads: BTreeSet<u32>,
+    looks: u32,
     /// Whether there are more than [`PROCESSES`].
     pub cut: bool,
 }
@@ -66,7 +71,16 @@ impl Census {
         let (hierarchy, mounts) = if used || manager.is_empty() { (None, second) } else { (Some(SYSTEMD), manager) };
         let mount = mounts.into_iter().next();
         let namespace = mount.as_ref().and_then(|mount| cgroups::namespace(&root, hierarchy, &root.join(mount)));
-        Self { fs, hierarchy, mount, namespace, residents: BTreeMap::new(), cut: false }
+        Self {
+            fs,
+            hierarchy,
+            mount,
+            namespace,
+            residents: BTreeMap::new(),
+            kernel_threads: BTreeSet::new(),
+            looks: 0,
+            cut: false,
+        }
     }
 
     /// Looks who lives now.
@@ -77,8 +91,18 @@ impl Census {
         let pids = self.fs.numbered("/proc", "")?;
         self.cut = pids.len() > PROCESSES;
         let mut before = std::mem::take(&mut self.residents);
+        let kernel_threads = std::mem::take(&mut self.kernel_threads);
+        self.looks = self.looks.wrapping_add(1);
+        let again = self.looks.is_multiple_of(THEN_EVERY);
         for pid in pids.into_iter().take(PROCESSES) {
-            if let Some(resident) = self.one(pid, before.remove(&pid)) {
+            if !again && kernel_threads.contains(&pid) {
+                self.kernel_threads.insert(pid);
+                continue;
+            }
+            let Some(stat) = self.stat(pid) else { continue };
+            if stat.is_kernel_thread() {
+                self.kernel_threads.insert(pid);
+            } else if let Some(resident) = self.one(pid, &stat, before.remove(&pid)) {
                 self.residents.insert(pid, resident);
             }
         }
@@ -90,9 +114,13 @@ impl Census {
         &self.residents
     }
 
-    fn one(&self, pid: u32, before: Option<Resident>) -> Option<Resident> {
+    /// `None` where it has ended.
+    fn stat(&self, pid: u32) -> Option<TaskStat> {
         let stat = bounded::read(self.fs.path(&format!("/proc/{pid}/stat")), bounded::Limit::Value).ok()?;
-        let stat = TaskStat::parse(&stat).ok().filter(|stat| !stat.is_kernel_thread() && !stat.is_dead())?;
+        TaskStat::parse(&stat).ok().filter(|stat| !stat.is_dead())
+    }
+
+    fn one(&self, pid: u32, stat: &TaskStat, before: Option<Resident>) -> Option<Resident> {
         if let Some(mut known) = before.filter(|known| known.start_ticks == stat.start_ticks) {
             known.looks += 1;
             known.parent = stat.ppid;
@@ -100,9 +128,9 @@ impl Census {
                 return Some(known);
             }
             let looks = known.looks;
-            return Some(Resident { looks, ..self.read(pid, &stat)? });
+            return Some(Resident { looks, ..self.read(pid, stat)? });
         }
-        self.read(pid, &stat)
+        self.read(pid, stat)
     }
 
     fn read(&self, pid: u32, stat: &TaskStat) -> Option<Resident> {
@@ -179,6 +207,12 @@ mod tests {
         let found: Vec<(u32, String)> =
             census.residents().iter().map(|(pid, who)| (*pid, who.cgroup.clone())).collect();
         assert_eq!(found, [(7, "/a.slice/b.service".to_owned())]);
+        // The thread has ended, and a process has got its id.
+        fs::write(dump.join("proc/8/stat"), stat(8, 0)).unwrap();
+        for _ in 1..THEN_EVERY {
+            census.look().unwrap();
+        }
+        assert!(census.residents().contains_key(&8));
         fs::remove_dir_all(dump).unwrap();
     }
 }
