@@ -132,7 +132,7 @@ pub fn pass(time: Duration) {
 }
 
 /// How long a process may take to say something, or a condition to come true.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A process with which one talks in lines.
 pub struct Player {

@@ -11,7 +11,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 /// Long enough for anything that must happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Asks until there is an answer.
 fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {

@@ -17,7 +17,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Long enough for anything that must happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// `cotenant WORDS…`, for that user.
 fn cotenant(data: &Path, words: &[&str]) -> Command {

@@ -79,7 +79,7 @@ fn a_signal_ends_it_with_the_result_so_far() {
 /// Waits until the process has that many threads: by then it holds the signals back.
 fn await_threads(child: &Child, wanted: usize) {
     let tasks = format!("/proc/{}/task", child.id());
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(300);
     while std::fs::read_dir(&tasks).map_or(0, Iterator::count) < wanted {
         assert!(std::time::Instant::now() < end, "no {wanted} threads within 60 s");
         std::thread::yield_now();

@@ -89,10 +89,13 @@ fn a_recording_is_shown_at_any_time() {
     let run = |words: &[&str]| Command::new(binary()).args(words).current_dir(folder.path()).output().unwrap();
     let recorded = run(&["record", "-q", "-o", "a.rec", "--interval", "20ms", "--", "sleep", "1"]);
     assert!(recorded.status.success(), "{recorded:?}");
-    let [first, middle, last] = ["0s", "0.5s", "99s"].map(|at| picture(&run(&["top", "a.rec", "--at", at, "--json"])));
+    let at = |s: f64| picture(&run(&["top", "a.rec", "--at", &format!("{s:.3}s"), "--json"]));
     let time = |picture: &Value| picture["at_s"].as_f64().unwrap();
-    assert!(time(&first) < 0.3 && time(&middle) <= 0.5 && time(&middle) > time(&first), "{first} {middle}");
-    assert!(time(&last) > time(&middle) && last["moment"]["number"] == last["moment"]["of"], "{last}");
+    let [first, last] = [0.0, 99.0].map(at);
+    let half = f64::midpoint(time(&first), time(&last));
+    let middle = at(half);
+    assert!(time(&first) < time(&middle) && time(&middle) <= half, "{first} {middle}");
+    assert_eq!((&first["moment"]["number"], &last["moment"]["number"]), (&1.into(), &last["moment"]["of"]), "{last}");
     let default = picture(&run(&["top", "a.rec", "--json"]));
     assert!(time(&default) > time(&middle) && default["services"][0]["name"] == "sleep", "where something ran last");
     assert_eq!(middle["services"][0]["name"], "sleep");

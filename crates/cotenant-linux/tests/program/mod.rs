@@ -62,7 +62,7 @@ impl Program {
     }
 
     pub fn answer(&self) -> String {
-        self.answers.recv_timeout(Duration::from_secs(60)).expect("the program answers")
+        self.answers.recv_timeout(Duration::from_secs(300)).expect("the program answers")
     }
 
     /// The answer to what it was told, if there is one yet.

@@ -147,7 +147,7 @@ fn busy(stranger: &str) -> Arc<Shared> {
 fn serving(shared: &Arc<Shared>) -> (Web, String) {
     let mut web = Web::default();
     web.serve_at(Some("127.0.0.1:0".parse().unwrap()), shared);
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(300);
     loop {
         if let Some(Listen { address, error: None }) = web.state() {
             return (web, format!("http://{address}/"));

@@ -12,7 +12,7 @@ const ANY: &str = "127.0.0.1:0";
 
 /// A condition that a thread of ours brings about.
 fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(300);
     loop {
         if let Some(found) = found() {
             return found;
