@@ -33,7 +33,7 @@ const ALPHA: f64 = 0.05;
 const GUARDED: usize = 4;
 /// Standard errors by which the guard assumes an application to be worse off than it seems. Where that decides, a trial
 /// goes on until so many pairs of windows.
-const ERRORS: f64 = 2.0;
+const ERRORS: f64 = 3.0;
 const DOUBTED: usize = 24;
 /// Traces that may show that other threads are busy than it seemed.
 const RETRACED: u32 = 3;
@@ -359,6 +359,9 @@ impl ShapesState {
             };
         };
         let (mut trial, side) = Trial::new(round.now, learned.recent.take(), candidate.pairs.clone());
+        // Also where the whole is clearly better off: somebody may be worse off than the guard allows.
+        let looks_closely = candidate.kind == Kind::Kernel && learned.is_near(round.policy.settings.guard);
+        trial.least = if looks_closely { GUARDED } else { 0 };
         let text = candidate.shape.text(&learned.situation.names(), &board);
         learned.trials += 1;
         self.learned = Some(learned);
@@ -449,10 +452,10 @@ impl ShapesState {
         let is_kernel = candidate.kind == Kind::Kernel;
         let guarded =
             |changes: &[f64]| !is_kernel && estimate.pairs >= 2 && guards(settings.guard, &learned.standing, changes);
-        // The audit shows that somebody is further below the kernel's placement than may be.
-        let against: Vec<f64> = changes.iter().map(|change| -change).collect();
-        let violated =
-            is_kernel && estimate.pairs >= GUARDED && guards(settings.guard, &vec![0.0; against.len()], &against);
+        // With what audits before have shown, somebody is further below the kernel's placement than may be.
+        let audited = is_kernel && estimate.pairs >= GUARDED;
+        let (standing, doubts) = if audited { learned.audited(&changes, &variances) } else { Default::default() };
+        let violated = audited && guards(settings.guard, &standing, &vec![0.0; standing.len()]);
         let kept = (verdict == Verdict::Better && !guarded(&learned.at_worst(&changes, &variances))) || violated;
         let open = verdict == Verdict::Undecided && estimate.mean > 0.0 && !guarded(&changes);
         learned.count(&candidate, kept);
@@ -474,8 +477,8 @@ impl ShapesState {
             self.result = format!("{what}: {said}");
             self.put_back(round.view, "it stands");
         } else {
-            if is_kernel && estimate.pairs >= GUARDED {
-                (learned.standing, learned.doubts) = (against, variances);
+            if audited {
+                (learned.standing, learned.doubts) = (standing, doubts);
             }
             learned.dismiss(candidate, trial.pairs, estimate.mean, open);
             self.result = format!("not kept: {said}");
@@ -559,6 +562,28 @@ fn renewed(before: &[(TaskId, usize)], after: &[(TaskId, usize)]) -> bool {
 }
 
 impl Learned {
+    /// Whether somebody is nearer to what the guard forbids than to the kernel's placement, as far as is known.
+    fn is_near(&self, guard: Option<f64>) -> bool {
+        let twice: Vec<f64> = self.standing.iter().map(|standing| 2.0 * standing).collect();
+        guards(guard, &twice, &vec![0.0; twice.len()])
+    }
+
+    /// How far each application is above the kernel's placement, which has changed it by so much, with these variances;
+    /// and the variances of that. What was known before counts by its own.
+    fn audited(&self, changes: &[f64], variances: &[f64]) -> (Vec<f64>, Vec<f64>) {
+        let both = |(((standing, doubt), change), variance): (((&f64, &f64), &f64), &f64)| {
+            // Nothing was known where nothing was measured.
+            let before = if *doubt > 0.0 { doubt.recip() } else { 0.0 };
+            let sum = before + variance.recip();
+            if sum.is_normal() {
+                ((before * standing - change / variance) / sum, sum.recip())
+            } else {
+                (-change, *variance)
+            }
+        };
+        self.standing.iter().zip(&self.doubts).zip(changes).zip(variances).map(both).unzip()
+    }
+
     /// The changes that the guard assumes, where so much was measured.
     fn at_worst(&self, changes: &[f64], variances: &[f64]) -> Vec<f64> {
         let doubts = self.doubts.iter().zip(variances).map(|(before, now)| ERRORS * (before + now).sqrt());
@@ -612,6 +637,18 @@ mod tests {
         assert!(doubtful(-0.03, 0.01) && !doubtful(-0.03, 0.002) && !doubtful(0.1, 0.01));
         assert!(!doubtful(-0.05, 0.01), "it is refused");
         assert!(!learned.is_doubtful(None, &pairs(-0.03, 1.0)));
+    }
+
+    /// -2 % ± 1 % before and -6 % ± 1 % now are -4 % ± 0.7 %; where nothing was known it is what was measured now.
+    #[test]
+    fn audits_add_up() {
+        let mut learned = Learned::default();
+        (learned.standing, learned.doubts) = (vec![-0.02, 0.0], vec![1e-4, 0.0]);
+        let (standing, doubts) = learned.audited(&[0.06, -0.01], &[1e-4, 1e-4]);
+        assert!((standing[0] + 0.04).abs() < 1e-12 && (doubts[0] - 5e-5).abs() < 1e-12, "{standing:?} {doubts:?}");
+        assert!((standing[1] - 0.01).abs() < 1e-12 && (doubts[1] - 1e-4).abs() < 1e-12, "{standing:?} {doubts:?}");
+        learned.standing = vec![-0.03, 0.1];
+        assert!(learned.is_near(Some(0.05)) && !learned.is_near(Some(0.1)) && !learned.is_near(None));
     }
 
     /// Two pairs that happen to be alike say nothing about how much they vary; nine others about their mean do.

@@ -244,6 +244,8 @@ pub(super) struct Trial {
     from: Time,
     /// Candidate over incumbent, per pair of windows: logarithms per application.
     pub pairs: Vec<Vec<f64>>,
+    /// So many of them at least, however clear it is for the whole.
+    pub least: usize,
     /// What pairs of each order gain, of blocks that count: A B B A, and B A A B.
     orders: [Vec<f64>; 2],
     /// Blocks in a row that were thrown away.
@@ -325,7 +327,7 @@ impl Trial {
             && let Some((_, last)) = &self.last[Side::Incumbent as usize]
         {
             let lead = lead(&logs, last);
-            if goal.worth(&lead) < -HOPELESS - clock.quick {
+            if goal.worth(&lead) < -HOPELESS - clock.quick && self.pairs.len() >= self.least {
                 self.pairs.push(lead);
                 return Ask::Done(Verdict::Hopeless);
             }
@@ -384,7 +386,7 @@ impl Trial {
 
     fn judge(&self, goal: &Goal, clock: &Clock, stage: Stage, alpha: f64) -> Option<Verdict> {
         let gains: Vec<f64> = self.pairs.iter().map(|pair| goal.worth(pair)).collect();
-        if gains.is_empty() {
+        if gains.len() < self.least.max(1) {
             return None;
         }
         let estimate = estimate(&gains, clock, alpha);
