@@ -432,6 +432,45 @@ fn deviation(values: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
+    /// A trial in windows of 0.3 s, by a speed that each side has at each time, seconds: how it ends, after how many
+    /// pairs, and for how many rounds of 0.1 s each side stood.
+    fn tried(speed: impl Fn(Side, f64) -> f64) -> (Verdict, usize, [u32; 2]) {
+        let mut clock = Clock { window: 0.3, quick: 0.01, squares: vec![1e-6; REMEMBERED] };
+        let (mut trial, mut side) = Trial::new(Time(0), None, Vec::new());
+        let (mut rng, mut rounds) = (Rng::with_seed(1), [0; 2]);
+        for round in 1.. {
+            let at = Time::from_millis(100 * round);
+            let point = Point { at, seconds: 0.1, logs: vec![speed(side, round as f64 / 10.0 - 0.05)] };
+            rounds[side as usize] += 1;
+            match trial.add(&point, &Goal::Mean, &mut clock, STAGES[0], 0.05, &mut rng) {
+                Ask::Stay => {}
+                Ask::Switch(to) => {
+                    side = to;
+                    trial.switched(at);
+                }
+                Ask::Done(verdict) => return (verdict, trial.pairs.len(), rounds),
+            }
+        }
+        unreachable!("stages have an end")
+    }
+
+    /// Each change takes two rounds, each window three.
+    #[test]
+    fn two_windows_show_a_loss_and_a_block_and_a_half_a_gain() {
+        let of = |gain: f64| tried(|side, _| if side == Side::Candidate { gain } else { 0.0 });
+        assert_eq!(of(-0.02), (Verdict::Worse, 1, [3, 2 + 3]));
+        assert_eq!(of(-0.1), (Verdict::Hopeless, 1, [3, 2 + 1]));
+        // A B B A, and then B A.
+        assert_eq!(of(0.05), (Verdict::Better, 3, [3 + 2 + 3 + 2 + 3, 2 + 6 + 2 + 3]));
+    }
+
+    /// Faster for 0.8 of each 1.6 s, which is when the first candidate stands.
+    #[test]
+    fn phases_as_long_as_a_block_are_no_gain() {
+        let (verdict, ..) = tried(|_, s| if (0.4..1.2).contains(&(s % 1.6)) { 0.05 } else { 0.0 });
+        assert_ne!(verdict, Verdict::Better);
+    }
+
     /// 0.05 and a tenth of the mean; before anything was kept, too.
     #[test]
     fn what_the_slowest_gains_counts_and_a_little_of_the_mean() {
