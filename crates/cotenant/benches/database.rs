@@ -37,6 +37,8 @@ use std::time::{Duration, Instant};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const BATCH: usize = 2;
+/// What ends with this benchmark, also where that is killed.
+const ENDS: &str = "setpriv --pdeathsig KILL";
 /// The share of the answers that `pgbench` logs.
 const LOGGED: f64 = 0.1;
 
@@ -192,7 +194,7 @@ struct Clients {
 impl Clients {
     fn start(folder: &Folder, rate: f64) -> Self {
         let prefix = folder.0.join("log");
-        let asks = format!("exec pgbench -n -S -c 4 -T 1000000 --rate {rate}");
+        let asks = format!("exec {ENDS} pgbench -n -S -c 4 -T 1000000 --rate {rate}");
         let line = format!("{asks} -l --sampling-rate={LOGGED} --log-prefix={}", prefix.display());
         let mut child = shell(&line, None).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("pgbench starts");
         let path = prefix.with_extension(child.id().to_string());
@@ -229,7 +231,8 @@ impl Batch {
     fn start(folder: &Folder, group: &Group) -> Self {
         let lists: Vec<String> = group.0.iter().map(|path| format!("{}/cgroup.procs", path.display())).collect();
         let join = format!("echo $$ | tee {} >/dev/null; ", lists.join(" "));
-        let line = format!("{join}exec setsid {}/batch kernel sledge-large --seconds 1000000", folder.0.display());
+        let line =
+            format!("{join}exec {ENDS} setsid {}/batch kernel sledge-large --seconds 1000000", folder.0.display());
         let start = || shell(&line, None).stdout(Stdio::null()).spawn().expect("the batch program starts");
         Self((0..BATCH).map(|_| start()).collect())
     }

@@ -187,7 +187,7 @@ fn null_experiments() {
                 });
                 println!("{row}");
                 // Three deviations more than may be are no chance.
-                let may: f64 = if noise > 0.01 { 0.04 } else { 0.01 };
+                let may = f64::clamp(noise, 0.01, 0.04);
                 let bound = may + 3.0 * (may * (1.0 - may) / trials as f64).sqrt();
                 wrong.extend((*effect == 0.0 && share > bound).then_some(row));
             }

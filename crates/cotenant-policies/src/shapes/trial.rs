@@ -31,7 +31,7 @@ const OTHERS: f64 = 0.1;
 const THROWN: u32 = 3;
 /// A difference between two windows under one placement beyond this many deviations is a change of the load.
 const JUMP: f64 = 4.0;
-/// Differences of adjacent windows that are remembered.
+/// Differences of windows, one after the other, that are remembered.
 const REMEMBERED: usize = 60;
 
 /// What a round tells: natural logarithms of the applications' speeds, in the order of the situation's measures.
@@ -129,7 +129,7 @@ impl Clock {
         differences.iter().any(|d| d.abs() > 6.0 * usual.max(1e-4))
     }
 
-    /// Variance of the difference of two adjacent windows, whose mean is 0.
+    /// Variance of the difference of two windows that follow each other, whose mean is 0.
     fn mean_square(&self) -> f64 {
         Summary::of(&self.squares).mean
     }
