@@ -1,7 +1,7 @@
 //! The one loop, and what a host must offer to be driven by it.
 
 use crate::pin;
-use crate::policy::{Ctx, DynPolicy, State};
+use crate::policy::{Ctx, DynPolicy, Needs, State};
 use crate::rule::{Seat, keep_own};
 use crate::{Action, ActionOutcome, CpuSet, Decision, Order, Outcome, Rule, Sample, Time, Topology, View};
 use serde::{Deserialize, Serialize};
@@ -44,6 +44,13 @@ pub trait Host {
     /// Only where nothing can be sampled any more; a vanished task is simply absent.
     fn sample(&mut self) -> Result<Sample, HostError>;
 
+    /// What costs next to nothing now: what programs report of themselves, and readings of metrics. Tasks and CPUs are as
+    /// of `last`, the loop's last sample. `None` where all of it is due to be looked at, or costs no more.
+    fn glance(&mut self, last: &Sample) -> Option<Sample> {
+        let _ = last;
+        None
+    }
+
     /// Until then latencies that are measured by asking are wanted more often, see [`Decision::watch_until`]. Hosts
     /// that ask nobody do nothing.
     fn watch(&mut self, until: Time);
@@ -79,6 +86,8 @@ pub struct Round<'a> {
     pub prev: &'a Sample,
     /// The sample that the decision is about.
     pub sample: &'a Sample,
+    /// Whether tasks and CPUs were looked at for it; else they are as of `last`, see [`Host::glance`].
+    pub whole: bool,
     /// Rates between the two.
     pub view: &'a View,
     /// The decision; `None` under [`Mode::Observe`].
@@ -204,7 +213,9 @@ impl Drive {
     /// Goes on until the host exits or calls, or no rule is to decide any more: wait → sample → view → decide → apply.
     /// Each rule decides when it is due, by what happened since its own last decision, about what it owns: of orders
     /// about anything else its policy hears that they were denied. Who is due within half of its interval decides with
-    /// whoever is due now: a look at the machine serves all, and rules with one interval come to decide together.
+    /// whoever is due now: a look at the machine serves all, and rules with one interval come to decide together. Where
+    /// all who are due say that a glance is enough for them ([`Needs::glances`](crate::policy::Needs::glances)), it is
+    /// one, and serves only such.
     ///
     /// # Errors
     /// Passes on the host's [`HostError`]; whatever was applied by then is the host's to undo.
@@ -222,47 +233,65 @@ impl Drive {
         for (seat, rule) in seats.iter_mut().zip(rules) {
             seat.wake_at.get_or_insert(last.at + rule.ctx.config.interval);
         }
-        let hurry: Vec<bool> = rules.iter().map(|rule| rule.policy.needs().task_changes).collect();
+        let needs: Vec<Needs> = rules.iter().map(|rule| rule.policy.needs()).collect();
+        let hurries = needs.iter().any(|needs| needs.task_changes);
         loop {
             let next = seats.iter().filter_map(|seat| seat.wake_at).min().filter(|next| *next < Time::NEVER);
             let Some(next) = next else { return Ok(Ended::Over) };
             let changed = match host.wait(next) {
                 Wake::Exit => return Ok(Ended::Over),
                 Wake::Called => return Ok(Ended::Called),
-                Wake::TasksChanged if !hurry.contains(&true) => continue,
+                Wake::TasksChanged if !hurries => continue,
                 wake => wake == Wake::TasksChanged,
             };
-            let sample = Arc::new(host.sample()?);
+            let is_due = |(seat, needs): (&Seat, &Needs)| {
+                if changed { needs.task_changes } else { seat.wake_at.unwrap_or_default() <= next }
+            };
+            let due: Vec<bool> = seats.iter().zip(&needs).map(is_due).collect();
+            let glance = due.iter().zip(&needs).all(|(due, needs)| !due || needs.glances);
+            let glanced = if glance { host.glance(last) } else { None };
+            let whole = glanced.is_none();
+            let sample = Arc::new(match glanced {
+                Some(sample) => sample,
+                None => host.sample()?,
+            });
             for (i, seat) in seats.iter_mut().enumerate() {
-                let wake_at = seat.wake_at.unwrap_or_default();
                 let early = if changed { Duration::ZERO } else { rules[i].ctx.config.interval / 2 };
-                let is_due = if changed { hurry[i] } else { wake_at <= next };
-                if !is_due && wake_at > sample.at + early {
+                let joins = seat.wake_at.unwrap_or_default() <= sample.at + early && (whole || needs[i].glances);
+                if !due[i] && !joins {
                     continue;
                 }
                 let prev = std::mem::replace(&mut seat.prev, sample.clone());
-                decide_for(host, rules, i, seat, (last, &prev, &sample), mode, &mut observer);
+                let samples = Samples { last, prev: &prev, now: &sample, whole };
+                decide_for(host, rules, i, seat, samples, mode, &mut observer);
                 *last = sample.clone();
             }
         }
     }
 }
 
-/// One rule's part of a round: from its sample before to the present one, `samples` being the loop's last one and
-/// these.
+/// The loop's last sample, that of the rule's decision before, and the present one.
+struct Samples<'a> {
+    last: &'a Sample,
+    prev: &'a Sample,
+    now: &'a Sample,
+    whole: bool,
+}
+
+/// One rule's part of a round: from its sample before to the present one.
 fn decide_for(
     host: &mut dyn Host,
     rules: &[Rule<'_>],
     rule: usize,
     seat: &mut Seat,
-    (last, prev, sample): (&Sample, &Sample, &Sample),
+    Samples { last, prev, now: sample, whole }: Samples<'_>,
     mode: Mode,
     observer: &mut impl FnMut(&Round<'_>),
 ) {
     if mode == Mode::Observe {
         let Rule { ctx, owns, .. } = &rules[rule];
         let view = View::new(&owns.part(prev), &owns.part(sample));
-        observer(&Round { rule, last, prev, sample, view: &view, decision: None, orders: &[], outcomes: &[] });
+        observer(&Round { rule, last, prev, sample, whole, view: &view, decision: None, orders: &[], outcomes: &[] });
         seat.wake_at = Some(sample.at + ctx.config.interval);
         return;
     }
@@ -275,7 +304,8 @@ fn decide_for(
     let result = |(order, &outcome): (&Order, &Outcome)| ActionOutcome { action: order.action.clone(), outcome };
     seat.results = orders.iter().zip(&outcomes).map(result).chain(refused).collect();
     let decided = Some(&decision);
-    observer(&Round { rule, last, prev, sample, view: &view, decision: decided, orders: &orders, outcomes: &outcomes });
+    let (view, orders, outcomes) = (&view, &*orders, &*outcomes);
+    observer(&Round { rule, last, prev, sample, whole, view, decision: decided, orders, outcomes });
     if let Some(until) = decision.watch_until.filter(|_| mode == Mode::Enforce) {
         host.watch(until);
     }

@@ -100,16 +100,17 @@ fn names_lead_to_sections() {
 #[test]
 fn what_policies_need() {
     let needs = |name: &str| {
-        let Needs { task_changes, pauses, profiles, pages, accesses, proxies, exact } =
+        let Needs { task_changes, pauses, profiles, pages, accesses, proxies, exact, glances } =
             standard().make(name, &Config::default()).unwrap().needs();
-        let all = [task_changes, pauses, profiles, pages, accesses, proxies, exact]
+        let all = [task_changes, pauses, profiles, pages, accesses, proxies, exact, glances]
             .into_iter()
-            .zip(["hurry", "pauses", "profiles", "pages", "accesses", "proxies", "exact"]);
+            .zip(["hurry", "pauses", "profiles", "pages", "accesses", "proxies", "exact", "glances"]);
         all.filter(|(needed, _)| *needed).map(|(_, what)| what).collect::<Vec<_>>().join(" ")
     };
     for (names, expected) in [
         ("none dino", ""),
         ("static", "hurry exact"),
+        ("qos", "glances"),
         ("heuristic resense resense-sum", "hurry profiles"),
         ("fifo mas cas das", "hurry pauses profiles"),
         ("atom", "hurry profiles pages"),

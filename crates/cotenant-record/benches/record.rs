@@ -118,6 +118,7 @@ fn main() {
                 last: &prev,
                 prev: &prev,
                 sample: &sample,
+                whole: true,
                 view,
                 decision,
                 orders: &[],

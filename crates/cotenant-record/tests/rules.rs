@@ -2,7 +2,7 @@
 
 use cotenant_model::action::{Effect, Proposal, Reason};
 use cotenant_model::host::{Host, HostError, Mode, Wake, drive_all};
-use cotenant_model::policy::{Ctx, DynPolicy, NoSettings, Policy, State};
+use cotenant_model::policy::{Ctx, DynPolicy, Needs, NoSettings, Policy, State};
 use cotenant_model::rule::owner;
 use cotenant_model::{
     Action, ActionOutcome, AppId, CpuId, CpuSet, Decision, Order, Outcome, Owns, Rule, Sample, TaskId, Time, Topology,
@@ -14,8 +14,8 @@ use cotenant_record::{Header, RecordWriter, RecordedRound, RecordedRule, Recordi
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Looks every so often, and each time wants a nap of app 1 and every task that it sees on CPU 15.
-struct Napper(Duration);
+/// Looks every so often, or glances, and each time wants a nap of app 1 and every task that it sees on CPU 15.
+struct Napper(Duration, bool);
 
 impl Policy for Napper {
     const SECTION: &'static str = "napper";
@@ -25,6 +25,10 @@ impl Policy for Napper {
 
     fn name(&self) -> &'static str {
         "napper"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { glances: self.1, ..Needs::default() }
     }
 
     fn decide(
@@ -65,7 +69,7 @@ fn rules<'a>(gather: &'a Gather, napper: &'a Napper, ctx: Ctx<'a>) -> [Rule<'a>;
 #[test]
 fn each_decides_when_it_is_due_about_what_it_owns() {
     let header = header("gather", Mode::Enforce);
-    let (gather, napper) = (Gather, Napper(Duration::from_millis(300)));
+    let (gather, napper) = (Gather, Napper(Duration::from_millis(300), false));
     let (mut times, mut naps, mut last) = (BTreeMap::<usize, Vec<u64>>::new(), 0, State::default());
     drive_all(&mut host(), &rules(&gather, &napper, header.ctx()), Mode::Enforce, |round| {
         times.entry(round.rule).or_default().push(round.sample.at.0 / 1_000_000);
@@ -100,7 +104,7 @@ fn each_decides_when_it_is_due_about_what_it_owns() {
 #[test]
 fn a_late_wake_serves_all_whose_time_has_come() {
     let header = header("gather", Mode::Enforce);
-    let (gather, napper) = (Gather, Napper(Duration::from_millis(50)));
+    let (gather, napper) = (Gather, Napper(Duration::from_millis(50), false));
     let mut times = [Vec::new(), Vec::new()];
     drive_all(&mut host(), &rules(&gather, &napper, header.ctx()), Mode::Enforce, |round| {
         times[round.rule].push(round.sample.at.0 / 1_000_000);
@@ -122,6 +126,10 @@ impl Host for Punctual {
         Ok(Sample { at: self.1, ..self.0.sample()? })
     }
 
+    fn glance(&mut self, last: &Sample) -> Option<Sample> {
+        (self.1.0 < 400_000_000).then(|| Sample { at: self.1, ..last.clone() })
+    }
+
     fn watch(&mut self, until: Time) {
         self.0.watch(until);
     }
@@ -141,7 +149,7 @@ impl Host for Punctual {
 fn one_look_serves_who_is_due_soon() {
     let header = header("gather", Mode::Enforce);
     for (wants, looks) in [(130, vec![100, 200, 300, 400]), (160, vec![100, 200, 260, 360])] {
-        let (gather, napper) = (Gather, Napper(Duration::from_millis(wants)));
+        let (gather, napper) = (Gather, Napper(Duration::from_millis(wants), false));
         let mut times = Vec::new();
         let mut host = Punctual(host(), Time(0));
         drive_all(&mut host, &rules(&gather, &napper, header.ctx()), Mode::Enforce, |round| {
@@ -154,10 +162,33 @@ fn one_look_serves_who_is_due_soon() {
     }
 }
 
+/// The one is content with glances every 30 ms, as long as the host has any; the other looks every 100 ms, and never
+/// decides by a glance.
+#[test]
+fn who_is_content_with_a_glance_makes_nobody_look() {
+    let header = header("gather", Mode::Enforce);
+    let (gather, napper) = (Gather, Napper(Duration::from_millis(30), true));
+    let mut times = [Vec::new(), Vec::new()];
+    let (mut host, mut before) = (Punctual(host(), Time(0)), None);
+    drive_all(&mut host, &rules(&gather, &napper, header.ctx()), Mode::Enforce, |round| {
+        times[round.rule].push((round.sample.at.0 / 1_000_000, round.whole));
+        let tasks = (round.sample.tasks.clone(), round.sample.cpus.clone());
+        assert!(round.whole || before.replace(tasks.clone()).is_none_or(|before| before == tasks));
+        before = Some(tasks);
+    })
+    .unwrap();
+    let [looks, glances] = times;
+    assert!(looks.iter().all(|(_, whole)| *whole));
+    assert_eq!(looks.iter().map(|(at, _)| *at).take(4).collect::<Vec<_>>(), [100, 200, 300, 400]);
+    let whole = |at: &[u64]| at.iter().map(|&at| (at, at % 100 == 0)).collect::<Vec<_>>();
+    assert_eq!(glances[..8], whole(&[100, 130, 160, 190, 200, 230, 260, 290]));
+    assert!(glances.iter().filter(|(at, _)| *at > 400).all(|(_, whole)| *whole), "{glances:?}");
+}
+
 #[test]
 fn a_recording_of_several_rules_replays() {
     let mut header = header("gather", Mode::Enforce);
-    let (gather, napper) = (Gather, Napper(Duration::from_millis(300)));
+    let (gather, napper) = (Gather, Napper(Duration::from_millis(300), false));
     let config = header.config.clone();
     let recorded = |(policy, rule): (&str, &Rule<'_>)| RecordedRule {
         policy: policy.to_owned(),
@@ -200,7 +231,7 @@ fn a_recording_of_several_rules_replays() {
 #[test]
 fn the_first_rule_that_owns_decides() {
     let header = header("gather", Mode::Enforce);
-    let (gather, napper) = (Gather, Napper(Duration::from_millis(300)));
+    let (gather, napper) = (Gather, Napper(Duration::from_millis(300), false));
     let rules = rules(&gather, &napper, header.ctx());
     let sample = cotenant_model::Host::sample(&mut host()).unwrap();
     let place = |task| Action::Place { task: TaskId(task), contexts: CpuSet::single(CpuId(1)) };

@@ -306,6 +306,7 @@ fn under_rules(name: &str) -> Vec<u8> {
             last: &before,
             prev: &round.prev,
             sample: &round.sample,
+            whole: true,
             view: &view,
             decision: round.decision.as_ref(),
             orders: &round.orders,

@@ -64,7 +64,6 @@ pub struct LinuxHost {
     line: Option<Line>,
     /// How throttled applications slept as of the last look at all threads, for live views.
     told: Rc<RefCell<Vec<Slept>>>,
-    last: Option<Sample>,
     full_due: Time,
     signal: Option<i32>,
     /// When the loop is to be left for whoever drives it.
@@ -122,7 +121,6 @@ impl LinuxHost {
             ended: Vec::new(),
             line: None,
             told: Rc::default(),
-            last: None,
             full_due: Time::default(),
             signal: None,
             call_at: None,
@@ -497,6 +495,18 @@ impl LinuxHost {
         Ok(sample)
     }
 
+    /// With what is measured from outside, of whoever is there.
+    fn measured(&self, mut sample: Sample) -> Sample {
+        sample.apps.retain(|app| self.apps.get(&app.id).is_some_and(|known| !known.gone));
+        for app in &mut sample.apps {
+            if let Some(metrics) = self.apps.get(&app.id).and_then(|known| known.metrics.as_ref()) {
+                app.metrics = metrics.readings();
+                app.latency_ns = metrics.latency_ns().or(app.latency_ns.take());
+            }
+        }
+        sample
+    }
+
     fn is_over(&self) -> bool {
         let mut apps = self.apps.values();
         if let Some(line) = &self.line {
@@ -558,20 +568,15 @@ impl Host for LinuxHost {
 
     fn sample(&mut self) -> Result<Sample, HostError> {
         self.stop_for_decision();
+        let sample = self.look(self.now())?;
+        Ok(self.measured(sample))
+    }
+
+    fn glance(&mut self, last: &Sample) -> Option<Sample> {
         let at = self.now();
-        let mut sample = match self.last.take().filter(|_| at < self.full_due) {
-            Some(last) => Sample { at, apps: self.observer.apps(), ..last },
-            None => self.look(at)?,
-        };
-        sample.apps.retain(|app| self.apps.get(&app.id).is_some_and(|known| !known.gone));
-        for app in &mut sample.apps {
-            if let Some(metrics) = self.apps.get(&app.id).and_then(|known| known.metrics.as_ref()) {
-                app.metrics = metrics.readings();
-                app.latency_ns = metrics.latency_ns().or(app.latency_ns.take());
-            }
-        }
-        self.last = self.options.rare_looks.then(|| sample.clone());
-        Ok(sample)
+        let apps = (at < self.full_due).then(|| self.observer.apps())?;
+        self.stop_for_decision();
+        Some(self.measured(Sample { at, apps, ..last.clone() }))
     }
 
     fn watch(&mut self, until: Time) {

@@ -45,8 +45,6 @@ pub struct HostOptions {
     pub move_pages: bool,
     /// Applications by name, of which rates stand in for signals that cannot be counted.
     pub profiles: BTreeMap<String, AppProfile>,
-    /// Whether most samples are of what costs no system call: reported progress, and readings of metrics.
-    pub rare_looks: bool,
     /// When a run is over.
     pub until: Until,
     /// When the commands that were started are asked to end.

@@ -30,7 +30,7 @@ pub fn keeper(args: &[String]) {
     let high = AppSpec::command("high".into(), high);
     let low = AppSpec { throttled: Some(enforcer), ..AppSpec::command("low".into(), program(Path::new(folder))) };
     let journal = Some(options(Path::new(state_dir)));
-    let options = HostOptions { act: true, rare_looks: true, until: Until::AllEnd, journal, ..HostOptions::default() };
+    let options = HostOptions { act: true, until: Until::AllEnd, journal, ..HostOptions::default() };
     let mut host = LinuxHost::new(&topology, vec![high, low], options).unwrap();
     eventually("all of it runs", || BEATS.iter().all(|beat| pid(Path::new(folder), beat).is_some()));
     let app = AppId(1);

@@ -41,6 +41,8 @@ pub struct Needs {
     pub accesses: bool,
     /// What the kernel sees programs do, as a speed of those that report none.
     pub proxies: bool,
+    /// No more than a glance at most times, see [`Host::glance`](crate::Host::glance).
+    pub glances: bool,
     /// That its masks hold as they are, unless the user widens them (`--pin`): it knows which CPUs it leaves open.
     pub exact: bool,
 }

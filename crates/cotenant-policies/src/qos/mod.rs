@@ -19,7 +19,7 @@ mod state;
 use actuation::steps::Step;
 pub use actuation::{Away, Climbed, Ladder};
 use controller::Controller;
-use cotenant_model::policy::{Ctx, Policy, Refusal};
+use cotenant_model::policy::{Ctx, Needs, Policy, Refusal};
 use cotenant_model::speed::Source;
 use cotenant_model::{ActionOutcome, AppId, Decision, Proposal, Time, View};
 pub use measurement::QosSums;
@@ -35,6 +35,13 @@ impl Policy for Qos {
     const SECTION: &'static str = "qos";
     type State = QosState;
     type Settings = Option<QosConfig>;
+
+    /// It decides many times a second where naps take turns, by what programs report or are asked. Only counters take a
+    /// look at their threads.
+    fn needs(&self) -> Needs {
+        let counted = |config: &QosConfig| config.high.iter().any(|high| high.metric == Source::Ipc);
+        Needs { glances: !self.0.as_ref().is_some_and(counted), ..Needs::default() }
+    }
 
     fn check(&self, _: &Ctx<'_>) -> Result<(), Refusal> {
         let refuse = |why: &str, remedy: &str| Err(Refusal::new("qos", why, remedy));

@@ -146,7 +146,7 @@ impl Now {
         let (ran, since) = self.ran.get_or_insert_with(|| (Ran::default(), round.prev.at));
         ran.add(threads, round.view.interval.as_secs_f64());
         let length = (round.sample.at - *since).as_nanos() as f64;
-        if round.sample.at - *since < window || length == 0.0 {
+        if !round.whole || round.sample.at - *since < window || length == 0.0 {
             return;
         }
         let counted = threads.is_empty() || ran.all > 0.0;
@@ -295,7 +295,9 @@ impl Watch {
         self.speeds.add(round);
         self.interference.watch(&self.topology, round);
         self.known.watch(round);
-        self.busy.add(round.last, round.sample, self.window);
+        if round.whole {
+            self.busy.add(round.last, round.sample, self.window);
+        }
         let tasks = round.view.tasks_by_app();
         for app in &round.view.apps {
             let now = self.now.entry(app.id).or_default();

@@ -59,6 +59,7 @@ impl Recorded {
             last: &last,
             prev: &recorded.prev,
             sample: &recorded.sample,
+            whole: true,
             view: &view,
             decision: recorded.decision.as_ref(),
             orders: &recorded.orders,

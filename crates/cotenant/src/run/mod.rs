@@ -183,15 +183,17 @@ impl Setup {
     }
 }
 
-/// Whether one of these needs hardware counters, which are there then.
-pub(crate) fn counted(sources: &[Source], topology: &Topology) -> Result<bool> {
-    let counted = sources.contains(&Source::Ipc);
-    if counted && !probe_tier(topology)?.to_string().contains("instructions") {
+/// Hardware counters are there where one of these needs them.
+///
+/// # Errors
+/// Where they are not.
+pub(crate) fn can_count(sources: &[Source], topology: &Topology) -> Result<()> {
+    if sources.contains(&Source::Ipc) && !probe_tier(topology)?.to_string().contains("instructions") {
         return Err(usage(
             "the metric ipc needs hardware counters, which are not to be had here (cotenant doctor says why); use progress or a metric from outside",
         ));
     }
-    Ok(counted)
+    Ok(())
 }
 
 /// What a recording says of the run.

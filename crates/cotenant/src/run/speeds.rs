@@ -127,6 +127,7 @@ mod tests {
                 last: &prev,
                 prev: &prev,
                 sample: &next,
+                whole: true,
                 view: &view,
                 decision: None,
                 orders: &[],

@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args, target: &Target, all: bool) -> Result<ExitCode> {
     }
     let sources: Vec<Source> = metrics.iter().map(|metric| metric.source.clone()).collect();
     check(args, &setup, length, &metrics)?;
-    run::counted(&sources, &setup.topology)?;
+    run::can_count(&sources, &setup.topology)?;
     let order = order(args.runs, seed);
     let decider = &mut setup.deciders[0];
     let policy = std::mem::replace(&mut decider.policy, Box::new(policies::None));

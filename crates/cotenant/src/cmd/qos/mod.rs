@@ -50,7 +50,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     setup.mode = args.mode.unwrap_or_default();
     let Cast { high, low, metrics, notes } = cast;
     let sources: Vec<Source> = metrics.iter().map(|metric| metric.source.clone()).collect();
-    let counters = run::counted(&sources, &setup.topology)?;
+    run::can_count(&sources, &setup.topology)?;
 
     let names: Vec<String> = high.iter().chain(&low).map(|app| app.name.clone()).collect();
     let mut run = Run::new(&setup, args.record.target(), names.clone())?;
@@ -59,13 +59,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let high = high.map(|(app, metric)| AppSpec { metrics: metric.outside.iter().cloned().collect(), ..app });
     let low = low.into_iter().map(|app| AppSpec { throttled: Some(args.means.into()), ..app });
     run.apps = high.chain(low).collect();
-    run.options = HostOptions {
-        other_users: args.all_users,
-        rare_looks: !counters,
-        until: Until::AllEnd,
-        after: args.time,
-        ..run.options
-    };
+    run.options = HostOptions { other_users: args.all_users, until: Until::AllEnd, after: args.time, ..run.options };
     run.told = !args.output.quiet && !args.output.json;
     run.view = show::live_view(args);
     let summary = run.go(&mut [&mut table])?;
