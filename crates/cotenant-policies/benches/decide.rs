@@ -17,7 +17,7 @@ use cotenant_model::policy::{Config, Ctx, DynPolicy, Settings, State};
 use cotenant_model::profile::{AppProfile, By, Loss, MachineProfile, Pressure, Thresholds};
 use cotenant_model::testing::{ViewBuilder, machine};
 use cotenant_model::{
-    Action, ActionOutcome, AppId, AppSample, Count, CpuId, CpuSet, Outcome, Sample, Signal, TaskId, TaskInfo,
+    Action, ActionOutcome, AppId, AppSample, Count, Counters, CpuId, CpuSet, Outcome, Sample, Signal, TaskId, TaskInfo,
     TaskSample, Time, Topology, View,
 };
 use cotenant_policies::{Sam, SamConfig};
@@ -175,7 +175,7 @@ impl Programs {
         let task = |task: usize| TaskSample {
             info: Arc::new(info(task)),
             cpu: self.cpu(task),
-            counters: [(Signal::CpuTime, Count::exact(self.at.0 / 4))].into_iter().collect(),
+            counters: counted(&self.topology, task % programs, self.at),
             ..TaskSample::default()
         };
         let app = |(app, work): (usize, &f64)| AppSample {
@@ -187,6 +187,26 @@ impl Programs {
         let tasks = (0..self.places.len()).map(task).collect();
         Sample { at: self.at, tasks, cpus: Vec::new(), apps: self.work.iter().enumerate().map(app).collect() }
     }
+}
+
+/// What a thread of a program has counted by then: it ran a quarter of the time, and each program misses and shares
+/// more than the one before.
+fn counted(topology: &Topology, program: usize, at: Time) -> Counters {
+    let (ran, more) = (at.0 / 4, program as u64 + 1);
+    let several = topology.llc_domains().len() > 1;
+    [
+        (Signal::CpuTime, ran),
+        (Signal::Cycles, ran * 22 / 10),
+        (Signal::Instructions, ran * 2),
+        (Signal::StallCycles, ran / 4 * more),
+        (Signal::LlcMisses, ran / 1_000 * more),
+        (Signal::Inter, if several { ran / 4_000 * more } else { 0 }),
+        (Signal::Intra, ran / 4_000 * more),
+        (Signal::Remote, ran / 8_000),
+    ]
+    .map(|(signal, count)| (signal, Count::exact(count)))
+    .into_iter()
+    .collect()
 }
 
 /// Every decision of a policy while it learns.

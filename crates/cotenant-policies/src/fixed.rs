@@ -46,7 +46,7 @@ fn marks(map: Option<&str>, topology: &Topology) -> Result<Marks, (String, &'sta
     let Some(text) = map else {
         return Err((
             "there is no map".to_owned(),
-            "draw one with --map 'X*X*..', one character per CPU in the order of `cotenant topo`",
+            "draw one with --map 'X*X*..' or as map in [set.static], one character per CPU in the order of `cotenant topo`",
         ));
     };
     let slots = parse_map(topology, text).map_err(|e| (e.to_string(), "see `cotenant topo` for the order of CPUs"))?;

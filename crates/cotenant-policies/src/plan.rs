@@ -110,6 +110,11 @@ impl Plan {
         &self.wanted
     }
 
+    /// Whether any task was given a place.
+    pub(super) fn has_placed(&self) -> bool {
+        !self.placed.is_empty()
+    }
+
     /// Whether all have what they should have.
     pub(super) fn stands(&self) -> bool {
         self.settled || self.placed == self.wanted

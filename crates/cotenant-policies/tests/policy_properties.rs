@@ -14,6 +14,9 @@ use world::{Signals, World, domains_of, worlds};
 /// Rounds in which every policy that does not measure first has something to do, if it has at all.
 const PATIENCE: u64 = 15;
 
+/// Those that measure first.
+const LEARNERS: [&str; 2] = ["shapes", "auto"];
+
 /// A policy with the settings of a world.
 fn make(name: &str, world: &World) -> Box<dyn DynPolicy> {
     cotenant_policies::standard().make(name, &world.config).expect("a known name and sound settings")
@@ -126,6 +129,41 @@ proptest! {
                     world.tasks.pop();
                 }
                 state = decision.state;
+            }
+        }
+    }
+
+    /// The same of those that measure before they act, for half a minute each: programs tell their speeds, and go on as
+    /// they are for some seconds, in every other of which orders are refused, now and then, or a task ends.
+    #[test]
+    fn learners_are_legal_and_deterministic(
+        start in worlds(),
+        changes in proptest::collection::vec((proptest::collection::vec(any::<Signals>(), 1..8), any::<u64>()), 4),
+    ) {
+        for name in LEARNERS {
+            let (policy, mut world) = (make(name, &start), start.clone());
+            world.tells = true;
+            let (mut state, mut last, mut at) = (State::default(), Vec::new(), ROUND);
+            for (i, (signals, luck)) in (1..).zip(&changes) {
+                world.set_signals(signals);
+                while at < Time::from_millis(8_000 * i) {
+                    let decision = decide(&*policy, &world, at, &last, state.clone());
+                    assert_legal(&world, at, &decision, name);
+                    if !decision.proposals.is_empty() {
+                        let stored: State = serde_json::from_str(&serde_json::to_string(&state).unwrap()).unwrap();
+                        prop_assert_eq!(&decide(&*policy, &world, at, &last, stored), &decision, "{}: its state is not plain", name);
+                    }
+                    let fate = |task: TaskId| match luck >> (task.0 % 16 * 4) & 15 {
+                        0 if i % 2 == 0 => Outcome::Denied,
+                        1 if i % 2 == 0 => Outcome::Stale,
+                        2 if i % 2 == 0 => Outcome::Gone,
+                        3 if i % 2 == 0 => Outcome::NotThisMachine,
+                        _ => Outcome::Applied,
+                    };
+                    last = outcomes(&decision, fate);
+                    world.carry_out(&last);
+                    (at, state) = (decision.wake_at, decision.state);
+                }
             }
         }
     }
@@ -244,10 +282,23 @@ fn the_worlds_are_worth_it() {
             *acted.entry(policy.name()).or_default() +=
                 u32::from(first_acts(&*policy, &world, State::default(), ROUND).is_some());
         }
+        let mut world = world;
+        world.tells = true;
+        for name in LEARNERS {
+            let policy = make(name, &world);
+            let (mut state, mut at, mut tries) = (State::default(), ROUND, false);
+            while at < Time::from_millis(8_000) && !tries {
+                let decision = decide(&*policy, &world, at, &[], state);
+                tries = !decision.proposals.is_empty();
+                (at, state) = (decision.wake_at, decision.state);
+            }
+            *acted.entry(name).or_default() += u32::from(tries);
+        }
     }
     assert!(forbidden > 40 && crowded > 20 && offline > 40, "{forbidden} {crowded} {offline}");
     assert_eq!(acted["none"], 0);
-    for name in ["static", "heuristic", "atom", "resense", "sam", "numad", "dino", "brute-force", "assignment"] {
+    let acting = ["static", "heuristic", "atom", "resense", "sam", "numad", "dino", "brute-force", "assignment"];
+    for name in acting.into_iter().chain(LEARNERS) {
         assert!(acted[name] > 30, "{name} acted in {} of 200", acted[name]);
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct Known {
     path: Option<PathBuf>,
     machine: String,
     found: Vec<KnownShape>,
+    /// Groups of those whose shape has lost against the kernel's placement.
+    lost: Vec<Vec<(String, usize)>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -32,7 +34,7 @@ impl Known {
     pub fn of(topology: &Topology) -> Self {
         let id = calibrated::data_folder().zip(calibrated::machine_id());
         let path = id.map(|(folder, id)| folder.join(format!("shapes/{id}.json")));
-        Self { path, machine: fingerprint(topology), found: Vec::new() }
+        Self { path, machine: fingerprint(topology), ..Self::default() }
     }
 
     /// What earlier runs have found; nothing where that cannot be read, since it only saves time.
@@ -45,11 +47,14 @@ impl Known {
     /// Takes note of what a round's policy has found.
     pub fn watch(&mut self, round: &Round<'_>) {
         let Some(decision) = round.decision.filter(|decision| !decision.notes.is_empty()) else { return };
-        if let Some(state) = decision.state.read::<Shapes>()
-            && !state.memory().is_empty()
-        {
-            self.found = state.memory().to_vec();
+        let Some(state) = decision.state.read::<Shapes>() else { return };
+        // A policy that has begun anew in this run knows less than was found.
+        for groups in state.memory().iter().map(|found| &found.groups).chain(state.given_up()) {
+            self.found.retain(|found| found.groups != *groups);
+            self.lost.retain(|lost| lost != groups);
         }
+        self.found.extend(state.memory().iter().cloned());
+        self.lost.extend(state.given_up().iter().cloned());
     }
 
     /// Keeps what was found for the next run.
@@ -61,11 +66,12 @@ impl Known {
         replace_with_folder(&path, text.as_bytes())
     }
 
-    /// What is to be in which file; `None` where nothing was found.
+    /// What is to be in which file; `None` where nothing was found out.
     pub fn to_keep(&self) -> Option<(PathBuf, String)> {
-        let path = self.path.as_ref().filter(|_| !self.found.is_empty())?;
+        let path = self.path.as_ref().filter(|_| !self.found.is_empty() || !self.lost.is_empty())?;
         let mut known = self.read();
-        known.retain(|old| self.found.iter().all(|new| new.groups != old.groups));
+        let now = || self.found.iter().map(|found| &found.groups).chain(&self.lost);
+        known.retain(|old| now().all(|groups| *groups != old.groups));
         known.extend(self.found.iter().cloned());
         known.drain(..known.len().saturating_sub(MOST));
         let stored = Stored { machine: self.machine.clone(), known };
@@ -91,12 +97,17 @@ mod tests {
             path: Some(folder.join("shapes/a.json")),
             machine: machine.to_owned(),
             found,
+            lost: Vec::new(),
         };
         known("one", vec![shape("a", 2), shape("b", 3)]).keep().unwrap();
         known("one", vec![shape("a", 2)]).keep().unwrap();
         let read = known("one", Vec::new()).read();
         assert_eq!(read, [shape("b", 3), shape("a", 2)]);
         assert_eq!(known("another", Vec::new()).read(), []);
+        let lost = Known { lost: vec![shape("b", 3).groups], ..known("one", Vec::new()) };
+        lost.keep().unwrap();
+        assert_eq!(known("one", Vec::new()).read(), [shape("a", 2)], "the kernel's placement is better");
+        known("one", vec![shape("b", 3)]).keep().unwrap();
         fs::write(folder.join("shapes/a.json"), "{\"machine\":").unwrap();
         assert_eq!(known("one", Vec::new()).read(), [], "damaged: it begins anew");
         let many = (0..70).map(|n| shape("x", n)).collect();

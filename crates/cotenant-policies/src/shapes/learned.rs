@@ -98,6 +98,8 @@ pub(super) struct Learned {
     pub recent: Option<(Time, Vec<f64>)>,
     pub ledger: Ledger,
     rest: Duration,
+    /// How often a rest has ended because speeds were others.
+    pub shifts: u32,
     /// Trials since something was kept.
     idle: u32,
     /// Whether the incumbent is to be held against the kernel's placement next.
@@ -181,12 +183,25 @@ impl Learned {
     pub fn begin_with(&mut self, board: &Board, shape: Shape, places: Places, spots: Places) {
         (self.seeds, self.orderly, self.idle) = (Some(0), Some(0), 0);
         self.tried.clear();
+        self.promising.clear();
+        self.near.clear();
         self.note(shape.key(board));
         (self.kernel, self.kernel_places, self.spots) = (shape.clone(), places.clone(), spots);
         self.memory = places.clone();
         (self.incumbent, self.places, self.is_kernel) = (shape, places, true);
         self.standing = vec![0.0; self.situation.measures.len()];
         self.doubts = self.standing.clone();
+    }
+
+    /// Programs do something else than before: whatever was tried may be better now, and what stands is held against
+    /// the kernel's placement first.
+    pub fn again(&mut self) {
+        self.tried.clear();
+        self.promising.clear();
+        self.near.clear();
+        (self.seeds, self.orderly, self.idle) = (Some(0), Some(0), 0);
+        (self.rest, self.recent, self.audit) = (REST, None, !self.is_kernel);
+        self.shifts += 1;
     }
 
     /// The shape that stands is the one that was best before. What the kernel would have chosen is taken to be an even

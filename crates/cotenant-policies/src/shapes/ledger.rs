@@ -39,6 +39,11 @@ impl Ledger {
         }
     }
 
+    /// What stands is the kernel's placement again: whatever was kept before gains nothing any more.
+    pub fn forfeit(&mut self) {
+        self.last.iter_mut().for_each(|(_, gain, _)| *gain = 0.0);
+    }
+
     /// When the next trial may begin: what was lost, with what it may cost, is at most half a second and this part of
     /// the time, or the last trials have gained more than they cost.
     pub fn due(&self, regret: f64, now: Time) -> Time {
@@ -52,5 +57,25 @@ impl Ledger {
         let needed = (self.lost + next - ADVANCE) / regret.max(1e-9);
         let at = self.began.0 as f64 + needed * 1e9;
         if at <= now.0 as f64 { now } else { Time(at.min(u64::MAX as f64 / 2.0) as u64) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two trials of a second each; one has kept 10 %, which pays for both after 20 s and a third one after 30 s.
+    #[test]
+    fn gains_pay_for_trials_until_the_kernel_s_placement_is_back() {
+        let mut ledger = Ledger::new(Time(0));
+        ledger.spent(1.0, 0.0, Time::from_secs(10));
+        ledger.spent(1.0, 0.1, Time::from_secs(10));
+        let due = |ledger: &Ledger, s| ledger.due(0.01, Time::from_secs(s));
+        assert_eq!(due(&ledger, 41), Time::from_secs(41));
+        let waits = Time::from_secs(250); // 2 s lost and one more, less what is advanced, at 1 %
+        assert_eq!(due(&ledger, 39), waits);
+        ledger.forfeit();
+        assert_eq!(due(&ledger, 41), waits);
+        assert_eq!(due(&ledger, 251), Time::from_secs(251));
     }
 }

@@ -6,7 +6,7 @@
 //!   Watch ──────────────────▶ Trace ───────────▶ choose ───────────────────────▶ Trial
 //!     ▲                         ▲                 ▲  │ nothing left, or no budget  │ better: it stands from now on
 //!     │                         │                 └──┼─────────────────────────────┘ else: the one before
-//!     │                         └───── Rest ◀────────┤
+//!     │                         └───── Rest ◀────────┤       Rest goes back to Trace where a speed has shifted, too
 //!     │                                              │ something was kept, and memory may move
 //!     │                                              └──────▶ Pages ──▶ choose
 //!     └── threads or applications came or went, or what they may use changed
@@ -21,6 +21,7 @@ mod null_tests;
 mod order;
 mod pages;
 mod phases;
+mod rest;
 mod settings;
 mod shape;
 mod situation;
@@ -36,12 +37,13 @@ use crate::atom::situation::Load;
 use board::Board;
 use cotenant_model::policy::{Ctx, Needs, Policy};
 use cotenant_model::speed::{self, Ladder};
-use cotenant_model::{ActionOutcome, AppId, Decision, Proposal, Reason, TaskId, Time, View};
+use cotenant_model::{ActionOutcome, AppId, Decision, Outcome, Proposal, Reason, TaskId, Time, View};
 use fastrand::Rng;
 use learned::{Candidate, Learned};
 use ledger::Ledger;
 use order::Counted;
 use pages::PageTrial;
+use rest::Heard;
 use serde::{Deserialize, Serialize};
 use shape::{Places, Shape};
 use situation::Meter;
@@ -159,7 +161,7 @@ enum Phase {
     /// Memory follows the threads, for a trial: of the incumbent, or of a candidate that was no better without.
     Pages { trial: Box<PageTrial>, candidate: Option<(Shape, Places)> },
     /// Nothing is left to try for now; `saving`: trials have cost enough.
-    Rest { until: Time, saving: bool },
+    Rest { until: Time, saving: bool, heard: Heard },
 }
 
 /// A trial with its candidate.
@@ -179,6 +181,8 @@ struct Round<'a> {
     policy: &'a Shapes,
     view: &'a View,
     now: Time,
+    /// Whether nothing is changed here: what is ordered is advice.
+    advises: bool,
     rng: Rng,
     notes: Vec<String>,
 }
@@ -198,6 +202,11 @@ impl ShapesState {
     /// The best shapes of the situations so far, the latest last: for the next run.
     pub fn memory(&self) -> &[KnownShape] {
         &self.memory
+    }
+
+    /// Groups of those whose shape of before has lost against the kernel's placement.
+    pub fn given_up(&self) -> &[Vec<(String, usize)>] {
+        &self.given_up
     }
 
     /// Whether what stands is only tried.
@@ -239,6 +248,10 @@ impl ShapesState {
     /// Puts the incumbent in place, also where it was the kernel's all the time.
     fn put_incumbent(&mut self, view: &View, why: impl Into<String>) {
         let Some(learned) = &self.learned else { return };
+        // Where nobody was moved, all are where the kernel has put them.
+        if learned.is_kernel && !self.plan.has_placed() {
+            return self.put(view, &BTreeMap::new(), why);
+        }
         let widens = learned.is_kernel && !learned.spots.is_empty();
         let mut places = learned.places.clone();
         if widens {
@@ -331,9 +344,14 @@ impl ShapesState {
             Phase::Trace { points, long } => self.traced(round, points, long),
             Phase::Trial(running) => self.tried(round, running),
             Phase::Pages { trial, candidate } => self.followed(round, trial, candidate),
-            Phase::Rest { until, saving } if now < until => {
-                self.phase = Phase::Rest { until, saving };
+            Phase::Rest { until, saving, mut heard } if now < until => {
                 self.let_go(view);
+                if !saving && self.is_another_speed(view, &mut heard) {
+                    round.notes.push("speeds are others than before: all of it is measured again".to_owned());
+                    self.trace();
+                    return round.tick();
+                }
+                self.phase = Phase::Rest { until, saving, heard };
                 self.calm = (calm + 1).min(CALMEST);
                 return until.min(now + round.ctx.config.interval * 2_u32.pow(self.calm));
             }
@@ -367,7 +385,8 @@ impl Policy for Shapes {
     ) -> Decision<ShapesState> {
         s.plan.learn(ctx, view, outcomes, now);
         let rng = Rng::with_seed(s.seed.unwrap_or(self.settings.seed));
-        let mut round = Round { ctx, policy: self, view, now, rng, notes: Vec::new() };
+        let advises = outcomes.iter().any(|o| o.outcome == Outcome::NotThisMachine);
+        let mut round = Round { ctx, policy: self, view, now, advises, rng, notes: Vec::new() };
         let wake_at = s.step(&mut round);
         s.seed = Some(round.rng.get_seed());
         let why = s.why.clone();

@@ -284,11 +284,11 @@ mod tests {
         Shape { counts, doubling: Doubling { order: vec![0, 1], ..Doubling::default() } }
     }
 
-    const COMPUTES: [f64; 8] = [2e9, 4e9, 1e6, 0.0, 0.0, 0.0, 0.0, 0.0];
+    const COMPUTING: [f64; 8] = [2e9, 4e9, 1e6, 0.0, 0.0, 0.0, 0.0, 0.0];
 
     #[test]
     fn where_it_was_counted_nothing_changes() {
-        let (model, board, situation) = model([[2e9, 1e9, 4e7, 2e7, 1.5e9, 1e6, 0.0, 1e6], COMPUTES]);
+        let (model, board, situation) = model([[2e9, 1e9, 4e7, 2e7, 1.5e9, 1e6, 0.0, 1e6], COMPUTING]);
         let changes = model.changes(&shape([[2, 2], [2, 2]]), &board, &situation);
         assert!(changes.iter().all(|change| change.abs() < 1e-9), "{changes:?}");
     }
@@ -296,18 +296,18 @@ mod tests {
     #[test]
     fn who_shares_belongs_together_and_who_reads_memory_apart() {
         // One exchanges lines between packages for half of its time.
-        let (model, board, situation) = model([[2e9, 1e9, 1e7, 1e5, 1e9, 0.0, 0.0, 9e6], COMPUTES]);
+        let (model, board, situation) = model([[2e9, 1e9, 1e7, 1e5, 1e9, 0.0, 0.0, 9e6], COMPUTING]);
         let worth = |counts| model.changes(&shape(counts), &board, &situation)[0];
         assert!(worth([[4, 0], [0, 4]]) > 0.1 && worth([[3, 1], [1, 3]]) > 0.0);
         // One reads memory for three quarters of its time.
-        let (model, board, situation) = self::model([[2e9, 5e8, 2e7, 2e7, 1.5e9, 0.0, 0.0, 0.0], COMPUTES]);
+        let (model, board, situation) = self::model([[2e9, 5e8, 2e7, 2e7, 1.5e9, 0.0, 0.0, 0.0], COMPUTING]);
         let changes = model.changes(&shape([[4, 0], [0, 4]]), &board, &situation);
         assert!(changes[0] < -0.1 && changes[1].abs() < 0.01, "{changes:?}");
     }
 
     #[test]
     fn who_waits_for_memory_shares_cores_at_least_cost() {
-        let (model, board, situation) = model([[2e9, 5e8, 2e7, 2e7, 1.5e9, 0.0, 0.0, 0.0], COMPUTES]);
+        let (model, board, situation) = model([[2e9, 5e8, 2e7, 2e7, 1.5e9, 0.0, 0.0, 0.0], COMPUTING]);
         let with = |order: [u8; 2]| {
             let doubling = Doubling { order: order.to_vec(), ..Doubling::default() };
             let changes = model.changes(&Shape { doubling, ..shape([[4, 0], [2, 2]]) }, &board, &situation);

@@ -6,6 +6,7 @@ use super::ledger::Ledger;
 use super::moves::Kind;
 use super::order::Model;
 use super::pages::{Next, PageTrial};
+use super::rest::Heard;
 use super::settings::{KnownShape, Objective, ShapesSettings};
 use super::shape::{Places, Shape};
 use super::situation::{Survey, domain_of, much_lighter, survey};
@@ -387,21 +388,36 @@ impl ShapesState {
 
     fn rest(&mut self, view: &View, until: Time, saving: bool, why: &str) {
         self.put_back(view, why);
-        self.phase = Phase::Rest { until, saving };
+        self.meter.clear();
+        self.phase = Phase::Rest { until, saving, heard: Heard::default() };
+    }
+
+    /// Whether an application is faster or slower than when the rest began: what was learnt is of another load, and is
+    /// forgotten but for what stands.
+    pub(super) fn is_another_speed(&mut self, view: &View, heard: &mut Heard) -> bool {
+        let Some(learned) = &mut self.learned else { return false };
+        let point = self.meter.add(view, &learned.situation);
+        let shifted = point.is_some_and(|point| heard.add(&point, learned.shifts));
+        if shifted {
+            learned.again();
+        }
+        shifted
     }
 
     /// A round of a trial.
     pub(super) fn tried(&mut self, round: &mut Round<'_>, mut running: Box<Running>) {
         let Some(learned) = &mut self.learned else { return self.watch(round.now) };
+        running.asked = running.asked.filter(|_| !self.plan.stands());
         if let Some(asked) = running.asked {
-            if self.plan.stands() {
-                running.asked = None;
-            } else if round.now - asked > 3 * round.ctx.config.interval {
+            if round.advises {
+                // There is nothing to measure: what would be tried stays on show.
+                self.phase = Phase::Trial(running);
+                return;
+            }
+            if round.now - asked > 3 * round.ctx.config.interval {
                 learned.ledger.spent(running.trial.cost, 0.0, round.now);
                 learned.forget(&running.candidate, &learned.situation.board(round.ctx));
-                self.put_back(round.view, "threads could not be placed");
-                self.phase = Phase::Rest { until: round.now + REST, saving: true };
-                return;
+                return self.rest(round.view, round.now + REST, true, "threads could not be placed");
             }
         }
         let goal = learned.goal(&round.policy.settings.objective, round.view);
@@ -465,7 +481,10 @@ impl ShapesState {
             (true, false) => trial.last[Side::Candidate as usize].clone(),
             (true, true) => None,
         };
-        learned.ledger.spent(trial.cost, if kept { estimate.mean } else { 0.0 }, round.now);
+        if kept && is_kernel {
+            learned.ledger.forfeit();
+        }
+        learned.ledger.spent(trial.cost, if kept && !is_kernel { estimate.mean } else { 0.0 }, round.now);
         let shape = candidate.shape.text(&learned.situation.names(), &board);
         let said = format!("{shape}: {}", said(&estimate));
         self.tried = tried(round.now, shape, &estimate, kept);

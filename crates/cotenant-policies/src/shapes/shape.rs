@@ -68,7 +68,7 @@ impl Shape {
     }
 
     /// Whether no domain has more threads than it may: its CPUs; where there are more threads than CPUs, its part of
-    /// them, rounded up; and nobody stands where it may not run.
+    /// them, rounded up, and one more; and nobody stands where it may not run.
     pub fn fits(&self, board: &Board, allowed: &[CpuSet]) -> bool {
         let (threads, seats) = ((0..self.counts.len()).map(|g| self.threads(g)).sum::<usize>(), board.seats());
         let share = |domain: &Domain| (threads * domain.seats()).div_ceil(seats) + 1;

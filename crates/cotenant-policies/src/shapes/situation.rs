@@ -193,10 +193,16 @@ impl Meter {
     }
 }
 
-/// Where threads stand: the domain of each, by where they were placed, else by where they run.
+/// Where threads stand: the domain of each, by where they were placed, else by where they run. Whoever sleeps where it
+/// may not run any more wakes up somewhere else.
 pub(super) fn domain_of(board: &Board, view: &View, home: &Places, task: TaskId) -> Option<usize> {
-    let cpu = home.get(&task).and_then(CpuSet::first).or_else(|| view.task(task)?.cpu)?;
-    board.domains.iter().position(|domain| domain.cpus.contains(cpu))
+    if let Some(cpu) = home.get(&task).and_then(CpuSet::first) {
+        return board.domains.iter().position(|domain| domain.cpus.contains(cpu));
+    }
+    let thread = view.task(task)?;
+    let cpu = thread.cpu.filter(|cpu| thread.info.allowed.contains(*cpu));
+    let cpus = cpu.map_or_else(|| thread.info.allowed.clone(), CpuSet::single);
+    board.domains.iter().position(|domain| domain.cpus.intersects(&cpus))
 }
 
 #[cfg(test)]

@@ -375,6 +375,34 @@ fn what_is_denied_did_not_happen() {
     assert!((speed - 1.2).abs() < 1e-9, "{speed} {:?}", state.phase);
 }
 
+/// Nothing is ordered but what would be tried, as long as the programs are those, and all of it is the kernel's.
+#[test]
+fn advice_is_what_would_be_tried() {
+    let mut machine = Pretend::crowded(3.0);
+    let (_, state) = machine.run(&Shapes::default(), 60.0, |_| Outcome::NotThisMachine);
+    assert!(
+        matches!(state.phase, Phase::Trial(_)) && state.why.starts_with("tried: "),
+        "{} {:?}",
+        state.why,
+        state.phase
+    );
+    (machine.first, machine.cpus) = (8, Pretend::crowded(3.0).cpus);
+    let (_, state) = machine.go_on(&Shapes::default(), state, 2.0, |_| Outcome::NotThisMachine);
+    assert!(state.plan.wanted().is_empty(), "{:?}", state.plan);
+}
+
+/// Together the programs are faster for an hour, and slower from then on: what stands is found to be so while it rests,
+/// and given back.
+#[test]
+fn what_is_not_good_any_more_is_given_back() {
+    let mut machine = Pretend::new(1.2);
+    let (_, state) = machine.run(&Shapes::default(), 3_600.0, |_| Outcome::Applied);
+    assert!(matches!(state.phase, Phase::Rest { .. }), "{:?}", state.phase);
+    machine.together = 0.8;
+    let (speed, state) = machine.go_on(&Shapes::default(), state, 240.0, |_| Outcome::Applied);
+    assert!((speed - 1.0).abs() < 1e-9, "{speed} {:?} {:?}", state.phase, machine.notes);
+}
+
 /// Both programs begin anew, as the kernel spreads them: they begin where they were fastest before. That must win
 /// again, and is given up where it does not.
 #[test]

@@ -23,7 +23,7 @@ const FRESH: Duration = Duration::from_secs(2);
 /// A loss that ends a trial at once, besides what is noise.
 const HOPELESS: f64 = 0.03;
 /// The least gain that is worth a change.
-pub(super) const LEAST: f64 = 0.005;
+const LEAST: f64 = 0.005;
 /// What the mean counts beside the slowest application, where that is to be fast. Steps that help one application at a
 /// time lead to mappings that help all, and none of them moves the slowest.
 const OTHERS: f64 = 0.1;
@@ -204,8 +204,6 @@ pub(super) enum Ask {
 pub(super) enum Verdict {
     Better,
     Worse,
-    /// So much worse that it was ended in the middle of a block.
-    Hopeless,
     Undecided,
     /// The load changes too often to tell.
     Restless,
@@ -213,13 +211,13 @@ pub(super) enum Verdict {
 
 /// A window that is being measured: speed × seconds per application, and seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Window {
+pub(super) struct Window {
     sums: Vec<f64>,
     seconds: f64,
 }
 
 impl Window {
-    fn add(&mut self, point: &Point) {
+    pub fn add(&mut self, point: &Point) {
         self.sums.resize(point.logs.len(), 0.0);
         for (sum, log) in self.sums.iter_mut().zip(&point.logs) {
             *sum += log.exp() * point.seconds;
@@ -227,7 +225,11 @@ impl Window {
         self.seconds += point.seconds;
     }
 
-    fn logs(&self) -> Vec<f64> {
+    pub fn seconds(&self) -> f64 {
+        self.seconds
+    }
+
+    pub fn logs(&self) -> Vec<f64> {
         self.sums.iter().map(|sum| (sum / self.seconds).ln()).collect()
     }
 }
@@ -329,7 +331,7 @@ impl Trial {
             let lead = lead(&logs, last);
             if goal.worth(&lead) < -HOPELESS - clock.quick && self.pairs.len() >= self.least {
                 self.pairs.push(lead);
-                return Ask::Done(Verdict::Hopeless);
+                return Ask::Done(Verdict::Worse);
             }
         }
         if self.window.seconds + 0.05 < clock.window {
@@ -459,7 +461,7 @@ mod tests {
     fn two_windows_show_a_loss_and_a_block_and_a_half_a_gain() {
         let of = |gain: f64| tried(|side, _| if side == Side::Candidate { gain } else { 0.0 });
         assert_eq!(of(-0.02), (Verdict::Worse, 1, [3, 2 + 3]));
-        assert_eq!(of(-0.1), (Verdict::Hopeless, 1, [3, 2 + 1]));
+        assert_eq!(of(-0.1), (Verdict::Worse, 1, [3, 2 + 1]));
         // A B B A, and then B A.
         assert_eq!(of(0.05), (Verdict::Better, 3, [3 + 2 + 3 + 2 + 3, 2 + 6 + 2 + 3]));
     }
