@@ -93,6 +93,19 @@ pub static COMMAND: Group = Group {
             parse: |bytes| with(bytes, parsers::job),
             mutations: 1_000,
         },
+        Target {
+            name: "names of groups, hosts and users",
+            seeds: || {
+                list(&[
+                    "/user.slice/user-7.slice/user@7.service/app.slice/a.service",
+                    "[::1]:9844",
+                    "db1.example:80",
+                    "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534::/:/bin/false\n",
+                ])
+            },
+            parse: |bytes| with(bytes, parsers::names),
+            mutations: 3_000,
+        },
     ],
     longest: 8 << 10,
 };

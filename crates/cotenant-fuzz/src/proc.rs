@@ -108,6 +108,17 @@ pub static PROC: Group = Group {
             parse: |bytes| with(bytes, fuzzing::autogroup),
             mutations: 1_000,
         },
+        Target {
+            name: "control groups",
+            seeds: || {
+                list(&[
+                    "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\nc /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n",
+                    "4:cpuset:/a/b\n3:cpu,cpuacct:/../b/c.service\n0::/../../user.slice/user-1000.slice/a.scope\n",
+                ])
+            },
+            parse: |bytes| with(bytes, fuzzing::control_groups),
+            mutations: 3_000,
+        },
     ],
     longest: 4 << 10,
 };

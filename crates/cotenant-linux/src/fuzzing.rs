@@ -199,3 +199,17 @@ pub fn server(postgres: bool, bytes: &[u8]) {
     sent.expect("there is room for it");
     let _ = if postgres { wire.log_in().and_then(|()| wire.query()) } else { wire.ping() };
 }
+
+/// Mounts and control groups as processes and containers name them. What is told from the real root leads out of
+/// nothing.
+///
+/// # Panics
+/// Where it does.
+pub fn control_groups(text: &str) {
+    for controller in [None, Some("cpu"), Some("cpuset")] {
+        let _ = sys::cgroups::mounts_in(text, controller);
+        let Some(group) = sys::cgroups::group_in(text, controller) else { continue };
+        let real = sys::cgroups::resolve("/pods/a", &group);
+        assert!(real.starts_with('/') && real.split('/').all(|part| part != ".."), "{group}: {real}");
+    }
+}

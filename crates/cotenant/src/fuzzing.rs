@@ -4,13 +4,15 @@
 use crate::args::MetricArg;
 use crate::cmd::bench::file::Spec;
 use crate::cmd::schedule::jobs;
-use crate::daemon::config::Config;
+use crate::daemon::config::{self, Config};
 use crate::daemon::containers::{Containers, Told};
 use crate::daemon::control::{self, Answer, Request};
 use crate::daemon::pauses::Pauses;
+use crate::daemon::services;
 use crate::daemon::slurm::Table;
 use crate::daemon::status::Status;
 use crate::daemon::watch::State;
+use crate::daemon::web::guard;
 use crate::known::Stored;
 use crate::report::{regions, result};
 use crate::{settings, store, units};
@@ -154,4 +156,14 @@ pub fn file_name(name: &str) {
     if let Some(key) = store::key_of(Path::new(name)) {
         assert_eq!(store::key_of(Path::new(&format!("{}.toml", store::file_name(&key)))), Some(key));
     }
+}
+
+/// Names that others choose: of a control group, of the host that a browser asks for, in the table of users. A unit's
+/// folder is the group's own, or one that it is in.
+///
+/// # Panics
+/// Where it is not.
+pub fn names(text: &str) {
+    assert!(services::units(text).all(|(name, folder)| folder.ends_with(name) && text.starts_with(folder)));
+    let _ = black_box((services::is_delegated(text), guard::cannot_be_led_here(text), config::uid_in(text, "root")));
 }

@@ -315,6 +315,8 @@ fn nobody_holds_the_daemon_up_by_its_socket() {
     eventually("it answers", || world.status().is_some());
     drop(idle);
     assert!(world.status().is_some());
+    let mut slow = connect();
+    eventually("who sends drop by drop is sent away", || slow.write_all(b" ").is_err());
     drop(daemon);
 }
 
@@ -350,11 +352,22 @@ fn others_see_and_change_what_is_theirs() {
     assert_eq!(world.status().unwrap()["paused"], false);
     // What root has paused they do not resume; what they have they do, but not at once.
     let said = |out: &Output| (out.status.code(), String::from_utf8(out.stderr.clone()).unwrap());
-    assert!(world.ask(&["pause", "theirs"]).status.success());
-    let refused = "cotenant: the administrator has paused 'theirs', and alone resumes it\n";
-    assert_eq!(said(&nobody(&["resume", "theirs"])), (Some(1), refused.to_owned()));
-    assert!(world.ask(&["resume", "theirs"]).status.success());
+    let is_told = |words: &[&str], why: &str| {
+        let why = (Some(1), format!("cotenant: {why}\n"));
+        eventually("they are told why", || said(&nobody(words)) == why);
+    };
+    let haste = "you have changed something less than 1 s ago; try again";
+    is_told(&["pause", "no such"], "'no such' is no service of yours that is managed; see cotenant status");
+    is_told(&["pause", "no such"], haste);
+    assert!(world.ask(&["pause", "theirs"]).status.success() && world.ask(&["pause", "server"]).status.success());
+    is_told(&["resume", "theirs"], "the administrator has paused 'theirs', and alone resumes it");
+    is_told(&["resume", "server"], "'server' is no service of yours that is paused; see cotenant status");
+    assert!(world.ask(&["resume", "theirs"]).status.success() && world.ask(&["resume", "server"]).status.success());
     eventually("they pause it", || nobody(&["pause", "theirs"]).status.success());
+    assert!(world.ask(&["pause", "theirs"]).status.success(), "root takes the pause over");
+    is_told(&["resume", "theirs"], "the administrator has paused 'theirs', and alone resumes it");
+    assert!(world.ask(&["resume", "theirs"]).status.success());
+    eventually("they pause it again", || nobody(&["pause", "theirs"]).status.success());
     eventually("and resume it", || nobody(&["resume", "theirs"]).status.success());
     drop(daemon);
 }
@@ -584,20 +597,37 @@ fn what_is_wrong_in_a_configuration_is_said_with_its_place() {
         (rule("match = { pod = \"a\" }\nannotations = [\"all\"]"), "c.toml:4:16: unknown variant `all`"),
         ("bridge = \"no such user\"".into(), "c.toml:1:10: bridge: there is no user"),
         (rule("match = { unit = \"a\" }\npolicy = \"best\""), "c.toml:4:10: policy: there is no policy 'best'"),
-        (rule("match = { unit = \"a\" }\npolicy = \"das\""), "policy das chooses which of many jobs run"),
-        (rule("match = { unit = \"a\" }\ngoal = \"90%\""), "c.toml:4:8: goal and metric are for class = \"high\""),
+        (
+            rule("match = { unit = \"a\" }\npolicy = \"das\""),
+            "c.toml:4:10: policy: policy das chooses which of many jobs run",
+        ),
+        (rule("match = { unit = \"a\" }\npolicy = \"static\""), "c.toml:4:10: policy: policy static: there is no map"),
+        (rule("match = { unit = \"a\" }\ngoal = \"90%\""), "c.toml:4:8: goal is for class = \"high\""),
+        (
+            rule("match = { unit = \"a\" }\nclass = \"low\"\nmetric = \"ipc\""),
+            "c.toml:5:10: metric is for class = \"high\" and",
+        ),
         (rule("match = { unit = \"a\" }\nclass = \"high\"\ngoal = \"110%\""), "c.toml:5:8: goal: '110%' is no share"),
         (rule("match = { unit = \"a\" }\nclass = \"high\"\nmetric = \"x:\""), "c.toml:5:10: metric: "),
         (format!("[set.shape]\nguard = 1\n{}", rule("match = { unit = \"a\" }")), "c.toml:1:6: set: "),
         (
+            format!("[set.shapes]\nregret = \"1%\"\nguard = true\n{}", rule("match = { unit = \"a\" }")),
+            "c.toml:3:1: set: ",
+        ),
+        (
+            format!("[set.qos]\nhigh = []\n{}", rule("match = { unit = \"a\" }")),
+            "c.toml:1:6: set: qos is set by class, goal",
+        ),
+        (
             [rule("match = { unit = \"a\" }"), rule("match = { unit = \"b\" }")].concat(),
-            "c.toml: two rules are called 'a'",
+            "c.toml:4:1: the rule at c.toml:1:1 is called 'a', too",
         ),
     ] {
         let (code, line) = check(&text);
         assert_eq!((code, line.lines().count()), (Some(2), 1), "{text}: {line}");
         assert!(line.contains(said), "{text}: {line}");
     }
+    assert_eq!(check(&rule("match = { unit = \"a\" }\nmetric = \"ipc\"")).0, Some(0));
     let (code, said) = check(&rule("match = { unit = \"nobody-is-called-so.service\" }"));
     assert_eq!(code, Some(0), "{said}");
     assert!(said.starts_with("ok: observe, 1 rule of c.toml"), "{said}");
@@ -611,6 +641,11 @@ fn what_is_wrong_in_a_configuration_is_said_with_its_place() {
     let said = String::from_utf8(out.stdout).unwrap();
     assert!(said.starts_with("ok: advise, 2 rules of"), "{said}");
     assert!(said.find("\nb ").unwrap() < said.find("\na ").unwrap(), "{said}");
+    // A pipe is no file to wait for.
+    let pipe = world.path("conf.d/20-pipe.toml");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let out = world.cotenant(&["daemon", "--check", "--config", config.to_str().unwrap()]).output().unwrap();
+    assert_eq!((out.status.code(), String::from_utf8_lossy(&out.stderr).contains("20-pipe.toml: ")), (Some(2), true));
 }
 
 /// Also with the examples in it.
@@ -678,9 +713,10 @@ fn what_was_learnt_by_another_version_is_refused_by_name() {
     fs::create_dir_all(world.path("data/cotenant")).unwrap();
     let file = world.path("data/cotenant/daemon.json");
     for (text, remark) in [
-        ("{\"version\":99}", Some("daemon.json: its version is 99, and 1 is read; it is left out")),
-        ("{\"version\":", Some("daemon.json: EOF")),
-        ("{\"version\":1,\"interference\":{}}", None),
+        (&b"{\"version\":99}"[..], Some("daemon.json: its version is 99, and 1 is read; it is left out")),
+        (b"{\"version\":", Some("daemon.json: EOF")),
+        (b"{\"version\":1,\xff", Some("daemon.json: it is not text in UTF-8")),
+        (b"{\"version\":1,\"interference\":{}}", None),
     ] {
         fs::write(&file, text).unwrap();
         let daemon = world.daemon();

@@ -7,7 +7,11 @@ use std::path::Path;
 pub fn mounts(root: &Path, v1_controller: Option<&str>) -> Vec<String> {
     let mounts =
         ["proc/self/mounts", "proc/mounts"].iter().find_map(|path| bounded::text(root.join(path), Limit::Machine).ok());
-    let mounts = mounts.unwrap_or_default();
+    mounts_in(&mounts.unwrap_or_default(), v1_controller)
+}
+
+/// Those of a table of mounts.
+pub(crate) fn mounts_in(table: &str, v1_controller: Option<&str>) -> Vec<String> {
     let wanted = |line: &str| {
         let mut fields = line.split(' ').skip(1);
         let (place, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
@@ -17,7 +21,7 @@ pub fn mounts(root: &Path, v1_controller: Option<&str>) -> Vec<String> {
         };
         hit.then(|| place.trim_start_matches('/').to_owned())
     };
-    mounts.lines().filter_map(wanted).collect()
+    table.lines().filter_map(wanted).collect()
 }
 
 /// The control group that this process is in, from the root of the version 2 hierarchy (`None`) or of the version 1
@@ -28,7 +32,11 @@ pub fn own(root: &Path, v1_controller: Option<&str>) -> Option<String> {
 
 /// The same of any process.
 pub fn of(root: &Path, pid: &str, v1_controller: Option<&str>) -> Option<String> {
-    let groups = bounded::text(root.join(format!("proc/{pid}/cgroup")), Limit::Value).ok()?;
+    group_in(&bounded::text(root.join(format!("proc/{pid}/cgroup")), Limit::Value).ok()?, v1_controller)
+}
+
+/// That of a list of groups.
+pub(crate) fn group_in(groups: &str, v1_controller: Option<&str>) -> Option<String> {
     groups.lines().find_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         let is = controllers.split(',').any(|name| name == v1_controller.unwrap_or_default());

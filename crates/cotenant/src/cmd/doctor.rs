@@ -1,7 +1,7 @@
 //! `cotenant doctor`: what this machine can tell and do, what is missing, what that costs, and the least that would
 //! help.
 
-use crate::daemon::control::{Request, ask};
+use crate::daemon::control::{Request, ask, is_there};
 use crate::daemon::status::Status;
 use crate::settings;
 use anyhow::Result;
@@ -22,6 +22,8 @@ use std::process::ExitCode;
 /// Arguments of `cotenant doctor`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
+    #[command(flatten)]
+    daemon: super::status::DaemonArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -46,21 +48,28 @@ struct Report {
 /// How the daemon stands, and what is wrong with it.
 #[derive(Debug, Serialize)]
 struct Daemon {
-    pid: u32,
+    /// Null where it does not answer.
+    pid: Option<u32>,
     mode: &'static str,
     services: usize,
     wrong: Vec<String>,
 }
 
-/// Samples that are older are a sign that the loop hangs.
-const STALE_S: f64 = 10.0;
-
-fn daemon() -> Option<Daemon> {
-    let status: Status = ask(None, Request::Status).ok()?;
+fn daemon(socket: Option<&Path>) -> Option<Daemon> {
+    if !is_there(socket) {
+        return None;
+    }
+    let status: Status = match ask(socket, Request::Status) {
+        Ok(status) => status,
+        Err(why) => {
+            let wrong = vec![cotenant_cli::messages::chain(&why)];
+            return Some(Daemon { pid: None, mode: "listens", services: 0, wrong });
+        }
+    };
     let mut wrong: Vec<String> =
         status.config_error.iter().map(|why| format!("its configuration is not in force: {why}")).collect();
-    if status.sample_age_s > STALE_S {
-        wrong.push(format!("its last sample is {:.0} s old; restart it", status.sample_age_s));
+    if status.is_stale() {
+        wrong.push(format!("its last sample is {:.0} s old; restart it", status.age().as_secs_f64()));
     }
     let mute = status
         .services
@@ -73,7 +82,7 @@ fn daemon() -> Option<Daemon> {
             names.join(", ")
         ));
     }
-    Some(Daemon { pid: status.pid, mode: status.mode(), services: status.services.len(), wrong })
+    Some(Daemon { pid: Some(status.pid), mode: status.mode(), services: status.services.len(), wrong })
 }
 
 /// What a policy can do here.
@@ -105,7 +114,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         capabilities,
         rivals: rivals::detect(root),
         policies,
-        daemon: daemon(),
+        daemon: daemon(args.daemon.socket()),
     };
     cotenant_cli::answer(args.json, &report, |out| print(out, &report))
 }
@@ -193,7 +202,8 @@ fn print(out: &mut dyn std::io::Write, r: &Report) -> Result<()> {
         None => line("Daemon: none runs here")?,
         Some(daemon) => {
             let services = count(daemon.services as u64, "service");
-            line(&format!("Daemon: process {} {}, {services}", daemon.pid, daemon.mode))?;
+            let process = daemon.pid.map_or_else(String::new, |pid| format!("process {pid} "));
+            line(&format!("Daemon: {process}{}, {services}", daemon.mode))?;
             daemon.wrong.iter().try_for_each(|wrong| line(&format!("  ! {wrong}")))?;
         }
     }

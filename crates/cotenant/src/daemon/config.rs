@@ -3,13 +3,16 @@
 use super::containers::{Asked, Container};
 use crate::args::{self, MetricArg};
 use crate::registry::registry;
-use crate::settings::{self, Decider};
+use crate::settings::Decider;
 use crate::units;
 use anyhow::Result;
 use cotenant_cli::messages::count;
 use cotenant_cli::usage;
-use cotenant_model::policy::{Config as PolicyConfig, Settings};
-use cotenant_model::{Mode, parse};
+use cotenant_linux::bounded;
+use cotenant_model::policy::{Config as PolicyConfig, Ctx, Policy, Settings};
+use cotenant_model::profile::MachineProfile;
+use cotenant_model::{Mode, Topology, parse};
+use cotenant_policies::Qos;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -42,7 +45,7 @@ struct File {
     bridge: Option<Spanned<String>>,
     slurm: Option<bool>,
     /// Settings of policies by policy and key, as `--set` takes them.
-    set: BTreeMap<Spanned<String>, toml::Table>,
+    set: BTreeMap<Spanned<String>, BTreeMap<Spanned<String>, toml::Value>>,
     rule: Vec<Spanned<RuleText>>,
 }
 
@@ -163,6 +166,8 @@ pub(crate) struct Rule {
     annotations: Vec<Annotation>,
     /// As it was written: a rule that says the same goes on with its services.
     text: String,
+    /// File, line and column.
+    place: String,
 }
 
 /// Rules that say the same manage the same services in the same way.
@@ -201,7 +206,7 @@ impl Config {
         let others = beside(&path)?;
         let is_there = || path.try_exists().map_err(|why| usage(format!("{}: {why}", path.display())));
         let main = if named.is_some() || is_there()? {
-            settings::read(&path)?
+            text(&path)?
         } else if others.is_empty() {
             DEFAULT.to_owned()
         } else {
@@ -209,7 +214,7 @@ impl Config {
         };
         let mut texts = vec![(path, main)];
         for path in others {
-            let text = settings::read(&path)?;
+            let text = text(&path)?;
             texts.push((path, text));
         }
         let mut of_main = Vec::new();
@@ -225,11 +230,10 @@ impl Config {
             )));
         }
         for (i, rule) in config.rules.iter().enumerate() {
-            if config.rules[..i].iter().any(|other| other.name == rule.name) {
+            if let Some(other) = config.rules[..i].iter().find(|other| other.name == rule.name) {
                 return Err(usage(format!(
-                    "{}: two rules are called '{}'; name one of them otherwise",
-                    config.path.display(),
-                    rule.name
+                    "{}: the rule at {} is called '{}', too; name one of them otherwise",
+                    rule.place, other.place, rule.name
                 )));
             }
         }
@@ -282,10 +286,21 @@ impl Config {
         for (policy, table) in &file.set {
             let wrong = |why: &dyn std::fmt::Display| usage(format!("{}: set: {why}", at(policy.span().start)));
             let section = registry().section(policy.get_ref()).map_err(|why| wrong(&why))?;
-            for (key, value) in table {
-                self.settings.set(section, key, serde_json::to_value(value)?);
+            if section == Qos::SECTION {
+                return Err(wrong(&"qos is set by class, goal and metric of the rules"));
             }
-            registry().check(section, &self.settings).map_err(|why| wrong(&why))?;
+            for (key, value) in table {
+                self.settings.set(section, key.get_ref(), serde_json::to_value(value)?);
+            }
+            registry().check(section, &self.settings).map_err(|why| {
+                let alone = |(key, value): (&Spanned<String>, &toml::Value)| {
+                    let mut settings = Settings::default();
+                    settings.set(section, key.get_ref(), serde_json::to_value(value).ok()?);
+                    registry().check(section, &settings).is_err().then(|| key.span().start)
+                };
+                let place = at(table.iter().find_map(alone).unwrap_or(policy.span().start));
+                usage(format!("{place}: set: {why}"))
+            })?;
         }
         file.rule
             .iter()
@@ -308,16 +323,25 @@ impl Config {
         policies
     }
 
-    /// What decides by a policy, about nobody yet.
+    /// What decides by a policy on this machine, about nobody yet.
     ///
     /// # Errors
-    /// Where it does not take its settings.
-    pub fn decider(&self, policy: &str, topology: &cotenant_model::Topology) -> Result<Decider> {
+    /// Where it does not take its settings, or cannot work here.
+    pub fn decider(&self, policy: &str, (topology, machine): &(Topology, MachineProfile)) -> Result<Decider> {
         // Nobody decides: speeds are told each second.
         let seldom = if policy == "none" { super::OBSERVE[0] } else { Duration::ZERO };
         let interval = self.interval.max(seldom);
         let config = PolicyConfig { interval, settings: self.settings.clone(), ..PolicyConfig::default() };
-        Decider::live(policy, config, topology)
+        let wrong = |why: String| {
+            let place = self.rules.iter().find(|rule| rule.policies().any(|own| own == policy)).map(|rule| &rule.place);
+            let place = place.map_or_else(String::new, |place| format!("{place}: "));
+            usage(format!("{place}policy: {why}"))
+        };
+        let decider =
+            Decider::live(policy, config, topology).map_err(|why| wrong(cotenant_cli::messages::chain(&why)))?;
+        let ctx = Ctx { topology, machine, apps: &BTreeMap::new(), config: &decider.config };
+        decider.policy.check(&ctx).map_err(|refusal| wrong(refusal.to_string()))?;
+        Ok(decider)
     }
 }
 
@@ -382,9 +406,12 @@ impl Rule {
                 at(None)
             )));
         }
-        let may_be_high = text.class == Class::High || text.annotations.contains(&Annotation::Class);
-        if let Some(value) = text.goal.as_ref().or(text.metric.as_ref()).filter(|_| !may_be_high) {
-            return Err(usage(format!("{}: goal and metric are for class = \"high\"", place(value))));
+        let may_be = |class| text.class == class || text.annotations.contains(&Annotation::Class);
+        if let Some(value) = text.goal.as_ref().filter(|_| !may_be(Class::High)) {
+            return Err(usage(format!("{}: goal is for class = \"high\"", place(value))));
+        }
+        if let Some(value) = text.metric.as_ref().filter(|_| !may_be(Class::High) && !may_be(Class::Normal)) {
+            return Err(usage(format!("{}: metric is for class = \"high\" and \"normal\"", place(value))));
         }
         let goal = |value: &Spanned<String>| units::share(value.get_ref()).map_err(|why| wrong(value, "goal", &why));
         let metric = |value: &Spanned<String>| args::speed(value.get_ref()).map_err(|why| wrong(value, "metric", &why));
@@ -403,6 +430,7 @@ impl Rule {
             policy: text.policy.as_ref().map(|policy| policy.get_ref().clone()),
             annotations: text.annotations.clone(),
             text: written.to_owned(),
+            place: text.policy.as_ref().map_or_else(|| at(None), place),
         })
     }
 
@@ -453,13 +481,22 @@ fn uid(text: &str) -> Result<u32, String> {
     if let Ok(uid) = text.parse() {
         return Ok(uid);
     }
-    let users =
-        cotenant_linux::bounded::text("/etc/passwd", cotenant_linux::bounded::Limit::Machine).unwrap_or_default();
+    let users = bounded::text("/etc/passwd", bounded::Limit::Machine).unwrap_or_default();
+    uid_in(&users, text).ok_or_else(|| format!("there is no user '{text}' in /etc/passwd; give the number"))
+}
+
+/// The number of a user in a table such as `/etc/passwd`.
+pub(crate) fn uid_in(users: &str, name: &str) -> Option<u32> {
     let of = |line: &str| {
         let mut fields = line.split(':');
-        (fields.next()? == text).then(|| fields.nth(1)?.parse().ok())?
+        (fields.next()? == name).then(|| fields.nth(1)?.parse().ok())?
     };
-    users.lines().find_map(of).ok_or_else(|| format!("there is no user '{text}' in /etc/passwd; give the number"))
+    users.lines().find_map(of)
+}
+
+/// The text of a file. The daemon waits for no writer of a pipe.
+fn text(path: &Path) -> Result<String> {
+    bounded::named_text(path).map_err(|why| usage(format!("{}: {why}; check the path", path.display())))
 }
 
 /// The files of `conf.d` beside it, by name.

@@ -6,6 +6,7 @@
 use super::config::Class;
 use crate::args::{self, MetricArg};
 use crate::units;
+use cotenant_model::metric::MetricSource;
 use cotenant_model::text;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -201,7 +202,7 @@ impl Container {
                 class
             }),
             goal: goal.and_then(|text| units::share(&text).map_err(|why| read("goal", why)).ok()),
-            metric: metric.and_then(|text| args::speed(&text).map_err(|why| read("metric", why)).ok()),
+            metric: metric.and_then(|text| speed(&text).map_err(|why| read("metric", why)).ok()),
             exclusive,
         };
         Ok(Self { cgroup, identity: Identity { namespace, pod, container, workload, job }, labels, asked })
@@ -212,6 +213,13 @@ impl Container {
         let Identity { namespace, pod, container, .. } = &self.identity;
         format!("{namespace}/{pod}/{container}")
     }
+}
+
+/// What a pod says of its speed. Who writes pods need not be who may run programs as the daemon's user.
+fn speed(text: &str) -> Result<MetricArg, String> {
+    let metric = args::speed(text)?;
+    let runs = metric.outside.as_ref().is_some_and(|metric| matches!(metric.source, MetricSource::Command(_)));
+    if runs { Err("a command is taken from a rule alone".to_owned()) } else { Ok(metric) }
 }
 
 /// As Kubernetes names namespaces, pods, containers and what owns them.
@@ -287,6 +295,11 @@ pub(crate) mod tests {
         let (asked, remarks) = ask("high", "80%", "ipc");
         assert_eq!((asked.class, asked.goal, remarks), (Some(Class::High), Some(0.8), vec![]));
         assert_eq!(asked.metric.unwrap().name(), "ipc");
+        let (asked, remarks) = ask("low", "90%", "cmd:id");
+        assert_eq!(
+            (asked.metric, &*remarks),
+            (None, &["shop/a/b: metric: a command is taken from a rule alone".to_owned()][..])
+        );
         let (asked, remarks) = ask("best", "110%", "x:");
         assert_eq!((asked, remarks.len()), (Asked::default(), 3));
         assert!(remarks[0].contains("shop/a/b: class: 'best' is none of"), "{remarks:?}");

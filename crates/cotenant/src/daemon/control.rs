@@ -2,6 +2,7 @@
 
 use super::containers::{Containers, Told};
 use super::node::Node;
+use super::pauses::Changes;
 use super::status::Status;
 use crate::page::Scene;
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -42,6 +43,10 @@ const LOOP: Duration = Duration::from_secs(10);
 /// Requests of a user at once, and of all but root; of more, the latest are closed.
 const OF_ONE: usize = 4;
 const AT_ONCE: usize = 16;
+
+/// A request of those who may not do everything takes its place for as long as this, however soon it is answered: each
+/// costs some CPU time.
+const HELD: Duration = Duration::from_millis(25);
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,6 +99,7 @@ pub(crate) struct Shared {
     /// The user beside root who may tell of containers.
     bridge: Mutex<Option<u32>>,
     orders: Mutex<Vec<Order>>,
+    changes: Mutex<Changes>,
     /// How often something was asked.
     asked: AtomicU64,
     waker: Mutex<Option<PipeWriter>>,
@@ -162,11 +168,12 @@ impl Shared {
     }
 
     fn order(&self, request: Request, uid: u32) -> Result<String, String> {
+        locked(&self.changes).take(uid)?;
         let (answer, answered): (_, Receiver<_>) = sync_channel(1);
         let id = self.asked.fetch_add(1, Ordering::Relaxed);
         {
             let mut orders = locked(&self.orders);
-            if orders.len() >= AT_ONCE {
+            if uid != 0 && orders.iter().filter(|order| order.uid != 0).count() >= AT_ONCE {
                 return Err("too much is asked at once; try again".to_owned());
             }
             orders.push(Order { request, uid, answer, id });
@@ -248,7 +255,12 @@ impl Control {
                     let shared = shared.clone();
                     // Where no thread can be had, the place is free again.
                     let _ = spawn("request", move || {
+                        let begin = Instant::now();
                         let _ = serve(&stream, uid, &shared); // who asked is gone
+                        drop(stream);
+                        if !may_all(uid) {
+                            thread::sleep(HELD.saturating_sub(begin.elapsed()));
+                        }
                         drop(place);
                     });
                 }
@@ -338,7 +350,7 @@ fn serve(mut stream: &UnixStream, uid: u32, shared: &Shared) -> io::Result<()> {
         Err(why) => bytes(&Answer::<()>::Error(why)),
         Ok(Request::Status) => match shared.status() {
             None => bytes(&Answer::<()>::Error(BEGUN.to_owned())),
-            Some(status) if may_all(uid) => bytes(&Answer::Ok(&*status)),
+            Some(status) if may_all(uid) => bytes(&Answer::Ok(&status.told_now())),
             Some(status) => bytes(&Answer::Ok(&status.for_user(uid))),
         },
         Ok(Request::Containers { .. } | Request::Node) if !is_bridge => bytes(&Answer::<()>::Error(
@@ -406,6 +418,12 @@ pub(crate) fn default_socket() -> Result<PathBuf> {
     let own = default_state_dir()?.join("control.sock");
     let roots = Path::new("/run/cotenant/control.sock");
     Ok(if !own.exists() && roots.exists() { roots.to_owned() } else { own })
+}
+
+/// Whether anybody listens there.
+pub(crate) fn is_there(socket: Option<&Path>) -> bool {
+    let path = socket.map_or_else(default_socket, |path| Ok(path.to_owned()));
+    path.is_ok_and(|path| sys::connect_unix(&path, PATIENCE).is_ok())
 }
 
 /// Asks the daemon.

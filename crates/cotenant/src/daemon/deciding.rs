@@ -36,11 +36,11 @@ impl Cast {
 pub(super) fn setup(config: &Config, machine: (Topology, MachineProfile)) -> Result<Setup> {
     let mut deciders = Vec::new();
     for policy in config.policies() {
-        let decider = config.decider(policy, &machine.0)?;
+        let decider = config.decider(policy, &machine)?;
         deciders.push(Decider { owns: Owns { apps: Some(BTreeSet::new()), effects: None }, ..decider });
     }
     if deciders.is_empty() {
-        deciders.push(config.decider("none", &machine.0)?);
+        deciders.push(config.decider("none", &machine)?);
     }
     let mut setup = Setup::of(machine, None, BTreeMap::new(), deciders)?;
     setup.mode = config.mode;

@@ -18,7 +18,7 @@ pub(crate) mod services;
 pub(crate) mod slurm;
 pub(crate) mod status;
 pub(crate) mod watch;
-mod web;
+pub(crate) mod web;
 
 use crate::settings::{self, Setup};
 use anyhow::{Result, bail};
@@ -29,14 +29,13 @@ use cotenant_cli::messages::count;
 use cotenant_linux::FsRoot;
 use cotenant_linux::host::{AppSpec, LinuxHost, Until, What};
 use cotenant_linux::sense::census::Census;
-use cotenant_linux::sense::processes::Target;
 use cotenant_linux::sys;
 use cotenant_model::host::{Drive, Ended};
 use cotenant_model::policy::{Config as PolicyConfig, Ctx};
 use cotenant_model::{AppId, Mode, Owns, Rule};
 use deciding::{Cast, setup};
 use node::Node;
-use pauses::{Changes, Kept};
+use pauses::Kept;
 use sd_notify::NotifyState;
 use services::Service;
 use slurm::Slurm;
@@ -84,16 +83,8 @@ pub(crate) fn run(named: Option<&Path>, socket: Option<PathBuf>, level: log::Lev
     if let Some(remark) = remark {
         tracing::warn!(MESSAGE_ID = log::DAEMON, "{remark}");
     }
-    let mut desk = Desk {
-        begun: Instant::now(),
-        shared,
-        web: Web::default(),
-        socket,
-        slurm: None,
-        kept,
-        refused: None,
-        changes: Changes::default(),
-    };
+    let mut desk =
+        Desk { begun: Instant::now(), shared, web: Web::default(), socket, slurm: None, kept, refused: None };
     desk.web.serve_at(config.listen, &desk.shared);
     desk.shared.set_bridge(config.bridge);
     desk.set_slurm(config.slurm);
@@ -126,7 +117,6 @@ struct Desk {
     kept: Kept,
     /// Why the configuration on disk is not in force.
     refused: Option<String>,
-    changes: Changes,
 }
 
 impl Desk {
@@ -407,7 +397,7 @@ impl Shift<'_> {
         match added {
             Ok(app) => {
                 let (name, by) = (service.name.clone(), rule.name.clone());
-                let group = if let Target::Cgroup(path) = &service.target { path.to_str() } else { None };
+                let group = service.group();
                 tracing::info!(
                     MESSAGE_ID = log::SERVICE,
                     COTENANT_SERVICE = &*name,
@@ -417,7 +407,7 @@ impl Shift<'_> {
                     count(service.processes as u64, "process"),
                     if terms.exclusive { "; on CPUs of its own, it is neither placed nor throttled" } else { "" },
                 );
-                self.watch.manage(app, &by, service.container.as_ref().map(Identity::learnt));
+                self.watch.manage(app, &by, group, service.container.as_ref().map(Identity::learnt));
                 let mixed = service.mixed.then(Instant::now);
                 self.managed.insert(name, Managed { service, app, waits, mixed, failed });
             }
@@ -436,10 +426,16 @@ impl Shift<'_> {
 
     /// Gives a service back.
     fn leave(&mut self, name: &str, why: &str) {
-        if let Some(Managed { app, .. }) = self.managed.remove(name) {
+        if let Some(Managed { app, service, .. }) = self.managed.remove(name) {
             self.host.remove(app);
+            tracing::info!(
+                MESSAGE_ID = log::SERVICE,
+                COTENANT_SERVICE = name,
+                COTENANT_RULE = self.watch.rule_of(app),
+                COTENANT_CGROUP = service.group(),
+                "{name} is not managed any more: {why}"
+            );
             self.watch.forget(app);
-            tracing::info!(MESSAGE_ID = log::SERVICE, COTENANT_SERVICE = name, "{name} is not managed any more: {why}");
         }
     }
 

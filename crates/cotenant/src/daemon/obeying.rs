@@ -28,14 +28,19 @@ impl Shift<'_> {
                 Ok(over_restarts("resumed", kept))
             }
             Request::Pause { service: Some(name) } => {
-                let managed = self.managed.get(name).filter(|m| may_all(order.uid) || m.service.uid == order.uid);
-                let Some(uid) = managed.map(|managed| managed.service.uid) else {
+                // Whoever may pause everything takes over what a user has paused.
+                let paused = self.desk.kept.pauses.services.get(name).map(|paused| paused.uid);
+                let managed = self.managed.get(name).map(|managed| managed.service.uid);
+                let owner = managed.or(paused).filter(|uid| may_all(order.uid) || *uid == order.uid);
+                let Some(uid) = owner else {
                     return Err(format!("'{name}' is no service of yours that is managed; see cotenant status"));
                 };
+                if !may_all(order.uid) && paused.is_some() {
+                    return Err(format!("'{name}' is paused already"));
+                }
                 if !may_all(order.uid) && !self.desk.kept.has_room(uid) {
                     return Err("too many of your services are paused; resume some".to_owned());
                 }
-                self.desk.changes.take(order.uid)?;
                 let paused = Paused { uid, by_operator: may_all(order.uid) };
                 let kept = self.desk.kept.change(|pauses| _ = pauses.services.insert(name.clone(), paused));
                 self.leave(name, &format!("user {} has paused it", order.uid));
@@ -43,16 +48,13 @@ impl Shift<'_> {
                 Ok(over_restarts(&format!("{name} is left alone until cotenant resume {name}"), kept))
             }
             Request::Resume { service: Some(name) } => {
-                let Some(paused) = self.desk.kept.pauses.services.get(name) else {
-                    return Err(format!("'{name}' is not paused; see cotenant status"));
+                let paused = self.desk.kept.pauses.services.get(name);
+                let Some(paused) = paused.filter(|paused| may_all(order.uid) || paused.uid == order.uid) else {
+                    return Err(format!("'{name}' is no service of yours that is paused; see cotenant status"));
                 };
-                if !may_all(order.uid) && paused.uid != order.uid {
-                    return Err(format!("'{name}' is no service of yours"));
-                }
                 if !may_all(order.uid) && paused.by_operator {
                     return Err(format!("the administrator has paused '{name}', and alone resumes it"));
                 }
-                self.desk.changes.take(order.uid)?;
                 let kept = self.desk.kept.change(|pauses| _ = pauses.services.remove(name));
                 self.looked = None;
                 Ok(over_restarts(&format!("{name} is managed again"), kept))

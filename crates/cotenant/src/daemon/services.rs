@@ -50,6 +50,11 @@ impl Service {
         (self.mixed != now.mixed).then_some("whether it can be throttled has changed")
     }
 
+    /// Its control group, where it is one.
+    pub fn group(&self) -> Option<&str> {
+        if let Target::Cgroup(path) = &self.target { path.to_str() } else { None }
+    }
+
     /// How it is throttled, where it is to be. Containers of pods are never made `cpu.idle`: they would give way to
     /// their own pods alone, and the kernel refuses the weight with which a runtime begins to update a container. Jobs
     /// of Slurm are side by side, and it gives them no weights.
@@ -258,7 +263,7 @@ pub(crate) fn programs(census: &Census, own: u32) -> BTreeMap<String, Service> {
 }
 
 /// The units that a control group belongs to, with the path of each, the innermost first.
-fn units(cgroup: &str) -> impl Iterator<Item = (&str, &str)> {
+pub(crate) fn units(cgroup: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut paths: Vec<&str> = paths(cgroup).collect();
     paths.reverse();
     paths.into_iter().filter_map(|path| {
@@ -280,7 +285,7 @@ fn without_mark(path: &Path) -> &Path {
 }
 
 /// Whether a control group is below a service or a container, and not in slices alone.
-fn is_delegated(cgroup: &str) -> bool {
+pub(crate) fn is_delegated(cgroup: &str) -> bool {
     let is_slice = |part: &str| part.strip_suffix(".slice").is_some();
     cgroup.rsplit('/').skip(1).any(|part| !part.is_empty() && !is_slice(part))
 }

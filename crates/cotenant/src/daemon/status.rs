@@ -254,6 +254,11 @@ impl Status {
 }
 
 impl Status {
+    /// The same, to be told now: by those who did not make it, its age cannot be known.
+    pub fn told_now(&self) -> Self {
+        Self { sample_age_s: self.age().as_secs_f64(), ..self.clone() }
+    }
+
     /// How old the last sample is by now.
     pub fn age(&self) -> Duration {
         Duration::try_from_secs_f64(self.sample_age_s).unwrap_or_default() + self.made.elapsed()
@@ -285,7 +290,7 @@ impl Status {
             config_error: None,
             memory: BTreeMap::new(),
             services,
-            ..self.clone()
+            ..self.told_now()
         }
     }
 
@@ -297,7 +302,9 @@ impl Status {
     /// What it does, as a verb.
     pub fn mode(&self) -> &'static str {
         match self.mode {
+            Mode::Observe if self.paused => "observes, paused for now",
             Mode::Observe => "observes",
+            Mode::Advise if self.paused => "advises, paused for now",
             Mode::Advise => "advises",
             Mode::Enforce if self.paused => "enforces, paused for now",
             Mode::Enforce => "enforces",
@@ -326,6 +333,9 @@ impl Status {
         }
         if let Some(known) = self.containers {
             writeln!(out, "containers: {known} told of by the bridge")?;
+        }
+        if self.is_stale() {
+            writeln!(out, "warning: it has looked at nobody for {}; does it hang?", about(self.age()))?;
         }
         self.print_services(out)?;
         for row in &self.interference {
@@ -391,8 +401,9 @@ impl Decision {
         format!("{}: {what}{outcome}", self.service)
     }
 
-    /// Logs it; `first`: for those, too, who do not want to hear every decision. `rule` names its service.
-    pub fn log(&self, first: bool, rule: Option<&str>) {
+    /// Logs it; `first`: for those, too, who do not want to hear every decision. `rule` names its service, which has
+    /// this control group.
+    pub fn log(&self, first: bool, rule: Option<&str>, group: Option<&str>) {
         let why = self.why.as_ref();
         macro_rules! log {
             ($level:ident) => {
@@ -401,6 +412,7 @@ impl Decision {
                     COTENANT_POLICY = why.map(|why| &*why.policy),
                     COTENANT_RULE = rule,
                     COTENANT_SERVICE = &*self.service,
+                    COTENANT_CGROUP = group,
                     COTENANT_DECISION = why.map(|why| &*why.means),
                     COTENANT_REASON = why.map(|why| &*why.text),
                     "{}",
@@ -427,5 +439,22 @@ impl Decision {
             _ => format!("{} {}", self.service, why.to),
         };
         format!("{change}: {}{outcome}", why.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A loop that hangs tells nothing new: whoever asks is told how long that has been so.
+    #[test]
+    fn what_is_told_later_is_older() {
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(20)).expect("the machine is older");
+        let status = Status::of_nobody(long_ago);
+        for told in [status.told_now(), status.for_user(7)] {
+            assert!(told.sample_age_s >= 20.0 && told.is_stale());
+        }
+        let paused = |mode| Status { mode, paused: true, ..Status::of_nobody(Instant::now()) }.mode();
+        assert!([Mode::Observe, Mode::Advise, Mode::Enforce].map(paused).iter().all(|mode| mode.contains("paused")));
     }
 }

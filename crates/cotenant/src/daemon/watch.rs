@@ -22,6 +22,7 @@ use cotenant_record::moves::Move;
 use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -59,8 +60,12 @@ const VERSION: u32 = 1;
 impl State {
     /// What was kept; else none, with a remark. What is not taken is put aside: another version may want it again.
     fn read(file: &Path) -> (Self, Option<String>) {
-        let Ok(text) = bounded::named_text(file) else { return Default::default() };
-        let (aside, why) = match Self::parse(&text) {
+        let read = match bounded::named_text(file) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => return Default::default(),
+            Err(why) => Err(("damaged".to_owned(), why.to_string())),
+            Ok(text) => Self::parse(&text),
+        };
+        let (aside, why) = match read {
             Ok(state) => return (state, None),
             Err(not) => not,
         };
@@ -88,6 +93,8 @@ impl State {
 struct Now {
     /// The rule that names it.
     rule: String,
+    /// Its control group, where it is one.
+    group: Option<String>,
     threads: usize,
     /// What its threads ran since the window began, and since when.
     ran: Option<(Ran, Time)>,
@@ -335,7 +342,7 @@ impl Watch {
             let app = order.action.app().or_else(|| Some(round.sample.task(order.action.task()?)?.info.app));
             let service = round.sample.apps.iter().find(|known| Some(known.id) == app);
             let service = service.map(|app| app.name.clone()).unwrap_or_default();
-            let named_by = app.and_then(|app| self.now.get(&app)).map(|now| &*now.rule);
+            let of = app.and_then(|app| self.now.get(&app));
             let outcome = outcome_name(*outcome).map(str::to_owned);
             let (means, stage) = (effect_name(done.effect), done.reason.stage.clone());
             let what = done.to_string();
@@ -361,7 +368,7 @@ impl Watch {
             let decision = Decision { at_s, service, what, outcome, why: Some(why) };
             // Naps are renewed ten times a second.
             let first = self.logged.is_due(&format!("{} {means} {stage}", decision.service));
-            decision.log(first, named_by);
+            decision.log(first, of.map(|now| &*now.rule), of.and_then(|now| now.group.as_deref()));
             if decision.outcome.is_none() {
                 *self.counts.entry((means, stage)).or_default() += 1;
             }
@@ -407,11 +414,17 @@ impl Watch {
 
     /// A service is managed from now on, by that rule. `learnt`: its name in the table of who hurts whom, where that is
     /// not its own.
-    pub fn manage(&mut self, app: AppId, rule: &str, learnt: Option<String>) {
-        rule.clone_into(&mut self.now.entry(app).or_default().rule);
+    pub fn manage(&mut self, app: AppId, rule: &str, group: Option<&str>, learnt: Option<String>) {
+        let now = self.now.entry(app).or_default();
+        (now.rule, now.group) = (rule.to_owned(), group.map(str::to_owned));
         if let Some(name) = learnt {
             self.interference.call(app, name);
         }
+    }
+
+    /// The rule by which a service is managed.
+    pub fn rule_of(&self, app: AppId) -> Option<&str> {
+        self.now.get(&app).map(|now| &*now.rule)
     }
 
     /// A service is managed no more.

@@ -175,14 +175,14 @@ fn about_the_machine(to: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Re
 }
 
 fn about_services(to: &mut DescriptorEncoder<'_>, services: &[ServiceStatus]) -> fmt::Result {
-    let info: Vec<[String; 4]> = services.iter().map(info).collect();
+    let info: Vec<[String; 5]> = services.iter().map(info).collect();
     gauges(
         to,
         "cotenant_service_info",
-        "Services, with rule, class and policy; always 1",
+        "Services, with the name in the table of who hurts whom (workload), rule, class and policy; always 1",
         None,
-        info.iter().zip(services).map(|([name, rule, class, policy], service)| {
-            let more = [("rule", &**rule), ("class", class), ("policy", policy)];
+        info.iter().zip(services).map(|([name, workload, rule, class, policy], service)| {
+            let more = [("workload", &**workload), ("rule", rule), ("class", class), ("policy", policy)];
             (labels(name, service).into_iter().chain(more).collect(), 1.0)
         }),
     )?;
@@ -258,13 +258,13 @@ fn with<'a>(labels: &Labels<'a>, key: &'static str, value: &'a str) -> Labels<'a
     labels.iter().copied().chain([(key, value)]).collect()
 }
 
-/// Name, rule, class and policy; of a service that is left alone the name.
-fn info(service: &ServiceStatus) -> [String; 4] {
-    let name = clean(&service.name);
+/// Name, name by which it is learnt, rule, class and policy; of a service that is left alone the names.
+fn info(service: &ServiceStatus) -> [String; 5] {
+    let (name, workload) = (clean(&service.name), clean(&service.learnt()));
     if service.paused {
-        return [name, String::new(), String::new(), "paused".to_owned()];
+        return [name, workload, String::new(), String::new(), "paused".to_owned()];
     }
-    [name, clean(&service.rule), service.class.name().to_owned(), clean(&service.policy)]
+    [name, workload, clean(&service.rule), service.class.name().to_owned(), clean(&service.policy)]
 }
 
 /// A metric whose value may go down; nothing at all of one without series.

@@ -72,7 +72,7 @@ fn what_is_known_is_told_and_what_is_not_is_absent() {
     let told = text(full(), Format::Prometheus);
     for line in [
         "cotenant_decisions_total{action=\"placement\",reason=\"stage 1\"} 7",
-        "cotenant_service_info{service=\"db\",rule=\"a rule\",class=\"high\",policy=\"auto\"} 1.0",
+        "cotenant_service_info{service=\"db\",workload=\"db\",rule=\"a rule\",class=\"high\",policy=\"auto\"} 1.0",
         "cotenant_service_speed{service=\"db\",source=\"latency p99\"} 200.0",
         "cotenant_service_speed_ratio{service=\"db\"} 0.81",
         "cotenant_service_goal_ratio{service=\"db\"} 0.9",
@@ -106,7 +106,7 @@ fn a_container_has_the_labels_that_a_cluster_knows_it_by() {
         namespace: "shop".to_owned(),
         pod: "db-0".to_owned(),
         container: "postgres".to_owned(),
-        workload: None,
+        workload: Some("web".to_owned()),
         ..Identity::default()
     };
     let container = ServiceStatus {
@@ -121,7 +121,9 @@ fn a_container_has_the_labels_that_a_cluster_knows_it_by() {
     let of = "service=\"shop/db-0/postgres\",namespace=\"shop\",pod=\"db-0\",container=\"postgres\"";
     for line in [
         format!("cotenant_service_threads{{{of}}} 7.0"),
-        format!("cotenant_service_info{{{of},rule=\"a rule\",class=\"high\",policy=\"auto\"}} 1.0"),
+        format!(
+            "cotenant_service_info{{{of},workload=\"shop/web/postgres\",rule=\"a rule\",class=\"high\",policy=\"auto\"}} 1.0"
+        ),
         format!("cotenant_service_speed{{{of},source=\"ipc\"}} 2.0"),
         format!("cotenant_service_latency_seconds{{{of},q=\"0.5\"}} 0.001"),
     ] {
@@ -135,7 +137,9 @@ fn a_service_that_is_left_alone_has_no_threads_and_a_refused_file_is_told() {
     let error = Some("c.toml:1:1: what?".to_owned());
     let told = text(Status { paused: true, config_error: error, services: vec![alone], ..bare() }, Format::Prometheus);
     assert!(
-        told.contains("cotenant_service_info{service=\"db\",rule=\"\",class=\"\",policy=\"paused\"} 1.0"),
+        told.contains(
+            "cotenant_service_info{service=\"db\",workload=\"db\",rule=\"\",class=\"\",policy=\"paused\"} 1.0"
+        ),
         "{told}"
     );
     assert!(!told.contains("cotenant_service_threads"), "{told}");

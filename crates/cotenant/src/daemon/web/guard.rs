@@ -48,7 +48,7 @@ async fn guard(at: SocketAddr, request: Request, next: Next) -> Response {
 }
 
 /// Whether this host, with or without a port, is an address, `localhost`, or a name without a dot.
-fn cannot_be_led_here(host: &str) -> bool {
+pub(crate) fn cannot_be_led_here(host: &str) -> bool {
     let Ok(authority) = host.parse::<Authority>() else { return false };
     let host = authority.host().to_ascii_lowercase();
     let bare = host.trim_start_matches('[').trim_end_matches(']');

@@ -4,7 +4,7 @@
 //! Whoever reaches the address may read, and nobody may change anything. What clients can cost is bounded: connections
 //! at once, the size of a request, the time of both, and each answer is made at most once a second.
 
-mod guard;
+pub(crate) mod guard;
 
 use super::control::Shared;
 use super::metrics::{Format, render};
