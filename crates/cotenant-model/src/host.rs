@@ -44,8 +44,8 @@ pub trait Host {
     /// Only where nothing can be sampled any more; a vanished task is simply absent.
     fn sample(&mut self) -> Result<Sample, HostError>;
 
-    /// What costs next to nothing now: what programs report of themselves, and readings of metrics. Tasks and CPUs are as
-    /// of `last`, the loop's last sample. `None` where all of it is due to be looked at, or costs no more.
+    /// What costs next to nothing now: what programs report of themselves, and readings of metrics. Tasks and CPUs are
+    /// as of `last`, the loop's last sample. `None` where all of it is due to be looked at, or costs no more.
     fn glance(&mut self, last: &Sample) -> Option<Sample> {
         let _ = last;
         None
