@@ -121,7 +121,9 @@ fn metrics_say_what_status_says() {
     assert_eq!(ask(&address, "/healthz"), Some((200, "ok\n".to_owned())));
     assert_eq!(metric(&text, "cotenant_config_reload_success"), Some(1.0));
     assert_eq!(metric(&text, "cotenant_mode{mode=\"observe\"}"), Some(1.0));
-    assert!(text.contains("cotenant_service_info{service=\"server\",workload=\"server\",rule=\"all\",class=\"normal\",policy=\"auto\"} 1"));
+    assert!(text.contains(
+        "cotenant_service_info{service=\"server\",workload=\"server\",rule=\"all\",class=\"normal\",policy=\"auto\"} 1"
+    ));
     assert!(metric(&text, "cotenant_agent_resident_bytes").is_some_and(|bytes| bytes > 1e6), "{text}");
     assert!(metric(&text, "cotenant_signal_available{signal=\"cpu_ns\"}").is_some(), "{text}");
     for unknown in ["cotenant_service_goal_ratio", "cotenant_service_latency", "cotenant_changes_outstanding"] {

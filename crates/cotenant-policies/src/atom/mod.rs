@@ -24,7 +24,7 @@ use cotenant_model::policy::{Ctx, Needs, Policy, Refusal};
 use cotenant_model::speed::Source;
 use cotenant_model::{ActionOutcome, Decision, Proposal, Reason, TaskId, Time, View};
 use serde::{Deserialize, Serialize};
-use situation::{Load, Participants, best, look, page_labels};
+use situation::{Load, Participants, best, is_sensitive, look, page_labels};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -112,18 +112,24 @@ impl AtomState {
 
     /// The set of tasks has settled: goes on where it was, or begins to learn.
     fn begin(&mut self, ctx: &Ctx<'_>, config: &AtomConfig, view: &View, now: Time, notes: &mut Vec<String>) {
-        let Participants { situation, members, silent } = match look(ctx, view, &self.load, |app| best(view, app)) {
-            Ok(seen) => seen,
-            Err(why) => {
-                self.fruitless += 1;
-                // Programs begin to report, and metrics to be read, some time after the start.
-                notes.extend((self.fruitless > 1).then(|| format!("no decision: {why}")));
-                self.contest = None;
-                self.let_go(view);
-                return self.watch(now);
-            }
-        };
+        let Participants { mut situation, members, mut silent } =
+            match look(ctx, view, &self.load, |app| best(view, app)) {
+                Ok(seen) => seen,
+                Err(why) => {
+                    self.fruitless += 1;
+                    // Programs begin to report, and metrics to be read, some time after the start.
+                    notes.extend((self.fruitless > 1).then(|| format!("no decision: {why}")));
+                    self.contest = None;
+                    self.let_go(view);
+                    return self.watch(now);
+                }
+            };
         self.fruitless = 0;
+        // Where one is marked as the latency-sensitive one, its speed alone counts, as in the paper.
+        if situation.measures.keys().any(|id| is_sensitive(ctx, view, *id)) {
+            situation.measures.retain(|id, _| is_sensitive(ctx, view, *id));
+            silent.clear();
+        }
         if !silent.is_empty() {
             notes.push(format!("nothing tells how fast these are, so they do not count: {}", silent.join(", ")));
         }

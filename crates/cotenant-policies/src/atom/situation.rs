@@ -151,21 +151,19 @@ pub(crate) fn look(
             None => silent.push(app.name.clone()),
         }
     }
-    // Where one is marked as the latency-sensitive one, its speed alone counts, as in the paper.
-    let sensitive = |id: &AppId| {
-        let name = view.app(*id).map_or("", |a| a.name.as_str());
-        ctx.apps.get(name).is_some_and(|profile| profile.latency_sensitive)
-    };
-    if measures.keys().any(sensitive) {
-        measures.retain(|id, _| sensitive(id));
-        silent.clear();
-    }
     if measures.is_empty() {
         return Err(
-            "nothing tells how fast it is; needed: progress that the program reports, --metric, or counted instructions",
+            "nothing tells how fast it is; needed: progress that the program reports, --metric, or counted instructions \
+             (auto and shapes take steady bytes, too)",
         );
     }
     Ok(Participants { situation: Situation { groups, measures }, members, silent })
+}
+
+/// Whether an application is marked as the latency-sensitive one.
+pub(crate) fn is_sensitive(ctx: &Ctx<'_>, view: &View, id: AppId) -> bool {
+    let name = view.app(id).map_or("", |app| app.name.as_str());
+    ctx.apps.get(name).is_some_and(|profile| profile.latency_sensitive)
 }
 
 /// Memory nodes told apart by the share of each application's pages that they hold: a mapping is another one nearer

@@ -124,7 +124,7 @@ impl Learned {
 
     pub fn goal(&self, objective: &Objective, view: &View) -> Goal {
         match objective {
-            Objective::Mean => Goal::Mean,
+            Objective::Mean => self.situation.favoured().map_or(Goal::Mean, Goal::App),
             Objective::Fair => Goal::Fair(self.standing.clone()),
             Objective::App(name) => {
                 let named = |id: &AppId| view.app(*id).is_some_and(|app| app.name == *name);

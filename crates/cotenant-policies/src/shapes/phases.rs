@@ -637,7 +637,8 @@ fn said(estimate: &Estimate) -> String {
         return format!("{:+.1} % at a glance", percent(mean));
     }
     let (low, high) = (percent(mean - radius), percent(mean + radius));
-    format!("{:+.1} % ({low:+.1} to {high:+.1} %), {pairs} pairs of windows", percent(mean))
+    let s = if pairs == 1 { "" } else { "s" };
+    format!("{:+.1} % ({low:+.1} to {high:+.1} %), {pairs} pair{s} of windows", percent(mean))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::board::Board;
 use super::shape::{GROUPS, Places};
 use super::trial::Point;
-use crate::atom::situation::{Load, look, page_labels};
+use crate::atom::situation::{Load, is_sensitive, look, page_labels};
 use cotenant_model::policy::Ctx;
 use cotenant_model::speed::{self, Ladder, Source};
 use cotenant_model::{AppId, AppView, CpuSet, TaskId, View};
@@ -31,6 +31,8 @@ pub(super) struct Situation {
     pub groups: Vec<Group>,
     /// Of the applications whose speed counts.
     pub measures: BTreeMap<AppId, Source>,
+    /// One of these that its profile marks as latency-sensitive.
+    favoured: Option<AppId>,
     /// Per memory node of the topology: whose pages it held when it began.
     labels: Vec<u64>,
 }
@@ -98,7 +100,9 @@ pub(super) fn survey(
     }
     let label = |node: &cotenant_model::topology::MemoryNode| labels.nodes.get(&node.id).copied().unwrap_or(0);
     let labels = ctx.topology.nodes().iter().map(label).collect();
-    Ok(Survey { situation: Situation { groups, measures: seen.situation.measures, labels }, members, notes })
+    let measures = seen.situation.measures;
+    let favoured = measures.keys().copied().find(|id| is_sensitive(ctx, view, *id));
+    Ok(Survey { situation: Situation { groups, measures, favoured, labels }, members, notes })
 }
 
 /// Of threads that are alike, given by how much each runs, those that run much less than the others: nobody is between.
@@ -119,6 +123,11 @@ impl Situation {
     pub fn board(&self, ctx: &Ctx<'_>) -> Board {
         let cpus = self.groups.iter().fold(CpuSet::new(), |all, group| all.or(&group.on));
         Board::new(ctx.topology, &cpus, |node| self.labels.get(node).copied().unwrap_or(0))
+    }
+
+    /// The place of the application that is to be fast above all, among those whose speed counts.
+    pub fn favoured(&self) -> Option<usize> {
+        self.measures.keys().position(|id| Some(*id) == self.favoured)
     }
 
     /// Where each group may run.

@@ -194,6 +194,8 @@ pub(super) struct Pretend {
     tells: Time,
     /// Instead of nearly the truth.
     pub other: Option<Other>,
+    /// Reasons of orders, each once in a row.
+    reasons: Vec<String>,
     /// What the policy remarked, and how fast it was then.
     pub notes: Vec<(Time, String, f64)>,
 }
@@ -222,6 +224,7 @@ impl Pretend {
             together,
             names: ["a", "b"].map(String::from),
             other: None,
+            reasons: Vec::new(),
             notes: Vec::new(),
         }
     }
@@ -306,6 +309,7 @@ impl Pretend {
             self.notes.extend(decision.notes.iter().map(|note| (view.at, note.clone(), speed)));
             outcomes = Vec::new();
             for proposal in &decision.proposals {
+                self.reasons.push(proposal.reason.to_string());
                 let outcome = fate(self.at);
                 if outcome == Outcome::Applied
                     && let Action::Place { task, contexts } = &proposal.action
@@ -316,6 +320,7 @@ impl Pretend {
                 }
                 outcomes.push(ActionOutcome { action: proposal.action.clone(), outcome });
             }
+            self.reasons.dedup();
             wait = (decision.wake_at - self.at).as_secs_f64();
             state = decision.state;
         }
@@ -328,6 +333,12 @@ fn what_is_faster_is_found_and_kept() {
     let mut machine = Pretend::new(1.2);
     let (speed, state) = machine.run(&Shapes::default(), 60.0, |_| Outcome::Applied);
     assert!((speed - 1.2).abs() < 1e-9, "{speed}");
+    let tried = state.last_tried().unwrap();
+    assert!(tried.interval.is_none_or(|[low, high]| low <= tried.gain && tried.gain <= high), "{tried:?}");
+    let kept: Vec<&String> =
+        machine.notes.iter().map(|(_, note, _)| note).filter(|n| n.starts_with("kept: ")).collect();
+    assert_eq!(kept.len(), 1, "{:?}", machine.notes);
+    assert!(kept[0].contains(" to +") && kept[0].ends_with(" pairs of windows"), "{kept:?}");
     let learned = state.learned.unwrap();
     assert!(!learned.is_kernel && learned.kept == 1, "{learned:?}");
     assert!(learned.standing.iter().all(|gain| (gain - 1.2_f64.ln()).abs() < 0.02), "{:?}", learned.standing);
@@ -363,6 +374,10 @@ fn what_is_slower_is_put_back() {
     assert!((speed - 1.0).abs() < 1e-9, "{speed}");
     assert!(state.plan.wanted().is_empty() && state.learned.as_ref().unwrap().trials > 0, "{state:?}");
     assert!(matches!(state.phase, Phase::Rest { .. }), "{:?}", state.phase);
+    // Each order says what became of the trial before, with its interval; a loss that is seen at once has none.
+    let said =
+        |what: &str| machine.reasons.iter().any(|reason| reason.contains("not kept: a ") && reason.contains(what));
+    assert!(said(" of windows; ") && said(": -19.6 % at a glance; "), "{:?}", machine.reasons);
 }
 
 /// Orders that are refused for half a minute: nothing is taken for done, and it is found later.

@@ -252,6 +252,8 @@ pub(super) struct Trial {
     orders: [Vec<f64>; 2],
     /// Blocks in a row that were thrown away.
     thrown: u32,
+    /// The last pair is of a part of a window.
+    glanced: bool,
     /// Seconds of the incumbent's speed that it has cost so far; below 0: gained.
     pub cost: f64,
     /// The last window of incumbent and candidate, and when it ended.
@@ -287,10 +289,9 @@ impl Trial {
     /// What is known of the candidate's gain.
     pub fn estimate(&self, goal: &Goal, clock: &Clock, alpha: f64) -> Estimate {
         let gains: Vec<f64> = self.pairs.iter().map(|pair| goal.worth(pair)).collect();
-        if gains.len() < 2 {
-            return Estimate { radius: f64::INFINITY, ..estimate(&gains, clock, alpha) };
-        }
-        estimate(&gains, clock, alpha)
+        let known = estimate(&gains, clock, alpha);
+        // How much a part of a window varies is not known.
+        if self.pairs.len() < 2 && self.glanced { Estimate { radius: f64::INFINITY, ..known } } else { known }
     }
 
     /// Enters what two windows tell, of which the second is the one further inside the block.
@@ -331,6 +332,7 @@ impl Trial {
             let lead = lead(&logs, last);
             if goal.worth(&lead) < -HOPELESS - clock.quick && self.pairs.len() >= self.least {
                 self.pairs.push(lead);
+                self.glanced = true;
                 return Ask::Done(Verdict::Worse);
             }
         }
