@@ -188,8 +188,9 @@ impl SimMachine {
         };
         let llc_bytes = given(SIMULATOR, "llc_bytes", s.llc_bytes.as_ref(), POSITIVE)?;
         let last = |cpus: &CpuSet| {
-            let of =
-                |r: &&cotenant_model::topology::Resource| matches!(r.kind, Kind::Cache(_)) && cpus.is_subset(&r.cpus);
+            // Most caches are elsewhere, which the first CPU tells at once.
+            let holds = |of: &CpuSet| cpus.first().is_some_and(|cpu| of.contains(cpu)) && cpus.is_subset(of);
+            let of = |r: &&cotenant_model::topology::Resource| matches!(r.kind, Kind::Cache(_)) && holds(&r.cpus);
             topology.resources().iter().filter(of).max_by_key(|r| r.level)
         };
         let mut caches = Vec::new();
