@@ -6,7 +6,7 @@
 //! With `-- soak`: 20 services of which one restarts every two seconds, one that starts 2,000 short processes a minute,
 //! and one in class low that is throttled for another, killed every ten seconds and started again; with a row each
 //! minute and a last one that says how the second half compares with the first. It fails where that is not flat, where
-//! nobody was throttled, and where somebody stays stopped behind the daemon.
+//! nobody was throttled, where its loop stood still, and where somebody stays stopped behind the daemon.
 //!
 //! `COTENANT_BENCH_SECONDS` (20 for each row; 600 for `soak`) says how long.
 
@@ -51,6 +51,8 @@ const BIRTHS_PER_MINUTE: u32 = 2_000;
 /// What stays flat in a soak: the second half has at most so many times what the first one has.
 const FLAT: [&str; 4] = ["percent_of_a_core", "resident_mb", "descriptors", "threads"];
 const MOST: f64 = 1.25;
+/// Samples of a loop that goes on are younger than this, seconds.
+const AGE_S: f64 = 10.0;
 /// Who is not stopped has run within this time.
 const STOPPED: Duration = Duration::from_secs(60);
 
@@ -88,7 +90,7 @@ fn main() -> ExitCode {
         row["mode"] = mode.into();
         row["policy"] = policy.into();
         row["page_open"] = page.into();
-        row["services"] = folder.managed().len().into();
+        row["services"] = managed(&folder.status()).len().into();
         row["threads_of_services"] = (MANY * THREADS).into();
         report.row(row);
     }
@@ -118,9 +120,11 @@ fn soak(folder: &Folder, report: &mut Report, length: Duration) -> Vec<String> {
         }
         let now = Looked::at(&daemon);
         let mut row = now.since(&before);
-        let managed = folder.managed();
+        let status = folder.status();
+        let managed = managed(&status);
         row["minute"] = minute.into();
         row["services"] = managed.len().into();
+        row["sample_age_s"] = status["sample_age_s"].clone();
         row["waited"] =
             managed.iter().find(|service| service["rule"] == BATCH).map_or(Value::Null, |s| s["throttled"].clone());
         row["restarts"] = restarts.into();
@@ -136,6 +140,8 @@ fn soak(folder: &Folder, report: &mut Report, length: Duration) -> Vec<String> {
     report.row(json!({ "second_half_over_first": Value::Object(told) }));
     let grown = ratios.into_iter().filter(|(_, ratio)| !(..=MOST).contains(ratio));
     let mut wrong: Vec<String> = grown.map(|(key, ratio)| format!("{key} has grown {ratio:.2} times")).collect();
+    let stood = rows.iter().filter(|row| row["sample_age_s"].as_f64().is_none_or(|age| age > AGE_S)).count();
+    wrong.extend((stood > 0).then(|| format!("its loop stood still at the ends of {stood} minutes")));
     let waited = rows.iter().any(|row| row["waited"].as_f64().is_some_and(|share| share > 0.0));
     wrong.extend((!waited).then(|| "nobody was throttled".to_owned()));
     drop(daemon);
@@ -245,11 +251,10 @@ impl Folder {
         Daemon::start(&self.0, &text, Stdio::null())
     }
 
-    /// The services that it has.
-    fn managed(&self) -> Vec<Value> {
+    /// How it stands; null where it does not answer.
+    fn status(&self) -> Value {
         let out = told(&self.0, &["status", "--json"], None).stderr(Stdio::null()).output().expect("it starts");
-        let status: Value = serde_json::from_slice(&out.stdout).unwrap_or_default();
-        status["services"].as_array().cloned().unwrap_or_default()
+        serde_json::from_slice(&out.stdout).unwrap_or_default()
     }
 }
 
@@ -257,6 +262,11 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// The services that are managed.
+fn managed(status: &Value) -> &[Value] {
+    status["services"].as_array().map_or(&[], Vec::as_slice)
 }
 
 /// An address that nobody uses at the moment.

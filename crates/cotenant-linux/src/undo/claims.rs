@@ -11,15 +11,23 @@ use crate::fault::around;
 use crate::sys::thread::{self, Identity};
 use crate::sys::{self, Lock};
 use crate::undo::state_dir::{self, Here};
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Claims above which those that ended are taken out. Looking whether one stands costs three reads of `/proc`, so the
 /// number may double before it is done again.
 const KEPT: usize = 64;
+
+/// How long the lock is waited for, which others have for as long as it takes to read and write a small file; and for
+/// how long it is then not waited for again. A Cotenant that is stopped in between holds up nobody.
+const PATIENCE: Duration = Duration::from_secs(2);
+const AGAIN: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(2);
 
 /// A claim on one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +63,8 @@ pub struct Claims {
     along: BTreeSet<u32>,
     /// Claims in the file above which those that ended are taken out next.
     kept: usize,
+    /// When the lock was waited for in vain.
+    stuck: Cell<Option<Instant>>,
 }
 
 impl Claims {
@@ -68,6 +78,7 @@ impl Claims {
             taken: HashMap::new(),
             along: BTreeSet::new(),
             kept: KEPT,
+            stuck: Cell::new(None),
         }
     }
 
@@ -185,7 +196,7 @@ impl Claims {
         let _lock = around("claim.lock", || {
             let lock =
                 state_dir::open_own(OpenOptions::new().create(true).truncate(false).write(true), &name(".lock"))?;
-            sys::flock(&lock, Lock::Wait).map(|()| lock)
+            self.locked(&lock).map(|()| lock)
         })?;
         let text = match bounded::text(name(""), Limit::Own) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -199,6 +210,30 @@ impl Claims {
         let draft = name(".new");
         around("claim.write", || state_dir::draft(&draft)?.write_all(text.as_bytes()))?;
         around("claim.rename", || fs::rename(&draft, name("")))
+    }
+
+    /// Takes the lock.
+    ///
+    /// # Errors
+    /// `TimedOut` where another Cotenant has it all the time.
+    fn locked(&self, lock: &File) -> io::Result<()> {
+        let begin = Instant::now();
+        let waits = self.stuck.get().is_none_or(|stuck| stuck.elapsed() >= AGAIN);
+        loop {
+            match sys::flock(lock, Lock::Try) {
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => {}
+                done => {
+                    self.stuck.set(None);
+                    return done;
+                }
+            }
+            if !waits || begin.elapsed() >= PATIENCE {
+                self.stuck.set(self.stuck.get().filter(|_| !waits).or(Some(begin)));
+                let why = "another cotenant has its lock and does not go on; is one stopped?";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+            }
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// Whether a claim has not ended, and neither has the process.
@@ -272,6 +307,25 @@ mod tests {
             let _ = self.0.kill();
             let _ = self.0.wait();
         }
+    }
+
+    /// Somebody has the lock and is stopped: the others leave processes alone, and do not wait for ever.
+    #[test]
+    fn who_has_the_lock_and_does_not_go_on_holds_up_nobody() {
+        let dir = TempDir::new("claims-stuck");
+        let here = Here::read().unwrap();
+        let (one, target) = (Rival::new(), Rival::new());
+        let mut claims = Claims::new(dir.path(), here.clone(), one.id());
+        claims.claim(target.id().0).unwrap();
+        let file = OpenOptions::new().write(true).open(dir.path().join(format!("claims-{}.lock", here.tag()))).unwrap();
+        sys::flock(&file, Lock::Try).unwrap();
+        let other = Rival::new();
+        for _ in 0..3 {
+            let why = claims.claim(other.id().0).unwrap_err().to_string();
+            assert!(why.contains("is one stopped?"), "{why}");
+        }
+        drop(file);
+        claims.claim(other.id().0).unwrap();
     }
 
     #[test]
