@@ -248,7 +248,8 @@ impl Drive {
                 if changed { needs.task_changes } else { seat.wake_at.unwrap_or_default() <= next }
             };
             let due: Vec<bool> = seats.iter().zip(&needs).map(is_due).collect();
-            let glance = due.iter().zip(&needs).all(|(due, needs)| !due || needs.glances);
+            // Who only observes wants to see all of it.
+            let glance = mode != Mode::Observe && due.iter().zip(&needs).all(|(due, needs)| !due || needs.glances);
             let glanced = if glance { host.glance(last) } else { None };
             let whole = glanced.is_none();
             let sample = Arc::new(match glanced {

@@ -173,7 +173,7 @@ fn who_is_content_with_a_glance_makes_nobody_look() {
     drive_all(&mut host, &rules(&gather, &napper, header.ctx()), Mode::Enforce, |round| {
         times[round.rule].push((round.sample.at.0 / 1_000_000, round.whole));
         let tasks = (round.sample.tasks.clone(), round.sample.cpus.clone());
-        assert!(round.whole || before.replace(tasks.clone()).is_none_or(|before| before == tasks));
+        assert!(round.whole || before.as_ref().is_none_or(|before| *before == tasks));
         before = Some(tasks);
     })
     .unwrap();

@@ -55,6 +55,8 @@ impl Known {
         }
         self.found.extend(state.memory().iter().cloned());
         self.lost.extend(state.given_up().iter().cloned());
+        self.found.drain(..self.found.len().saturating_sub(MOST));
+        self.lost.drain(..self.lost.len().saturating_sub(MOST));
     }
 
     /// Keeps what was found for the next run.

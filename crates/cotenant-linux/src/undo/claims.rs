@@ -23,8 +23,9 @@ use std::time::{Duration, Instant};
 /// number may double before it is done again.
 const KEPT: usize = 64;
 
-/// How long the lock is waited for, which others have for as long as it takes to read and write a small file; and for
-/// how long it is then not waited for again. A Cotenant that is stopped in between holds up nobody.
+/// How long the lock is waited for, which others have for as long as it takes to read and write a small file; for how
+/// long it is then not waited for again; and how often it is tried. A Cotenant that is stopped in between holds up
+/// nobody.
 const PATIENCE: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(2);

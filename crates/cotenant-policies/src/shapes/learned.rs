@@ -179,12 +179,17 @@ impl Learned {
         is_new
     }
 
-    /// What stands is what the kernel has chosen: everything is held against it from now on.
-    pub fn begin_with(&mut self, board: &Board, shape: Shape, places: Places, spots: Places) {
+    /// Nothing counts as tried.
+    fn begin_search(&mut self) {
         (self.seeds, self.orderly, self.idle) = (Some(0), Some(0), 0);
         self.tried.clear();
         self.promising.clear();
         self.near.clear();
+    }
+
+    /// What stands is what the kernel has chosen: everything is held against it from now on.
+    pub fn begin_with(&mut self, board: &Board, shape: Shape, places: Places, spots: Places) {
+        self.begin_search();
         self.note(shape.key(board));
         (self.kernel, self.kernel_places, self.spots) = (shape.clone(), places.clone(), spots);
         self.memory = places.clone();
@@ -196,10 +201,7 @@ impl Learned {
     /// Programs do something else than before: whatever was tried may be better now, and what stands is held against
     /// the kernel's placement first.
     pub fn again(&mut self) {
-        self.tried.clear();
-        self.promising.clear();
-        self.near.clear();
-        (self.seeds, self.orderly, self.idle) = (Some(0), Some(0), 0);
+        self.begin_search();
         (self.rest, self.recent, self.audit) = (REST, None, !self.is_kernel);
         self.shifts += 1;
     }

@@ -35,7 +35,7 @@ impl Heard {
             return false;
         }
         self.last.push(std::mem::take(&mut self.window).logs());
-        let known = KNOWN.checked_shl(shifts).unwrap_or(LONGEST).min(LONGEST);
+        let known = KNOWN.saturating_mul(2_u32.saturating_pow(shifts)).min(LONGEST);
         let shifted =
             self.before >= known && self.last.len() == SURE && (0..point.logs.len()).any(|i| self.is_apart(i));
         if self.last.len() == SURE {
@@ -83,5 +83,6 @@ mod tests {
         assert_eq!(heard(0.12, 0.04, 0), None, "no more than three deviations");
         assert_eq!(heard(0.3, 0.04, 0), Some(120));
         assert_eq!((heard(0.12, 0.0, 1), heard(0.12, 0.0, 2)), (Some(120), None), "16 windows are asked for by then");
+        assert_eq!([30, 31, 32, u32::MAX].map(|shifts| heard(0.12, 0.0, shifts)), [None; 4]);
     }
 }
