@@ -36,18 +36,19 @@ impl From<Case> for Mix {
     }
 }
 
-/// The mixes of a machine whose label contains a text, at most so many: SAM's on its machine unless a seed is given,
-/// else drawn ones.
+/// The mixes of a machine whose label contains a text, at most so many: SAM's on its machine unless a seed is given and
+/// how busy the machine is, else drawn ones.
 pub(super) fn of(
     name: &str,
     machine: &SimMachine,
     most: Option<usize>,
-    seed: Option<u64>,
+    draw: Option<(u64, f64)>,
     among: Option<&str>,
 ) -> anyhow::Result<Vec<Mix>> {
     let wanted = |mix: &Mix| among.is_none_or(|text| mix.label.contains(text));
-    if name != SAMS || seed.is_some() {
-        let mut all = drawn(name, machine.topology.usable().len(), most.unwrap_or(DRAWN), seed.unwrap_or(1))?;
+    if name != SAMS || draw.is_some() {
+        let contexts = machine.topology.usable().len();
+        let mut all = drawn(name, contexts, most.unwrap_or(DRAWN), draw.unwrap_or((1, 1.0)))?;
         all.retain(wanted);
         return Ok(all);
     }
@@ -72,15 +73,15 @@ pub(super) fn visits(machine: &SimMachine, most: Option<usize>, seed: Option<u64
     Ok((0..most.unwrap_or(DRAWN) as u64).map(one).collect())
 }
 
-/// Two to four programs with so many threads in all that they use 40 to 100 % of the contexts.
-fn drawn(machine: &str, contexts: usize, mixes: usize, seed: u64) -> anyhow::Result<Vec<Mix>> {
+/// Two to four programs with so many threads in all that they use 40 to 100 % of that share of the contexts.
+fn drawn(machine: &str, contexts: usize, mixes: usize, (seed, busy): (u64, f64)) -> anyhow::Result<Vec<Mix>> {
     let pools = pools()?;
     // FNV-1a: other machines have other mixes, too.
     let hash = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let mut rng = Rng::with_seed(machine.bytes().fold(0xcbf2_9ce4_8422_2325, hash) ^ seed);
     let one = |n: usize| {
         let programs = rng.usize(2..=4);
-        let threads = (((0.4 + 0.6 * rng.f64()) * contexts as f64).round() as usize).max(programs);
+        let threads = (((0.4 + 0.6 * rng.f64()) * busy * contexts as f64).round() as usize).max(programs);
         let mut names: Vec<String> = Vec::new();
         while names.len() < programs {
             let pool = &pools[rng.usize(..pools.len())];
@@ -125,7 +126,7 @@ mod tests {
     #[test]
     fn drawn_mixes_fill_a_part_of_the_machine() {
         for contexts in [8, 24, 192] {
-            let all = drawn("a", contexts, 200, 1).unwrap();
+            let all = drawn("a", contexts, 200, (1, 1.0)).unwrap();
             for Mix { label, apps, .. } in &all {
                 let threads: usize = apps.iter().map(|app| app.1).sum();
                 let part = threads as f64 / contexts as f64;
@@ -135,9 +136,13 @@ mod tests {
             let least = all.iter().map(|mix| mix.apps.iter().map(|app| app.1).sum::<usize>()).min().unwrap();
             assert!((least as f64) < 0.5 * contexts as f64, "{least} of {contexts}");
         }
-        let of = |machine, seed| drawn(machine, 24, 10, seed).unwrap();
+        let of = |machine, seed| drawn(machine, 24, 10, (seed, 1.0)).unwrap();
+        for mix in drawn("a", 24, 200, (1, 0.5)).unwrap() {
+            let threads: usize = mix.apps.iter().map(|app| app.1).sum();
+            assert!((4..=12).contains(&threads), "{mix:?}");
+        }
         assert_eq!(of("a", 1), of("a", 1));
-        assert_eq!(of("a", 1)[..3], drawn("a", 24, 3, 1).unwrap());
+        assert_eq!(of("a", 1)[..3], drawn("a", 24, 3, (1, 1.0)).unwrap());
         assert!(of("a", 1) != of("b", 1) && of("a", 1) != of("a", 2));
     }
 

@@ -65,6 +65,9 @@ pub struct Args {
     /// Draw mixes by this seed, on ivy-bridge-2s, too [default: 1, and SAM's mixes on ivy-bridge-2s]
     #[arg(long, value_name = "SEED")]
     pub draw: Option<u64>,
+    /// Drawn mixes have 40 to 100 % of this share of the contexts as threads: with 0.5, half or more of the machine idles
+    #[arg(long, value_name = "SHARE", requires = "draw", conflicts_with = "visits", default_value_t = 1.0)]
+    pub busy: f64,
     /// Policies besides Linux alone
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "sam")]
     pub policies: Vec<String>,
@@ -326,6 +329,9 @@ fn check(args: &Args) -> anyhow::Result<()> {
     if !(1.0..=1e5).contains(&args.horizon) {
         return Err(usage(format!("--horizon is {}; it must be from 1 to 100000 seconds", args.horizon)));
     }
+    if !(0.01..=1.0).contains(&args.busy) {
+        return Err(usage(format!("--busy is {}; it must be from 0.01 to 1", args.busy)));
+    }
     for (option, seconds) in [("--phases", args.phases), ("--visits", args.visits)] {
         if let Some(seconds) = seconds.filter(|seconds| !(0.01..=1e5).contains(seconds)) {
             return Err(usage(format!("{option} is {seconds}; it must be from 0.01 to 100000 seconds")));
@@ -393,7 +399,7 @@ fn cases(args: &Args, settings: &Settings) -> anyhow::Result<Vec<Case>> {
         let sim = scenario(args, machine, &one)?.sim;
         let mixes = match args.visits {
             Some(_) => mixes::visits(&sim, most, args.draw)?,
-            None => mixes::of(machine, &sim, most, args.draw, args.among.as_deref())?,
+            None => mixes::of(machine, &sim, most, args.draw.map(|seed| (seed, args.busy)), args.among.as_deref())?,
         };
         for mix in mixes {
             let mut scenario = scenario(args, machine, &mix)?;
@@ -528,6 +534,7 @@ mod tests {
     fn what_cannot_be_is_refused() {
         for (text, says) in [
             ("--horizon 0.5", "--horizon is 0.5"),
+            ("--draw 1 --busy 0", "--busy is 0"),
             ("--noise 1,2", "--noise is 2"),
             ("--policies nosuch", "there is no policy 'nosuch'"),
             ("--machines nosuch", "nosuch"),
