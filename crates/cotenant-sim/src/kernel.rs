@@ -65,9 +65,20 @@ const SCAN_BYTES: f64 = 256.0 * 1024.0 * 1024.0;
 const PAGE: f64 = 4096.0;
 /// Seconds that a hinting fault takes: assumption.
 const FAULT_S: f64 = 1e-6;
-/// Fraction of a last-level cache's CPUs that may be busy before a process is no longer drawn to it:
-/// `llc_overload_pct`.
+/// Below this fraction of its CPUs busy, a last-level cache has room: `llc_overload_pct`.
 const LLC_BUSY: f64 = 0.5;
+/// Beyond that, how much busier than the other one the preferred cache may be: `llc_imb_pct`.
+const LLC_IMBALANCE: f64 = 1.2;
+
+/// What the cache-aware kernel says of a move between two caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Move {
+    Forbidden,
+    /// For the sake of the cache.
+    Drawn,
+    /// Neither cache has room: load alone counts.
+    Free,
+}
 
 /// A kernel at work.
 #[derive(Clone, Debug)]
@@ -180,25 +191,38 @@ impl World {
                 if most == 0 || per_cpu(from, most - 1) < per_cpu(to, least + 1) {
                     break;
                 }
-                let target: CpuSet = groups[to].iter().map(|&c| CpuId(c as u32)).collect();
-                let stays = self.staying();
+                let prefers = self.preferences();
                 let movable: Vec<usize> = (0..self.threads.len())
                     .filter(|&t| {
-                        let t = &self.threads[t];
-                        t.cpu.is_some_and(|c| groups[from].contains(&c)) && t.mask.intersects(&target) && !stays[t.app]
+                        self.threads[t].cpu.is_some_and(|c| groups[from].contains(&c))
+                            && groups[to].iter().any(|&c| self.may_go(t, c, &prefers))
                     })
                     .collect();
                 let queue = |t: &usize| self.threads[*t].cpu.map(|c| self.queues[c]);
                 let longest = movable.iter().filter_map(queue).max();
                 let longest: Vec<usize> = movable.into_iter().filter(|t| queue(t) == longest).collect();
                 if let Some(&thread) = self.rng.choice(&longest) {
-                    let may = self.threads[thread].mask.and(&target).iter().map(CpuId::index).collect();
+                    let may = groups[to].iter().copied().filter(|&c| self.may_go(thread, c, &prefers)).collect();
                     self.put_on_idlest(thread, may);
                     return true;
                 }
             }
         }
         false
+    }
+
+    /// Whether balancing may bring a thread to a CPU: it is in its mask, and in the cache where the thread is or one to
+    /// which the preference of its process lets it go.
+    fn may_go(&self, thread: usize, cpu: usize, prefers: &[Option<usize>]) -> bool {
+        let t = &self.threads[thread];
+        let (Some(here), to) = (t.cpu.map(|c| self.places.llc.of[c]), self.places.llc.of[cpu]) else { return false };
+        t.mask.contains(CpuId(cpu as u32))
+            && match prefers[t.app] {
+                Some(preferred) if here != to && [here, to].contains(&preferred) => {
+                    self.move_of(here, to, to == preferred) != Move::Forbidden
+                }
+                _ => true,
+            }
     }
 
     /// Threads that wait for each other are woken often; one that shares its CPU goes to an idle one beside its
@@ -231,14 +255,33 @@ impl World {
         cpus.iter().copied().filter(|&c| self.queues[c] == 0 && mask.contains(CpuId(c as u32))).collect()
     }
 
-    /// Per application, whether the cache-aware kernel keeps its threads from being spread over caches.
-    fn staying(&self) -> Vec<bool> {
+    /// Per application, the cache to which the cache-aware kernel draws its threads.
+    fn preferences(&self) -> Vec<Option<usize>> {
         let draws = self.kernel.kind.placement == Placement::CacheAware;
-        (0..self.apps.len()).map(|app| draws && self.preferred(app).is_some()).collect()
+        (0..self.apps.len()).map(|app| draws.then(|| self.preferred(app)).flatten()).collect()
     }
 
-    /// The last-level cache to which a process is drawn: where most of its threads are, if all of them and its data
-    /// fit.
+    /// What becomes of a move of a thread out of the cache that its process prefers, or into it: `can_migrate_llc` in
+    /// `kernel/sched/fair.c`. It is harder to leave than to come, so that nobody goes back and forth.
+    fn move_of(&self, from: usize, to: usize, to_preferred: bool) -> Move {
+        let cpus = |llc: usize| &self.places.llc.groups[llc];
+        let busy = |llc: usize| cpus(llc).iter().filter(|&&c| self.queues[c] > 0).count() as f64;
+        let has_room = |llc: usize, busy: f64| busy < LLC_BUSY * cpus(llc).len() as f64;
+        let (source, target) = (busy(from), busy(to));
+        if !has_room(from, source) && !has_room(to, target) {
+            return Move::Free;
+        }
+        let (source, target) = (source - 1.0, target + 1.0);
+        let forbidden = if to_preferred {
+            !has_room(to, target) && target > LLC_IMBALANCE * source
+        } else {
+            has_room(from, source) || source <= LLC_IMBALANCE * target
+        };
+        if forbidden { Move::Forbidden } else { Move::Drawn }
+    }
+
+    /// The last-level cache to which a process is drawn: where most of its threads are, if it has several, and all of
+    /// them and its data fit.
     fn preferred(&self, app: usize) -> Option<usize> {
         let app = &self.apps[app];
         let mut on = vec![0_usize; self.places.llc.groups.len()];
@@ -246,9 +289,10 @@ impl World {
         let (domain, most) = on.iter().copied().enumerate().max_by_key(|&(d, n)| (n, std::cmp::Reverse(d)))?;
         let cpus = &self.places.llc.groups[domain];
         let cores = cpus.iter().map(|&c| self.places.core.of[c]).collect::<std::collections::BTreeSet<_>>().len();
-        let fits = on.iter().sum::<usize>() <= cores
+        let threads: usize = on.iter().sum();
+        let fits = threads <= cores
             && resident(&app.spec.program, app.spec.threads) <= self.machine.caches[domain].bytes;
-        (most > 0 && fits && self.places.llc.groups.len() > 1).then_some(domain)
+        (threads > 1 && most > 0 && fits && self.places.llc.groups.len() > 1).then_some(domain)
     }
 
     /// Draws one thread of each process nearer to the cache that it prefers.
@@ -257,14 +301,11 @@ impl World {
         for app in 0..self.apps.len() {
             let Some(domain) = self.preferred(app) else { continue };
             let cpus = &self.places.llc.groups[domain];
-            let busy = cpus.iter().filter(|&&c| self.queues[c] > 0).count();
-            if (busy + 1) as f64 > LLC_BUSY * cpus.len() as f64 {
-                continue;
-            }
             let target: CpuSet = cpus.iter().map(|&c| CpuId(c as u32)).collect();
             let away = self.apps[app].threads.clone().find(|&t| {
                 let t = &self.threads[t];
-                t.cpu.is_some_and(|c| self.places.llc.of[c] != domain) && t.mask.intersects(&target)
+                let from = t.cpu.map(|c| self.places.llc.of[c]).filter(|from| *from != domain);
+                t.mask.intersects(&target) && from.is_some_and(|from| self.move_of(from, domain, true) == Move::Drawn)
             });
             if let Some(thread) = away {
                 let may = self.threads[thread].mask.and(&target).iter().map(CpuId::index).collect();
@@ -366,6 +407,7 @@ mod tests {
             (vec![8, 16], 6e6 - 1.0, None),
             (vec![8, 16, 18], 8e6, Some(2)),
             (vec![0, 2, 4, 6, 8], 2e7, None), // five, four cores
+            (vec![8], 2e7, None), // one thread has nobody to be with
             (vec![], 2e7, None),
         ] {
             let mut world = nobody();
@@ -377,18 +419,61 @@ mod tests {
         }
     }
 
-    /// At most half of the cache's eight CPUs may be busy with one more.
+    /// With the thread, less than half of the cache's eight CPUs are busy, or at most 1.2 times as many as where it comes
+    /// from, which has room itself.
     #[test]
     fn a_process_is_drawn_while_there_is_room() {
-        for (busy, moves) in [(1, true), (3, true), (4, false)] {
+        for (busy, busy_there, moves) in [
+            (1, 1, true),
+            (2, 1, true),
+            (3, 1, false), // four of eight, and none
+            (3, 3, false), // four, and two
+            (3, 5, true),  // four, and four
+            (4, 6, false), // neither has room: load alone counts
+        ] {
             let mut world = nobody();
             world.apps[0].spec.threads = 2;
             for (thread, cpu) in [(0, 8), (1, 16)] {
                 world.stand(thread, Some(cpu));
             }
             (0..busy - 1).for_each(|n| world.queues[9 + n] = 1);
-            assert_eq!((world.draw(), world.threads[1].cpu.is_some_and(|c| c < 16)), (moves, moves), "{busy} busy");
+            (0..busy_there - 1).for_each(|n| world.queues[17 + n] = 1);
+            let drawn = world.draw();
+            assert_eq!((drawn, world.threads[1].cpu.is_some_and(|c| c < 16)), (moves, moves), "{busy} {busy_there}");
         }
+    }
+
+    /// Out of the cache that a process prefers, balancing takes a thread only where more than half of it stays busy,
+    /// and clearly more than the other one; inside of it, always.
+    #[test]
+    fn balancing_leaves_a_process_in_its_cache() {
+        for (busy, busy_there, leaves) in [
+            (4, 0, false), // three of eight stay
+            (6, 0, true),
+            (5, 3, false), // four, and four
+            (6, 3, true),
+            (5, 4, true), // neither has room: load alone counts
+        ] {
+            let mut world = nobody();
+            world.kernel.kind.placement = Placement::CacheAware;
+            world.apps[0].spec.threads = 2;
+            for thread in 0..2 {
+                world.stand(thread, Some(8 + thread));
+            }
+            (2..busy).for_each(|n| world.queues[8 + n] = 1);
+            (0..busy_there).for_each(|n| world.queues[16 + n] = 1);
+            let may = world.may_go(1, 23, &world.preferences());
+            assert_eq!(may, leaves, "{busy} {busy_there}");
+        }
+        let mut world = nobody();
+        world.kernel.kind.placement = Placement::CacheAware;
+        world.apps[0].spec.threads = 2;
+        for thread in 0..2 {
+            world.stand(thread, Some(8));
+        }
+        assert!(world.balance());
+        let on: Vec<usize> = world.threads.iter().filter_map(|t| t.cpu).collect();
+        assert!(on[0] != on[1] && on.iter().all(|cpu| (8..16).contains(cpu)), "{on:?}");
     }
 
     /// 512 MiB, of which a scan covers half: 65,536 pages of 1 µs each.
