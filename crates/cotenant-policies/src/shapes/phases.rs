@@ -200,7 +200,8 @@ impl ShapesState {
     /// are to touch their memory there. A process' first thread waits for the others, which would have its mask.
     pub(super) fn give_birth(&mut self, round: &Round<'_>) {
         let (view, settings) = (round.view, &round.policy.settings);
-        if self.remembered(settings).next().is_none() {
+        let lasted = (round.now - self.since).as_secs_f64();
+        if self.remembered(settings).next().is_none() || changes(self.lives.iter().copied().chain([lasted])) {
             return;
         }
         let name = |app: AppId| view.app(app).map_or("", |app| app.name.as_str());
@@ -305,8 +306,7 @@ impl ShapesState {
 
     /// From when on something may be tried with this set of programs.
     fn lasting(&self) -> Time {
-        let changes = LIVES.contains(&self.lives.len()) && middle(&self.lives).value < LASTING;
-        let wait = if changes { LASTING } else { 0.0 };
+        let wait = if changes(self.lives.iter().copied()) { LASTING } else { 0.0 };
         self.since + Duration::from_secs_f64(wait)
     }
 
@@ -567,6 +567,12 @@ impl ShapesState {
         self.memory.drain(..self.memory.len().saturating_sub(REMEMBERED));
         self.given_up.drain(..self.given_up.len().saturating_sub(REMEMBERED));
     }
+}
+
+/// Whether sets of programs that were together for so many seconds each, one after the other, do not last.
+fn changes(lives: impl Iterator<Item = f64>) -> bool {
+    let lives: Vec<f64> = lives.collect();
+    lives.len() >= *LIVES.start() && middle(&lives).value < LASTING
 }
 
 /// The application that a group's name begins with.

@@ -438,6 +438,25 @@ fn who_begins_anew_begins_where_it_was_fastest() {
     }
 }
 
+/// What is known of programs is not used where sets of programs last for 10 s: whoever comes next would find room, and
+/// touch its memory, where the kernel would have left none.
+#[test]
+fn who_begins_anew_all_the_time_begins_where_the_kernel_says() {
+    let (policy, applied) = (Shapes::default(), |_| Outcome::Applied);
+    for (passing, born) in [(0, true), (3, false)] {
+        let mut machine = Pretend::new(1.2);
+        let known = machine.names.clone();
+        let (_, mut state) = machine.run(&policy, 90.0, applied);
+        for round in 1..=passing + 1_u32 {
+            (machine.first, machine.cpus) = (round * 100, Pretend::new(1.2).cpus);
+            let last = round > passing;
+            machine.names = if last { known.clone() } else { [format!("a{round}"), format!("b{round}")] };
+            state = machine.go_on(&policy, state, if last { 2.0 } else { 10.0 }, applied).1;
+        }
+        assert_eq!(!state.plan.wanted().is_empty(), born, "{passing} {:?}", state.lives);
+    }
+}
+
 /// A process' first thread keeps its mask until all of its threads are there: they would have it, too.
 #[test]
 fn the_first_thread_waits_for_the_others() {
