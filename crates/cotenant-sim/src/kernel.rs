@@ -290,8 +290,8 @@ impl World {
         let cpus = &self.places.llc.groups[domain];
         let cores = cpus.iter().map(|&c| self.places.core.of[c]).collect::<std::collections::BTreeSet<_>>().len();
         let threads: usize = on.iter().sum();
-        let fits = threads <= cores
-            && resident(&app.spec.program, app.spec.threads) <= self.machine.caches[domain].bytes;
+        let fits =
+            threads <= cores && resident(&app.spec.program, app.spec.threads) <= self.machine.caches[domain].bytes;
         (threads > 1 && most > 0 && fits && self.places.llc.groups.len() > 1).then_some(domain)
     }
 
@@ -407,7 +407,7 @@ mod tests {
             (vec![8, 16], 6e6 - 1.0, None),
             (vec![8, 16, 18], 8e6, Some(2)),
             (vec![0, 2, 4, 6, 8], 2e7, None), // five, four cores
-            (vec![8], 2e7, None), // one thread has nobody to be with
+            (vec![8], 2e7, None),             // one thread has nobody to be with
             (vec![], 2e7, None),
         ] {
             let mut world = nobody();
@@ -419,8 +419,8 @@ mod tests {
         }
     }
 
-    /// With the thread, less than half of the cache's eight CPUs are busy, or at most 1.2 times as many as where it comes
-    /// from, which has room itself.
+    /// With the thread, less than half of the cache's eight CPUs are busy, or at most 1.2 times as many as where it
+    /// comes from, which has room itself.
     #[test]
     fn a_process_is_drawn_while_there_is_room() {
         for (busy, busy_there, moves) in [

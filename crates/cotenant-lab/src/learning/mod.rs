@@ -65,7 +65,8 @@ pub struct Args {
     /// Draw mixes by this seed, on ivy-bridge-2s, too [default: 1, and SAM's mixes on ivy-bridge-2s]
     #[arg(long, value_name = "SEED")]
     pub draw: Option<u64>,
-    /// Drawn mixes have 40 to 100 % of this share of the contexts as threads: with 0.5, half or more of the machine idles
+    /// Drawn mixes have 40 to 100 % of this share of the contexts as threads: with 0.5, half or more of the machine
+    /// idles
     #[arg(long, value_name = "SHARE", requires = "draw", conflicts_with = "visits", default_value_t = 1.0)]
     pub busy: f64,
     /// Policies besides Linux alone
