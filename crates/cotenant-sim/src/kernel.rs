@@ -80,6 +80,62 @@ enum Move {
     Free,
 }
 
+/// How many CPUs of a cache are busy.
+#[derive(Clone, Copy, Debug)]
+struct Busy {
+    cpus: f64,
+    of: f64,
+}
+
+impl Busy {
+    fn with(self, more: f64) -> Self {
+        Self { cpus: self.cpus + more, ..self }
+    }
+
+    fn has_room(self) -> bool {
+        self.cpus < LLC_BUSY * self.of
+    }
+}
+
+/// What the cache-aware kernel draws threads to.
+#[derive(Debug)]
+struct Pull {
+    /// Per application, the last-level cache that it prefers.
+    preferred: Vec<Option<usize>>,
+    caches: Vec<Busy>,
+}
+
+impl Pull {
+    /// What becomes of a move of a thread out of the cache that its process prefers, or into it: `can_migrate_llc` in
+    /// `kernel/sched/fair.c`. It is harder to leave than to come.
+    fn move_of(&self, from: usize, to: usize, to_preferred: bool) -> Move {
+        Self::between(self.caches[from], self.caches[to], to_preferred)
+    }
+
+    fn between(source: Busy, target: Busy, to_preferred: bool) -> Move {
+        if !source.has_room() && !target.has_room() {
+            return Move::Free;
+        }
+        let (source, target) = (source.with(-1.0), target.with(1.0));
+        let forbidden = if to_preferred {
+            !target.has_room() && target.cpus > LLC_IMBALANCE * source.cpus
+        } else {
+            source.has_room() || source.cpus <= LLC_IMBALANCE * target.cpus
+        };
+        if forbidden { Move::Forbidden } else { Move::Drawn }
+    }
+
+    /// Whether balancing may move a thread so; not where the thread would be drawn back at once.
+    fn lets_balance(&self, from: usize, to: usize, to_preferred: bool) -> bool {
+        let back = || Self::between(self.caches[to].with(1.0), self.caches[from].with(-1.0), true);
+        match self.move_of(from, to, to_preferred) {
+            Move::Forbidden => false,
+            Move::Drawn => true,
+            Move::Free => to_preferred || back() != Move::Drawn,
+        }
+    }
+}
+
 /// A kernel at work.
 #[derive(Clone, Debug)]
 pub struct Kernel {
@@ -185,24 +241,24 @@ impl World {
         let mut load: Vec<(usize, u32)> =
             groups.iter().enumerate().map(|(g, cpus)| (g, cpus.iter().map(|&c| self.queues[c]).sum())).collect();
         let per_cpu = |g: usize, n: u32| f64::from(n) / groups[g].len() as f64;
+        let pull = self.pull();
         load.sort_by(|a, b| per_cpu(a.0, a.1).total_cmp(&per_cpu(b.0, b.1)));
         for &(from, most) in load.iter().rev() {
             for &(to, least) in &load {
                 if most == 0 || per_cpu(from, most - 1) < per_cpu(to, least + 1) {
                     break;
                 }
-                let prefers = self.preferences();
                 let movable: Vec<usize> = (0..self.threads.len())
                     .filter(|&t| {
                         self.threads[t].cpu.is_some_and(|c| groups[from].contains(&c))
-                            && groups[to].iter().any(|&c| self.may_go(t, c, &prefers))
+                            && groups[to].iter().any(|&c| self.may_go(t, c, &pull))
                     })
                     .collect();
                 let queue = |t: &usize| self.threads[*t].cpu.map(|c| self.queues[c]);
                 let longest = movable.iter().filter_map(queue).max();
                 let longest: Vec<usize> = movable.into_iter().filter(|t| queue(t) == longest).collect();
                 if let Some(&thread) = self.rng.choice(&longest) {
-                    let may = groups[to].iter().copied().filter(|&c| self.may_go(thread, c, &prefers)).collect();
+                    let may = groups[to].iter().copied().filter(|&c| self.may_go(thread, c, &pull)).collect();
                     self.put_on_idlest(thread, may);
                     return true;
                 }
@@ -213,13 +269,13 @@ impl World {
 
     /// Whether balancing may bring a thread to a CPU: it is in its mask, and in the cache where the thread is or one to
     /// which the preference of its process lets it go.
-    fn may_go(&self, thread: usize, cpu: usize, prefers: &[Option<usize>]) -> bool {
+    fn may_go(&self, thread: usize, cpu: usize, pull: &Pull) -> bool {
         let t = &self.threads[thread];
         let (Some(here), to) = (t.cpu.map(|c| self.places.llc.of[c]), self.places.llc.of[cpu]) else { return false };
         t.mask.contains(CpuId(cpu as u32))
-            && match prefers[t.app] {
+            && match pull.preferred[t.app] {
                 Some(preferred) if here != to && [here, to].contains(&preferred) => {
-                    self.move_of(here, to, to == preferred) != Move::Forbidden
+                    pull.lets_balance(here, to, to == preferred)
                 }
                 _ => true,
             }
@@ -255,29 +311,15 @@ impl World {
         cpus.iter().copied().filter(|&c| self.queues[c] == 0 && mask.contains(CpuId(c as u32))).collect()
     }
 
-    /// Per application, the cache to which the cache-aware kernel draws its threads.
-    fn preferences(&self) -> Vec<Option<usize>> {
+    /// What the cache-aware kernel draws threads to now.
+    fn pull(&self) -> Pull {
         let draws = self.kernel.kind.placement == Placement::CacheAware;
-        (0..self.apps.len()).map(|app| draws.then(|| self.preferred(app)).flatten()).collect()
-    }
-
-    /// What becomes of a move of a thread out of the cache that its process prefers, or into it: `can_migrate_llc` in
-    /// `kernel/sched/fair.c`. It is harder to leave than to come, so that nobody goes back and forth.
-    fn move_of(&self, from: usize, to: usize, to_preferred: bool) -> Move {
-        let cpus = |llc: usize| &self.places.llc.groups[llc];
-        let busy = |llc: usize| cpus(llc).iter().filter(|&&c| self.queues[c] > 0).count() as f64;
-        let has_room = |llc: usize, busy: f64| busy < LLC_BUSY * cpus(llc).len() as f64;
-        let (source, target) = (busy(from), busy(to));
-        if !has_room(from, source) && !has_room(to, target) {
-            return Move::Free;
-        }
-        let (source, target) = (source - 1.0, target + 1.0);
-        let forbidden = if to_preferred {
-            !has_room(to, target) && target > LLC_IMBALANCE * source
-        } else {
-            has_room(from, source) || source <= LLC_IMBALANCE * target
+        let preferred = (0..self.apps.len()).map(|app| draws.then(|| self.preferred(app)).flatten()).collect();
+        let busy = |cpus: &Vec<usize>| Busy {
+            cpus: cpus.iter().filter(|&&c| self.queues[c] > 0).count() as f64,
+            of: cpus.len() as f64,
         };
-        if forbidden { Move::Forbidden } else { Move::Drawn }
+        Pull { preferred, caches: self.places.llc.groups.iter().map(busy).collect() }
     }
 
     /// The last-level cache to which a process is drawn: where most of its threads are, if it has several, and all of
@@ -299,13 +341,15 @@ impl World {
     fn draw(&mut self) -> bool {
         let mut moved = false;
         for app in 0..self.apps.len() {
-            let Some(domain) = self.preferred(app) else { continue };
+            // Each move changes who prefers what, and how busy it is.
+            let pull = self.pull();
+            let Some(domain) = pull.preferred[app] else { continue };
             let cpus = &self.places.llc.groups[domain];
             let target: CpuSet = cpus.iter().map(|&c| CpuId(c as u32)).collect();
             let away = self.apps[app].threads.clone().find(|&t| {
                 let t = &self.threads[t];
                 let from = t.cpu.map(|c| self.places.llc.of[c]).filter(|from| *from != domain);
-                t.mask.intersects(&target) && from.is_some_and(|from| self.move_of(from, domain, true) == Move::Drawn)
+                t.mask.intersects(&target) && from.is_some_and(|from| pull.move_of(from, domain, true) == Move::Drawn)
             });
             if let Some(thread) = away {
                 let may = self.threads[thread].mask.and(&target).iter().map(CpuId::index).collect();
@@ -432,6 +476,7 @@ mod tests {
             (4, 6, false), // neither has room: load alone counts
         ] {
             let mut world = nobody();
+            world.kernel.kind.placement = Placement::CacheAware;
             world.apps[0].spec.threads = 2;
             for (thread, cpu) in [(0, 8), (1, 16)] {
                 world.stand(thread, Some(cpu));
@@ -452,7 +497,8 @@ mod tests {
             (6, 0, true),
             (5, 3, false), // four, and four
             (6, 3, true),
-            (5, 4, true), // neither has room: load alone counts
+            (5, 5, true),  // neither has room: load alone counts
+            (4, 5, false), // neither, but it would be drawn back: four of eight, and five there
         ] {
             let mut world = nobody();
             world.kernel.kind.placement = Placement::CacheAware;
@@ -462,7 +508,7 @@ mod tests {
             }
             (2..busy).for_each(|n| world.queues[8 + n] = 1);
             (0..busy_there).for_each(|n| world.queues[16 + n] = 1);
-            let may = world.may_go(1, 23, &world.preferences());
+            let may = world.may_go(1, 23, &world.pull());
             assert_eq!(may, leaves, "{busy} {busy_there}");
         }
         let mut world = nobody();
