@@ -100,10 +100,8 @@ impl ShapesState {
                 let before = self.learned.take();
                 // Behind a trace the programs are those of before.
                 if self.retraced == 0 {
-                    let lasted = (round.now - self.since).as_secs_f64();
-                    if before.is_some() && lasted > TRACE[0] {
-                        self.lives.push(lasted);
-                        self.lives.drain(..self.lives.len().saturating_sub(*LIVES.end()));
+                    if before.is_some() {
+                        self.lives = self.lived(round.now);
                     }
                     self.since = round.now;
                 }
@@ -200,8 +198,7 @@ impl ShapesState {
     /// are to touch their memory there. A process' first thread waits for the others, which would have its mask.
     pub(super) fn give_birth(&mut self, round: &Round<'_>) {
         let (view, settings) = (round.view, &round.policy.settings);
-        let lasted = (round.now - self.since).as_secs_f64();
-        if self.remembered(settings).next().is_none() || changes(self.lives.iter().copied().chain([lasted])) {
+        if self.remembered(settings).next().is_none() || changes(&self.lived(round.now)) {
             return;
         }
         let name = |app: AppId| view.app(app).map_or("", |app| app.name.as_str());
@@ -304,9 +301,17 @@ impl ShapesState {
         self.choose(round);
     }
 
+    /// For how many seconds each of the last sets of programs was together, if that of now ends at this time.
+    fn lived(&self, now: Time) -> Vec<f64> {
+        let last = (now - self.since).as_secs_f64();
+        let lives = self.lives.iter().copied().chain((last > TRACE[0]).then_some(last));
+        let lives: Vec<f64> = lives.collect();
+        lives[lives.len().saturating_sub(*LIVES.end())..].to_vec()
+    }
+
     /// From when on something may be tried with this set of programs.
     fn lasting(&self) -> Time {
-        let wait = if changes(self.lives.iter().copied()) { LASTING } else { 0.0 };
+        let wait = if changes(&self.lives) { LASTING } else { 0.0 };
         self.since + Duration::from_secs_f64(wait)
     }
 
@@ -570,9 +575,8 @@ impl ShapesState {
 }
 
 /// Whether sets of programs that were together for so many seconds each, one after the other, do not last.
-fn changes(lives: impl Iterator<Item = f64>) -> bool {
-    let lives: Vec<f64> = lives.collect();
-    lives.len() >= *LIVES.start() && middle(&lives).value < LASTING
+fn changes(lives: &[f64]) -> bool {
+    lives.len() >= *LIVES.start() && middle(lives).value < LASTING
 }
 
 /// The application that a group's name begins with.
