@@ -9,6 +9,7 @@ use crate::FsRoot;
 use crate::bounded;
 use crate::sys::cgroups;
 use cotenant_model::proc_text::TaskStat;
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -38,8 +39,8 @@ pub struct Resident {
     pub program: Option<PathBuf>,
     /// Its control group, from the root of the hierarchy, such as `/system.slice/nginx.service`.
     pub cgroup: String,
-    /// Whether it was started with `COTENANT=off` in its environment. Not where that may not be read.
-    pub opted_out: bool,
+    /// Told by [`Census::has_opted_out`].
+    opted_out: OnceCell<bool>,
     /// Looks at it so far.
     looks: u32,
 }
@@ -141,7 +142,7 @@ impl Census {
         });
         let cgroup = cgroup.unwrap_or_else(|| "/".to_owned());
         let program = fs::read_link(self.fs.path(&format!("/proc/{pid}/exe"))).ok();
-        let opted_out = self.has_opted_out(pid);
+        let opted_out = OnceCell::new();
         Some(Resident { start_ticks: stat.start_ticks, parent: stat.ppid, uid, program, cgroup, opted_out, looks: 0 })
     }
 
@@ -151,9 +152,13 @@ impl Census {
         Some(self.fs.path(mount).join(cgroup.trim_start_matches('/')))
     }
 
-    fn has_opted_out(&self, pid: u32) -> bool {
-        let environment = bounded::beginning(self.fs.path(&format!("/proc/{pid}/environ")), ENVIRONMENT);
-        environment.split(|byte| *byte == 0).any(|entry| entry == b"COTENANT=off")
+    /// Whether a resident was started with `COTENANT=off` in its environment. Not where that may not be read. Ask about
+    /// those who matter alone: whoever is just executing a program and gets no CPU holds up who reads this of it.
+    pub fn has_opted_out(&self, pid: u32, resident: &Resident) -> bool {
+        *resident.opted_out.get_or_init(|| {
+            let environment = bounded::beginning(self.fs.path(&format!("/proc/{pid}/environ")), ENVIRONMENT);
+            environment.split(|byte| *byte == 0).any(|entry| entry == b"COTENANT=off")
+        })
     }
 }
 
@@ -179,7 +184,7 @@ mod tests {
             "{found:?}"
         );
         assert!(found.cgroup.starts_with('/'));
-        assert!(found.opted_out && !residents[&me].opted_out);
+        assert!(census.has_opted_out(child.id(), found) && !census.has_opted_out(me, &residents[&me]));
         census.look().unwrap();
         assert_eq!(census.residents()[&child.id()].looks, 1);
         child.kill().unwrap();

@@ -94,7 +94,8 @@ pub(crate) fn find(rules: &[Rule], census: &Census, containers: &Containers, own
         let within_us = group.zip(our_group).is_some_and(|(group, ours)| is_below(ours, group));
         let container = inside.filter(|container| group == Some(&*container.cgroup));
         let class = rules[i].class(container.map(|c| &c.asked));
-        if class != Class::Low || resident.opted_out {
+        let opted_out = census.has_opted_out(pid, resident);
+        if class != Class::Low || opted_out {
             others.insert(&resident.cgroup);
         }
         let Matches { user, cgroup, container: of_container, .. } = &rules[i].matches;
@@ -116,7 +117,7 @@ pub(crate) fn find(rules: &[Rule], census: &Census, containers: &Containers, own
         if service.uid != resident.uid {
             service.uid = 0;
         }
-        if resident.opted_out {
+        if opted_out {
             service.off.insert(resident.uid);
         }
         service.pids.insert(pid);
@@ -244,7 +245,7 @@ pub(crate) fn programs(census: &Census, own: u32) -> BTreeMap<String, Service> {
     for (&pid, resident) in census.residents() {
         let is_unit = |(name, _): &(&str, &str)| name.ends_with(".service");
         let unit = units(&resident.cgroup).find(is_unit).filter(|(_, path)| path.starts_with("/system.slice/"));
-        if pid == own || ours != 0 && resident.uid != ours || resident.opted_out {
+        if pid == own || ours != 0 && resident.uid != ours || census.has_opted_out(pid, resident) {
             continue;
         }
         let of_unit = unit.map(|(name, _)| text::name(name.as_bytes()));
