@@ -80,6 +80,23 @@ enum Move {
     Free,
 }
 
+impl Move {
+    /// What becomes of a move of a thread out of the cache that its process prefers, or into it: `can_migrate_llc` in
+    /// `kernel/sched/fair.c`. It is harder to leave than to come.
+    fn of(source: Busy, target: Busy, to_preferred: bool) -> Self {
+        if !source.has_room() && !target.has_room() {
+            return Self::Free;
+        }
+        let (source, target) = (source.with(-1.0), target.with(1.0));
+        let forbidden = if to_preferred {
+            !target.has_room() && target.cpus > LLC_IMBALANCE * source.cpus
+        } else {
+            source.has_room() || source.cpus <= LLC_IMBALANCE * target.cpus
+        };
+        if forbidden { Self::Forbidden } else { Self::Drawn }
+    }
+}
+
 /// How many CPUs of a cache are busy.
 #[derive(Clone, Copy, Debug)]
 struct Busy {
@@ -106,29 +123,11 @@ struct Pull {
 }
 
 impl Pull {
-    /// What becomes of a move of a thread out of the cache that its process prefers, or into it: `can_migrate_llc` in
-    /// `kernel/sched/fair.c`. It is harder to leave than to come.
-    fn move_of(&self, from: usize, to: usize, to_preferred: bool) -> Move {
-        Self::between(self.caches[from], self.caches[to], to_preferred)
-    }
-
-    fn between(source: Busy, target: Busy, to_preferred: bool) -> Move {
-        if !source.has_room() && !target.has_room() {
-            return Move::Free;
-        }
-        let (source, target) = (source.with(-1.0), target.with(1.0));
-        let forbidden = if to_preferred {
-            !target.has_room() && target.cpus > LLC_IMBALANCE * source.cpus
-        } else {
-            source.has_room() || source.cpus <= LLC_IMBALANCE * target.cpus
-        };
-        if forbidden { Move::Forbidden } else { Move::Drawn }
-    }
-
     /// Whether balancing may move a thread so; not where the thread would be drawn back at once.
     fn lets_balance(&self, from: usize, to: usize, to_preferred: bool) -> bool {
-        let back = || Self::between(self.caches[to].with(1.0), self.caches[from].with(-1.0), true);
-        match self.move_of(from, to, to_preferred) {
+        let (source, target) = (self.caches[from], self.caches[to]);
+        let back = || Move::of(target.with(1.0), source.with(-1.0), true);
+        match Move::of(source, target, to_preferred) {
             Move::Forbidden => false,
             Move::Drawn => true,
             Move::Free => to_preferred || back() != Move::Drawn,
@@ -315,11 +314,12 @@ impl World {
     fn pull(&self) -> Pull {
         let draws = self.kernel.kind.placement == Placement::CacheAware;
         let preferred = (0..self.apps.len()).map(|app| draws.then(|| self.preferred(app)).flatten()).collect();
-        let busy = |cpus: &Vec<usize>| Busy {
-            cpus: cpus.iter().filter(|&&c| self.queues[c] > 0).count() as f64,
-            of: cpus.len() as f64,
-        };
-        Pull { preferred, caches: self.places.llc.groups.iter().map(busy).collect() }
+        Pull { preferred, caches: (0..self.places.llc.groups.len()).map(|llc| self.busy(llc)).collect() }
+    }
+
+    fn busy(&self, llc: usize) -> Busy {
+        let cpus = &self.places.llc.groups[llc];
+        Busy { cpus: cpus.iter().filter(|&&c| self.queues[c] > 0).count() as f64, of: cpus.len() as f64 }
     }
 
     /// The last-level cache to which a process is drawn: where most of its threads are, if it has several, and all of
@@ -341,15 +341,14 @@ impl World {
     fn draw(&mut self) -> bool {
         let mut moved = false;
         for app in 0..self.apps.len() {
-            // Each move changes who prefers what, and how busy it is.
-            let pull = self.pull();
-            let Some(domain) = pull.preferred[app] else { continue };
+            let Some(domain) = self.preferred(app) else { continue };
             let cpus = &self.places.llc.groups[domain];
             let target: CpuSet = cpus.iter().map(|&c| CpuId(c as u32)).collect();
             let away = self.apps[app].threads.clone().find(|&t| {
                 let t = &self.threads[t];
                 let from = t.cpu.map(|c| self.places.llc.of[c]).filter(|from| *from != domain);
-                t.mask.intersects(&target) && from.is_some_and(|from| pull.move_of(from, domain, true) == Move::Drawn)
+                t.mask.intersects(&target)
+                    && from.is_some_and(|from| Move::of(self.busy(from), self.busy(domain), true) == Move::Drawn)
             });
             if let Some(thread) = away {
                 let may = self.threads[thread].mask.and(&target).iter().map(CpuId::index).collect();
