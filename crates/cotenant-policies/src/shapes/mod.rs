@@ -13,6 +13,7 @@
 //! ```
 
 mod board;
+mod guard;
 mod learned;
 mod ledger;
 mod moves;

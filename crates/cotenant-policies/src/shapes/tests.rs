@@ -1,9 +1,9 @@
 //! Shapes by hand. The whole policy on a made-up machine.
 
 use super::board::Board;
+use super::guard::guards;
 use super::moves::{KINDS, neighbour, orderly, seeds};
 use super::null_tests::Program;
-use super::phases::guards;
 use super::shape::{Doubling, Places, Shape};
 use super::{Phase, Shapes, ShapesState};
 use cotenant_model::pin::Pin;
