@@ -424,6 +424,8 @@ fn compare_judges_pairs() {
     let report = json(&out);
     assert_eq!(report["pairs"].as_array().unwrap().len(), 2);
     assert!(report["speedup"]["ci95"][0].as_f64().unwrap() <= report["speedup"]["ci95"][1].as_f64().unwrap());
+    let notes = report["notes"].as_array().unwrap();
+    assert!(notes.iter().any(|note| note.as_str().unwrap().contains("auto changed nothing")), "{notes:?}");
     let failing = run(&["compare", "--runs", "2", "--", "sh", "-c", "exit 4"]);
     assert_eq!(failing.status.code(), Some(1));
     assert!(text(&failing.stderr).contains("cannot be compared"), "{}", text(&failing.stderr));

@@ -22,6 +22,7 @@ use cotenant_measure::compare::{Compared, Interval, Pair, alternate};
 use cotenant_model::metric::Metric;
 use cotenant_model::{Direction, Round};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -80,6 +81,8 @@ struct Report {
     tier: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     metrics: Vec<Compared>,
+    /// Of all managed runs.
+    notes: BTreeSet<String>,
 }
 
 /// One run of the command.
@@ -116,7 +119,7 @@ fn runs(args: &Args) -> Result<ExitCode> {
     let output = &args.manage.output;
     let mut watch = Watch::new(args.runs * 2, !output.json && !output.quiet && !args.show_output);
     let mut pairs = Vec::new();
-    let (mut moves, mut tier) = (0, String::new());
+    let (mut moves, mut tier, mut notes) = (0, String::new(), BTreeSet::new());
     let metrics = &args.manage.scope.outside();
     let mut compared: Vec<Compared> = metrics.iter().map(compared).collect();
     let run = |managed: bool| {
@@ -127,6 +130,7 @@ fn runs(args: &Args) -> Result<ExitCode> {
             summary.check()?;
             let Summary { seconds, exit_code, signal, metrics, .. } = summary;
             (moves, tier) = (moves + summary.tally.moves, summary.tier);
+            notes.extend(summary.notes);
             Run { seconds, exit_code, signal, metrics }
         } else {
             plain(&args.command, args.show_output, metrics, &mut watch)?
@@ -165,8 +169,12 @@ fn runs(args: &Args) -> Result<ExitCode> {
         }
     }
     compared.iter_mut().for_each(Compared::judge);
-    let report = Report { metrics: compared, ..judge(policy, pairs, moves, tier) };
+    notes.extend(nothing_changed(moves, policy));
+    let report = Report { metrics: compared, moves, tier, notes, ..judge(policy, pairs) };
     cotenant_cli::answer(output.json, &report, |out| print_report(out, &report))?;
+    if !output.json && !output.quiet {
+        tell_notes(&report.notes);
+    }
     Ok(code)
 }
 
@@ -246,8 +254,17 @@ fn plain(command: &[OsString], shown: bool, metrics: &[Metric], watch: &mut Watc
     }
 }
 
+/// What a verdict is worth where the policy changed nothing.
+fn nothing_changed(moves: u64, policy: &str) -> Option<String> {
+    (moves == 0).then(|| format!("{policy} changed nothing: any difference is chance, or what watching costs"))
+}
+
+fn tell_notes<'a>(notes: impl IntoIterator<Item = &'a String>) {
+    notes.into_iter().for_each(|note| tell(format_args!("note: {note}")));
+}
+
 /// Speed-up = time without / time with.
-fn judge(policy: &'static str, pairs: Vec<Pair>, moves: u64, tier: String) -> Report {
+fn judge(policy: &'static str, pairs: Vec<Pair>) -> Report {
     let speedup = Interval::of(pairs.iter().map(|p| p.without_s / p.with_s));
     let verdict = match speedup {
         Some(s) if s.ci95[0] > 1.0 => format!("faster by {:.1} %", (s.mean - 1.0) * 100.0),
@@ -255,7 +272,16 @@ fn judge(policy: &'static str, pairs: Vec<Pair>, moves: u64, tier: String) -> Re
         Some(_) => "no difference that these runs can show".to_owned(),
         None => "too few runs to tell".to_owned(),
     };
-    Report { policy, pairs, speedup, verdict, moves, tier, metrics: Vec::new() }
+    Report {
+        policy,
+        pairs,
+        speedup,
+        verdict,
+        moves: 0,
+        tier: String::new(),
+        metrics: Vec::new(),
+        notes: BTreeSet::new(),
+    }
 }
 
 /// A metric before its first pair.
@@ -313,11 +339,11 @@ mod tests {
     #[test]
     fn verdicts_follow_the_interval() {
         // ln ratios 0.18…0.22 around ln 1.22: the interval excludes 0.
-        let faster = judge("sam", pairs(&[1.2, 1.22, 1.24, 1.21, 1.23]), 0, String::new());
+        let faster = judge("sam", pairs(&[1.2, 1.22, 1.24, 1.21, 1.23]));
         assert!(faster.verdict.starts_with("faster by 22"), "{}", faster.verdict);
-        let slower = judge("sam", pairs(&[0.8, 0.81, 0.79, 0.8, 0.8]), 0, String::new());
+        let slower = judge("sam", pairs(&[0.8, 0.81, 0.79, 0.8, 0.8]));
         assert!(slower.verdict.starts_with("slower by 25"), "{}", slower.verdict);
-        let same = judge("sam", pairs(&[0.9, 1.1, 1.0, 0.95, 1.05]), 0, String::new());
+        let same = judge("sam", pairs(&[0.9, 1.1, 1.0, 0.95, 1.05]));
         assert!(same.verdict.starts_with("no difference"), "{}", same.verdict);
     }
 

@@ -1,6 +1,6 @@
 //! `cotenant compare -p`: windows with and without Cotenant, of programs that run already.
 
-use super::{Args, WINDOW};
+use super::{Args, WINDOW, nothing_changed, tell_notes};
 use crate::args::MetricArg;
 use crate::run::progress::{Unit, better};
 use crate::run::summary::{NOT_JUDGED, Summary};
@@ -104,7 +104,8 @@ pub(super) fn run(args: &Args, target: &Target, all: bool) -> Result<ExitCode> {
         }
         (None, None) => 0,
     };
-    let Summary { policy, seconds, tier, notes, .. } = summary;
+    let Summary { policy, seconds, tier, mut notes, .. } = summary;
+    notes.extend(nothing_changed(moves, policy));
     let report = Report {
         policy,
         window_s: length.as_secs_f64(),
@@ -121,7 +122,7 @@ pub(super) fn run(args: &Args, target: &Target, all: bool) -> Result<ExitCode> {
     let output = &args.manage.output;
     cotenant_cli::answer(output.json, &report, |out| print(out, &report))?;
     if !output.json && !output.quiet {
-        report.notes.iter().for_each(|note| tell(format_args!("note: {note}")));
+        tell_notes(&report.notes);
     }
     Ok(ExitCode::from(code))
 }
