@@ -47,11 +47,14 @@ pub(crate) fn replace_with_folder(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace(path, bytes)
 }
 
+/// What is done once a file is written, or could not be.
+type Then = Box<dyn FnOnce(io::Result<()>) + Send>;
+
 /// Writes files from a thread of its own: a disk may take longer than somebody may be paused. Who drops it waits until
 /// all is written.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    files: Option<Sender<(PathBuf, String)>>,
+    files: Option<Sender<(PathBuf, String, Option<Then>)>>,
     failed: Receiver<(PathBuf, io::Error)>,
     thread: Option<JoinHandle<()>>,
 }
@@ -59,12 +62,14 @@ pub(crate) struct Writer {
 impl Writer {
     /// Begins.
     pub fn begin() -> Self {
-        let (files, to_write) = mpsc::channel::<(PathBuf, String)>();
+        let (files, to_write) = mpsc::channel::<(PathBuf, String, Option<Then>)>();
         let (fail, failed) = mpsc::channel();
         let write = move || {
-            for (file, text) in to_write {
-                if let Err(why) = replace_with_folder(&file, text.as_bytes()) {
-                    let _ = fail.send((file, why)); // who wanted it may be gone
+            for (file, text, then) in to_write {
+                match (replace_with_folder(&file, text.as_bytes()), then) {
+                    (written, Some(then)) => then(written),
+                    (Err(why), None) => _ = fail.send((file, why)), // who wanted it may be gone
+                    (Ok(()), None) => {}
                 }
             }
         };
@@ -77,9 +82,17 @@ impl Writer {
     /// # Errors
     /// Where no thread was to be had, and it could not be written at once.
     pub fn write(&self, file: PathBuf, text: String) -> io::Result<()> {
-        match self.files.as_ref().map(|files| files.send((file, text))) {
-            Some(Err(SendError((file, text)))) => replace_with_folder(&file, text.as_bytes()),
+        match self.files.as_ref().map(|files| files.send((file, text, None))) {
+            Some(Err(SendError((file, text, _)))) => replace_with_folder(&file, text.as_bytes()),
             _ => Ok(()),
+        }
+    }
+
+    /// The same; `then` hears what became of it, instead of [`Self::failed`].
+    pub fn write_then(&self, file: PathBuf, text: String, then: impl FnOnce(io::Result<()>) + Send + 'static) {
+        let sent = self.files.as_ref().map(|files| files.send((file, text, Some(Box::new(then)))));
+        if let Some(Err(SendError((file, text, Some(then))))) = sent {
+            then(replace_with_folder(&file, text.as_bytes()));
         }
     }
 

@@ -372,6 +372,32 @@ fn others_see_and_change_what_is_theirs() {
     drop(daemon);
 }
 
+/// A program comes with whoever it starts, but for those that another rule names or that opted out.
+#[test]
+fn whom_a_program_starts_may_be_another_rules() {
+    let mut world = World::new("daemon-trees");
+    let rule = |name: &str, class: &str| {
+        format!("[[rule]]\nname = \"{name}\"\nmatch = {{ command = \"$DIR/{name}\" }}\nclass = \"{class}\"\n")
+    };
+    world.configure(&(rule("other", "ignore") + &rule("batch", "low")));
+    world.start("other", &[]);
+    let shell = Command::new("sh").args(["-c", "command -v sh"]).output().unwrap().stdout;
+    fs::copy(String::from_utf8(shell).unwrap().trim(), world.path("batch")).unwrap();
+    let _daemon = world.daemon();
+    let child = "setpriv --pdeathsig KILL";
+    let other = world.path("other");
+    let script =
+        format!("{child} {} 1000 & {child} sleep 1000 & COTENANT=off {child} sleep 1000 & wait", other.display());
+    let mut batch = Command::new(world.path("batch"));
+    world.programs.push(spawn_fresh(batch.args(["-c", &script]).stdin(Stdio::null())));
+    let followed = |world: &World| {
+        let status = world.status()?;
+        let batch = status["services"].as_array()?.iter().find(|service| service["name"] == "batch")?;
+        Some((batch["processes"].as_u64()?, batch["threads"].as_u64()?))
+    };
+    eventually("the shell and one of its children are followed", || followed(&world) == Some((1, 2)));
+}
+
 /// Control groups as of a pod with one container, which has that name; removed on drop.
 struct Pod(PathBuf, &'static str);
 

@@ -12,7 +12,7 @@ use crate::notes::Notes;
 use crate::sense::memory::interleaving;
 use crate::sense::metrics::{MetricSummary, Metrics};
 use crate::sense::observer::{AppTarget, NewTask, ObserveError, Observer, Options};
-use crate::sense::processes::Target;
+use crate::sense::processes::{Process, Target};
 use crate::sense::progress::Reported;
 use crate::sense::tier::TierReport;
 use crate::sys::launch::{self, Child};
@@ -282,6 +282,12 @@ impl LinuxHost {
     /// An application is other processes from now on.
     pub fn retarget(&mut self, app: AppId, target: Target) {
         self.observer.retarget(app, target);
+    }
+
+    /// The processes that are followed now, by application.
+    pub fn processes(&self) -> BTreeMap<AppId, Vec<u32>> {
+        let pids = |processes: Vec<(u32, &Process)>| processes.into_iter().map(|(pid, _)| pid).collect();
+        self.observer.by_app().into_iter().map(|(app, processes)| (app, pids(processes))).collect()
     }
 
     /// Commands that have ended since the last call: exit code (128 + signal), and when.

@@ -33,6 +33,10 @@ pub struct Resident {
     pub start_ticks: u64,
     /// Process id of its parent.
     pub parent: u32,
+    /// Its process group.
+    pub group: u32,
+    /// Its session.
+    pub session: u32,
     /// Effective user.
     pub uid: u32,
     /// What it executes; absent where that may not be read.
@@ -43,6 +47,13 @@ pub struct Resident {
     opted_out: OnceCell<bool>,
     /// Looks at it so far.
     looks: u32,
+}
+
+impl Resident {
+    /// Whether an earlier look has seen it, too.
+    pub fn is_known(&self) -> bool {
+        self.looks > 0
+    }
 }
 
 /// All processes, by id, but for kernel threads.
@@ -124,7 +135,7 @@ impl Census {
     fn one(&self, pid: u32, stat: &TaskStat, before: Option<Resident>) -> Option<Resident> {
         if let Some(mut known) = before.filter(|known| known.start_ticks == stat.start_ticks) {
             known.looks += 1;
-            known.parent = stat.ppid;
+            (known.parent, known.group, known.session) = (stat.ppid, stat.pgrp, stat.session);
             if known.looks > YOUNG && known.looks % THEN_EVERY != 0 {
                 return Some(known);
             }
@@ -142,8 +153,9 @@ impl Census {
         });
         let cgroup = cgroup.unwrap_or_else(|| "/".to_owned());
         let program = fs::read_link(self.fs.path(&format!("/proc/{pid}/exe"))).ok();
+        let TaskStat { start_ticks, ppid: parent, pgrp: group, session, .. } = *stat;
         let opted_out = OnceCell::new();
-        Some(Resident { start_ticks: stat.start_ticks, parent: stat.ppid, uid, program, cgroup, opted_out, looks: 0 })
+        Some(Resident { start_ticks, parent, group, session, uid, program, cgroup, opted_out, looks: 0 })
     }
 
     /// The folder of a control group; `None` where no hierarchy is mounted.

@@ -23,7 +23,7 @@ pub(crate) mod web;
 use crate::settings::{self, Setup};
 use anyhow::{Result, bail};
 use config::{Class, Config};
-use containers::{Containers, Identity};
+use containers::Containers;
 use control::{Control, Shared};
 use cotenant_cli::messages::count;
 use cotenant_linux::FsRoot;
@@ -102,7 +102,7 @@ pub(crate) fn check(named: Option<&Path>) -> Result<(Config, Vec<(String, usize)
     setup(&config, settings::live_machine(None)?)?;
     let mut census = Census::new(FsRoot::live());
     census.look()?;
-    let found = services::find(&config.rules, &census, &Containers::default(), std::process::id());
+    let (found, _) = services::find(&config.rules, &census, &Containers::default(), std::process::id());
     Ok((config, found.into_values().map(|service| (service.name, service.rule)).collect()))
 }
 
@@ -247,12 +247,7 @@ impl Shift<'_> {
             self.tell();
             let ended = self.go()?;
             for order in self.desk.shared.take_orders() {
-                let before = self.mode();
-                let done = self.obey(&order);
-                if self.mode() != before {
-                    self.begin_anew();
-                }
-                let _ = order.answer.send(done); // who asked may be gone
+                self.obey(order);
             }
             if ended == Ended::Called {
                 continue;
@@ -330,19 +325,23 @@ impl Shift<'_> {
             None => {}
         }
         let containers = self.desk.containers();
-        let mut found = services::find(&self.config.rules, &self.census, &containers, std::process::id());
-        found.retain(|name, service| service.terms.class != Class::Ignore && !self.desk.kept.holds(name, service.uid));
+        let (mut found, whose) = services::find(&self.config.rules, &self.census, &containers, std::process::id());
+        found.retain(|_, service| service.terms.class != Class::Ignore && !self.desk.kept.holds(service));
         for remark in services::fit(&mut found, |name| self.managed.contains_key(name)) {
             self.watch.remark(&remark);
         }
         for (name, service) in &mut found {
             if let Some(known) = self.managed.get_mut(name) {
                 known.mixed = if service.mixed { Some(Instant::now()) } else { known.mixed };
-                service.mixed = known.mixed.is_some_and(|seen| seen.elapsed() < AGAIN);
+                service.set_apart(known.mixed.is_some_and(|seen| seen.elapsed() < AGAIN));
             }
         }
-        let gone = |Managed { service, .. }: &Managed| match found.get(&service.name) {
-            Some(new) if new.rule == service.rule && new.terms == service.terms => service.ends_as(new),
+        let followed = self.host.processes();
+        let gone = |Managed { service, app, .. }: &Managed| match found.get(&service.name) {
+            Some(new) if new.rule == service.rule && new.terms == service.terms => {
+                let lost = followed.get(app).is_some_and(|pids| new.has_lost(pids, &whose, &self.census));
+                service.ends_as(new).or(lost.then_some("some of its processes belong to it no more"))
+            }
             _ => Some("it is gone, or another rule's"),
         };
         let gone: Vec<(String, &str)> =
@@ -381,7 +380,8 @@ impl Shift<'_> {
             ..AppSpec::new(service.name.clone(), What::Running(service.target.clone()))
         };
         // The rule is the consent to let it wait. Who cannot be made to is looked at all the same.
-        let mut waits = terms.class == Class::Low && !service.mixed;
+        let among_others = service.mixed && service.group().is_some();
+        let mut waits = terms.class == Class::Low && !among_others;
         let throttled = (waits && self.mode() == Mode::Enforce).then(|| service.enforcer());
         let mut added = self.host.add(spec(throttled));
         let mut failed = None;
@@ -390,7 +390,7 @@ impl Shift<'_> {
             added = self.host.add(spec(None));
             (waits, failed) = (false, Some(Instant::now()));
         }
-        if terms.class == Class::Low && service.mixed {
+        if terms.class == Class::Low && among_others {
             let why = "its control group also holds processes that are not to wait";
             self.watch.remark(&format!("{} cannot be throttled: {why}", service.name));
         }
@@ -407,7 +407,7 @@ impl Shift<'_> {
                     count(service.processes as u64, "process"),
                     if terms.exclusive { "; on CPUs of its own, it is neither placed nor throttled" } else { "" },
                 );
-                self.watch.manage(app, &by, group, service.container.as_ref().map(Identity::learnt));
+                self.watch.manage(app, &by, &service);
                 let mixed = service.mixed.then(Instant::now);
                 self.managed.insert(name, Managed { service, app, waits, mixed, failed });
             }
@@ -540,8 +540,8 @@ impl Shift<'_> {
                 },
             )
         });
-        let resting = self.desk.kept.pauses.services.iter().map(|(name, paused)| ServiceStatus {
-            name: name.clone(),
+        let resting = self.desk.kept.pauses.services.iter().map(|(key, paused)| ServiceStatus {
+            name: paused.name(key).to_owned(),
             uid: paused.uid,
             paused: true,
             ..ServiceStatus::default()

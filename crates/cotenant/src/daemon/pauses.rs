@@ -1,8 +1,9 @@
 //! Who is left alone until somebody says `cotenant resume`, over restarts too: a file for each machine.
 
 use super::control::may_all;
+use super::services::Service;
 use crate::calibrated;
-use crate::replace::replace_with_folder;
+use crate::replace::Writer;
 use cotenant_linux::bounded;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -12,6 +13,9 @@ use std::time::{Duration, Instant};
 
 /// Services that an ordinary user may have paused at a time.
 const OF_ONE: usize = 64;
+
+/// Services of all of them that may be paused at a time: somebody may act as many users.
+const OF_ALL: usize = 1_024;
 
 /// A user changes something so often at most: each time the loop writes to a disk and looks who is there.
 const CHANGE: Duration = Duration::from_secs(1);
@@ -41,14 +45,17 @@ impl Changes {
 pub(crate) struct Pauses {
     /// Nothing is changed.
     pub all: bool,
-    /// Services by name.
+    /// Services by [`Service::key`]: a name is another service's once one of the same name comes or goes.
     pub services: BTreeMap<String, Paused>,
 }
 
 /// A service that is left alone.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Paused {
+    /// What it was called then; absent where that was its key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// The user whose it was. What an ordinary user has paused is their own: another user's service of that name is
     /// another one.
     pub uid: u32,
@@ -56,11 +63,26 @@ pub(crate) struct Paused {
     pub by_operator: bool,
 }
 
+impl Paused {
+    /// What it is called that is left alone by this key.
+    pub fn name<'a>(&'a self, key: &'a str) -> &'a str {
+        self.name.as_deref().unwrap_or(key)
+    }
+}
+
+impl Pauses {
+    /// What somebody calls by a name: with its key.
+    pub fn named(&self, name: &str) -> Option<(&String, &Paused)> {
+        self.services.iter().find(|(key, paused)| paused.name(key) == name || *key == name)
+    }
+}
+
 /// With the file that they are in; `None` where there is no folder for it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Kept {
     pub pauses: Pauses,
     file: Option<PathBuf>,
+    writer: Writer,
 }
 
 impl Kept {
@@ -71,8 +93,9 @@ impl Kept {
     }
 
     fn read_at(file: Option<PathBuf>) -> (Self, Option<String>) {
+        let writer = Writer::begin();
         let Some(path) = file.as_deref().filter(|path| path.exists()) else {
-            return (Self { pauses: Pauses::default(), file }, None);
+            return (Self { pauses: Pauses::default(), file, writer }, None);
         };
         let read = |path: &Path| -> Result<Pauses, String> {
             let text = bounded::named_text(path).map_err(|why| why.to_string())?;
@@ -88,27 +111,31 @@ impl Kept {
                 (Pauses { all: true, ..Pauses::default() }, Some(remark))
             }
         };
-        (Self { pauses, file }, remark)
+        (Self { pauses, file, writer }, remark)
     }
 
-    /// Whether a user's service of that name is left alone.
-    pub fn holds(&self, service: &str, uid: u32) -> bool {
-        self.pauses.services.get(service).is_some_and(|paused| paused.by_operator || paused.uid == uid)
+    /// Whether a service is left alone.
+    pub fn holds(&self, service: &Service) -> bool {
+        let Service { key, name, uid, .. } = service;
+        // An earlier version knew them by their names.
+        let paused = self.pauses.services.get(key).or_else(|| self.pauses.services.get(name));
+        paused.is_some_and(|paused| paused.by_operator || paused.uid == *uid)
     }
 
     /// Whether another service of a user may be paused; root's always.
     pub fn has_room(&self, uid: u32) -> bool {
-        uid == 0 || self.pauses.services.values().filter(|paused| paused.uid == uid).count() < OF_ONE
+        let of_users = || self.pauses.services.values().filter(|paused| !may_all(paused.uid));
+        may_all(uid) || of_users().count() < OF_ALL && of_users().filter(|paused| paused.uid == uid).count() < OF_ONE
     }
 
-    /// Changes what is asked for.
-    ///
-    /// # Errors
-    /// Where that could not be written, and so ends with the daemon: it holds all the same.
-    pub fn change(&mut self, change: impl FnOnce(&mut Pauses)) -> io::Result<()> {
-        change(&mut self.pauses);
-        let file = self.file.as_ref().ok_or_else(|| io::Error::other("there is no folder to keep it in"))?;
-        replace_with_folder(file, &serde_json::to_vec(&self.pauses)?)
+    /// Writes down what is asked for now. `then` hears where that could not be written, and so ends with the daemon: it
+    /// holds all the same.
+    pub fn keep(&self, then: impl FnOnce(io::Result<()>) + Send + 'static) {
+        match (&self.file, serde_json::to_string(&self.pauses)) {
+            (Some(file), Ok(text)) => self.writer.write_then(file.clone(), text, then),
+            (None, _) => then(Err(io::Error::other("there is no folder to keep it in"))),
+            (_, Err(why)) => then(Err(why.into())),
+        }
     }
 }
 
@@ -117,6 +144,13 @@ mod tests {
     use super::*;
     use std::fs;
 
+    /// Writes down what is asked for, and waits for that.
+    fn keep(kept: &Kept) -> io::Result<()> {
+        let (tell, told) = std::sync::mpsc::channel();
+        kept.keep(move |written| tell.send(written).unwrap());
+        told.recv().unwrap()
+    }
+
     #[test]
     fn a_pause_holds_over_a_restart_and_so_does_one_that_cannot_be_read() {
         let folder = std::env::temp_dir().join(format!("cotenant-pauses-{}", std::process::id()));
@@ -124,25 +158,43 @@ mod tests {
         let file = || Some(folder.join("pauses/m.json"));
         let (mut kept, remark) = Kept::read_at(file());
         assert_eq!((&kept.pauses, remark), (&Pauses::default(), None), "there is none");
-        let by = |by_operator| Paused { uid: 7, by_operator };
-        let all = [("db".to_owned(), by(false)), ("web".to_owned(), by(true))];
-        kept.change(|pauses| pauses.services.extend(all)).unwrap();
+        let by = |by_operator| Paused { name: None, uid: 7, by_operator };
+        kept.pauses.services.extend([("/db".to_owned(), by(false)), ("/web".to_owned(), by(true))]);
+        keep(&kept).unwrap();
         let (kept, remark) = Kept::read_at(file());
-        assert!(remark.is_none() && kept.holds("db", 7) && !kept.holds("db", 0), "{kept:?}");
-        assert!(kept.holds("web", 7) && kept.holds("web", 0), "processes of another user came or went");
+        let holds = |key, uid| kept.holds(&Service::called(key, key, uid));
+        assert!(remark.is_none() && holds("/db", 7) && !holds("/db", 0), "{kept:?}");
+        assert!(holds("/web", 7) && holds("/web", 0), "processes of another user came or went");
         for text in ["[", "{\"all\":false,\"services\":{},\"more\":1}", ""] {
             fs::write(folder.join("pauses/m.json"), text).unwrap();
             let (mut kept, remark) = Kept::read_at(file());
             assert!(kept.pauses.all && remark.unwrap().contains("nothing is changed"), "{text}");
-            kept.change(|pauses| *pauses = Pauses::default()).unwrap();
+            kept.pauses = Pauses::default();
+            keep(&kept).unwrap();
             assert!(!Kept::read_at(file()).0.pauses.all, "resume mends it");
         }
         fs::remove_dir_all(&folder).unwrap();
         fs::write(&folder, "").unwrap();
         let (mut kept, _) = Kept::read_at(file());
-        kept.change(|pauses| pauses.all = true).unwrap_err();
-        assert!(kept.pauses.all, "it holds until the end of the daemon");
+        kept.pauses.all = true;
+        keep(&kept).unwrap_err();
         fs::remove_file(&folder).unwrap();
+    }
+
+    /// Who comes with the name of another service changes what that is called.
+    #[test]
+    fn a_pause_is_of_the_service_and_not_of_its_name() {
+        let (mut kept, _) = Kept::read_at(None);
+        let paused = Paused { name: Some("x".to_owned()), uid: 0, by_operator: true };
+        kept.pauses.services.insert("/a/x".to_owned(), paused);
+        assert!(["x", "/a/x"].iter().all(|name| kept.holds(&Service::called(name, "/a/x", 0))));
+        assert!(!kept.holds(&Service::called("x", "/b/x", 0)));
+        assert!(["x", "/a/x"].iter().all(|name| kept.pauses.named(name).unwrap().0 == "/a/x"));
+        // An earlier version knew the name alone.
+        let by_name: Pauses =
+            serde_json::from_str(r#"{"all":false,"services":{"y":{"uid":7,"by_operator":false}}}"#).unwrap();
+        kept.pauses = by_name;
+        assert!(kept.holds(&Service::called("y", "/c/y", 7)) && kept.pauses.named("y").is_some());
     }
 
     #[test]
@@ -159,11 +211,22 @@ mod tests {
 
     #[test]
     fn nobody_fills_the_list_for_others() {
-        let mut kept = Kept::default();
-        for service in 0..OF_ONE {
-            assert!(kept.has_room(7));
-            kept.pauses.services.insert(service.to_string(), Paused { uid: 7, by_operator: false });
+        let (mut kept, _) = Kept::read_at(None);
+        let user = cotenant_linux::sys::euid() + 7;
+        let pause = |kept: &mut Kept, uid, services| {
+            for service in services {
+                let paused = Paused { name: None, uid, by_operator: false };
+                kept.pauses.services.insert(format!("{uid} {service}"), paused);
+            }
+        };
+        pause(&mut kept, user, 0..OF_ONE - 1);
+        assert!(kept.has_room(user));
+        pause(&mut kept, user, 0..OF_ONE);
+        assert!(!kept.has_room(user) && kept.has_room(user + 1) && kept.has_room(0));
+        // Somebody may act as many users.
+        for uid in user + 1..=user + (OF_ALL / OF_ONE) as u32 {
+            pause(&mut kept, uid, 0..OF_ONE);
         }
-        assert!(!kept.has_room(7) && kept.has_room(8) && kept.has_room(0));
+        assert!(!kept.has_room(user + 1_000) && kept.has_room(0));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::config::Class;
 use super::containers::Identity;
-use super::log;
+use super::{log, services};
 use cotenant_cli::messages::count;
 use cotenant_cli::progress::{about, ago};
 use cotenant_cli::table::Table;
@@ -202,6 +202,9 @@ pub(crate) struct Decision {
     /// Seconds since the start of the daemon.
     pub at_s: f64,
     pub service: String,
+    /// Whose that was; absent where it was nobody's, and from what an older daemon says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
     pub what: String,
     /// What became of it, where it was not carried out.
     pub outcome: Option<String>,
@@ -238,7 +241,7 @@ const STALE: Duration = Duration::from_secs(10);
 impl ServiceStatus {
     /// Its name in the table of who hurts whom.
     pub fn learnt(&self) -> String {
-        self.container.as_ref().map_or_else(|| self.name.clone(), Identity::learnt)
+        services::learnt(&self.name, self.uid, self.container.as_ref())
     }
 }
 
@@ -272,7 +275,6 @@ impl Status {
     /// What a user may see who is not the daemon's own: their services, and nothing of others.
     pub fn for_user(&self, uid: u32) -> Self {
         let services: Vec<ServiceStatus> = self.services.iter().filter(|service| service.uid == uid).cloned().collect();
-        let own = |name: &str| services.iter().any(|service| service.name == name);
         let learnt: BTreeSet<String> = services.iter().map(ServiceStatus::learnt).collect();
         Self {
             interference: self
@@ -281,7 +283,7 @@ impl Status {
                 .filter(|row| learnt.contains(&row.victim) && learnt.contains(&row.aggressor))
                 .cloned()
                 .collect(),
-            last: self.last.iter().filter(|decision| own(&decision.service)).cloned().collect(),
+            last: self.last.iter().filter(|decision| decision.uid == Some(uid)).cloned().collect(),
             decisions: Vec::new(),
             changes: BTreeMap::new(),
             trials: Vec::new(),
@@ -456,5 +458,33 @@ mod tests {
         }
         let paused = |mode| Status { mode, paused: true, ..Status::of_nobody(Instant::now()) }.mode();
         assert!([Mode::Observe, Mode::Advise, Mode::Enforce].map(paused).iter().all(|mode| mode.contains("paused")));
+    }
+
+    /// Another user's service may have had the same name before.
+    #[test]
+    fn a_user_sees_what_was_decided_about_their_own() {
+        let user = 7_000;
+        let of =
+            |uid| Decision { at_s: 0.0, service: "job".to_owned(), uid, what: String::new(), outcome: None, why: None };
+        let row = |name: &str| Row {
+            victim: name.to_owned(),
+            aggressor: name.to_owned(),
+            loss: 0.2,
+            low: 0.1,
+            high: 0.3,
+            events: 9,
+        };
+        let status = Status {
+            last: [Some(0), Some(user), None].map(of).into(),
+            interference: vec![row("job"), row("job (user 7000)")],
+            services: vec![ServiceStatus { name: "job".to_owned(), uid: user, ..ServiceStatus::default() }],
+            notes: vec!["of others".to_owned()],
+            ..Status::of_nobody(Instant::now())
+        };
+        let seen = status.for_user(user);
+        assert_eq!(seen.last.iter().map(|decision| decision.uid).collect::<Vec<_>>(), [Some(user)]);
+        assert_eq!(seen.interference.iter().map(|row| &*row.victim).collect::<Vec<_>>(), ["job (user 7000)"]);
+        assert!(seen.notes.is_empty() && seen.services.len() == 1);
+        assert!(status.for_user(user + 1).last.is_empty());
     }
 }

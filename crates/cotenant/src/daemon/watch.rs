@@ -2,6 +2,7 @@
 
 use super::latency::Latency;
 use super::log::{self, Seldom};
+use super::services::{Service, learnt};
 use super::status::{Bound, CpuStatus, Decision, Decisions, Place, ServiceStatus, ThreadStatus, Trial, Why};
 use crate::calibrated;
 use crate::cmd::qos::Protected;
@@ -95,6 +96,7 @@ struct Now {
     rule: String,
     /// Its control group, where it is one.
     group: Option<String>,
+    uid: Option<u32>,
     threads: usize,
     /// What its threads ran since the window began, and since when.
     ran: Option<(Ran, Time)>,
@@ -365,7 +367,8 @@ impl Watch {
                 text: done.reason.text.clone(),
             };
             let at_s = self.since + self.at.as_secs_f64();
-            let decision = Decision { at_s, service, what, outcome, why: Some(why) };
+            let uid = of.and_then(|now| now.uid);
+            let decision = Decision { at_s, service, uid, what, outcome, why: Some(why) };
             // Naps are renewed ten times a second.
             let first = self.logged.is_due(&format!("{} {means} {stage}", decision.service));
             decision.log(first, of.map(|now| &*now.rule), of.and_then(|now| now.group.as_deref()));
@@ -412,13 +415,13 @@ impl Watch {
         }
     }
 
-    /// A service is managed from now on, by that rule. `learnt`: its name in the table of who hurts whom, where that is
-    /// not its own.
-    pub fn manage(&mut self, app: AppId, rule: &str, group: Option<&str>, learnt: Option<String>) {
+    /// A service is managed from now on, by that rule.
+    pub fn manage(&mut self, app: AppId, rule: &str, service: &Service) {
         let now = self.now.entry(app).or_default();
-        (now.rule, now.group) = (rule.to_owned(), group.map(str::to_owned));
-        if let Some(name) = learnt {
-            self.interference.call(app, name);
+        (now.rule, now.group, now.uid) = (rule.to_owned(), service.group().map(str::to_owned), Some(service.uid));
+        let learnt = learnt(&service.name, service.uid, service.container.as_ref());
+        if learnt != service.name {
+            self.interference.call(app, learnt);
         }
     }
 

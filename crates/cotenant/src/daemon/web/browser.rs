@@ -52,7 +52,8 @@ fn decision(at_s: f64, service: &str, thread: Option<&str>, outcome: Option<&str
         text: format!("steady: postgresql@15-main.service keeps 84.7 % of 90 % beside {stranger}"),
     };
     let what = format!("app 1 → {to}");
-    Decision { at_s, service: service.to_owned(), what, outcome: outcome.map(str::to_owned), why: Some(why) }
+    let outcome = outcome.map(str::to_owned);
+    Decision { at_s, service: service.to_owned(), uid: Some(0), what, outcome, why: Some(why) }
 }
 
 /// How a daemon stands after so many seconds. One of its services calls itself whatever it likes.

@@ -112,6 +112,7 @@ fn four_cpus() -> Picture {
         Decision {
             at_s,
             service: service.to_owned(),
+            uid: Some(0),
             what: what.to_owned(),
             outcome: outcome.map(str::to_owned),
             why: Some(why),
