@@ -136,12 +136,12 @@ pub(crate) fn find(
     let our_group = residents.get(&own).map(|me| &*me.cgroup).filter(|path| *path != "/");
     let we = BTreeSet::from([own]);
     let mut found: BTreeMap<Key, Found> = BTreeMap::new();
-    let mut whose = Whose::new();
+    let mut belongs = Whose::new();
     // Control groups of those who are not to wait: whom no rule names or one of another class, and who opted out.
     let mut others: BTreeSet<&str> = BTreeSet::new();
     for (&pid, resident) in residents {
         if pid == own || descends(pid, &we, residents) {
-            whose.insert(pid, None);
+            belongs.insert(pid, None);
             continue;
         }
         let inside = containers.around(&resident.cgroup);
@@ -164,11 +164,11 @@ pub(crate) fn find(
         // Whoever runs a service manager below a service chooses the names of its units.
         let is_chosen = ours == 0 && class == Class::High && !is_named && group.is_some_and(is_delegated);
         if within_us || is_chosen {
-            whose.insert(pid, None);
+            belongs.insert(pid, None);
             continue;
         }
         let key = (i, whole.key());
-        whose.insert(pid, Some(key.clone()));
+        belongs.insert(pid, Some(key.clone()));
         let service = found.entry(key).or_insert_with(|| Found {
             folder: group.and_then(|group| census.folder(group)),
             group: group.is_some(),
@@ -186,9 +186,9 @@ pub(crate) fn find(
         service.pids.insert(pid);
     }
     mix(&mut found, &others);
-    leave_out(&mut found, &mut whose, residents);
-    follow(&mut found, &mut whose, census);
-    (named(rules, found, residents), whose)
+    leave_out(&mut found, &mut belongs, residents);
+    follow(&mut found, &mut belongs, census);
+    (named(rules, found, residents), belongs)
 }
 
 /// A control group is managed as a whole; of a program nobody opts out others than their own.
