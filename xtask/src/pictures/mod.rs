@@ -19,7 +19,7 @@ const FOLDER: &str = "docs/pictures";
 /// The figures that `cotenant demo --json` printed.
 const FIGURES: &str = "docs/pictures/demo.json";
 /// What is drawn from figures of the same name that are kept beside it.
-const DRAWN: [(&str, Draw); 2] = [("demo", demo::svg), ("soak", lines::svg)];
+const DRAWN: [(&str, Draw); 3] = [("demo", demo::svg), ("soak", lines::svg), ("database", lines::svg)];
 type Draw = fn(&str) -> Result<String>;
 
 /// A server whose goal is kept beside a batch program, for the pictures of `top` and of a report.
