@@ -205,8 +205,8 @@ fn leave_out(found: &mut BTreeMap<Key, Found>, whose: &mut Whose, residents: &BT
     }
 }
 
-/// Whoever descends from a program comes with it, up to those whom another rule names or who opted out. Marks those that
-/// would get such ones, too, as descendants or through a process group or session.
+/// Whoever descends from a program comes with it, up to those whom another rule names or who opted out. Marks those
+/// that would get such ones, too, as descendants or through a process group or session.
 fn follow(found: &mut BTreeMap<Key, Found>, whose: &mut Whose, census: &Census) {
     let residents = census.residents();
     if !found.values().any(|found| !found.group && found.class != Class::Ignore) {
