@@ -89,7 +89,15 @@ pub fn given_text(path: impl AsRef<Path>) -> io::Result<String> {
 /// # Errors
 /// As [`text`]; `InvalidInput` where it is none.
 pub fn named_text(path: impl AsRef<Path>) -> io::Result<String> {
-    rest_text(&mut regular(path, Limit::Named.bytes())?, Limit::Named)
+    rest_text(&mut named(path)?, Limit::Named)
+}
+
+/// Opens a file that another file names: a regular one, to be read up to [`Limit::Named`].
+///
+/// # Errors
+/// What the system says; `InvalidInput` where it is no regular file, `FileTooLarge`.
+pub fn named(path: impl AsRef<Path>) -> io::Result<File> {
+    regular(path, Limit::Named.bytes())
 }
 
 /// Opens a file that a user named: a regular file, or a pipe, for whose writer this waits. The null device is empty.

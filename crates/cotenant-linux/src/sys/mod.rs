@@ -27,7 +27,7 @@ pub use mapping::{Mapping, page_size};
 pub use masks::{getaffinity, setaffinity, setaffinity_all};
 pub use netlink::open_sock_diag;
 pub use processes::{
-    Usage, become_subreaper, euid, kill, kill_group, pidfd_open, pidfd_signal, reap, reap_pidfd, set_name,
+    Usage, become_subreaper, egid, euid, kill, kill_group, pidfd_open, pidfd_signal, reap, reap_pidfd, set_name,
     set_parent_death_signal, setsid, signal_group, stop_own_group,
 };
 pub use signals::{Signal, SignalFd, SignalMask, ignore, is_ignored, survive_file_limit};

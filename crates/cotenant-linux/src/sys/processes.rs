@@ -14,6 +14,12 @@ pub fn euid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// The effective group id of this process.
+pub fn egid() -> u32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::getegid() }
+}
+
 /// Makes this process the leader of its own session and process group, away from the terminal.
 ///
 /// # Errors

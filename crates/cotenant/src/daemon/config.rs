@@ -8,7 +8,8 @@ use crate::units;
 use anyhow::Result;
 use cotenant_cli::messages::count;
 use cotenant_cli::usage;
-use cotenant_linux::bounded;
+use cotenant_linux::bounded::{self, Limit};
+use cotenant_linux::sys;
 use cotenant_model::policy::{Config as PolicyConfig, Ctx, Policy, Settings};
 use cotenant_model::profile::MachineProfile;
 use cotenant_model::{Mode, Topology, parse};
@@ -16,9 +17,10 @@ use cotenant_policies::Qos;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, Metadata, OpenOptions};
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use toml::Spanned;
@@ -481,7 +483,7 @@ fn uid(text: &str) -> Result<u32, String> {
     if let Ok(uid) = text.parse() {
         return Ok(uid);
     }
-    let users = bounded::text("/etc/passwd", bounded::Limit::Machine).unwrap_or_default();
+    let users = bounded::text("/etc/passwd", Limit::Machine).unwrap_or_default();
     uid_in(&users, text).ok_or_else(|| format!("there is no user '{text}' in /etc/passwd; give the number"))
 }
 
@@ -494,19 +496,46 @@ pub(crate) fn uid_in(users: &str, name: &str) -> Option<u32> {
     users.lines().find_map(of)
 }
 
-/// The text of a file. The daemon waits for no writer of a pipe.
+/// The text of a file that others may not write. The daemon waits for no writer of a pipe.
 fn text(path: &Path) -> Result<String> {
-    bounded::named_text(path).map_err(|why| usage(format!("{}: {why}; check the path", path.display())))
+    let unread = |why: io::Error| usage(format!("{}: {why}; check the path", path.display()));
+    let mut file = bounded::named(path).map_err(unread)?;
+    // Of what was opened: another file may have the name by now.
+    trusted(path, &file.metadata().map_err(unread)?)?;
+    bounded::rest_text(&mut file, Limit::Named).map_err(unread)
+}
+
+/// Who writes the configuration decides what is done to every program, and what the daemon runs (`cmd:`): root and the
+/// daemon's own user, nobody else.
+fn trusted(path: &Path, meta: &Metadata) -> Result<()> {
+    let ours = sys::euid();
+    // A user's own group is nobody else, as where files are made with umask 002.
+    let others = if ours != 0 && meta.gid() == sys::egid() { 0o002 } else { 0o022 };
+    let path = path.display();
+    match () {
+        () if ![0, ours].contains(&meta.uid()) => Err(usage(format!(
+            "{path}: it belongs to user {}, whom this daemon does not obey; chown {ours} it, or name another file",
+            meta.uid()
+        ))),
+        () if meta.mode() & others != 0 => Err(usage(format!("{path}: others may write to it; chmod go-w it"))),
+        () => Ok(()),
+    }
 }
 
 /// The files of `conf.d` beside it, by name.
+///
+/// The folder above is not looked at: who replaces `conf.d` there, or a file by a link, can name files of root and of
+/// the daemon's user alone.
 fn beside(path: &Path) -> Result<Vec<PathBuf>> {
     let Some(folder) = path.parent().map(|folder| folder.join("conf.d")) else { return Ok(Vec::new()) };
     let unread = |why: io::Error| usage(format!("{}: {why}", folder.display()));
-    let entries = match fs::read_dir(&folder) {
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(&folder);
+    let opened = match opened {
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        read => read.map_err(unread)?,
+        opened => opened.map_err(unread)?,
     };
+    trusted(&folder, &opened.metadata().map_err(unread)?)?;
+    let entries = fs::read_dir(&folder).map_err(unread)?;
     let files: io::Result<Vec<PathBuf>> = entries.map(|entry| Ok(entry?.path())).collect();
     let mut files = files.map_err(unread)?;
     files.retain(|path| path.extension().is_some_and(|e| e == "toml"));
@@ -519,7 +548,7 @@ fn beside(path: &Path) -> Result<Vec<PathBuf>> {
 
 /// `/etc/cotenant/cotenant.toml` for root, else `cotenant/cotenant.toml` in the XDG configuration folder.
 fn default_path() -> Option<PathBuf> {
-    if cotenant_linux::sys::euid() == 0 {
+    if sys::euid() == 0 {
         return Some("/etc/cotenant/cotenant.toml".into());
     }
     Some(cotenant_cli::xdg("XDG_CONFIG_HOME", ".config")?.join("cotenant/cotenant.toml"))
@@ -552,6 +581,8 @@ impl Class {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     /// The library that compiles patterns panics where they are too much for it, and recurses as deeply as they nest.
     #[test]
@@ -579,6 +610,49 @@ mod tests {
         fs::write(folder.join("conf.d"), "").unwrap();
         let why = beside(&path).unwrap_err().to_string();
         assert!(why.contains("conf.d: ") && !why.contains('\n'), "{why}");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// Whoever may write it has the daemon run what they like.
+    #[test]
+    fn what_others_may_write_is_not_obeyed() {
+        let folder = std::env::temp_dir().join(format!("cotenant-config-others-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        let (main, beside) = (folder.join("cotenant.toml"), folder.join("conf.d"));
+        let drop_in = beside.join("a.toml");
+        fs::create_dir_all(&beside).unwrap();
+        fs::write(&main, DEFAULT).unwrap();
+        fs::write(&drop_in, "mode = 'advise'\n").unwrap();
+        let mode = |path: &Path, mode: u32| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        let refused = |path: &Path, why: &str| {
+            let said = Config::read(Some(&main)).unwrap_err().to_string();
+            assert!(said.starts_with(&format!("{}: {why}", path.display())) && !said.contains('\n'), "{said}");
+        };
+        for (path, own) in [(&main, 0o644), (&drop_in, 0o644), (&beside, 0o755)] {
+            for bit in [0o002, 0o1002] {
+                mode(path, own | bit);
+                refused(path, "others may write to it; chmod go-w");
+            }
+            mode(path, own);
+            assert_eq!(Config::read(Some(&main)).unwrap().mode, Mode::Advise);
+        }
+        if sys::euid() == 0 {
+            for (path, own) in [(&main, 0o644), (&drop_in, 0o644), (&beside, 0o755)] {
+                mode(path, own | 0o020);
+                refused(path, "others may write to it");
+                mode(path, own);
+                chown(path, Some(7), None).unwrap();
+                refused(path, "it belongs to user 7, whom this daemon does not obey; chown 0 it");
+                chown(path, Some(0), None).unwrap();
+            }
+        }
+        // A link is what it names.
+        fs::remove_file(&drop_in).unwrap();
+        fs::write(folder.join("elsewhere"), "mode = 'enforce'\n").unwrap();
+        symlink(folder.join("elsewhere"), &drop_in).unwrap();
+        assert_eq!(Config::read(Some(&main)).unwrap().mode, Mode::Enforce);
+        mode(&folder.join("elsewhere"), 0o666);
+        refused(&drop_in, "others may write to it");
         fs::remove_dir_all(&folder).unwrap();
     }
 
