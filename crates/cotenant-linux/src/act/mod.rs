@@ -98,6 +98,11 @@ impl Actuators {
         throttled.chain(refused).cloned().chain(self.pages.iter().flat_map(Mover::notes))
     }
 
+    /// Those that are about Cotenant itself.
+    pub fn own_notes(&self) -> impl Iterator<Item = &String> {
+        self.journal.notes().iter()
+    }
+
     /// Says of a process whether another Cotenant manages it: its tasks will be left alone as long as that does.
     pub fn look_for_rival(&mut self, pid: u32) {
         if let Some(other) = self.journal.rival(pid) {

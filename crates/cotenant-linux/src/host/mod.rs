@@ -318,6 +318,12 @@ impl LinuxHost {
         self.notes.iter().cloned().chain(self.act.iter().flat_map(Actuators::notes)).chain(seen).collect()
     }
 
+    /// Those among [`Self::notes`] that are about Cotenant itself, such as a journal that cannot be written: programs
+    /// cannot make it say more and more of them.
+    pub fn own_notes(&self) -> Vec<String> {
+        self.act.iter().flat_map(Actuators::own_notes).cloned().collect()
+    }
+
     /// How much is changed now, by kind; none where this host only observes.
     pub fn outstanding(&self) -> BTreeMap<&'static str, usize> {
         self.act.iter().flat_map(Actuators::outstanding).collect()

@@ -95,7 +95,7 @@ impl Journal {
         self.effects.get().expect("a kind of the table")
     }
 
-    /// Remarks for people.
+    /// Remarks for people, about Cotenant itself: what is wrong with the journal, the guardian and the list of claims.
     pub fn notes(&self) -> &Notes {
         &self.notes
     }
@@ -108,8 +108,12 @@ impl Journal {
     /// Makes sure that there is a file and a living guardian.
     ///
     /// # Errors
-    /// Why there is none, in words.
+    /// Why there is none, in words, which is a remark, too.
     pub fn begin(&mut self) -> Result<(), String> {
+        self.stand_by().inspect_err(|why| self.notes.add(why))
+    }
+
+    fn stand_by(&mut self) -> Result<(), String> {
         let start = |file: &JournalFile| {
             Guardian::start(&self.options.guardian, file.path())
                 .map_err(|e| format!("nothing is changed: the guardian cannot be started ({e})"))
@@ -149,10 +153,10 @@ impl Journal {
             return Ok(());
         }
         self.begin()?;
-        self.write(record).map_err(|e| format!("the journal cannot be written ({e}); make room for it"))
+        self.write(record).map_err(|e| unwritten(&e))
     }
 
-    /// Writes a record where changes have begun, unless it tells nothing new.
+    /// Writes a record where changes have begun, unless it tells nothing new. That it cannot be written is a remark.
     ///
     /// # Errors
     /// A full disk, mostly; `NotFound` where nothing was changed yet.
@@ -165,7 +169,7 @@ impl Journal {
             return Ok(());
         }
         let Some(active) = &mut self.active else { return Err(io::ErrorKind::NotFound.into()) };
-        active.file.append(&record.to_string())?;
+        active.file.append(&record.to_string()).inspect_err(|why| self.notes.add(unwritten(why)))?;
         effect.enter(record);
         Ok(())
     }
@@ -185,7 +189,11 @@ impl Journal {
     /// # Errors
     /// [`ClaimError`]
     pub fn claim(&mut self, pid: u32) -> Result<(), ClaimError> {
-        self.claims.claim(pid)
+        self.claims.claim(pid).inspect_err(|why| {
+            if let ClaimError::File(_) = why {
+                self.notes.add(format!("nothing is changed: {why}"));
+            }
+        })
     }
 
     /// Takes a process, too, together with the next one that is claimed, or in the next round.
@@ -230,10 +238,8 @@ impl Journal {
     /// has grown.
     pub fn tend(&mut self) {
         self.claims.refresh();
-        if self.active.is_some()
-            && let Err(why) = self.begin()
-        {
-            self.notes.add(why);
+        if self.active.is_some() {
+            let _ = self.begin(); // it has made a remark
         }
         self.compact();
     }
@@ -265,6 +271,10 @@ impl Journal {
         self.claims.release();
         report
     }
+}
+
+fn unwritten(why: &io::Error) -> String {
+    format!("the journal cannot be written ({why}); make room for it")
 }
 
 impl Drop for Journal {

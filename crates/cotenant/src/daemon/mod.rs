@@ -206,7 +206,7 @@ fn serve(config: &mut Config, named: Option<&Path>, desk: &mut Desk) -> Result<N
     desk.shared.set_machine(&setup.topology, &setup.machine);
     let (mut watch, remark) = Watch::begin(&setup.topology, desk.begun.elapsed());
     if let Some(remark) = remark {
-        watch.remark(&remark);
+        watch.remark_own(&remark);
     }
     let drive = Drive::begin(&mut host)?;
     let mut shift = Shift {
@@ -308,12 +308,12 @@ impl Shift<'_> {
         }
         self.looked = Some(Instant::now());
         if let Err(why) = self.census.look() {
-            self.watch.remark(&format!("who runs cannot be found out: {why}; it is tried again"));
+            self.watch.remark_own(&format!("who runs cannot be found out: {why}; it is tried again"));
             return Ok(());
         }
         if self.census.cut {
             self.watch
-                .remark("there are more processes than can be looked at; those with the highest ids are left out");
+                .remark_own("there are more processes than can be looked at; those with the highest ids are left out");
         }
         match self.desk.slurm.as_mut().map(Slurm::look) {
             Some(Ok(remarks)) => {
@@ -321,7 +321,7 @@ impl Shift<'_> {
                     self.watch.remark(&remark);
                 }
             }
-            Some(Err(why)) => self.watch.remark(&format!("slurm: jobs cannot be looked for: {why}")),
+            Some(Err(why)) => self.watch.remark_own(&format!("slurm: jobs cannot be looked for: {why}")),
             None => {}
         }
         let containers = self.desk.containers();
@@ -505,16 +505,14 @@ impl Shift<'_> {
             let share = spent.as_secs_f64() / since.as_secs_f64();
             self.observe = self.observe.mul_f64((share / OBSERVING).clamp(0.8, 1.25)).clamp(OBSERVE[0], OBSERVE[1]);
         }
-        for note in self.host.notes() {
-            self.watch.remark(&note);
-        }
+        self.pass_notes();
         if self.kept.elapsed() >= KEEP {
             self.kept = Instant::now();
             self.watch.keep();
         }
         let listen = self.desk.web.state();
         if let Some(Listen { address, error: Some(why) }) = &listen {
-            self.watch.remark(&format!("metrics cannot be served at {address}: {why}; it is tried again"));
+            self.watch.remark_own(&format!("metrics cannot be served at {address}: {why}; it is tried again"));
         }
         let tier = self.host.tier();
         let counted = tier.present.iter().map(|present| (present.signal, true));
@@ -578,21 +576,30 @@ impl Shift<'_> {
         notify(&[NotifyState::Status(&text)]);
         let node = || Node::new(&status, &self.setup.topology, &self.setup.machine);
         if let Some(Err(why)) = self.desk.slurm.as_mut().map(|slurm| slurm.tell(&status, node)) {
-            self.watch.remark(&format!("the table for slurm cannot be written: {why}"));
+            self.watch.remark_own(&format!("the table for slurm cannot be written: {why}"));
         }
         self.desk.shared.set_status(status);
     }
 
     /// Gives everything back.
     fn end(mut self) {
-        for note in self.host.notes() {
-            self.watch.remark(&note);
+        self.pass_notes();
+    /// Logs what the host has to say.
+    fn pass_notes(&mut self) {
+        let own = self.host.own_notes();
+        for note in &own {
+            self.watch.remark_own(note);
         }
+        for note in self.host.notes().iter().filter(|note| !own.contains(note)) {
+            self.watch.remark(note);
+        }
+    }
+
         self.watch.keep();
         let restored = self.host.finish().restored;
         tracing::info!(MESSAGE_ID = log::DAEMON, "given back: {}", count(restored.restored as u64, "mask"));
         for note in restored.notes {
-            self.watch.remark(&note);
+            self.watch.remark_own(&note);
         }
     }
 }

@@ -249,14 +249,15 @@ pub(super) fn fit(found: &mut BTreeMap<String, Service>, stay: impl Fn(&str) -> 
         *users.entry(service.uid).or_default() += 1;
     }
     let mut remarks = Vec::new();
-    for (uid, there) in users.into_iter().filter(|(_, there)| *there > OF_ONE) {
-        remarks
-            .push(format!("{there} services of user {uid} match; {OF_ONE} are managed, those that were before first"));
+    // How many there are is not said: with each other number it would be another remark.
+    for (uid, _) in users.into_iter().filter(|(_, there)| *there > OF_ONE) {
+        remarks.push(format!(
+            "more than {OF_ONE} services of user {uid} match; as many are managed, those that were before first"
+        ));
         cut(found, OF_ONE, &stay, |service| service.uid == uid);
     }
     if found.len() > SERVICES {
-        let there = found.len();
-        remarks.push(format!("{there} services match; {SERVICES} are managed, those that were before first"));
+        remarks.push(format!("more than {SERVICES} services match; as many are managed, those that were before first"));
         // Somebody may act as many users.
         cut(found, SERVICES, &stay, |service| may_all(service.uid));
         let left = SERVICES - found.values().filter(|service| may_all(service.uid)).count();
@@ -766,7 +767,10 @@ mod tests {
         let last = format!("a{:04}", OF_ONE + 8);
         let remarks = fit(&mut found, |name| name == last || name == "b0000");
         assert_eq!(remarks.len(), 2, "{remarks:?}");
-        assert!(remarks[0].starts_with(&format!("521 services of user {user} match; 512 are managed")), "{remarks:?}");
+        assert!(
+            remarks[0].starts_with(&format!("more than 512 services of user {user} match; as many")),
+            "{remarks:?}"
+        );
         let theirs = found.values().filter(|service| service.uid == user).count();
         assert_eq!(
             (found.len(), theirs, found.contains_key(&last)),

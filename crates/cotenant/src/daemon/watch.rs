@@ -255,7 +255,10 @@ pub(crate) struct Watch {
     pub at: Time,
     /// Seconds from the start of the daemon to that of this clock.
     since: f64,
-    seldom: Seldom,
+    /// Remarks about Cotenant itself, and those that users cause by what they do or have a word in: of these there may
+    /// be ever more, which are to take no room from the others.
+    own: Seldom,
+    of_users: Seldom,
     /// Kinds of decisions about each service that the log had within an hour.
     logged: Seldom,
     /// Where what was learnt is to be kept, and who writes it.
@@ -292,7 +295,8 @@ impl Watch {
             reason: None,
             at: Time::default(),
             since: 0.0,
-            seldom: Seldom::default(),
+            own: Seldom::default(),
+            of_users: Seldom::default(),
             logged: Seldom::default(),
             file: None,
         }
@@ -410,7 +414,19 @@ impl Watch {
 
     /// Logs a remark, but seldom the same one.
     pub fn remark(&mut self, text: &str) {
-        if self.seldom.is_due(text) {
+        self.remark_as(text, text);
+    }
+
+    /// The same of what is said in ever other words.
+    pub fn remark_as(&mut self, what: &str, text: &str) {
+        if self.of_users.is_due(what) {
+            tracing::warn!(MESSAGE_ID = log::NOTE, "{text}");
+        }
+    }
+
+    /// Logs a remark about Cotenant itself, however much is to be said about others.
+    pub fn remark_own(&mut self, text: &str) {
+        if self.own.is_due(text) {
             tracing::warn!(MESSAGE_ID = log::NOTE, "{text}");
         }
     }
@@ -504,7 +520,7 @@ impl Watch {
             failed.extend(writer.write(file.clone(), text).err().map(|why| (file, why)));
         }
         for (file, why) in failed {
-            self.remark(&format!("{}: {why}; what was learnt is lost at a restart", file.display()));
+            self.remark_own(&format!("{}: {why}; what was learnt is lost at a restart", file.display()));
         }
     }
 }
@@ -517,6 +533,18 @@ fn effect_name(effect: Effect) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cotenant_model::topology::synthetic;
+
+    /// Whoever starts ever other services and threads has ever more said about them.
+    #[test]
+    fn nobody_drowns_what_is_to_be_said_of_the_daemon_itself() {
+        let mut watch = Watch::anew(&synthetic::parse("pack:1 l3:1 core:1 pu:1").unwrap(), WINDOW);
+        for i in 0..1_000 {
+            watch.remark(&format!("service-{i} cannot be throttled"));
+        }
+        assert!(!watch.of_users.is_due("one more"), "the log has enough of them");
+        assert!(watch.own.is_due("the journal cannot be written"));
+    }
 
     #[test]
     fn sums_are_told_while_somebody_adds_them() {

@@ -133,10 +133,7 @@ impl Placement {
                 self.notes.add(format!("{} ({}) is left alone: {why}", info.comm, info.pid));
                 Outcome::Denied
             }
-            Err(Refusal::Nothing(why)) => {
-                self.notes.add(why);
-                Outcome::Denied
-            }
+            Err(Refusal::Nothing) => Outcome::Denied,
         }
     }
 
@@ -258,11 +255,9 @@ impl Placement {
                 "CPUs {wanted} are not all among those that it is allowed, {original}"
             )));
         }
-        journal.begin().map_err(Refusal::Nothing)?;
+        journal.begin().map_err(|_| Refusal::Nothing)?;
         let record = |mask: &CpuSet| MaskRecord::set(id, held.pid, held.stat.session, original.clone(), mask.clone());
-        journal.write(&record(wanted)).map_err(|e| {
-            Refusal::Nothing(format!("nothing is changed: the journal cannot be written ({e}); make room for it"))
-        })?;
+        journal.write(&record(wanted)).map_err(|_| Refusal::Nothing)?;
         let holds = around("set", || held.set(wanted))?;
         around("readback", || {
             if holds != *wanted {
@@ -283,8 +278,8 @@ enum Refusal {
     Stale,
     /// This task.
     Denied(String),
-    /// Any task.
-    Nothing(String),
+    /// Any task: the journal has made a remark.
+    Nothing,
 }
 
 impl From<SetError> for Refusal {
@@ -302,7 +297,7 @@ impl From<ClaimError> for Refusal {
         match e {
             ClaimError::Gone => Self::Gone,
             ClaimError::Taken(_) => Self::Denied(e.to_string()),
-            ClaimError::File(_) => Self::Nothing(format!("nothing is changed: {e}")),
+            ClaimError::File(_) => Self::Nothing,
         }
     }
 }
