@@ -320,6 +320,32 @@ fn nobody_holds_the_daemon_up_by_its_socket() {
     drop(daemon);
 }
 
+/// A wrong path, port or password: whoever looks is told, and as long as it is so.
+#[test]
+fn why_a_metric_says_nothing_is_told() {
+    let mut world = World::new("daemon-metric");
+    world.configure(
+        "[[rule]]\nname = \"db\"\nmatch = { command = \"$DIR/server\" }\nclass = \"high\"\n\
+         metric = \"log:$DIR/speed.log:([0-9.]+),every=20ms\"\n",
+    );
+    world.start("server", &[]);
+    let daemon = world.daemon();
+    let service = || world.status().unwrap()["services"][0].clone();
+    let why = || service()["metric_error"].as_str().map(str::to_owned);
+    eventually("why there is no speed is told", || {
+        why().is_some_and(|why| why.starts_with("metric log: ") && why.contains("speed.log: No such file"))
+    });
+    let said = String::from_utf8(world.ask(&["status"]).stdout).unwrap();
+    assert!(said.contains("warning: server: metric log: ") && said.contains("; check the path"), "{said}");
+    let mut log = fs::File::create(world.path("speed.log")).unwrap();
+    eventually("it has a speed, and nothing is wrong any more", || {
+        writeln!(log, "7").unwrap();
+        why().is_none() && service()["speed"] == 7.0
+    });
+    let (said, code) = daemon.terminate();
+    assert!(code == Some(0) && said.matches("server: metric log: ").count() == 1, "{said}");
+}
+
 #[test]
 fn others_see_and_change_what_is_theirs() {
     if !is_root() {

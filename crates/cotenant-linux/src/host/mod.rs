@@ -346,6 +346,11 @@ impl LinuxHost {
         self.apps.values().filter_map(|app| app.metrics.clone()).collect()
     }
 
+    /// Why a metric of an application fails again and again now, in one line; `None` where none does.
+    pub fn failing_metric(&self, app: AppId) -> Option<String> {
+        self.apps.get(&app)?.metrics.as_ref()?.failing()
+    }
+
     /// What the metrics came to.
     pub fn summaries(&self) -> Vec<MetricSummary> {
         self.apps.values().filter_map(|app| app.metrics.as_ref()).flat_map(|metrics| metrics.summaries()).collect()

@@ -2,7 +2,7 @@
 //! help.
 
 use crate::daemon::control::{Request, ask, is_there};
-use crate::daemon::status::Status;
+use crate::daemon::status::{ServiceStatus, Status};
 use crate::settings;
 use anyhow::Result;
 use cotenant_cli::messages::count;
@@ -71,10 +71,11 @@ fn daemon(socket: Option<&Path>) -> Option<Daemon> {
     if status.is_stale() {
         wrong.push(format!("its last sample is {:.0} s old; restart it", status.age().as_secs_f64()));
     }
-    let mute = status
-        .services
-        .iter()
-        .filter(|service| service.cpus.is_some_and(|cpus| cpus > 0.1) && service.source.is_none());
+    let fails = |service: &ServiceStatus| Some(format!("{}: {}", service.name, service.metric_error.as_ref()?));
+    wrong.extend(status.services.iter().filter_map(fails));
+    let mute = status.services.iter().filter(|service| {
+        service.cpus.is_some_and(|cpus| cpus > 0.1) && service.source.is_none() && service.metric_error.is_none()
+    });
     let names: Vec<&str> = mute.map(|service| &*service.name).collect();
     if !names.is_empty() {
         wrong.push(format!(

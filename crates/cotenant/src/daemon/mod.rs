@@ -518,8 +518,12 @@ impl Shift<'_> {
         let counted = tier.present.iter().map(|present| (present.signal, true));
         let signals = counted.chain(tier.missing.iter().map(|missing| (missing.signal, false)));
         let at = self.host.now();
-        for Managed { app, .. } in self.managed.values() {
+        for Managed { service, app, .. } in self.managed.values() {
             self.watch.slept(*app, self.host.slept_of(*app), at);
+            if let Some(why) = self.host.failing_metric(*app) {
+                let name = &service.name;
+                self.watch.remark_as(&format!("{name}: metric"), &format!("{name}: {why}"));
+            }
         }
         let services = self.managed.values().map(|Managed { service, app, .. }| {
             let (rule, terms) = (&self.config.rules[service.rule], &service.terms);
@@ -534,6 +538,7 @@ impl Shift<'_> {
                     container: service.container.clone(),
                     uid: service.uid,
                     processes: service.processes,
+                    metric_error: self.host.failing_metric(*app),
                     ..ServiceStatus::default()
                 },
             )
@@ -581,9 +586,6 @@ impl Shift<'_> {
         self.desk.shared.set_status(status);
     }
 
-    /// Gives everything back.
-    fn end(mut self) {
-        self.pass_notes();
     /// Logs what the host has to say.
     fn pass_notes(&mut self) {
         let own = self.host.own_notes();
@@ -595,6 +597,9 @@ impl Shift<'_> {
         }
     }
 
+    /// Gives everything back.
+    fn end(mut self) {
+        self.pass_notes();
         self.watch.keep();
         let restored = self.host.finish().restored;
         tracing::info!(MESSAGE_ID = log::DAEMON, "given back: {}", count(restored.restored as u64, "mask"));

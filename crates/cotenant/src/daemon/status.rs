@@ -93,6 +93,9 @@ pub(crate) struct ServiceStatus {
     pub speed: Option<f64>,
     /// What tells that.
     pub source: Option<String>,
+    /// Why its metric says nothing now, where it fails again and again.
+    #[serde(default)]
+    pub metric_error: Option<String>,
     /// The share of its speed alone that it is to keep, and that it kept in the last minute, of class high.
     pub goal: Option<f64>,
     pub kept: Option<f64>,
@@ -239,6 +242,12 @@ pub(crate) struct Why {
 const STALE: Duration = Duration::from_secs(10);
 
 impl ServiceStatus {
+    /// Without what files and servers say that the daemon reads with its own rights.
+    pub fn for_anybody(self) -> Self {
+        let metric_error = self.metric_error.map(|_| "its metric fails; the administrator sees why".to_owned());
+        Self { metric_error, ..self }
+    }
+
     /// Its name in the table of who hurts whom.
     pub fn learnt(&self) -> String {
         services::learnt(&self.name, self.uid, self.container.as_ref())
@@ -274,7 +283,8 @@ impl Status {
 
     /// What a user may see who is not the daemon's own: their services, and nothing of others.
     pub fn for_user(&self, uid: u32) -> Self {
-        let services: Vec<ServiceStatus> = self.services.iter().filter(|service| service.uid == uid).cloned().collect();
+        let theirs = self.services.iter().filter(|service| service.uid == uid).cloned();
+        let services: Vec<ServiceStatus> = theirs.map(ServiceStatus::for_anybody).collect();
         let learnt: BTreeSet<String> = services.iter().map(ServiceStatus::learnt).collect();
         Self {
             interference: self
@@ -340,6 +350,11 @@ impl Status {
             writeln!(out, "warning: it has looked at nobody for {}; does it hang?", about(self.age()))?;
         }
         self.print_services(out)?;
+        for service in &self.services {
+            if let Some(why) = &service.metric_error {
+                writeln!(out, "warning: {}: {why}", service.name)?;
+            }
+        }
         for row in &self.interference {
             writeln!(
                 out,
@@ -447,6 +462,16 @@ impl Decision {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The daemon reads files that they may not.
+    #[test]
+    fn users_are_not_told_what_the_daemon_has_read_for_a_metric() {
+        let why = Some("metric log: 'root:$6$…', which is no number".to_owned());
+        let service = ServiceStatus { uid: 7, metric_error: why, ..ServiceStatus::default() };
+        let status = Status { services: vec![service], ..Status::of_nobody(Instant::now()) };
+        let told = status.for_user(7).services[0].metric_error.clone().unwrap();
+        assert_eq!(told, "its metric fails; the administrator sees why");
+    }
 
     /// A loop that hangs tells nothing new: whoever asks is told how long that has been so.
     #[test]

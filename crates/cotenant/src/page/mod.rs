@@ -120,6 +120,7 @@ impl Now {
             picture.services.truncate(SERVICES);
         }
         for service in &mut picture.services {
+            *service = std::mem::take(service).for_anybody();
             if service.places.len() > CPUS {
                 service.places.sort_by(|a, b| b.cpus.total_cmp(&a.cpus));
                 service.places.truncate(CPUS);

@@ -167,7 +167,7 @@ struct Shared {
     reading: Option<Reading>,
     stale_after: Duration,
     summary: MetricSummary,
-    /// Failures since the last reading.
+    /// Failures since the source was last read without one, whether it had something new or not.
     in_a_row: u32,
     /// Whether it was told that it fails.
     told: bool,
@@ -177,7 +177,8 @@ impl Shared {
     fn take(&mut self, result: Result<Option<Measured>, FetchError>, at: Time) {
         let summary = &mut self.summary;
         match result {
-            Ok(None) | Err(FetchError::Stopped) => {}
+            Err(FetchError::Stopped) => {}
+            Ok(None) => self.in_a_row = 0,
             Ok(Some(Measured { value, window, count, direction })) => {
                 summary.direction = self.direction.unwrap_or(direction);
                 self.reading = Some(Reading { value, direction: summary.direction, window, count, at });
@@ -194,6 +195,12 @@ impl Shared {
                 self.in_a_row += 1;
             }
         }
+    }
+
+    /// Why it fails again and again: a server that was started just now may not answer yet.
+    fn failing(&self) -> Option<String> {
+        let why = self.summary.why.as_ref().filter(|_| self.in_a_row >= TELL_AFTER)?;
+        Some(format!("metric {}: {why}", self.summary.name))
     }
 }
 
@@ -288,16 +295,20 @@ impl Metrics {
         }
     }
 
-    /// One line for each metric that fails again and again, once: a server that was started just now may not answer
-    /// yet.
+    /// One line for each metric that fails again and again, once.
     pub fn news(&self) -> Vec<String> {
         let line = |shared: &Arc<Mutex<Shared>>| {
             let mut shared = lock(shared);
-            let why = shared.summary.why.clone().filter(|_| shared.in_a_row >= TELL_AFTER && !shared.told)?;
+            let line = shared.failing().filter(|_| !shared.told)?;
             shared.told = true;
-            Some(format!("metric {}: {why}", shared.summary.name))
+            Some(line)
         };
         self.shared.iter().filter_map(line).collect()
+    }
+
+    /// The same of the first metric that fails now, as long as it does.
+    pub fn failing(&self) -> Option<String> {
+        self.shared.iter().find_map(|shared| lock(shared).failing())
     }
 
     /// What each metric came to so far.
