@@ -164,6 +164,15 @@ impl Census {
         Some(self.fs.path(mount).join(cgroup.trim_start_matches('/')))
     }
 
+    /// Whether a resident executes a file of root's that nobody else may write to, under the name that it has for all:
+    /// in a user namespace of their own users mount files under other names.
+    pub fn executes_roots_file(&self, pid: u32) -> bool {
+        let namespace = |of: &str| fs::read_link(self.fs.path(&format!("/proc/{of}/ns/user"))).ok();
+        let program = fs::metadata(self.fs.path(&format!("/proc/{pid}/exe")));
+        program.is_ok_and(|file| file.uid() == 0 && file.mode() & 0o022 == 0)
+            && namespace(&pid.to_string()) == namespace("self")
+    }
+
     /// Whether a resident was started with `COTENANT=off` in its environment. Not where that may not be read. Ask about
     /// those who matter alone: whoever is just executing a program and gets no CPU holds up who reads this of it.
     pub fn has_opted_out(&self, pid: u32, resident: &Resident) -> bool {

@@ -145,7 +145,12 @@ pub(crate) fn find(
             continue;
         }
         let inside = containers.around(&resident.cgroup);
-        let covers = |(i, rule): (usize, &Rule)| Some((i, covers(&rule.matches, resident, inside.map(|c| &**c))?));
+        let covers = |(i, rule): (usize, &Rule)| {
+            let whole = covers(&rule.matches, resident, inside.map(|c| &**c))?;
+            // Whoever writes a program chooses its name.
+            let by_name = rule.class == Class::High && rule.matches.user.is_none() && whole.is_program();
+            (!by_name || ours != 0 || census.executes_roots_file(pid)).then_some((i, whole))
+        };
         let may_be = ours == 0 || resident.uid == ours;
         let Some((i, whole)) = rules.iter().enumerate().find_map(covers).filter(|_| may_be) else {
             others.insert(&resident.cgroup);
@@ -308,6 +313,10 @@ impl Whole<'_> {
 
     fn group(&self) -> Option<&str> {
         if let Self::Group(path) = self { Some(path) } else { None }
+    }
+
+    fn is_program(&self) -> bool {
+        matches!(self, Self::Program(_))
     }
 }
 
@@ -495,7 +504,7 @@ mod tests {
     use super::*;
     use cotenant_linux::FsRoot;
     use std::fs;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
     use std::path::PathBuf;
 
     /// A machine of which each process is (id, parent, control group, program).
@@ -780,8 +789,10 @@ mod tests {
         assert!(fit(&mut found, |_| false).is_empty());
     }
 
+    /// Of a program nobody opts out for another user; of a control group, which is managed as a whole, one does for
+    /// all.
     #[test]
-    fn nobody_opts_out_for_another_user() {
+    fn of_a_program_nobody_opts_out_for_another_user() {
         if sys::euid() != 0 {
             eprintln!("skipped: only root sees other users' processes");
             return;
@@ -796,11 +807,54 @@ mod tests {
         fs::write(machine.0.join("proc/10/environ"), "A=b\0COTENANT=off\0").unwrap();
         assert_eq!(owners(), [], "all are one user's");
         for pid in [10, 11] {
-            std::os::unix::fs::chown(machine.0.join(format!("proc/{pid}")), Some(7), None).unwrap();
+            chown(machine.0.join(format!("proc/{pid}")), Some(7), None).unwrap();
         }
         assert_eq!(owners(), [("Trees([12])".to_owned(), 0)]);
         let slice = rule("a", "cgroup = \"/a\"", "low");
-        assert!(machine.services(&slice, Vec::new(), 0).is_empty(), "a group is managed as a whole");
+        assert!(machine.services(&slice, Vec::new(), 0).is_empty(), "one of its members does for the whole group");
+    }
+
+    #[test]
+    fn nobody_becomes_important_by_the_name_of_a_program() {
+        if sys::euid() != 0 {
+            eprintln!("skipped: only root manages other users' processes");
+            return;
+        }
+        let machine = Machine::new("programs", &[(10, 1, "/a", "/x"), (11, 1, "/b", "/x"), (12, 1, "/c", "/x")]);
+        for (pid, owner, mode) in [(10, 0, 0o755), (11, 7, 0o755), (12, 0, 0o777)] {
+            let folder = machine.0.join(format!("files/{pid}"));
+            fs::create_dir_all(&folder).unwrap();
+            let file = folder.join("postgres");
+            fs::write(&file, "").unwrap();
+            chown(&file, Some(owner), None).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+            let exe = machine.0.join(format!("proc/{pid}/exe"));
+            fs::remove_file(&exe).unwrap();
+            symlink(file, exe).unwrap();
+        }
+        chown(machine.0.join("proc/11"), Some(7), None).unwrap();
+        let pids = |rules: &str| -> Vec<(String, usize)> {
+            machine.find(rules, 0).into_iter().map(|(_, rule, pids)| (pids, rule)).collect()
+        };
+        let pid = |pids: &str, rule: usize| (pids.to_owned(), rule);
+        let by_name = rule("pg", "command = \"postgres\"", "high");
+        assert_eq!(pids(&by_name), [pid("[10]", 0)]);
+        assert_eq!(pids(&rule("pg", "command = \"/**/postgres\"", "high")), [pid("[10]", 0)], "nor by a path");
+        // Nor do they get out of what is meant for them.
+        let both = by_name.clone() + &rule("rest", "command = \"*\"", "low");
+        assert_eq!(pids(&both), [pid("[10]", 0), pid("[11]", 1), pid("[12]", 1)]);
+        assert_eq!(
+            pids(&rule("pg", "command = \"postgres\", user = \"7\"", "high")),
+            [pid("[11]", 0)],
+            "they are meant"
+        );
+        assert_eq!(pids(&rule("pg", "command = \"postgres\"", "normal")).len(), 3);
+        // The file may have another name where they mount what they like.
+        for (folder, namespace) in [("proc/self", "1"), ("proc/10", "2")] {
+            fs::create_dir_all(machine.0.join(folder).join("ns")).unwrap();
+            symlink(namespace, machine.0.join(folder).join("ns/user")).unwrap();
+        }
+        assert_eq!(pids(&by_name), []);
     }
 
     /// Users name units of their own service managers as they like, and so do containers that run one.
