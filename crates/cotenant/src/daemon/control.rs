@@ -147,7 +147,8 @@ impl Shared {
 
     /// Who may tell of containers from now on. What another user has told counts no more.
     pub fn set_bridge(&self, uid: Option<u32>) {
-        if std::mem::replace(&mut *locked(&self.bridge), uid) != uid {
+        let mut bridge = locked(&self.bridge);
+        if std::mem::replace(&mut *bridge, uid) != uid {
             *locked(&self.containers) = Arc::default();
         }
     }
@@ -155,6 +156,16 @@ impl Shared {
     /// Whether a user may tell of containers, and hear of all of them.
     fn is_bridge(&self, uid: u32) -> bool {
         may_all(uid) || *locked(&self.bridge) == Some(uid)
+    }
+
+    /// Takes the list of a user who may tell of containers still: it took a while to come.
+    fn set_containers(&self, uid: u32, containers: Containers) -> bool {
+        let bridge = locked(&self.bridge); // nobody else becomes the bridge meanwhile
+        let may = may_all(uid) || *bridge == Some(uid);
+        if may {
+            *locked(&self.containers) = Arc::new(containers);
+        }
+        may
     }
 
     /// Who is called when there is something to do.
@@ -353,13 +364,16 @@ fn serve(mut stream: &UnixStream, uid: u32, shared: &Shared) -> io::Result<()> {
             Some(status) if may_all(uid) => bytes(&Answer::Ok(&status.told_now())),
             Some(status) => bytes(&Answer::Ok(&status.for_user(uid))),
         },
-        Ok(Request::Containers { .. } | Request::Node) if !is_bridge => bytes(&Answer::<()>::Error(
-            "only root, the daemon's own user and the bridge that its configuration names may do that".to_owned(),
-        )),
+        Ok(Request::Containers { .. } | Request::Node) if !is_bridge => {
+            bytes(&Answer::<()>::Error(NO_BRIDGE.to_owned()))
+        }
         Ok(Request::Containers { containers }) => {
             let (containers, taken) = Containers::new(containers);
-            *locked(&shared.containers) = Arc::new(containers);
-            bytes(&Answer::Ok(taken))
+            if shared.set_containers(uid, containers) {
+                bytes(&Answer::Ok(taken))
+            } else {
+                bytes(&Answer::<()>::Error(NO_BRIDGE.to_owned()))
+            }
         }
         Ok(Request::Node) => match shared.node() {
             None => bytes(&Answer::<()>::Error(BEGUN.to_owned())),
@@ -374,6 +388,7 @@ fn serve(mut stream: &UnixStream, uid: u32, shared: &Shared) -> io::Result<()> {
 }
 
 const BEGUN: &str = "the daemon has just begun; try again";
+const NO_BRIDGE: &str = "only root, the daemon's own user and the bridge that its configuration names may do that";
 
 /// What a line asks, or why it asks nothing.
 pub(crate) fn request(line: &[u8]) -> Result<Request, String> {
@@ -451,10 +466,15 @@ mod tests {
         shared.set_bridge(Some(other));
         assert_eq!([0, other, other + 1].map(|uid| shared.is_bridge(uid)), [true, true, false]);
         let one = r#"[{"cgroup":"/pods/a","namespace":"n","pod":"p","container":"c"}]"#;
-        *locked(&shared.containers) = Arc::new(Containers::new(serde_json::from_str(one).unwrap()).0);
+        let list = || Containers::new(serde_json::from_str(one).unwrap()).0;
+        assert!(shared.set_containers(other, list()));
         shared.set_bridge(Some(other));
         assert_eq!(shared.containers().len(), 1, "it is the same one");
         shared.set_bridge(None);
         assert_eq!(shared.containers().len(), 0, "what it has told counts no more");
+        // Nor does a list that was under way.
+        assert!(!shared.set_containers(other, list()));
+        assert_eq!(shared.containers().len(), 0);
+        assert!(shared.set_containers(sys::euid(), list()));
     }
 }
