@@ -317,7 +317,51 @@ fn nobody_holds_the_daemon_up_by_its_socket() {
     assert!(world.status().is_some());
     let mut slow = connect();
     eventually("who sends drop by drop is sent away", || slow.write_all(b" ").is_err());
+    // What is answered is a snapshot: that the loop goes on shows in ever younger ones.
+    let begun = world.status().unwrap()["uptime_s"].as_f64().unwrap();
+    let mut held = Vec::new();
+    eventually("the loop goes on meanwhile, and looks", || {
+        for i in 0..20 {
+            let mut stream = connect();
+            let said: &[u8] = if i % 2 == 0 { b"{\"version\":1," } else { b"{\"version\":1,\"verb\":\"status\"}\n" };
+            let _ = stream.write_all(said); // it may be closed already
+            held.push(stream);
+        }
+        held.drain(..held.len() - 3); // one place is left for who asks
+        world.status().is_some_and(|status| {
+            let number = |key: &str| status[key].as_f64().unwrap();
+            number("uptime_s") > begun + 4.0 && number("sample_age_s") < 4.0 // at most 2 s lie between two looks
+        })
+    });
     drop(daemon);
+}
+
+/// Each request is read on a small stack, and what reads it descends into what it holds.
+#[test]
+fn a_request_that_nests_deeply_does_no_harm() {
+    let world = World::new("daemon-nested");
+    world.configure("[[rule]]\nname = \"all\"\nmatch = { command = \"$DIR/*\" }\n");
+    let daemon = world.daemon();
+    for depth in [126, 127, 128, 1_500] {
+        for [open, close] in [["[", "]"], ["{\"a\":", "}"]] {
+            let nested = format!("{}0{}", open.repeat(depth), close.repeat(depth));
+            for request in [
+                nested.clone(),
+                format!("{{\"version\":{nested}}}"),
+                format!("{{\"version\":1,\"verb\":\"pause\",\"service\":{nested}}}"),
+                format!("{{\"version\":1,\"verb\":\"containers\",\"containers\":{nested}}}"),
+                format!("{{\"version\":1,\"verb\":\"status\",\"more\":{nested}}}"),
+            ] {
+                let said = world.say(format!("{request}\n").as_bytes());
+                // What is too long is closed with some of it unread, so the answer may be lost.
+                let is_lost = said.is_empty() && request.len() > 4_096;
+                let is_told = said.starts_with("{\"error\":\"this is no request") || said.starts_with("{\"ok\":");
+                assert!(is_told || is_lost, "{request}: {said}");
+            }
+        }
+    }
+    assert!(world.status().is_some());
+    assert_eq!(daemon.terminate().1, Some(0));
 }
 
 /// A wrong path, port or password: whoever looks is told, and as long as it is so.
