@@ -43,6 +43,9 @@ pub struct TaskInfo {
     pub comm: String,
     /// CPUs that the user, the cpuset and the task's own original mask allow. Every placement stays inside.
     pub allowed: CpuSet,
+    /// Whether it had run for some seconds when it was first seen: its memory lies where it began.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub old: bool,
 }
 
 /// A task at one instant.

@@ -75,7 +75,7 @@ pub use qos::{Away, Climbed, High, Ladder, Limits, Qos, QosConfig, QosState, Qos
 pub use quantum::{CoSchedule, Quantum, QuantumSettings, QuantumState, wanted};
 pub use resense::{Resense, ResenseSettings, ResenseState};
 pub use sam::{Sam, SamConfig, SamState};
-pub use shapes::{KnownShape, Objective, ObjectiveError, Shapes, ShapesSettings, ShapesState, Tried};
+pub use shapes::{KnownGroup, KnownShape, Objective, ObjectiveError, Shapes, ShapesSettings, ShapesState, Tried};
 
 use cotenant_model::policy::{Entry, Policy, Registry};
 

@@ -181,6 +181,39 @@ proptest! {
         }
     }
 
+    /// Nor is one of 20 s of learning, at any time in between, where tasks have the same numbers.
+    #[test]
+    fn what_was_learnt_elsewhere_is_taken(one in worlds(), other in worlds()) {
+        for name in LEARNERS {
+            let (mut one, mut other) = (one.clone(), other.clone());
+            (one.tells, other.tells) = (true, true);
+            one.tasks.truncate(other.tasks.len());
+            other.tasks.truncate(one.tasks.len());
+            for (task, twin) in other.tasks.iter_mut().zip(&one.tasks) {
+                task.id = twin.id;
+            }
+            let [here, there] = [&one, &other].map(|world| make(name, world));
+            let (mut state, mut last, mut at) = (State::default(), Vec::new(), ROUND);
+            while at < Time::from_secs(20) {
+                let decision = decide(&*here, &one, at, &last, state);
+                last = outcomes(&decision, |_| Outcome::Applied);
+                one.carry_out(&last);
+                (at, state) = (decision.wake_at, decision.state.clone());
+                if decision.proposals.is_empty() && at.0 % 1_000_000_000 > 0 {
+                    continue;
+                }
+                let (mut moved, mut now, mut taken, mut fate) = (other.clone(), at, state.clone(), last.clone());
+                for _ in 0..8 {
+                    let next = decide(&*there, &moved, now, &fate, taken);
+                    assert_legal(&moved, now, &next, name);
+                    fate = outcomes(&next, |_| Outcome::Applied);
+                    moved.carry_out(&fate);
+                    (now, taken) = (next.wake_at, next.state);
+                }
+            }
+        }
+    }
+
     /// Swapping equivalent cores inside a last-level-cache domain changes neither who moves nor between which domains.
     #[test]
     fn cores_of_a_domain_are_equal(world in worlds().prop_map(World::with_whole_domains), keys in proptest::collection::vec(any::<u8>(), 36)) {

@@ -57,7 +57,7 @@ fn first(signals: &[Signal]) -> Sample {
     let info = |id: u32| {
         let (allowed, comm) = (topology.usable().clone(), format!("worker{}", id % 7));
         let (app, pid, tid, start_ticks) = (AppId(id / 100), 3_000 + id / 100, 4_000 + id, 9_000 + u64::from(id));
-        Arc::new(TaskInfo { id: TaskId(id), app, tid, pid, start_ticks, comm, allowed })
+        Arc::new(TaskInfo { id: TaskId(id), app, tid, pid, start_ticks, comm, allowed, old: false })
     };
     let task = |id| TaskSample {
         info: info(id),

@@ -86,7 +86,16 @@ impl Scripted {
             let (id, app) = (TaskId(i as u32), AppId(role.app));
             let comm = format!("worker{i}");
             let allowed = topology.usable().clone();
-            Arc::new(TaskInfo { id, app, tid: 1_000 + id.0, pid: 500 + role.app, start_ticks: 1, comm, allowed })
+            Arc::new(TaskInfo {
+                id,
+                app,
+                tid: 1_000 + id.0,
+                pid: 500 + role.app,
+                start_ticks: 1,
+                comm,
+                allowed,
+                old: false,
+            })
         };
         Self {
             infos: script.iter().enumerate().map(info).collect(),

@@ -173,6 +173,7 @@ impl Host for SimHost {
                     start_ticks: t.started / 10_000_000,
                     comm,
                     allowed: t.allowed.clone(),
+                    old: false,
                 });
             }
             let ran_ns = (t.counts[Signal::CpuTime as usize] - seen.truth[Signal::CpuTime as usize]).max(0.0) as u64;

@@ -9,11 +9,15 @@ use std::time::Duration;
 pub fn boot_ticks() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the timespec is writable; CLOCK_BOOTTIME exists since Linux 2.6.39, so the call cannot fail.
-    let per_second = unsafe {
-        libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time);
-        libc::sysconf(libc::_SC_CLK_TCK)
-    } as u64;
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
+    let per_second = ticks_per_second();
     time.tv_sec as u64 * per_second + time.tv_nsec as u64 * per_second / 1_000_000_000
+}
+
+/// Clock ticks in a second.
+pub fn ticks_per_second() -> u64 {
+    // SAFETY: no pointers; there is always an answer to this question.
+    unsafe { libc::sysconf(libc::_SC_CLK_TCK) as u64 }
 }
 
 /// CPU time that this process has used, its threads included, its children not.

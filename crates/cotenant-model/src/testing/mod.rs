@@ -225,6 +225,7 @@ impl ViewBuilder {
             start_ticks: 1,
             comm: format!("task{id}"),
             allowed: self.usable.clone(),
+            old: false,
         };
         self.tasks.push(Built { info, cpu: Some(CpuId(cpu)), counts: Vec::new(), pages: None, new: false });
         self

@@ -1,5 +1,6 @@
 //! The machine as shapes see it: cache domains, what shares a core in them, and which of them are alike.
 
+use super::shape::digest;
 use cotenant_model::topology::shared::levels;
 use cotenant_model::{CpuSet, Topology};
 
@@ -98,6 +99,15 @@ impl Board {
         order.sort_by_key(|&d| (rank(d, |x| (x.node, x.package)), rank(d, |x| (x.package, 0)), d));
         order
     }
+}
+
+/// The same number for machines of the same domains and usable CPUs.
+pub(super) fn fingerprint(topology: &Topology) -> u64 {
+    let numbers = topology.llc_domains().iter().flat_map(|domain| {
+        let at = [u64::MAX, domain.package as u64, domain.node.map_or(u64::MAX, |node| node as u64)];
+        at.into_iter().chain(domain.cpus.iter().map(|cpu| u64::from(cpu.0)))
+    });
+    digest(numbers)
 }
 
 fn covers(parts: &[CpuSet], all: &CpuSet) -> bool {

@@ -122,11 +122,12 @@ impl Learned {
         Self { situation, rest: REST, is_kernel: true, ledger, ..Self::default() }
     }
 
-    pub fn goal(&self, objective: &Objective, view: &View) -> Goal {
+    pub fn goal(&self, objective: Option<&Objective>, view: &View) -> Goal {
         match objective {
-            Objective::Mean => self.situation.favoured().map_or(Goal::Mean, Goal::App),
-            Objective::Fair => Goal::Fair(self.standing.clone()),
-            Objective::App(name) => {
+            None => self.situation.favoured().map_or(Goal::Mean, Goal::App),
+            Some(Objective::Mean) => Goal::Mean,
+            Some(Objective::Fair) => Goal::Fair(self.standing.clone()),
+            Some(Objective::App(name)) => {
                 let named = |id: &AppId| view.app(*id).is_some_and(|app| app.name == *name);
                 self.situation.measures.keys().position(named).map_or(Goal::Mean, Goal::App)
             }

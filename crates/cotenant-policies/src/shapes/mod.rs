@@ -14,8 +14,12 @@
 
 mod board;
 mod guard;
+#[cfg(test)]
+mod known_tests;
 mod learned;
 mod ledger;
+#[cfg(test)]
+mod limits_tests;
 mod moves;
 #[cfg(test)]
 mod null_tests;
@@ -30,7 +34,7 @@ mod situation;
 mod tests;
 mod trial;
 
-pub use settings::{KnownShape, Objective, ObjectiveError, ShapesSettings};
+pub use settings::{KnownGroup, KnownShape, Objective, ObjectiveError, ShapesSettings};
 
 use super::plan::Plan;
 use super::sam::{Sam, SamConfig};
@@ -38,7 +42,7 @@ use crate::atom::situation::Load;
 use board::Board;
 use cotenant_model::policy::{Ctx, Needs, Policy};
 use cotenant_model::speed::{self, Ladder};
-use cotenant_model::{ActionOutcome, AppId, Decision, Outcome, Proposal, Reason, TaskId, Time, View};
+use cotenant_model::{ActionOutcome, AppId, CpuSet, Decision, Outcome, Proposal, Reason, TaskId, Time, View};
 use fastrand::Rng;
 use learned::{Candidate, Learned};
 use ledger::Ledger;
@@ -95,6 +99,9 @@ impl Shapes {
 /// What `shapes` remembers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ShapesState {
+    /// On which all of this was learnt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    machine: Option<u64>,
     phase: Phase,
     /// Tasks of the last round.
     tasks: Vec<TaskId>,
@@ -119,7 +126,7 @@ pub struct ShapesState {
     memory: Vec<KnownShape>,
     /// Groups of those whose best shape is the kernel's, whatever was known before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    given_up: Vec<Vec<(String, usize)>>,
+    given_up: Vec<Vec<KnownGroup>>,
     /// Where what is drawn goes on.
     seed: Option<u64>,
     /// How often the interval is doubled now.
@@ -156,7 +163,13 @@ enum Phase {
     /// Waits until the set of tasks has settled.
     Watch { since: Time },
     /// Measures the incumbent: seconds of each point, and logarithms of the speeds.
-    Trace { points: Vec<(f64, Vec<f64>)>, long: bool },
+    Trace {
+        points: Vec<(f64, Vec<f64>)>,
+        long: bool,
+        /// Since when what should stand does not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        asked: Option<Time>,
+    },
     /// A candidate competes.
     Trial(Box<Running>),
     /// Memory follows the threads, for a trial: of the incumbent, or of a candidate that was no better without.
@@ -206,7 +219,7 @@ impl ShapesState {
     }
 
     /// Groups of those whose shape of before has lost against the kernel's placement.
-    pub fn given_up(&self) -> &[Vec<(String, usize)>] {
+    pub fn given_up(&self) -> &[Vec<KnownGroup>] {
         &self.given_up
     }
 
@@ -224,10 +237,12 @@ impl ShapesState {
         self.tried.as_ref()
     }
 
-    /// Puts threads in place; those that it does not name are the kernel's.
+    /// Puts threads in place; those that it does not name are the kernel's, as is who may not be there any more.
     fn put(&mut self, view: &View, places: &Places, why: impl Into<String>) {
-        let here = |task: &TaskId| view.task(*task).is_some();
-        let wanted = places.iter().filter(|(task, _)| here(task)).map(|(task, set)| (*task, set.clone())).collect();
+        let may = |(task, set): &(&TaskId, &CpuSet)| {
+            !set.is_empty() && view.task(**task).is_some_and(|t| set.is_subset(&t.info.allowed))
+        };
+        let wanted = places.iter().filter(may).map(|(task, set)| (*task, set.clone())).collect();
         self.plan.set(view.tasks.iter().map(|t| t.info.id).collect(), wanted);
         self.widens = false;
         // Whoever asks why threads moved hears what became of the trial before.
@@ -307,7 +322,7 @@ impl ShapesState {
     }
 
     fn trace(&mut self) {
-        self.phase = Phase::Trace { points: Vec::new(), long: false };
+        self.phase = Phase::Trace { points: Vec::new(), long: false, asked: None };
         self.meter.clear();
         if let Some(learned) = &mut self.learned {
             learned.counted = Counted::default();
@@ -331,7 +346,7 @@ impl ShapesState {
         if tasks != self.tasks || left || matches!(self.phase, Phase::Fresh) {
             if matches!(self.phase, Phase::Trial(_) | Phase::Pages { .. }) {
                 self.put_back(view, "threads came or went");
-                self.break_off(now);
+                self.break_off(view, now);
             }
             self.give_birth(round);
             self.tasks = tasks;
@@ -342,7 +357,7 @@ impl ShapesState {
         match std::mem::take(&mut self.phase) {
             Phase::Fresh => self.watch(now),
             Phase::Watch { since } => return self.watched(round, since),
-            Phase::Trace { points, long } => self.traced(round, points, long),
+            Phase::Trace { points, long, asked } => self.traced(round, points, long, asked),
             Phase::Trial(running) => self.tried(round, running),
             Phase::Pages { trial, candidate } => self.followed(round, trial, candidate),
             Phase::Rest { until, saving, mut heard } if now < until => {
@@ -384,6 +399,11 @@ impl Policy for Shapes {
         mut s: ShapesState,
         now: Time,
     ) -> Decision<ShapesState> {
+        let machine = Some(board::fingerprint(ctx.topology));
+        if s.machine != machine {
+            let anew = Self::State { machine, ..Default::default() };
+            s = if s.machine.is_none() { Self::State { machine, ..s } } else { anew };
+        }
         s.plan.learn(ctx, view, outcomes, now);
         let rng = Rng::with_seed(s.seed.unwrap_or(self.settings.seed));
         let advises = outcomes.iter().any(|o| o.outcome == Outcome::NotThisMachine);

@@ -14,7 +14,7 @@ use serde_json::json;
 
 /// What a program's speed is like, besides noise.
 #[derive(Clone, Copy, Debug, Default)]
-struct Kind {
+pub(super) struct Kind {
     name: &'static str,
     /// Seconds, and by how much faster the first half of that time is.
     phase: Option<(f64, f64)>,
@@ -26,7 +26,7 @@ struct Kind {
     jump: f64,
 }
 
-const NOISE: Kind = Kind { name: "noise", phase: None, follows: None, outliers: 0.0, jump: 0.0 };
+pub(super) const NOISE: Kind = Kind { name: "noise", phase: None, follows: None, outliers: 0.0, jump: 0.0 };
 
 const fn phases(name: &'static str, seconds: f64) -> Kind {
     Kind { name, phase: Some((seconds, 0.1)), ..NOISE }
@@ -69,7 +69,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    fn new(noise: f64, kind: Kind, seed: u64) -> Self {
+    pub fn new(noise: f64, kind: Kind, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let at = rng.f64() * 100.0;
         Self { noise, kind, rng, slow: 0.0, level: 0.0, at }

@@ -262,8 +262,7 @@ mod tests {
     fn model(events: [[f64; SIGNALS.len()]; 2]) -> (Model, Board, Situation) {
         let topology = machine(2, 1, 4, 2);
         let board = Board::new(&topology, topology.usable(), |_| 0);
-        let group =
-            |app: u32| Group { app: AppId(app), name: String::new(), on: topology.usable().clone(), threads: 4 };
+        let group = |app: u32| Group { app: AppId(app), on: topology.usable().clone(), threads: 4, ..Group::default() };
         let measures = (0..2).map(|app| (AppId(app), Source::Progress)).collect();
         let mut situation = Situation::default();
         (situation.groups, situation.measures) = ((0..2).map(group).collect(), measures);

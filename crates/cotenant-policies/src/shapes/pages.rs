@@ -93,21 +93,16 @@ impl PageTrial {
                     let cpu = places.get(&task)?.first()?;
                     Some(topology.nodes()[topology.node_of(cpu)?].id)
                 };
-                let mut orders = Vec::new();
-                for &task in places.keys() {
-                    let Some(t) = view.task(task) else { continue };
-                    if !self.back {
-                        self.from.insert(task, origin(view, t.info.app, task, |task| node(home, task)));
-                    }
-                    let to = || node(places, task).into_iter().collect();
-                    let nodes = if self.back { self.from.get(&task).cloned().unwrap_or_default() } else { to() };
-                    let what =
-                        if self.back { "its memory goes back, since that was faster" } else { "its memory follows it" };
-                    if !nodes.is_empty() {
-                        let reason = Reason::new("shapes", what);
-                        orders.push(Proposal { action: Action::Pages { task, nodes }, reason });
-                    }
-                }
+                let orders = if self.back {
+                    self.way_back(view, "its memory goes back, since that was faster")
+                } else {
+                    let here = places.keys().filter_map(|task| view.task(*task));
+                    self.from = here
+                        .map(|t| (t.info.id, origin(view, t.info.app, t.info.id, |task| node(home, task))))
+                        .collect();
+                    let to = |task: &TaskId| Some(order(*task, vec![node(places, *task)?], "its memory follows it"));
+                    self.from.keys().filter_map(to).collect()
+                };
                 self.step = Step::Moves { asked: now, still: now };
                 self.seen.clear();
                 Next::Move { orders, back: self.back }
@@ -132,6 +127,7 @@ impl PageTrial {
                 Next::Wait
             }
             Step::After => {
+                self.charge(point.as_ref(), &worth);
                 self.after.extend(point);
                 if seconds(&self.after) < MEASURED || self.after.len() < 4 {
                     return Next::Wait;
@@ -154,6 +150,16 @@ impl PageTrial {
         }
     }
 
+    /// Orders by which what was moved comes back, where the trial is broken off.
+    pub fn undo(&self, view: &View) -> Vec<Proposal> {
+        if self.back { Vec::new() } else { self.way_back(view, "its memory goes back, since its trial was broken off") }
+    }
+
+    fn way_back(&self, view: &View, why: &'static str) -> Vec<Proposal> {
+        let here = self.from.iter().filter(|(task, nodes)| !nodes.is_empty() && view.task(**task).is_some());
+        here.map(|(task, nodes)| order(*task, nodes.clone(), why)).collect()
+    }
+
     fn charge(&mut self, point: Option<&Point>, worth: &impl Fn(&[f64]) -> f64) {
         if let (Some(point), Some(_)) = (point, self.before.first()) {
             self.cost -= worth(&lead(&point.logs, &mean(&self.before))) * point.seconds;
@@ -163,6 +169,10 @@ impl PageTrial {
     fn changes(&self) -> Vec<f64> {
         lead(&mean(&self.after), &mean(&self.before))
     }
+}
+
+fn order(task: TaskId, nodes: Vec<NodeId>, why: &'static str) -> Proposal {
+    Proposal { action: Action::Pages { task, nodes }, reason: Reason::new("shapes", why) }
 }
 
 /// Where a task's memory is to come back to. Only the process' is known: if its threads stand on nodes as its memory
@@ -196,4 +206,69 @@ fn seconds(points: &[Point]) -> f64 {
 fn mean(points: &[Point]) -> Vec<f64> {
     let apps = points.first().map_or(0, |point| point.logs.len());
     (0..apps).map(|app| points.iter().map(|point| point.logs[app]).sum::<f64>() / points.len() as f64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cotenant_model::testing::{ViewBuilder, machine};
+    use cotenant_model::{CpuId, CpuSet};
+
+    /// A thread of node 0 now runs on node 1, and is faster by `gain` with its memory there: rounds until something
+    /// else than waiting comes, which `more` may end. Which nodes memory was ordered to, and what came of it.
+    fn follow(gain: f64, more: impl Fn(&PageTrial) -> bool) -> (PageTrial, Vec<NodeId>, Option<Next>) {
+        let topology = machine(2, 1, 4, 1);
+        let [home, places] = [0, 4].map(|cpu| Places::from([(TaskId(1), CpuSet::single(CpuId(cpu)))]));
+        let (mut trial, mut node, mut ordered) = (PageTrial::default(), 0, Vec::new());
+        for round in 1..600 {
+            let at = Time::from_millis(100 * round);
+            let view = ViewBuilder::new(&topology).at(at).task(1, 0, 4).pages(&[(node, 100)]).view();
+            let noise = if round % 2 == 0 { 0.001 } else { -0.001 };
+            let point = Point { at, seconds: 0.1, logs: vec![f64::from(node) * gain + noise] };
+            match trial.add(&topology, [&home, &places], &view, Some(point), |change| change[0], |_| false) {
+                Next::Wait => {}
+                Next::Move { orders, back } => {
+                    node = u32::from(!back);
+                    ordered.extend(nodes(&orders));
+                }
+                done @ Next::Done(..) => return (trial, ordered, Some(done)),
+            }
+            if !more(&trial) {
+                ordered.extend(nodes(&trial.undo(&view)));
+                return (trial, ordered, None);
+            }
+        }
+        unreachable!("trials have an end")
+    }
+
+    fn nodes(orders: &[Proposal]) -> Vec<NodeId> {
+        let to = |order: &Proposal| match &order.action {
+            Action::Pages { nodes, .. } => nodes.clone(),
+            other => panic!("{other:?}"),
+        };
+        orders.iter().flat_map(to).collect()
+    }
+
+    #[test]
+    fn memory_stays_where_that_is_faster_and_else_goes_back() {
+        let (trial, ordered, done) = follow(0.05, |_| true);
+        let Some(Next::Done(changes, true)) = done else { panic!("{done:?}") };
+        assert!((changes[0] - 0.05).abs() < 1e-3 && trial.cost < -0.05 * MEASURED, "{changes:?} {}", trial.cost);
+        assert_eq!(ordered, [NodeId(1)]);
+        for gain in [0.005, -0.05] {
+            let (trial, ordered, done) = follow(gain, |_| true);
+            assert!(matches!(done, Some(Next::Done(_, false))), "{done:?}");
+            assert_eq!(ordered, [NodeId(1), NodeId(0)]);
+            // What was measured of it has cost something, too.
+            assert!(trial.cost * gain < 0.0 && trial.cost.abs() > gain.abs() * MEASURED, "{gain}: {}", trial.cost);
+        }
+    }
+
+    #[test]
+    fn memory_goes_back_where_its_trial_is_broken_off() {
+        let broken = |step: fn(&PageTrial) -> bool| follow(-0.05, |trial| !step(trial)).1;
+        assert_eq!(broken(|trial| trial.step == Step::Before), []);
+        assert_eq!(broken(|trial| trial.step == Step::After), [NodeId(1), NodeId(0)]);
+        assert_eq!(broken(|trial| trial.back && trial.step != Step::Ask), [NodeId(1), NodeId(0)], "not twice");
+    }
 }

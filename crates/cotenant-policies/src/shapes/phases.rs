@@ -13,7 +13,7 @@ use super::shape::{Places, Shape};
 use super::situation::{Survey, domain_of, much_lighter, survey};
 use super::trial::{Ask, Clock, Estimate, STAGES, Side, Trial, Verdict};
 use super::{CALMEST, Phase, Round, Running, ShapesState, Tried};
-use cotenant_model::speed::Ladder;
+use cotenant_model::speed::{Ladder, Source};
 use cotenant_model::stats::median::middle;
 use cotenant_model::{AppId, CpuSet, TaskId, TaskView, Time, View};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,8 +25,11 @@ const WATCH: Duration = Duration::from_millis(500);
 const TRACE: [f64; 2] = [3.0, 8.0];
 /// Points that a trace has at least.
 const POINTS: usize = 12;
-/// An application that tells nothing for so many seconds ends what is being measured.
+/// An application that tells nothing for so many seconds, or so many of its readings, ends what is being measured.
 const PATIENCE: f64 = 30.0;
+const READINGS: f64 = 4.0;
+/// What should stand and does not for so long is given up.
+const PLACED: Duration = Duration::from_secs(5);
 /// Fruitless looks after which it looks less often.
 const UNHEARD: u32 = 20;
 /// False decisions that are accepted, per trial: a decision is taken where the interval of this confidence is clear.
@@ -78,7 +81,7 @@ impl ShapesState {
         };
         self.fruitless = 0;
         round.notes.extend(notes);
-        if let Objective::App(name) = &round.policy.settings.objective {
+        if let Some(Objective::App(name)) = &round.policy.settings.objective {
             let known = situation.measures.keys().any(|id| round.view.app(*id).is_some_and(|app| app.name == *name));
             let note = || format!("no application {name} tells its speed: the mean of all is made as high as possible");
             round.notes.extend((!known).then(note));
@@ -102,11 +105,14 @@ impl ShapesState {
                 }
                 let ledger = before.map(|before| before.ledger.anew()).or(self.ledger.take());
                 let mut learned = Learned::new(situation, ledger.unwrap_or_else(|| Ledger::new(round.now)));
-                let sound = |known: &&KnownShape| known.groups == groups && known.shape.is_for(&board, &threads);
-                let known = self.remembered(&round.policy.settings).find(sound).map(|known| known.shape.clone());
+                let allowed = learned.situation.allowed();
+                let sound = |known: &KnownShape| {
+                    known.of(&groups).filter(|shape| shape.is_for(&board, &threads) && shape.fits(&board, &allowed))
+                };
+                let known = self.remembered(&round.policy.settings).find_map(sound);
                 let begun = known.as_ref().filter(|_| !born.is_empty()).map(|shape| {
                     let here = |task| domain_of(&board, round.view, &born, task);
-                    shape.seats(&board, &self.members, &learned.situation.allowed(), here, |_| None)
+                    shape.seats(&board, &self.members, &allowed, here, |_| None)
                 });
                 self.begun = begun.is_some();
                 learned.first = known.map(|shape| Candidate::new(shape, Kind::Known)).filter(|_| begun.is_none());
@@ -125,15 +131,25 @@ impl ShapesState {
     }
 
     /// A round of the incumbent was measured.
-    pub(super) fn traced(&mut self, round: &mut Round<'_>, mut points: Vec<(f64, Vec<f64>)>, mut long: bool) {
+    pub(super) fn traced(
+        &mut self,
+        round: &mut Round<'_>,
+        mut points: Vec<(f64, Vec<f64>)>,
+        mut long: bool,
+        asked: Option<Time>,
+    ) {
         self.load.add(round.view);
+        let asked = asked.or(Some(round.now)).filter(|_| !self.plan.stands());
+        if asked.is_some_and(|asked| round.now - asked > PLACED.max(3 * round.ctx.config.interval)) {
+            return self.give_up(round.view);
+        }
         let Some(learned) = &mut self.learned else { return self.watch(round.now) };
         if self.plan.stands() {
             learned.counted.add(round.view, &self.members, learned.situation.groups.len());
         }
         let point = self.meter.add(round.view, &learned.situation).filter(|_| self.plan.stands());
         points.extend(point.map(|point| (point.seconds, point.logs)));
-        let goal = learned.goal(&round.policy.settings.objective, round.view);
+        let goal = learned.goal(round.policy.settings.objective.as_ref(), round.view);
         let first = points.first().map(|(_, logs)| logs.clone()).unwrap_or_default();
         let worth = |logs: &[f64]| goal.worth(&logs.iter().zip(&first).map(|(a, b)| a - b).collect::<Vec<_>>());
         let values: Vec<(f64, f64)> = points.iter().map(|(seconds, logs)| (*seconds, worth(logs))).collect();
@@ -149,10 +165,19 @@ impl ShapesState {
                 return self.known(round, clock);
             }
         }
-        if self.meter.waits() > PATIENCE {
+        if self.is_unheard(round.view) {
             return self.unheard(round);
         }
-        self.phase = Phase::Trace { points, long };
+        self.phase = Phase::Trace { points, long, asked };
+    }
+
+    /// What should stand cannot be put in place: the kernel places everybody, and that is measured.
+    fn give_up(&mut self, view: &View) {
+        let before = self.learned.take().map(|learned| *learned);
+        self.learned = before.map(|before| Box::new(Learned::new(before.situation, before.ledger.anew())));
+        self.begun = false;
+        self.put(view, &BTreeMap::new(), "threads could not be placed");
+        self.trace();
     }
 
     /// Tells threads that run much less than like ones from these, each once; whether there are any.
@@ -193,21 +218,24 @@ impl ShapesState {
     /// are to touch their memory there. A process' first thread waits for the others, which would have its mask.
     pub(super) fn give_birth(&mut self, round: &Round<'_>) {
         let (view, settings) = (round.view, &round.policy.settings);
-        if self.remembered(settings).next().is_none() || changes(&self.lived(round.now)) {
+        self.born.retain(|task, _| view.task(*task).is_some());
+        // Where somebody was there before all of this began, what is known must win a trial.
+        let late = matches!(self.phase, Phase::Fresh) && view.tasks.iter().any(|task| task.info.old);
+        if late || self.remembered(settings).next().is_none() || changes(&self.lived(round.now)) {
             return;
         }
         let name = |app: AppId| view.app(app).map_or("", |app| app.name.as_str());
         let present: BTreeSet<&str> = view.tasks.iter().map(|task| name(task.info.app)).collect();
         let board = Board::new(round.ctx.topology, round.ctx.topology.usable(), |_| 0);
         let of = |known: &&KnownShape| {
-            let names: BTreeSet<&str> = known.groups.iter().map(|(group, _)| app_of(group)).collect();
-            let threads: Vec<usize> = known.groups.iter().map(|(_, threads)| *threads).collect();
+            let names: BTreeSet<&str> = known.groups.iter().map(|group| group.app.as_str()).collect();
+            let threads: Vec<usize> = known.groups.iter().map(|group| group.threads).collect();
             names == present && known.shape.is_for(&board, &threads)
         };
         let Some(known) = self.remembered(settings).find(of).cloned() else { return };
         let mut left = known.shape.counts.clone();
         let mut seat = |app: &str, on: Option<&CpuSet>| {
-            let own = |group: &usize| app_of(&known.groups[*group].0) == app;
+            let own = |group: &usize| known.groups[*group].app == app;
             let fits = |d: &usize| on.is_none_or(|on| on.is_subset(&board.domains[*d].cpus));
             let free = (0..left.len()).filter(own).flat_map(|g| (0..board.domains.len()).map(move |d| (g, d)));
             let (group, domain) = { free }.find(|(g, d)| left[*g][*d] > 0 && fits(d))?;
@@ -220,7 +248,8 @@ impl ShapesState {
                 seat(name(task.info.app), Some(on));
             }
         }
-        let new = |t: &&TaskView| self.tasks.binary_search(&t.info.id).is_err() && t.info.tid != t.info.pid;
+        let new =
+            |t: &&TaskView| self.tasks.binary_search(&t.info.id).is_err() && t.info.tid != t.info.pid && !t.info.old;
         for task in view.tasks.iter().filter(new) {
             let Some(domain) = seat(name(task.info.app), None) else { continue };
             let on = board.domains[domain].cpus.and(&task.info.allowed);
@@ -234,21 +263,39 @@ impl ShapesState {
         }
     }
 
+    /// Whether somebody who told a speed has told none for long: longer than what is read seldom takes.
+    fn is_unheard(&self, view: &View) -> bool {
+        let waits = self.meter.waits();
+        let Some(learned) = self.learned.as_ref().filter(|_| waits > PATIENCE) else { return false };
+        let reading = |(id, source): (&AppId, &Source)| source.reading(view, view.app(*id)?);
+        let longest = learned.situation.measures.iter().filter_map(reading).map(|reading| reading.window).max();
+        waits > READINGS * longest.unwrap_or_default().as_secs_f64()
+    }
+
     /// Somebody who told a speed has told none for long: the others go on without it.
-    fn unheard(&mut self, round: &Round<'_>) {
+    fn unheard(&mut self, round: &mut Round<'_>) {
         if let Some(learned) = &self.learned {
-            self.silent.extend(self.meter.silent(&learned.situation));
+            let silent = self.meter.silent(&learned.situation);
+            let names: Vec<&str> = silent.iter().filter_map(|id| Some(round.view.app(*id)?.name.as_str())).collect();
+            let (names, waits) = (names.join(", "), self.meter.waits());
+            round
+                .notes
+                .push(format!("for {waits:.0} s nothing told how fast these are, so they do not count: {names}"));
+            self.silent.extend(silent);
         }
         self.put_back(round.view, "an application does not tell its speed any more");
-        self.break_off(round.now);
+        self.break_off(round.view, round.now);
         self.watch(round.now);
     }
 
-    /// What is being tried ends without a verdict; what it has cost counts.
-    pub(super) fn break_off(&mut self, now: Time) {
+    /// What is being tried ends without a verdict; what it has cost counts, and memory goes back.
+    pub(super) fn break_off(&mut self, view: &View, now: Time) {
         let cost = match &self.phase {
             Phase::Trial(running) => running.trial.cost,
-            Phase::Pages { trial, .. } => trial.cost,
+            Phase::Pages { trial, .. } => {
+                self.moves = trial.undo(view);
+                trial.cost
+            }
             _ => return,
         };
         if let Some(learned) = &mut self.learned {
@@ -335,7 +382,7 @@ impl ShapesState {
         let seats = |shape: &Shape| {
             shape.seats(&board, &self.members, &allowed, |task| stands(&home, task), |task| stands(&memory, task))
         };
-        let goal = learned.goal(&round.policy.settings.objective, round.view);
+        let goal = learned.goal(round.policy.settings.objective.as_ref(), round.view);
         let next = loop {
             let Some(candidate) = learned.next(&board, &goal, &mut round.rng) else { break None };
             if candidate.kind == Kind::Kernel {
@@ -420,11 +467,11 @@ impl ShapesState {
                 return self.rest(round.view, round.now + REST, true, "threads could not be placed");
             }
         }
-        let goal = learned.goal(&round.policy.settings.objective, round.view);
+        let goal = learned.goal(round.policy.settings.objective.as_ref(), round.view);
         let stage = STAGES[running.candidate.stage.min(STAGES.len() - 1)];
         let Some(point) = self.meter.add(round.view, &learned.situation) else {
             self.phase = Phase::Trial(running);
-            if self.meter.waits() > PATIENCE {
+            if self.is_unheard(round.view) {
                 self.unheard(round);
             }
             return;
@@ -462,7 +509,7 @@ impl ShapesState {
         let settings = &round.policy.settings;
         let Some(learned) = &mut self.learned else { return self.watch(round.now) };
         let board = learned.situation.board(round.ctx);
-        let estimate = trial.estimate(&learned.goal(&settings.objective, round.view), &learned.clock, ALPHA);
+        let estimate = trial.estimate(&learned.goal(settings.objective.as_ref(), round.view), &learned.clock, ALPHA);
         let (changes, variances) = learned.changes(&trial.pairs);
         learned.measured(&trial.pairs[candidate.pairs.len()..]);
         let is_kernel = candidate.kind == Kind::Kernel;
@@ -517,13 +564,14 @@ impl ShapesState {
         candidate: Option<(Shape, Places)>,
     ) {
         let settings = &round.policy.settings;
-        let Some(learned) = &mut self.learned else { return self.watch(round.now) };
-        let goal = learned.goal(&settings.objective, round.view);
+        let Some(learned) = &self.learned else { return self.watch(round.now) };
         let point = self.meter.add(round.view, &learned.situation).filter(|_| self.plan.stands());
-        if self.meter.waits() > PATIENCE {
+        if self.is_unheard(round.view) {
             self.phase = Phase::Pages { trial, candidate };
             return self.unheard(round);
         }
+        let Some(learned) = &mut self.learned else { return self.watch(round.now) };
+        let goal = learned.goal(settings.objective.as_ref(), round.view);
         let places = candidate.as_ref().map_or(&learned.places, |(_, places)| places).clone();
         let refused = |changes: &[f64]| guards(settings.guard, &learned.standing, changes);
         let worth = |change: &[f64]| goal.worth(change);
@@ -541,6 +589,8 @@ impl ShapesState {
                 let gain = goal.worth(&changes);
                 learned.ledger.spent(trial.cost, if stays { gain } else { 0.0 }, round.now);
                 learned.recent = None;
+                // Where nothing was found out in time it goes back, too.
+                self.moves = if stays { Vec::new() } else { trial.undo(round.view) };
                 if stays {
                     round.notes.push(format!("memory follows the threads: {:+.1} %", gain.exp_m1() * 100.0));
                     let (shape, places) =
@@ -556,13 +606,13 @@ impl ShapesState {
     /// Remembers the incumbent for when the same programs run again.
     fn remember(&mut self) {
         let Some(learned) = &self.learned else { return };
-        let groups = learned.situation.described();
-        self.memory.retain(|known| known.groups != groups);
-        self.given_up.retain(|known| *known != groups);
+        let known = KnownShape::new(&learned.situation.described(), &learned.incumbent);
+        self.memory.retain(|before| before.groups != known.groups);
+        self.given_up.retain(|groups| *groups != known.groups);
         if learned.is_kernel {
-            self.given_up.push(groups);
+            self.given_up.push(known.groups);
         } else {
-            self.memory.push(KnownShape { groups, shape: learned.incumbent.clone() });
+            self.memory.push(known);
         }
         self.memory.drain(..self.memory.len().saturating_sub(REMEMBERED));
         self.given_up.drain(..self.given_up.len().saturating_sub(REMEMBERED));
@@ -572,11 +622,6 @@ impl ShapesState {
 /// Whether sets of programs that were together for so many seconds each, one after the other, do not last.
 fn changes(lives: &[f64]) -> bool {
     lives.len() >= *LIVES.start() && middle(lives).value < LASTING
-}
-
-/// The application that a group's name begins with.
-fn app_of(group: &str) -> &str {
-    group.split_once('/').map_or(group, |(app, _)| app)
 }
 
 /// Whether all threads of a group are new: a program has begun anew, and its memory is where its threads began.

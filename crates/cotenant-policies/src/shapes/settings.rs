@@ -12,8 +12,10 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ShapesSettings {
-    /// What is to be as high as possible.
-    pub objective: Objective,
+    /// What is to be as high as possible; `None`: the speed of the application that its profile marks as
+    /// latency-sensitive, where there is one, else the mean.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objective: Option<Objective>,
     /// No application may end slower than under the kernel's placement by more than this part, 0–0.9; `None`: any may.
     #[serde(deserialize_with = "guard")]
     pub guard: Option<f64>,
@@ -29,15 +31,91 @@ pub struct ShapesSettings {
 
 /// The best shape that was found for some programs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Unordered")]
 pub struct KnownShape {
-    /// Names of groups of threads, and how many threads each has.
-    pub groups: Vec<(String, usize)>,
+    /// In ascending order: that of a run depends on who was there first.
+    pub groups: Vec<KnownGroup>,
     pub(super) shape: Shape,
+}
+
+/// What a group of threads is known by from run to run.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "GroupText")]
+pub struct KnownGroup {
+    /// The application's name.
+    pub app: String,
+    /// The threads', where the application has several groups.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub part: String,
+    /// How many threads it has.
+    pub threads: usize,
+}
+
+/// A known shape in any order.
+#[derive(Deserialize)]
+struct Unordered {
+    groups: Vec<KnownGroup>,
+    shape: Shape,
+}
+
+/// A group as it is written; as it once was, with one name for both.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum GroupText {
+    Old(String, usize),
+    New {
+        app: String,
+        #[serde(default)]
+        part: String,
+        threads: usize,
+    },
+}
+
+impl From<GroupText> for KnownGroup {
+    fn from(text: GroupText) -> Self {
+        match text {
+            GroupText::Old(app, threads) => Self { app, part: String::new(), threads },
+            GroupText::New { app, part, threads } => Self { app, part, threads },
+        }
+    }
+}
+
+impl From<Unordered> for KnownShape {
+    fn from(Unordered { groups, shape }: Unordered) -> Self {
+        Self::new(&groups, &shape)
+    }
+}
+
+impl KnownShape {
+    /// Of groups in any order, which is that of the shape.
+    pub(super) fn new(groups: &[KnownGroup], shape: &Shape) -> Self {
+        let order = ascending(groups);
+        let shape = shape.reordered(&order).unwrap_or_else(|| shape.clone());
+        Self { groups: order.into_iter().map(|g| groups[g].clone()).collect(), shape }
+    }
+
+    /// The shape for these groups in their order; `None` where it is of others.
+    pub(super) fn of(&self, groups: &[KnownGroup]) -> Option<Shape> {
+        let order = ascending(groups);
+        if !order.iter().map(|&g| &groups[g]).eq(&self.groups) {
+            return None;
+        }
+        let mut back = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(at, &g)| back[g] = at);
+        self.shape.reordered(&back)
+    }
+}
+
+/// Places of groups, the least first.
+fn ascending(groups: &[KnownGroup]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..groups.len()).collect();
+    order.sort_by_key(|&g| &groups[g]);
+    order
 }
 
 impl Default for ShapesSettings {
     fn default() -> Self {
-        Self { objective: Objective::Mean, guard: Some(0.05), regret: 0.01, seed: 1, known: Vec::new() }
+        Self { objective: None, guard: Some(0.05), regret: 0.01, seed: 1, known: Vec::new() }
     }
 }
 
@@ -117,7 +195,7 @@ mod tests {
         assert_eq!(read(json!({})), Ok(usual.clone()));
         assert_eq!(read(json!({ "guard": "off" })), Ok(ShapesSettings { guard: None, ..usual.clone() }));
         assert_eq!(read(json!({ "guard": "2%", "regret": 0.02 })).unwrap().guard, Some(0.02));
-        let app = Objective::App("redis".into());
+        let app = Some(Objective::App("redis".into()));
         assert_eq!(read(json!({ "objective": "app=redis" })).unwrap().objective, app);
         for bad in
             [json!({ "guard": 1 }), json!({ "regret": "60%" }), json!({ "objective": "app=" }), json!({ "x": 1 })]

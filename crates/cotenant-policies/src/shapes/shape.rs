@@ -45,6 +45,19 @@ impl Shape {
         self.counts.len() == threads.len() && self.counts.iter().enumerate().all(all)
     }
 
+    /// The same with other numbers of the groups: `order` has the old one of each. `None` where it is not of so many.
+    pub fn reordered(&self, order: &[usize]) -> Option<Self> {
+        let counts = order.iter().map(|&g| self.counts.get(g).cloned()).collect::<Option<Vec<_>>>()?;
+        let new = |old: u8| order.iter().position(|&g| g == old as usize).map(|at| at as u8);
+        let Doubling { order: first, pair, packed } = &self.doubling;
+        let doubling = Doubling {
+            order: first.iter().map(|&g| new(g)).collect::<Option<_>>()?,
+            pair: pair.map(|(g, h)| Some((new(g)?, new(h)?))).map_or(Some(None), |pair| pair.map(Some))?,
+            packed: packed.map(new).map_or(Some(None), |g| g.map(Some))?,
+        };
+        (self.counts.len() == order.len()).then_some(Self { counts, doubling })
+    }
+
     /// Takes the choice of who shares cores from the kernel.
     pub fn choose_doubling(&mut self) {
         if self.doubling.order.is_empty() {
@@ -251,7 +264,7 @@ impl Shape {
 }
 
 /// FNV-1a of numbers.
-fn digest(numbers: impl Iterator<Item = u64>) -> u64 {
+pub(super) fn digest(numbers: impl Iterator<Item = u64>) -> u64 {
     let bytes = numbers.flat_map(u64::to_le_bytes);
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

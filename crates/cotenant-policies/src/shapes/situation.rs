@@ -1,6 +1,7 @@
 //! What shapes are about: groups of threads that are alike, and what tells the speed of their applications.
 
 use super::board::Board;
+use super::settings::KnownGroup;
 use super::shape::{GROUPS, Places};
 use super::trial::Point;
 use crate::atom::situation::{Load, is_sensitive, look, page_labels};
@@ -15,11 +16,14 @@ use std::collections::BTreeMap;
 const APART: f64 = 3.0;
 
 /// Threads that may change places with each other.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Group {
     pub app: AppId,
     /// For people: the application's name, with that of the threads where it has several groups.
     pub name: String,
+    /// That of the threads in it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub part: String,
     /// Where they may run.
     pub on: CpuSet,
     pub threads: usize,
@@ -85,9 +89,10 @@ pub(super) fn survey(
         let several = largest.iter().filter(|((other, ..), _)| seen.situation.groups[*other].app == whole.app).count();
         let app = name(whole.app);
         let part = [comm.as_str(), if *light { "light" } else { "" }].join(" ");
-        let name = if several > 1 && part != " " { format!("{app}/{}", part.trim()) } else { app };
+        let part = if several > 1 { part.trim().to_owned() } else { String::new() };
+        let name = if part.is_empty() { app } else { format!("{app}/{part}") };
         members.extend(tasks.iter().map(|task| (*task, groups.len())));
-        groups.push(Group { app: whole.app, name, on: whole.on.clone(), threads: tasks.len() });
+        groups.push(Group { app: whole.app, name, part, on: whole.on.clone(), threads: tasks.len() });
     }
     members.sort_unstable();
     let mut notes = Vec::new();
@@ -140,9 +145,14 @@ impl Situation {
         self.groups.iter().map(|group| group.threads).collect()
     }
 
-    /// Names and threads of the groups: what the same programs will have again.
-    pub fn described(&self) -> Vec<(String, usize)> {
-        self.groups.iter().map(|group| (group.name.clone(), group.threads)).collect()
+    /// What the same programs will have again: names and threads of the groups.
+    pub fn described(&self) -> Vec<KnownGroup> {
+        let known = |Group { name, part, threads, .. }: &Group| {
+            let app =
+                name.strip_suffix(part.as_str()).and_then(|app| app.strip_suffix('/')).filter(|_| !part.is_empty());
+            KnownGroup { app: app.unwrap_or(name).to_owned(), part: part.clone(), threads: *threads }
+        };
+        self.groups.iter().map(known).collect()
     }
 
     /// Names of the groups.

@@ -11,8 +11,8 @@ use cotenant_model::policy::{Config, Ctx, Policy};
 use cotenant_model::profile::MachineProfile;
 use cotenant_model::testing::{clovertown, machine};
 use cotenant_model::{
-    Action, ActionOutcome, AppId, AppSample, Count, CpuId, Outcome, Sample, Signal, TaskId, TaskInfo, TaskSample, Time,
-    Topology, View,
+    Action, ActionOutcome, AppId, AppSample, Count, CpuId, Direction, Outcome, Reading, Sample, Signal, TaskId,
+    TaskInfo, TaskSample, Time, Topology, View,
 };
 use fastrand::Rng;
 use proptest::prelude::*;
@@ -184,24 +184,34 @@ pub(super) struct Pretend {
     /// Where each task runs: the kernel leaves it there while its mask lets it.
     pub cpus: Vec<CpuId>,
     /// The first task.
-    first: u32,
-    work: [f64; 2],
-    prev: Option<Sample>,
-    rng: Rng,
-    together: f64,
-    names: [String; 2],
+    pub first: u32,
+    pub work: [f64; 2],
+    pub prev: Option<Sample>,
+    pub rng: Rng,
+    pub together: f64,
+    /// What of that, as an exponent, each program has.
+    pub powers: [f64; 2],
+    pub names: [String; 2],
+    /// Whether the second program has the lower id, and whether all ran long before they were seen.
+    pub swapped: bool,
+    pub old: bool,
     /// Until when the second program tells its progress.
-    tells: Time,
+    pub tells: Time,
+    /// It tells a metric instead, once in so many seconds.
+    pub seldom: Option<u64>,
+    /// Seconds of work that were lost so far, and the most that was lost at any time beyond 0.5 s and 1 %.
+    pub lost: f64,
+    pub beyond: f64,
     /// Instead of nearly the truth.
     pub other: Option<Other>,
     /// Reasons of orders, each once in a row.
-    reasons: Vec<String>,
+    pub reasons: Vec<String>,
     /// What the policy remarked, and how fast it was then.
     pub notes: Vec<(Time, String, f64)>,
 }
 
 impl Pretend {
-    fn new(together: f64) -> Self {
+    pub fn new(together: f64) -> Self {
         // The kernel has put two of each program into each domain.
         Self::on(machine(2, 1, 4, 1), (0..8).map(|task| task % 2 * 4 + task / 2).collect(), together)
     }
@@ -222,7 +232,13 @@ impl Pretend {
             rng: Rng::with_seed(7),
             tells: Time::NEVER,
             together,
+            powers: [1.0; 2],
             names: ["a", "b"].map(String::from),
+            swapped: false,
+            old: false,
+            seldom: None,
+            lost: 0.0,
+            beyond: f64::NEG_INFINITY,
             other: None,
             reasons: Vec::new(),
             notes: Vec::new(),
@@ -245,6 +261,8 @@ impl Pretend {
     fn sample(&mut self, seconds: f64) -> Sample {
         self.at = Time(self.at.0 + (seconds * 1e9) as u64);
         let speed = self.speed();
+        self.lost += (1.0 - speed.powf(f64::midpoint(self.powers[0], self.powers[1]))) * seconds;
+        self.beyond = self.beyond.max(self.lost - 0.5 - 0.01 * self.at.0 as f64 / 1e9);
         let silent = self.at > self.tells;
         for (app, work) in self.work.iter_mut().enumerate() {
             if app == 1 && silent {
@@ -254,13 +272,15 @@ impl Pretend {
                 None => 1.0 + 0.01 * (self.rng.f64() - 0.5),
                 Some((_, programs)) => programs[app].read(0.0, self.at).logs[0].exp(),
             };
-            *work += speed * seconds * 1e6 * said;
+            *work += speed.powf(self.powers[app]) * seconds * 1e6 * said;
         }
         let each = self.cpus.len() as u32 / 2;
+        let id = |program: u32| AppId(if self.swapped { 1 - program } else { program });
         // The first thread of each process has its number.
         let info = |task: u32| TaskInfo {
             id: TaskId(self.first + task),
-            app: AppId(task / each),
+            app: id(task / each),
+            old: self.old,
             tid: self.first + task + 1,
             pid: self.first + task / each * each + 1,
             allowed: self.topology.usable().clone(),
@@ -272,14 +292,28 @@ impl Pretend {
             counters: [(Signal::CpuTime, Count::exact(self.at.0))].into_iter().collect(),
             ..TaskSample::default()
         };
-        let app = |app: u32| AppSample {
-            id: AppId(app),
-            name: self.names[app as usize].clone(),
-            progress: Some(self.work[app as usize] as u64),
-            ..AppSample::default()
+        let metric = |every: u64| {
+            // The first one while the policy still looks who is there.
+            let (first, every) = (Duration::from_millis(300), Duration::from_secs(every));
+            let since = (self.at - Time(0)).checked_sub(first)?.as_nanos() / every.as_nanos();
+            let at = Time(0) + first + every * since as u32;
+            let reading = Reading { value: speed, direction: Direction::HigherIsBetter, window: every, count: 1, at };
+            Some(("m".to_owned(), reading))
+        };
+        let app = |app: u32| {
+            let seldom = self.seldom.filter(|_| app == 1);
+            AppSample {
+                id: id(app),
+                name: self.names[app as usize].clone(),
+                progress: seldom.is_none().then_some(self.work[app as usize] as u64),
+                metrics: seldom.and_then(metric).into_iter().collect(),
+                ..AppSample::default()
+            }
         };
         let tasks = (0..self.cpus.len() as u32).map(task).collect();
-        Sample { at: self.at, tasks, cpus: Vec::new(), apps: (0..2).map(app).collect() }
+        let mut apps: Vec<AppSample> = (0..2).map(app).collect();
+        apps.sort_by_key(|app| app.id);
+        Sample { at: self.at, tasks, cpus: Vec::new(), apps }
     }
 
     /// Seconds under the policy; each order fares as `fate` says. Speed at the end.
@@ -287,7 +321,7 @@ impl Pretend {
         self.go_on(policy, ShapesState::default(), seconds, fate)
     }
 
-    fn go_on(
+    pub fn go_on(
         &mut self,
         policy: &Shapes,
         mut state: ShapesState,
@@ -363,6 +397,9 @@ fn who_falls_silent_stops_nobody() {
     let (speed, state) = machine.run(&Shapes::default(), 120.0, |_| Outcome::Applied);
     assert!((speed - 1.2).abs() < 1e-9, "{speed} {:?}", state.phase);
     assert_eq!(state.learned.unwrap().situation.measures.len(), 1);
+    let told: Vec<&String> =
+        machine.notes.iter().map(|(_, note, _)| note).filter(|n| n.starts_with("for 30 s")).collect();
+    assert!(told.len() == 1 && told[0].ends_with(": b"), "{:?}", machine.notes);
 }
 
 /// What is slower is tried, put back, and given back: threads stand where the kernel had put them, with their own

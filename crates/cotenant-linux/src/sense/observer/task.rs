@@ -4,6 +4,7 @@ use super::SLEEPER_MAX;
 use crate::sense::memory::Memory;
 use crate::sense::perf::{Live, Opener, TaskCounters};
 use crate::sense::processes::Process;
+use crate::sys;
 use cotenant_model::areas::{self, ByNode};
 use cotenant_model::proc_text::{SchedStat, TaskStat};
 use cotenant_model::{AppId, Count, Counters, CpuId, CpuSet, NodeId, Signal, TaskId, TaskInfo, TaskSample, Time};
@@ -22,6 +23,9 @@ const SLICES_PER_S_MAX: f64 = 1000.0;
 
 /// Time over which time slices are counted at least: a few of them in a millisecond say little.
 const SLICES_OVER: Duration = Duration::from_millis(100);
+
+/// A thread that is older than this when it is first seen, seconds, was not born before our eyes.
+const OLD_S: u64 = 3;
 
 /// An observed thread.
 #[derive(Debug)]
@@ -87,7 +91,9 @@ pub enum Glance {
 impl Task {
     pub fn new(id: TaskId, app: AppId, pid: u32, tid: u32, stat: &TaskStat, allowed: CpuSet) -> Self {
         let comm = stat.comm.clone();
-        let info = TaskInfo { id, app, tid, pid, start_ticks: stat.start_ticks, comm, allowed };
+        let age = sys::boot_ticks().saturating_sub(stat.start_ticks);
+        let old = age > OLD_S * sys::ticks_per_second();
+        let info = TaskInfo { id, app, tid, pid, start_ticks: stat.start_ticks, comm, allowed, old };
         Self {
             info: Arc::new(info),
             counters: Counters::default(),
