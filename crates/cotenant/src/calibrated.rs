@@ -1,16 +1,14 @@
 //! The calibrated profile of this machine: where it lies, and what it holds for.
 
-use crate::replace::replace;
+use crate::replace::{lock, replace};
 use crate::settings;
 use anyhow::{Context, Result};
 use cotenant_cli::messages::tell;
 use cotenant_cli::usage;
 use cotenant_linux::bounded::{self, Limit};
-use cotenant_linux::sys::{self, Lock};
 use cotenant_model::Topology;
 use cotenant_model::profile::calibration::{self, Stamp, fingerprint};
 use cotenant_model::profile::{Contentiousness, MachineProfile};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -63,9 +61,7 @@ pub(crate) fn read(path: &Path) -> Result<MachineProfile> {
 /// # Errors
 /// What `change` returns; where it cannot be written.
 pub(crate) fn update(path: &Path, change: impl FnOnce(Result<MachineProfile>) -> Result<MachineProfile>) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // The folder itself is locked, so that no file is left beside the profile. Where it cannot be, writing tells why.
-    let _lock = File::open(folder).ok().filter(|folder| sys::flock(folder, Lock::Wait).is_ok());
+    let _lock = lock(path);
     let text = calibration::write(&change(read(path))?);
     replace(path, text.as_bytes())
         .with_context(|| format!("{}: the profile cannot be written; name another file with -o", path.display()))

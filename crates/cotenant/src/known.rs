@@ -1,25 +1,26 @@
 //! The shapes that were best on this machine, from run to run: one JSON file below the data folder.
 
 use crate::calibrated;
-use crate::replace::replace_with_folder;
+use crate::replace::{lock, replace};
 use cotenant_linux::bounded;
-use cotenant_model::profile::calibration::fingerprint;
+use cotenant_model::profile::calibration::structure;
 use cotenant_model::{Round, Topology};
-use cotenant_policies::{KnownShape, Shapes};
+use cotenant_policies::{KnownGroup, KnownShape, Shapes};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::{fs, io};
 
 /// Shapes that are kept; the oldest go first.
 const MOST: usize = 64;
 
 /// What is known, and what this run has found.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     path: Option<PathBuf>,
     machine: String,
     found: Vec<KnownShape>,
     /// Groups of those whose shape has lost against the kernel's placement.
-    lost: Vec<Vec<(String, usize)>>,
+    lost: Vec<Vec<KnownGroup>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -34,7 +35,7 @@ impl Known {
     pub fn of(topology: &Topology) -> Self {
         let id = calibrated::data_folder().zip(calibrated::machine_id());
         let path = id.map(|(folder, id)| folder.join(format!("shapes/{id}.json")));
-        Self { path, machine: fingerprint(topology), ..Self::default() }
+        Self { path, machine: structure(topology), ..Self::default() }
     }
 
     /// What earlier runs have found; nothing where that cannot be read, since it only saves time.
@@ -59,32 +60,66 @@ impl Known {
         self.lost.drain(..self.lost.len().saturating_sub(MOST));
     }
 
-    /// Keeps what was found for the next run.
+    /// The file that is to be changed; `None` where nothing was found out.
+    pub fn file(&self) -> Option<&PathBuf> {
+        self.path.as_ref().filter(|_| !self.found.is_empty() || !self.lost.is_empty())
+    }
+
+    /// Keeps what was found for the next run, beside what others have found meanwhile.
     ///
     /// # Errors
     /// Where it cannot be written.
-    pub fn keep(&self) -> std::io::Result<()> {
-        let Some((path, text)) = self.to_keep() else { return Ok(()) };
-        replace_with_folder(&path, text.as_bytes())
-    }
-
-    /// What is to be in which file; `None` where nothing was found out.
-    pub fn to_keep(&self) -> Option<(PathBuf, String)> {
-        let path = self.path.as_ref().filter(|_| !self.found.is_empty() || !self.lost.is_empty())?;
+    pub fn keep(&self) -> io::Result<()> {
+        let Some(path) = self.file() else { return Ok(()) };
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        let _lock = lock(path);
         let mut known = self.read();
         let now = || self.found.iter().map(|found| &found.groups).chain(&self.lost);
         known.retain(|old| now().all(|groups| *groups != old.groups));
         known.extend(self.found.iter().cloned());
         known.drain(..known.len().saturating_sub(MOST));
         let stored = Stored { machine: self.machine.clone(), known };
-        Some((path.clone(), serde_json::to_string_pretty(&stored).ok()?))
+        replace(path, &serde_json::to_vec_pretty(&stored)?)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use cotenant_model::testing::machine;
+
+    /// Whoever runs programs knows the measured latencies sooner or later than the daemon.
+    #[test]
+    fn a_machine_is_the_same_with_measured_latencies() {
+        let told = machine(2, 1, 4, 2);
+        let mut parts = told.parts().clone();
+        let distances = parts.distances.as_mut().expect("two nodes have distances");
+        distances.rows[0][1] += 5.0;
+        distances.rows[1][0] += 5.0;
+        let measured = Topology::new(parts).unwrap();
+        assert_eq!(Known::of(&told).machine, Known::of(&measured).machine);
+        assert_ne!(Known::of(&told).machine, Known::of(&machine(2, 1, 4, 1)).machine);
+    }
+
+    /// Each of many at the same moment.
+    #[test]
+    fn nobody_s_shape_is_lost() {
+        let folder = std::env::temp_dir().join(format!("cotenant-known-all-{}", std::process::id()));
+        let group = |n: usize| KnownGroup { app: format!("app{n}"), part: String::new(), threads: 1 };
+        let keep = |n: usize| {
+            let shape =
+                serde_json::json!({ "counts": [[1]], "doubling": { "order": [], "pair": null, "packed": null } });
+            let found =
+                vec![serde_json::from_value(serde_json::json!({ "groups": [group(n)], "shape": shape })).unwrap()];
+            let path = Some(folder.join("shapes/a.json"));
+            Known { path, machine: "one".to_owned(), found, lost: Vec::new() }.keep().unwrap();
+        };
+        std::thread::scope(|scope| (0..8).for_each(|n| drop(scope.spawn(move || keep(n)))));
+        let read =
+            Known { path: Some(folder.join("shapes/a.json")), machine: "one".to_owned(), ..Known::default() }.read();
+        assert_eq!(read.len(), 8, "{read:?}");
+        fs::remove_dir_all(folder).unwrap();
+    }
 
     #[test]
     fn the_latest_of_each_kind_is_kept_and_those_of_another_machine_are_not_read() {

@@ -1,6 +1,6 @@
 //! Files that are there as a whole or not at all.
 
-use cotenant_linux::sys;
+use cotenant_linux::sys::{self, Lock};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -47,14 +47,22 @@ pub(crate) fn replace_with_folder(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace(path, bytes)
 }
 
-/// What is done once a file is written, or could not be.
-type Then = Box<dyn FnOnce(io::Result<()>) + Send>;
+/// Waits until nobody else changes a file of this folder, which changes it only with this lock; let go where it is
+/// dropped. `None` where the folder cannot be locked: writing tells why.
+pub(crate) fn lock(path: &Path) -> Option<File> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // The folder itself is locked, so that no file is left beside the other one.
+    File::open(folder).ok().filter(|folder| sys::flock(folder, Lock::Wait).is_ok())
+}
+
+/// What is to be written, and how.
+type Job = Box<dyn FnOnce() -> io::Result<()> + Send>;
 
 /// Writes files from a thread of its own: a disk may take longer than somebody may be paused. Who drops it waits until
 /// all is written.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    files: Option<Sender<(PathBuf, String, Option<Then>)>>,
+    files: Option<Sender<(PathBuf, Job)>>,
     failed: Receiver<(PathBuf, io::Error)>,
     thread: Option<JoinHandle<()>>,
 }
@@ -62,14 +70,12 @@ pub(crate) struct Writer {
 impl Writer {
     /// Begins.
     pub fn begin() -> Self {
-        let (files, to_write) = mpsc::channel::<(PathBuf, String, Option<Then>)>();
+        let (files, to_write) = mpsc::channel::<(PathBuf, Job)>();
         let (fail, failed) = mpsc::channel();
         let write = move || {
-            for (file, text, then) in to_write {
-                match (replace_with_folder(&file, text.as_bytes()), then) {
-                    (written, Some(then)) => then(written),
-                    (Err(why), None) => _ = fail.send((file, why)), // who wanted it may be gone
-                    (Ok(()), None) => {}
+            for (file, write) in to_write {
+                if let Err(why) = write() {
+                    let _ = fail.send((file, why)); // who wanted it may be gone
                 }
             }
         };
@@ -82,18 +88,27 @@ impl Writer {
     /// # Errors
     /// Where no thread was to be had, and it could not be written at once.
     pub fn write(&self, file: PathBuf, text: String) -> io::Result<()> {
-        match self.files.as_ref().map(|files| files.send((file, text, None))) {
-            Some(Err(SendError((file, text, _)))) => replace_with_folder(&file, text.as_bytes()),
+        self.run(file.clone(), move || replace_with_folder(&file, text.as_bytes()))
+    }
+
+    /// Has a file changed soon.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn run(&self, file: PathBuf, change: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
+        match self.files.as_ref().map(|files| files.send((file, Box::new(change)))) {
+            Some(Err(SendError((_, change)))) => change(),
             _ => Ok(()),
         }
     }
 
     /// The same; `then` hears what became of it, instead of [`Self::failed`].
     pub fn write_then(&self, file: PathBuf, text: String, then: impl FnOnce(io::Result<()>) + Send + 'static) {
-        let sent = self.files.as_ref().map(|files| files.send((file, text, Some(Box::new(then)))));
-        if let Some(Err(SendError((file, text, Some(then))))) = sent {
-            then(replace_with_folder(&file, text.as_bytes()));
-        }
+        let write = move |file: &Path| {
+            then(replace_with_folder(file, text.as_bytes()));
+            Ok(())
+        };
+        let _ = self.run(file.clone(), move || write(&file)); // `then` was told
     }
 
     /// What could not be written since this was asked last, and why.

@@ -2,6 +2,7 @@
 
 use super::{MachineProfile, Thresholds};
 use crate::stats::repeated::Repeated;
+use crate::topology::Parts;
 use crate::topology::hidden::{Level, Role};
 use crate::topology::latency::MemoryLatencies;
 use crate::{CpuId, CpuSet, Topology};
@@ -40,7 +41,15 @@ impl Stamp {
 /// A short text that changes with what a topology says of CPUs, resources, nodes and distances; not with what is
 /// allowed to whom, nor with how much memory there is.
 pub fn fingerprint(topology: &Topology) -> String {
-    let mut parts = topology.parts().clone();
+    print(topology, topology.parts().clone())
+}
+
+/// The same without distances, which are others where latencies were measured.
+pub fn structure(topology: &Topology) -> String {
+    print(topology, Parts { distances: None, ..topology.parts().clone() })
+}
+
+fn print(topology: &Topology, mut parts: Parts) -> String {
     parts.cpus.iter_mut().for_each(|cpu| cpu.allowed = true);
     parts.nodes.iter_mut().for_each(|node| (node.allowed, node.bytes) = (true, None));
     parts.distances.iter_mut().for_each(|distances| distances.source = None);

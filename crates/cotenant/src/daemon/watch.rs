@@ -516,8 +516,10 @@ impl Watch {
         let Some((file, writer)) = &self.file else { return };
         let state = serde_json::json!({ "version": VERSION, "interference": &self.interference });
         let mut failed = writer.failed();
-        for (file, text) in [(file.clone(), state.to_string())].into_iter().chain(self.known.to_keep()) {
-            failed.extend(writer.write(file.clone(), text).err().map(|why| (file, why)));
+        failed.extend(writer.write(file.clone(), state.to_string()).err().map(|why| (file.clone(), why)));
+        if let Some(file) = self.known.file() {
+            let known = self.known.clone();
+            failed.extend(writer.run(file.clone(), move || known.keep()).err().map(|why| (file.clone(), why)));
         }
         for (file, why) in failed {
             self.remark_own(&format!("{}: {why}; what was learnt is lost at a restart", file.display()));
