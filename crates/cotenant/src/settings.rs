@@ -141,6 +141,17 @@ impl Decider {
         }
         Ok(Self { policy, config, owns: Owns::default() })
     }
+
+    /// Whether both decide alike, and one may go on with what the other remembers: the shapes that were found so far
+    /// change all the time, and are in that.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let set = |of: &Self| {
+            let mut config = of.config.clone();
+            config.settings.remove(Shapes::SECTION, "known");
+            config
+        };
+        self.policy.name() == other.policy.name() && set(self) == set(other)
+    }
 }
 
 /// Everything that a decision depends on, resolved.
@@ -525,6 +536,30 @@ pub(crate) fn live_machine(args: Option<&PolicyArgs>) -> Result<(Topology, Machi
 mod tests {
     use super::*;
     use cotenant_model::testing::malformed;
+
+    /// What was found since the daemon began is no other setting.
+    #[test]
+    fn what_was_found_makes_no_other_decider() {
+        let decider = |policy: &str, known: Option<usize>, regret: Option<f64>| {
+            let mut config = Config::default();
+            if let Some(n) = known {
+                let shape = serde_json::json!({ "counts": [[n, 0]], "doubling": { "order": [0], "pair": null, "packed": null } });
+                let known = serde_json::json!([{ "groups": [["a", n]], "shape": shape }]);
+                config.settings.set(Shapes::SECTION, "known", known);
+            }
+            if let Some(regret) = regret {
+                config.settings.set(Shapes::SECTION, "regret", regret.into());
+            }
+            let policy = registry().make(policy, &config).unwrap();
+            Decider { policy, config, owns: Owns::default() }
+        };
+        let usual = decider("auto", None, None);
+        assert!(usual.is_like(&decider("auto", Some(2), None)) && decider("auto", Some(2), None).is_like(&usual));
+        assert!(decider("auto", Some(2), Some(0.02)).is_like(&decider("auto", Some(3), Some(0.02))));
+        assert!(
+            !usual.is_like(&decider("auto", Some(2), Some(0.02))) && !usual.is_like(&decider("shapes", None, None))
+        );
+    }
 
     #[test]
     fn malformed_settings_are_survived() {

@@ -76,6 +76,15 @@ impl Settings {
         self.section(section).entry(key).or_insert(value);
     }
 
+    /// Takes a key back, as if it had never been set.
+    pub fn remove(&mut self, section: &str, key: &str) {
+        let Some(keys) = self.0.get_mut(section).and_then(Value::as_object_mut) else { return };
+        keys.remove(key);
+        if keys.is_empty() {
+            self.0.remove(section);
+        }
+    }
+
     fn section(&mut self, section: &str) -> &mut Map<String, Value> {
         let entry = self.0.entry(section.to_owned()).or_insert(Value::Null);
         if !entry.is_object() {

@@ -90,11 +90,18 @@ impl Shift<'_> {
 
     /// These place from now on; who throttles is seen to by the next look.
     pub(super) fn decide_by(&mut self, mut deciders: Vec<Decider>) {
-        let before = |new: &Decider| {
-            let same = |old: &Decider| old.policy.name() == new.policy.name() && old.config == new.config;
-            self.setup.deciders.iter().position(same)
-        };
+        let before = |new: &Decider| self.setup.deciders.iter().position(|old| old.is_like(new));
         let mut before: Vec<Option<usize>> = deciders.iter().map(before).collect();
+        // Who begins anew is to meet nothing that was placed before.
+        for (decider, _) in deciders.iter().zip(&before).filter(|(_, before)| before.is_none()) {
+            let policy = decider.policy.name();
+            let placed = |managed: &&Managed| policy != "none" && managed.service.terms.policy == policy;
+            let names: Vec<String> =
+                self.managed.values().filter(placed).map(|managed| managed.service.name.clone()).collect();
+            for name in names {
+                self.leave(&name, "the settings of its policy have changed");
+            }
+        }
         if let Some(qos) = self.setup.deciders.iter().position(|old| old.policy.name() == Qos::SECTION) {
             deciders.insert(0, self.setup.deciders.swap_remove(qos));
             before.insert(0, Some(qos));
