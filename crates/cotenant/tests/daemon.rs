@@ -165,11 +165,18 @@ fn a_wrong_configuration_leaves_that_of_before_in_force() {
     let refused = || world.status().unwrap()["config_error"].as_str().map(str::to_owned);
     eventually("it is refused", || refused().is_some_and(|why| why.contains("c.toml:4:11: unknown field `comand`")));
     assert_eq!(mask_of(server), pin.cpu);
-    // The same rule: it stays where it is; then another one that leaves it alone.
+    // The same rule, in a file that others may write; then in one of our own: it stays where it is.
+    let may_write = |mode| fs::set_permissions(world.path("c.toml"), fs::Permissions::from_mode(mode)).unwrap();
     world.configure(&format!("# again\n{}", on_first(&pin)));
+    may_write(0o666);
+    signal("HUP", daemon.pid());
+    eventually("it is refused", || refused().is_some_and(|why| why.contains("c.toml: others may write to it")));
+    assert_eq!(mask_of(server), pin.cpu);
+    may_write(0o644);
     signal("HUP", daemon.pid());
     eventually("it is taken", || refused().is_none());
     assert_eq!(mask_of(server), pin.cpu);
+    // Another one leaves it alone.
     world.configure("[[rule]]\nname = \"server\"\nmatch = { command = \"$DIR/server\" }\nclass = \"ignore\"\n");
     signal("HUP", daemon.pid());
     eventually("its mask is back", || mask_of(server) == pin.own && world.services().is_empty());
