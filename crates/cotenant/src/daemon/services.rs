@@ -736,9 +736,9 @@ mod tests {
         };
         let one = |name: &str, target: &str, mixed| (name.to_owned(), target.to_owned(), mixed);
         assert_eq!(found(&batch, 0), [one("batch", "Trees([10])", false)]);
-        let high = rule("high", "command = \"important\"", "high");
+        let other = rule("other", "command = \"important\"", "normal");
         let apart = one("batch", "Pids([10, 11, 14])", true);
-        assert_eq!(found(&(high + &batch), 0), [apart.clone(), one("important", "Trees([12])", false)]);
+        assert_eq!(found(&(other + &batch), 0), [apart.clone(), one("important", "Trees([12])", false)]);
         let ignored = rule("i", "command = \"important\"", "ignore") + &batch;
         assert_eq!(found(&ignored, 0)[0], apart);
         // The guardian executes what the daemon does.
