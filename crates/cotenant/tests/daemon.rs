@@ -176,12 +176,18 @@ fn a_wrong_configuration_leaves_that_of_before_in_force() {
     signal("HUP", daemon.pid());
     eventually("it is taken", || refused().is_none());
     assert_eq!(mask_of(server), pin.cpu);
-    // Another one leaves it alone.
+    // Other settings of its policy: it is given back before that begins anew.
+    let last = format!("{}X", ".".repeat(pin.map.len() - 1));
+    world.configure(&STATIC.replace("$MAP", &last));
+    signal("HUP", daemon.pid());
+    eventually("it is placed anew", || ![&pin.cpu, &pin.own].contains(&&mask_of(server)));
+    // Another rule leaves it alone.
     world.configure("[[rule]]\nname = \"server\"\nmatch = { command = \"$DIR/server\" }\nclass = \"ignore\"\n");
     signal("HUP", daemon.pid());
     eventually("its mask is back", || mask_of(server) == pin.own && world.services().is_empty());
     signal("TERM", daemon.pid());
-    assert_eq!(daemon.end().1, Some(0));
+    let (said, code) = daemon.end();
+    assert_eq!((said.matches("the settings of its policy have changed").count(), code), (1, Some(0)), "{said}");
 }
 
 #[test]

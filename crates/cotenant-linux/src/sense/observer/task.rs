@@ -399,6 +399,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_ran_for_long_before_is_old() {
+        let (second, now) = (sys::ticks_per_second(), sys::boot_ticks());
+        let old = |age: u64| {
+            let stat = TaskStat { start_ticks: now.saturating_sub(age * second), ..TaskStat::default() };
+            Task::new(TaskId(1), AppId(0), 7, 7, &stat, CpuSet::new()).info.old
+        };
+        assert_eq!([0, OLD_S + 1].map(old), [false, now > OLD_S * second]);
+    }
+
+    #[test]
     fn loads_are_shared_out_among_the_nodes_that_served_them() {
         let stat = TaskStat { cpu: CpuId(2), ..TaskStat::default() };
         let mut task = Task::new(TaskId(1), AppId(0), 7, 7, &stat, CpuSet::single(CpuId(2)));
