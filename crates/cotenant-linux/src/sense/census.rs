@@ -147,15 +147,17 @@ impl Census {
 
     fn read(&self, pid: u32, stat: &TaskStat) -> Option<Resident> {
         let uid = fs::metadata(self.fs.path(&format!("/proc/{pid}"))).ok()?.uid();
-        let cgroup = cgroups::of(&self.fs.path("/"), &pid.to_string(), self.hierarchy).map(|path| {
-            let resolved = self.namespace.as_ref().map(|root| cgroups::resolve(root, &path));
-            resolved.unwrap_or(path)
-        });
-        let cgroup = cgroup.unwrap_or_else(|| "/".to_owned());
+        let cgroup = self.group_now(pid).unwrap_or_else(|| "/".to_owned());
         let program = fs::read_link(self.fs.path(&format!("/proc/{pid}/exe"))).ok();
         let TaskStat { start_ticks, ppid: parent, pgrp: group, session, .. } = *stat;
         let opted_out = OnceCell::new();
         Some(Resident { start_ticks, parent, group, session, uid, program, cgroup, opted_out, looks: 0 })
+    }
+
+    /// The control group of a process at this moment, which a look reads rarely.
+    pub fn group_now(&self, pid: u32) -> Option<String> {
+        let path = cgroups::of(&self.fs.path("/"), &pid.to_string(), self.hierarchy)?;
+        Some(self.namespace.as_ref().map_or_else(|| path.clone(), |root| cgroups::resolve(root, &path)))
     }
 
     /// The folder of a control group; `None` where no hierarchy is mounted.

@@ -70,9 +70,12 @@ impl Service {
     /// Whether one of these, who are followed for it, belongs to it no more: it executes another program, or was moved.
     pub fn has_lost(&self, followed: &[u32], whose: &Whose, census: &Census) -> bool {
         let residents = census.residents();
-        followed.iter().filter_map(|pid| Some((pid, residents.get(pid)?))).any(|(pid, resident)| match self.group() {
-            Some(_) => !is_below(&resident.cgroup, &self.place.1),
-            None => whose.get(pid).is_some_and(|of| of.as_ref().is_none_or(|of| of.0 != self.place.0)),
+        let outside = |cgroup: &str| !is_below(cgroup, &self.place.1);
+        followed.iter().any(|pid| match (self.group(), residents.get(pid)) {
+            (_, None) => false,
+            // It may have come in since a look has read where it is.
+            (Some(_), Some(was)) => outside(&was.cgroup) && census.group_now(*pid).is_some_and(|now| outside(&now)),
+            (None, Some(_)) => whose.get(pid).is_some_and(|of| of.as_ref().is_none_or(|of| of.0 != self.place.0)),
         })
     }
 
@@ -762,6 +765,26 @@ mod tests {
             (format!("{:?}", service.target), service.has_lost(&[10, 11, 12, 14], &whose, &census))
         });
         assert_eq!(targets, [("Trees([10])".to_owned(), false), ("Pids([10, 14])".to_owned(), true)]);
+    }
+
+    #[test]
+    fn who_moves_to_another_control_group_belongs_to_it_no_more() {
+        let machine = Machine::new("moved", &[(10, 1, "/a.slice", "/a"), (11, 1, "/a.slice/b", "/b")]);
+        fs::write(machine.0.join("c.toml"), rule("a", "unit = \"a.slice\"", "normal")).unwrap();
+        let config = Config::read(Some(&machine.0.join("c.toml"))).unwrap();
+        let mut census = Census::new(FsRoot::at(&machine.0));
+        let mut has_lost = |group: &str| {
+            fs::write(machine.0.join("proc/11/cgroup"), format!("0::{group}\n")).unwrap();
+            census.look().unwrap();
+            let (found, whose) = find(&config.rules, &census, &Containers::default(), 0);
+            found["a.slice"].has_lost(&[10, 11, 12], &whose, &census)
+        };
+        assert_eq!(["/a.slice/b", "/a.slice2", "/a.slice"].map(&mut has_lost), [false, true, false]);
+        // A later look reads it rarely: who comes back is not taken for lost.
+        for _ in 0..4 {
+            assert!(has_lost("/elsewhere"));
+        }
+        assert!(!has_lost("/a.slice"));
     }
 
     #[test]
