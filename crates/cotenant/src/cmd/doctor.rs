@@ -133,7 +133,7 @@ pub(super) fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {
     let auto = if cpus < 2 {
         "has no choice here: one CPU"
     } else if caches < 2 && topology.cores().len() == cpus && !modules {
-        "can only choose which threads share a CPU, where a program whose speed is known has more threads than CPUs"
+        "can only choose which threads share a CPU, of programs whose speed is known"
     } else {
         "tries placements where a program's speed is known: progress, --metric, counters, steady bytes; else changes nothing"
     };
