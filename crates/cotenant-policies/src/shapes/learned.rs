@@ -140,7 +140,7 @@ impl Learned {
     }
 
     /// Of all that might be tried now, what counters promise most of, if it is more than what stands.
-    fn promised(&mut self, board: &Board, goal: &Goal, rng: &mut Rng) -> Option<Candidate> {
+    fn promised(&mut self, board: &Board, goal: &Goal, dares: bool, rng: &mut Rng) -> Option<Candidate> {
         let model = self.model.as_ref()?;
         let mut pool: Vec<(Shape, Kind)> = Vec::new();
         if self.orderly.is_some() {
@@ -159,7 +159,7 @@ impl Learned {
         let mut best = (worth(&self.incumbent), None);
         for (shape, kind) in pool {
             let worth = worth(&shape);
-            if worth > best.0 && shape.fits(board, &allowed) && !self.tried.contains(&shape.key(board)) {
+            if worth > best.0 && (dares || !shape.idles(board)) && shape.fits(board, &allowed) && !self.tried.contains(&shape.key(board)) {
                 best = (worth, Some(Candidate::new(shape, kind)));
             }
         }
@@ -262,8 +262,8 @@ impl Learned {
         }
     }
 
-    /// The next candidate; `None` where nothing is left.
-    pub fn next(&mut self, board: &Board, goal: &Goal, rng: &mut Rng) -> Option<Candidate> {
+    /// The next candidate; `None` where nothing is left. `dares`: also one that leaves CPUs idle.
+    pub fn next(&mut self, board: &Board, goal: &Goal, dares: bool, rng: &mut Rng) -> Option<Candidate> {
         if std::mem::take(&mut self.audit) && !self.is_kernel {
             return Some(Candidate { stage: 1, ..Candidate::new(self.kernel.clone(), Kind::Kernel) });
         }
@@ -272,7 +272,7 @@ impl Learned {
         }
         // Every other time, so that a model that is wrong takes at most as many trials again.
         if self.trials.is_multiple_of(2)
-            && let Some(promised) = self.promised(board, goal, rng)
+            && let Some(promised) = self.promised(board, goal, dares, rng)
         {
             return Some(promised);
         }
@@ -295,7 +295,7 @@ impl Learned {
         for _ in 0..if self.idle < FRUITLESS { DRAWS } else { 0 } {
             let kind = self.draw(rng);
             let drawn = neighbour(board, &self.incumbent, kind, rng);
-            if let Some(shape) = drawn.filter(|shape| self.is_new(shape, board)) {
+            if let Some(shape) = drawn.filter(|shape| (dares || !shape.idles(board)) && self.is_new(shape, board)) {
                 return Some(Candidate::new(shape, kind));
             }
         }
@@ -437,7 +437,7 @@ mod tests {
         let mut learned = Learned { trials: 1, idle: FRUITLESS, ..Learned::default() };
         for (goal, wanted) in [(Goal::Mean, &mean), (Goal::Fair(vec![0.0; 2]), &slowest)] {
             learned.promising = vec![mean.clone(), slowest.clone()];
-            assert_eq!(learned.next(&board, &goal, &mut Rng::with_seed(1)).as_ref(), Some(wanted), "{goal:?}");
+            assert_eq!(learned.next(&board, &goal, true, &mut Rng::with_seed(1)).as_ref(), Some(wanted), "{goal:?}");
         }
     }
 }

@@ -4,7 +4,7 @@ use cotenant_model::Time;
 use serde::{Deserialize, Serialize};
 
 /// Seconds that may be lost before anything is known.
-const ADVANCE: f64 = 0.5;
+pub(super) const ADVANCE: f64 = 0.5;
 /// Trials over which cost and gain are held against each other.
 const LOOK_BACK: usize = 30;
 /// What a trial is taken to cost before one was made, seconds.
@@ -44,9 +44,9 @@ impl Ledger {
         self.last.iter_mut().for_each(|(_, gain, _)| *gain = 0.0);
     }
 
-    /// When the next trial may begin: what was lost, with what it may cost, is at most half a second and this part of
-    /// the time, or the last trials have gained more than they cost.
-    pub fn due(&self, regret: f64, now: Time) -> Time {
+    /// When the next trial may begin: what was lost, with what it may cost, is at most what is advanced (seconds) and
+    /// this part of the time, or the last trials have gained more than they cost.
+    pub fn due(&self, regret: f64, advance: f64, now: Time) -> Time {
         let mut costs: Vec<f64> = self.last.iter().map(|(cost, ..)| cost.max(0.0)).collect();
         costs.sort_by(f64::total_cmp);
         let next = costs.get(costs.len() / 2).copied().unwrap_or(USUAL);
@@ -54,7 +54,7 @@ impl Ledger {
         if earned > next {
             return now;
         }
-        let needed = (self.lost + next - ADVANCE) / regret.max(1e-9);
+        let needed = (self.lost + next - advance) / regret.max(1e-9);
         let at = self.began.0 as f64 + needed * 1e9;
         if at <= now.0 as f64 { now } else { Time(at.min(u64::MAX as f64 / 2.0) as u64) }
     }
@@ -70,7 +70,7 @@ mod tests {
         let mut ledger = Ledger::new(Time(0));
         ledger.spent(1.0, 0.0, Time::from_secs(10));
         ledger.spent(1.0, 0.1, Time::from_secs(10));
-        let due = |ledger: &Ledger, s| ledger.due(0.01, Time::from_secs(s));
+        let due = |ledger: &Ledger, s| ledger.due(0.01, ADVANCE, Time::from_secs(s));
         assert_eq!(due(&ledger, 41), Time::from_secs(41));
         let waits = Time::from_secs(250); // 2 s lost and one more, less what is advanced, at 1 %
         assert_eq!(due(&ledger, 39), waits);

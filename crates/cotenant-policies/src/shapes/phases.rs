@@ -3,7 +3,7 @@
 use super::board::Board;
 use super::guard::{DOUBTED, GUARDED, guards};
 use super::learned::{Candidate, Learned, REST};
-use super::ledger::Ledger;
+use super::ledger::{ADVANCE, Ledger};
 use super::moves::Kind;
 use super::order::Model;
 use super::pages::{Next, PageTrial};
@@ -361,7 +361,10 @@ impl ShapesState {
     pub(super) fn choose(&mut self, round: &mut Round<'_>) {
         let Some(mut learned) = self.learned.take() else { return self.watch(round.now) };
         let board = learned.situation.board(round.ctx);
-        let (affordable, lasting) = (learned.ledger.due(round.policy.settings.regret, round.now), self.lasting());
+        let due = |advance| learned.ledger.due(round.policy.settings.regret, advance, round.now);
+        // Two threads on one CPU that gain nothing there lose half of their speed at once: a program that has not run
+        // for long does not pay for that.
+        let (affordable, dares, lasting) = (due(ADVANCE), due(0.0) <= round.now, self.lasting());
         let due = affordable.max(lasting);
         if round.moves_memory(&board) && learned.may_follow(due > round.now) {
             self.learned = Some(learned);
@@ -384,7 +387,7 @@ impl ShapesState {
         };
         let goal = learned.goal(round.policy.settings.objective.as_ref(), round.view);
         let next = loop {
-            let Some(candidate) = learned.next(&board, &goal, &mut round.rng) else { break None };
+            let Some(candidate) = learned.next(&board, &goal, dares, &mut round.rng) else { break None };
             if candidate.kind == Kind::Kernel {
                 let places = learned.kernel_places.clone();
                 break Some((candidate, places));

@@ -5,6 +5,7 @@ use crate::scenario::Scenario;
 use cotenant_model::action::{Action, Decision, Proposal, Reason};
 use cotenant_model::interference::Interference;
 use cotenant_model::policy::{Ctx, NoSettings, Policy};
+use cotenant_policies::{Shapes, ShapesSettings};
 use cotenant_model::speed::Source;
 use cotenant_model::{ActionOutcome, AppId, Time, View};
 
@@ -34,13 +35,13 @@ impl Policy for Turns {
 }
 
 /// The table, and the mean speeds of the first program in rounds in which the second ran, and did not.
-fn run(scenario: &Scenario, seed: u64) -> (Interference, [f64; 2]) {
+fn run<P: Policy>(scenario: &Scenario, policy: &P, seed: u64) -> (Interference, [f64; 2]) {
     let mut table = Interference::default();
     let mut speeds = [[0.0; 2]; 2];
     let topology = scenario.machine.topology.clone();
     let kernel = "eevdf".parse().unwrap();
     scenario
-        .run(&Turns, kernel, seed, |round| {
+        .run(policy, kernel, seed, |round| {
             table.watch(&topology, round);
             let within = round.view.at.0 % 2_000_000_000 >= 1_000_000_000;
             if let Some(term) = round.view.app(AppId(0)).and_then(|app| Source::Instructions.term(round.view, app)) {
@@ -67,7 +68,7 @@ fn the_simulated_loss_lies_in_the_interval() {
     for (victim, aggressor, noise) in
         [("mcf06", "membench", 0.0), ("mcf06", "membench", 0.02), ("mcf06", "gcc06", 0.02)]
     {
-        let (table, [beside, alone]) = run(&pair(victim, aggressor, noise), 1);
+        let (table, [beside, alone]) = run(&pair(victim, aggressor, noise), &Turns, 1);
         let truth = 1.0 - beside / alone;
         let rows = table.rows();
         let row = rows.iter().find(|row| row.victim == victim).unwrap_or_else(|| panic!("{truth}: {table:?}"));
@@ -80,9 +81,28 @@ fn the_simulated_loss_lies_in_the_interval() {
 /// A program that lives in its private caches takes nothing from one that does, too.
 #[test]
 fn who_takes_nothing_is_not_named() {
-    let (table, [beside, alone]) = run(&pair("povray06", "gamess06", 0.02), 1);
+    let (table, [beside, alone]) = run(&pair("povray06", "gamess06", 0.02), &Turns, 1);
     let truth = 1.0 - beside / alone;
     eprintln!("{truth:.4}, {} experiments", table.events());
     assert!(table.events() > 5 && truth < 0.01);
     assert_eq!(table.rows(), []);
+}
+
+/// Nor where trials move it, although these choose by the speeds when it goes back.
+#[test]
+fn who_is_tried_elsewhere_is_not_named_for_that() {
+    let scenario = scenario(
+        "machine = 'ivy-bridge-2s'\nend_s = 600\nobservation = { noise = 0.05 }\n\
+         [[app]]\nprogram = 'povray06'\nthreads = 4\nwork_s = 30\n\
+         [[app]]\nprogram = 'gamess06'\nthreads = 4\nwork_s = 30\n",
+    );
+    let shapes = Shapes::new(ShapesSettings::default());
+    let mut events = 0;
+    for seed in 1..=8 {
+        let (table, _) = run(&scenario, &shapes, seed);
+        assert_eq!(table.rows(), [], "seed {seed}");
+        events += table.events();
+    }
+    eprintln!("{events} experiments");
+    assert!(events > 100);
 }

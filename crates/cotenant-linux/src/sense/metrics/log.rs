@@ -13,12 +13,17 @@ const BACKLOG: u64 = 4 << 20;
 /// Longer lines are not looked at, bytes.
 const LINE: usize = 64 << 10;
 
+/// After so many lines of which none matched the pattern is taken to be wrong.
+const UNHEARD: u64 = 100;
+
 /// A file that is followed: new lines only, also after it was rotated or truncated.
 #[derive(Debug)]
 pub struct Log {
     path: String,
     pattern: Regex,
     file: Option<Followed>,
+    /// Lines that were read before the first that matched.
+    unheard: Option<u64>,
 }
 
 /// An open file and how far it was read.
@@ -39,7 +44,7 @@ impl Log {
         let compiled = Regex::new(pattern);
         let compiled =
             compiled.map_err(|why| StartError::Pattern { pattern: pattern.to_owned(), why: why.to_string() })?;
-        let mut log = Self { path: path.to_owned(), pattern: compiled, file: None };
+        let mut log = Self { path: path.to_owned(), pattern: compiled, file: None, unheard: Some(0) };
         if let Ok(mut file) = Followed::open(path) {
             file.position = file.file.metadata().map_or(0, |meta| meta.len());
             log.file = Some(file);
@@ -49,7 +54,7 @@ impl Log {
 
     /// The last number that was written since the last call, and how many were; `None` where none was.
     pub fn fetch(&mut self) -> Result<Option<(f64, u64)>, FetchError> {
-        let mut found = Found { pattern: &self.pattern, last: None, count: 0 };
+        let mut found = Found { pattern: &self.pattern, last: None, count: 0, lines: 0 };
         let named = |e: io::Error| {
             let remedy = if e.kind() == io::ErrorKind::NotFound { "; check the path" } else { "" };
             FetchError::File { path: self.path.clone(), why: format!("{e}{remedy}") }
@@ -66,11 +71,15 @@ impl Log {
             let opened = Followed::open(&self.path).and_then(|mut file| file.read(&mut found).map(|()| file));
             there = opened.map(|file| self.file.insert(file).id);
         }
-        let Found { last, count, .. } = found;
+        let Found { last, count, lines, .. } = found;
+        self.unheard = self.unheard.filter(|_| count == 0).map(|before| before + lines);
         match (last, there) {
             // That there is no file any more, or not yet, is told when nothing more was found in the one before.
             (Some(text), _) => Ok(Some((number(&text)?, count))),
-            (None, Ok(_)) => Ok(None),
+            (None, Ok(_)) => match self.unheard {
+                Some(lines @ UNHEARD..) => Err(FetchError::Unheard { path: self.path.clone(), lines }),
+                _ => Ok(None),
+            },
             (None, Err(why)) => Err(named(why)),
         }
     }
@@ -139,10 +148,12 @@ struct Found<'a> {
     pattern: &'a Regex,
     last: Option<String>,
     count: u64,
+    lines: u64,
 }
 
 impl Found<'_> {
     fn line(&mut self, line: &str) {
+        self.lines += 1;
         if let Some(groups) = self.pattern.captures(line.trim_end_matches(['\n', '\r']))
             && let Some(text) = groups.get(1).or_else(|| groups.get(0))
         {

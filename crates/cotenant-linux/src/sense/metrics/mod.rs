@@ -86,6 +86,8 @@ pub(crate) enum FetchError {
     Failed(String),
     #[error("{path}: {why}")]
     File { path: String, why: String },
+    #[error("{path}: none of {lines} new lines matches the pattern; try it with grep -E")]
+    Unheard { path: String, lines: u64 },
     #[error("{url}: {why}")]
     Http { url: String, why: String },
     #[error("{what}: {why}")]

@@ -178,6 +178,28 @@ fn a_log_is_followed_through_rotation_and_truncation() {
     assert!(log.fetch().is_err());
 }
 
+/// Until something matches: then a server that is silent for long is no failure.
+#[test]
+fn a_pattern_that_never_matches_is_told() {
+    let folder = TempDir::new("metric");
+    let path = folder.path().join("server.log");
+    fs::write(&path, "").unwrap();
+    let mut log = Log::new(path.to_str().unwrap(), "took ([0-9]+) ms").unwrap();
+    let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
+    let mut write = |text: &str, n: usize| file.write_all(text.repeat(n).as_bytes()).unwrap();
+    write("took 1 s\n", 99);
+    assert_eq!(log.fetch().unwrap(), None);
+    write("took 1 s\n", 1);
+    for _ in 0..2 {
+        let why = log.fetch().unwrap_err().to_string();
+        assert!(why.ends_with("server.log: none of 100 new lines matches the pattern; try it with grep -E"), "{why}");
+    }
+    write("took 2 ms\n", 1);
+    assert_eq!(log.fetch().unwrap(), Some((2.0, 1)));
+    write("took 1 s\n", 200);
+    assert_eq!(log.fetch().unwrap(), None);
+}
+
 #[test]
 fn what_is_no_log_says_so() {
     let folder = TempDir::new("metric");

@@ -23,6 +23,9 @@ const SHARE: u32 = 200;
 const SHARE_OF_MANY: u32 = 1_000;
 const MANY: usize = 16;
 
+/// The kernel walks the tables of all connections whosoever they are: where nobody who is followed has one, that often.
+const UNCONNECTED: Duration = Duration::from_secs(1);
+
 /// Where cost makes counts rarer than this, a note says so.
 const RARE: Duration = Duration::from_secs(5);
 
@@ -55,7 +58,8 @@ impl Proxies {
         let middle = sys::thread_cpu_time();
         if self.tcp_due <= at {
             self.tcp.look(processes, at, &mut self.notes);
-            self.tcp_due = at + pause("bytes over TCP", middle, share, &mut self.notes);
+            let pause = pause("bytes over TCP", middle, share, &mut self.notes);
+            self.tcp_due = at + if self.tcp.is_idle() { pause.max(UNCONNECTED) } else { pause };
         }
         sys::thread_cpu_time().saturating_sub(begin)
     }

@@ -154,6 +154,11 @@ impl Tcp {
         }
     }
 
+    /// Whether nobody had a connection.
+    pub fn is_idle(&self) -> bool {
+        self.seen.values().all(|(_, owner)| owner.is_none())
+    }
+
     pub fn of(&self, app: AppId) -> Option<Moved> {
         self.sums.get(&app).filter(|_| !self.refused.contains(&app) && !self.short.contains(&app)).copied()
     }
@@ -348,6 +353,15 @@ mod tests {
         before.insert((99, 99), (0, None));
         let found = lasting(&before, |(inode, _)| ![3, 12, 99].contains(inode));
         assert_eq!(found.into_iter().collect::<Vec<_>>(), [(AppId(1), true), (AppId(2), false)], "1 of 10, 1 of 9");
+    }
+
+    #[test]
+    fn connections_of_others_are_none() {
+        let idle = |owners: &[Option<u32>]| {
+            let seen = owners.iter().enumerate().map(|(n, owner)| ((n as u32, 0), (0, owner.map(AppId)))).collect();
+            Tcp { seen, ..Tcp::default() }.is_idle()
+        };
+        assert_eq!([idle(&[]), idle(&[None, None]), idle(&[None, Some(1)])], [true, true, false]);
     }
 
     /// What this process sends itself is received by it, too; a connection that is another's does not count.
