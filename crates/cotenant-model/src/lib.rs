@@ -114,4 +114,4 @@ pub use rule::{Owns, Rule};
 pub use sample::{AppSample, CpuSample, Direction, Moved, Reading, Sample, TaskInfo, TaskSample};
 pub use signal::{Count, Counters, Signal};
 pub use topology::Topology;
-pub use view::{AppView, TaskView, View};
+pub use view::{AppView, ByApp, TaskView, View};

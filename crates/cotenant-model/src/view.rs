@@ -1,10 +1,10 @@
 //! Rates derived from two samples. What is absent, starved or inconsistent is `None`.
 
+use crate::speed::usable;
 use crate::{
     AppId, AppSample, Count, CpuId, Direction, Histogram, Moved, NodeId, Reading, Sample, Signal, TaskId, TaskInfo,
     TaskSample, Time, Topology,
 };
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,6 +71,8 @@ pub struct AppView {
     pub name: String,
     /// Units of work per second, as reported by the program.
     pub progress_per_s: Option<f64>,
+    /// Instructions per second of its threads; `None` where one that ran is not counted, or none ran.
+    pub instructions_per_s: Option<f64>,
     /// Latencies of the interval in nanoseconds, as reported by the program.
     pub latency_ns: Option<Histogram>,
     /// Bytes per second that it read and wrote, between two counts that may lie before the samples; `None` where
@@ -106,8 +108,18 @@ impl View {
                 cpus[i].foreign = (cpus[i].foreign - share).max(0.0);
             }
         }
-        let apps =
+        let mut apps: Vec<AppView> =
             merge(&prev.apps, &next.apps, |a| a.id).map(|(before, now)| AppView::new(before, now, seconds)).collect();
+        let mut instructions = vec![Some(0.0); apps.len()];
+        for task in tasks.iter().filter(|task| task.ran() != Some(false)) {
+            if let Ok(i) = apps.binary_search_by_key(&task.info.app, |app| app.id) {
+                let more = instructions[i].zip(task.per_s(Signal::Instructions));
+                instructions[i] = more.map(|(sum, own)| sum + own);
+            }
+        }
+        for (app, sum) in apps.iter_mut().zip(instructions) {
+            app.instructions_per_s = sum.filter(|sum| usable(*sum));
+        }
         Self { at: next.at, interval, tasks, cpus, apps }
     }
 
@@ -121,13 +133,18 @@ impl View {
         self.apps.binary_search_by_key(&id, |app| app.id).ok().map(|i| &self.apps[i])
     }
 
-    /// The tasks of each application, in ascending order.
-    pub fn tasks_by_app(&self) -> BTreeMap<AppId, Vec<&TaskView>> {
-        let mut tasks: BTreeMap<AppId, Vec<&TaskView>> = BTreeMap::new();
-        for task in &self.tasks {
-            tasks.entry(task.info.app).or_default().push(task);
+    /// All tasks by their applications.
+    pub fn by_app(&self) -> ByApp<'_> {
+        let mut tasks: Vec<&TaskView> = self.tasks.iter().collect();
+        tasks.sort_by_key(|task| task.info.app);
+        let mut ends: Vec<(AppId, usize)> = Vec::with_capacity(self.apps.len());
+        for (i, task) in tasks.iter().enumerate() {
+            match ends.last_mut() {
+                Some((app, end)) if *app == task.info.app => *end = i + 1,
+                _ => ends.push((task.info.app, i + 1)),
+            }
         }
-        tasks
+        ByApp { tasks, ends }
     }
 
     /// Whether a reading was made in this interval, and not before it.
@@ -141,6 +158,23 @@ impl View {
     }
 }
 
+/// The tasks of a view by their applications.
+#[derive(Clone, Debug)]
+pub struct ByApp<'a> {
+    tasks: Vec<&'a TaskView>,
+    /// Where each application's end.
+    ends: Vec<(AppId, usize)>,
+}
+
+impl<'a> ByApp<'a> {
+    /// The tasks of an application, in ascending order.
+    pub fn of(&self, app: AppId) -> &[&'a TaskView] {
+        let Ok(i) = self.ends.binary_search_by_key(&app, |(app, _)| *app) else { return &[] };
+        let from = i.checked_sub(1).map_or(0, |before| self.ends[before].1);
+        &self.tasks[from..self.ends[i].1]
+    }
+}
+
 impl AppView {
     fn new(before: Option<&AppSample>, now: &AppSample, seconds: f64) -> Self {
         let before = before.filter(|_| seconds > 0.0);
@@ -150,6 +184,7 @@ impl AppView {
             id: now.id,
             name: now.name.clone(),
             progress_per_s: units.map(|units| units as f64 / seconds),
+            instructions_per_s: None,
             latency_ns,
             io: before.and_then(|before| bytes_per_s(before.io?, now.io?)),
             tcp: before.and_then(|before| bytes_per_s(before.tcp?, now.tcp?)),
@@ -319,6 +354,44 @@ mod tests {
         assert_eq!(view.task(TaskId(1)).unwrap().per_s(Signal::Remote), None, "went backwards");
         assert_eq!(view.task(TaskId(2)).unwrap().per_s(Signal::Inter), None, "new");
         assert_eq!(View::new(&a, &a).task(TaskId(1)).unwrap().per_s(Signal::Inter), None, "no time between");
+    }
+
+    /// Of an application whose thread ran without being counted nothing is known; one that did not run does not matter.
+    #[test]
+    fn instructions_and_tasks_of_each_application() {
+        let of = |id, app, counts: &[(Signal, u64)]| TaskSample {
+            info: Arc::new(TaskInfo { id: TaskId(id), app: AppId(app), ..TaskInfo::default() }),
+            counters: counts.iter().map(|(signal, value)| (*signal, Count::exact(*value))).collect(),
+            ..TaskSample::default()
+        };
+        let counted = |ran: u64, done: u64| [(Signal::CpuTime, ran), (Signal::Instructions, done)];
+        let apps = |n| (0..n).map(|id| AppSample { id: AppId(id), ..AppSample::default() }).collect();
+        let sample = |at_ms, tasks| Sample { at: Time::from_millis(at_ms), tasks, apps: apps(4), ..Sample::default() };
+        let uncounted = |ran| [(Signal::CpuTime, ran)];
+        let zero = counted(0, 0);
+        let before = [
+            (1, 2, &zero[..]),
+            (2, 0, &zero),
+            (3, 2, &zero),
+            (4, 1, &zero),
+            (5, 1, &uncounted(0)),
+            (6, 0, &uncounted(0)),
+        ];
+        let after = [
+            (1, 2, &counted(9, 70)[..]),
+            (2, 0, &counted(9, 30)),
+            (3, 2, &counted(9, 5)),
+            (4, 1, &counted(9, 8)),
+            (5, 1, &uncounted(9)),
+            (6, 0, &uncounted(0)),
+        ];
+        let tasks = |all: [(u32, u32, &[(Signal, u64)]); 6]| all.map(|(id, app, counts)| of(id, app, counts)).to_vec();
+        let view = View::new(&sample(0, tasks(before)), &sample(1_000, tasks(after)));
+        let told: Vec<_> = view.apps.iter().map(|app| app.instructions_per_s).collect();
+        assert_eq!(told, [Some(30.0), None, Some(75.0), None]);
+        let by_app = view.by_app();
+        let ids = |app| by_app.of(AppId(app)).iter().map(|task| task.info.id.0).collect::<Vec<_>>();
+        assert_eq!([ids(0), ids(1), ids(2), ids(3)], [vec![2, 6], vec![4, 5], vec![1, 3], vec![]]);
     }
 
     #[test]

@@ -4,7 +4,8 @@ use super::check_long;
 use cotenant_model::CpuSet;
 use std::io;
 
-/// Words of the mask buffers to begin with: 8,192 CPUs, the most that x86 and Arm kernels are built for.
+/// Words of a mask's buffer, on the stack since masks are read all the time: 8,192 CPUs, the most that x86 and Arm
+/// kernels are built for.
 const MASK_WORDS: usize = 128;
 
 /// Words of the largest mask that is tried: 65,536 CPUs, [`cotenant_model::cpuset::MAX_CPU`].
@@ -15,21 +16,20 @@ const MAX_MASK_WORDS: usize = 1024;
 /// # Errors
 /// `ESRCH` where the thread is gone.
 pub fn getaffinity(tid: u32) -> io::Result<CpuSet> {
-    let mut words = vec![0u64; MASK_WORDS];
-    loop {
-        // SAFETY: the buffer is writable for exactly the number of bytes passed.
-        let result = check_long(unsafe {
-            libc::syscall(libc::SYS_sched_getaffinity, tid.cast_signed(), size_of_val(&words[..]), words.as_mut_ptr())
-        });
-        match result {
-            Ok(_) => return Ok(CpuSet::from_words(words)), // bytes beyond the kernel's mask stay zero
-            // The buffer is smaller than this kernel's masks.
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) && words.len() < MAX_MASK_WORDS => {
-                words.resize(words.len() * 2, 0);
-            }
-            Err(e) => return Err(e),
-        }
+    match get_words(tid, &mut [0; MASK_WORDS]) {
+        // The buffer is smaller than this kernel's masks.
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => get_words(tid, &mut [0; MAX_MASK_WORDS]),
+        got => got,
     }
+}
+
+fn get_words(tid: u32, words: &mut [u64]) -> io::Result<CpuSet> {
+    // SAFETY: the buffer is writable for exactly the number of bytes passed.
+    let result = check_long(unsafe {
+        libc::syscall(libc::SYS_sched_getaffinity, tid.cast_signed(), size_of_val(words), words.as_mut_ptr())
+    });
+    let bytes = usize::try_from(result?).unwrap_or_default();
+    Ok(CpuSet::from_words(words[..bytes.div_ceil(size_of::<u64>())].to_vec()))
 }
 
 /// Sets the mask of a thread. The kernel cuts it to the cpuset of the thread.

@@ -229,9 +229,10 @@ impl Interference {
         self.now.looks = Some([last, view.at]);
         // What was counted since the last look, per second since then.
         let share = view.interval.as_secs_f64() / (view.at - last.min(begin)).as_secs_f64();
-        let mut use_of: BTreeMap<AppId, (f64, BTreeSet<usize>)> = BTreeMap::new();
+        let mut use_of = vec![(0.0, BTreeSet::new()); view.apps.len()];
         for task in &view.tasks {
-            let (cpus, places) = use_of.entry(task.info.app).or_default();
+            let Ok(of) = view.apps.binary_search_by_key(&task.info.app, |app| app.id) else { continue };
+            let (cpus, places) = &mut use_of[of];
             *cpus += match task.per_s(Signal::CpuTime) {
                 Some(ns_per_s) => ns_per_s / 1e9 * share,
                 None => f64::from(u8::from(task.ran() == Some(true))),
@@ -239,9 +240,8 @@ impl Interference {
             places.extend(task.cpu.filter(|_| domains).and_then(|cpu| topology.llc_of(cpu)));
         }
         let mut flips = Vec::new();
-        for seen in &view.apps {
+        for (seen, (cpus, places)) in view.apps.iter().zip(use_of) {
             let Some(app) = self.now.apps.get_mut(&seen.id) else { continue };
-            let (cpus, places) = use_of.remove(&seen.id).unwrap_or_default();
             app.domains = places;
             let runs = if app.runs { cpus > RESTS_FROM } else { cpus >= RUNS_FROM };
             if std::mem::replace(&mut app.runs, runs) != runs && !first {

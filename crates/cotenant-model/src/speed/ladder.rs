@@ -1,6 +1,6 @@
 //! Which source tells an application's speed over many intervals, and how steadily.
 
-use super::{Source, instructions_per_s};
+use super::Source;
 use crate::stats::steady::{Spread, Steady};
 use crate::{AppView, Signal, TaskView, Time, View};
 use serde::{Deserialize, Serialize};
@@ -68,7 +68,7 @@ pub fn busiest(threads: &[&TaskView]) -> Option<f64> {
 }
 
 impl Ladder {
-    /// Takes in what an interval tells; `threads` are all of the application ([`View::tasks_by_app`]). Windows are at
+    /// Takes in what an interval tells; `threads` are all of the application ([`View::by_app`]). Windows are at
     /// least half a second, so short intervals are summed up.
     pub fn add(&mut self, view: &View, app: &AppView, threads: &[&TaskView]) {
         let seconds = view.interval.as_secs_f64();
@@ -78,13 +78,7 @@ impl Ladder {
         }
         let metrics = app.metrics.iter().map(|(name, _)| Source::Metric(name.clone()));
         for source in metrics.chain([Source::Progress]).chain(Source::PROXIES) {
-            let term = match source {
-                Source::Instructions => {
-                    instructions_per_s(threads.iter().copied()).map(|per_s| [per_s * seconds, seconds])
-                }
-                _ => source.term(view, app),
-            };
-            let Some(term) = term else { continue };
+            let Some(term) = source.term(view, app) else { continue };
             let at = self.rungs.iter().position(|rung| rung.source == source).or_else(|| {
                 let since = Time(view.at.0.saturating_sub(view.interval.as_nanos() as u64));
                 let rung = Rung { source, since, sums: [0.0; 2], windows: Steady::default() };

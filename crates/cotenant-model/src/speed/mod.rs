@@ -4,7 +4,7 @@ mod ladder;
 
 pub use ladder::{Ladder, Standing, busiest};
 
-use crate::{AppId, AppView, Direction, Reading, Signal, TaskView, Time, View};
+use crate::{AppId, AppView, Direction, Reading, Signal, Time, View};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -109,7 +109,7 @@ impl Source {
     pub fn reading(&self, view: &View, app: &AppView) -> Option<Reading> {
         let higher = |value, count| (value, Direction::HigherIsBetter, count);
         let (value, direction, count) = match self {
-            Self::Instructions => higher(instructions_per_s(tasks_of(view, app.id))?, 1),
+            Self::Instructions => higher(app.instructions_per_s?, 1),
             Self::Ipc => {
                 let [instructions, cycles] = instructions_and_cycles_per_s(view, app.id);
                 (cycles > 0.0).then(|| higher(instructions / cycles, 1))?
@@ -203,19 +203,11 @@ impl View {
     }
 }
 
-fn tasks_of(view: &View, app: AppId) -> impl Iterator<Item = &TaskView> {
-    view.tasks.iter().filter(move |task| task.info.app == app)
-}
-
-/// Of these threads of an application; `None` where one is not counted, or none ran.
-fn instructions_per_s<'a>(threads: impl Iterator<Item = &'a TaskView>) -> Option<f64> {
-    let mut threads = threads.filter(|t| t.ran() != Some(false));
-    threads.try_fold(0.0, |sum, t| Some(sum + t.per_s(Signal::Instructions)?)).filter(|sum| usable(*sum))
-}
-
 /// Of those threads of an application of which both are counted.
 fn instructions_and_cycles_per_s(view: &View, app: AppId) -> [f64; 2] {
-    tasks_of(view, app)
+    view.tasks
+        .iter()
+        .filter(|task| task.info.app == app)
         .filter_map(|t| Some([t.per_s(Signal::Instructions)?, t.per_s(Signal::Cycles)?]))
         .fold([0.0; 2], |sum, thread| [sum[0] + thread[0], sum[1] + thread[1]])
 }

@@ -159,7 +159,11 @@ impl Learned {
         let mut best = (worth(&self.incumbent), None);
         for (shape, kind) in pool {
             let worth = worth(&shape);
-            if worth > best.0 && (dares || !shape.idles(board)) && shape.fits(board, &allowed) && !self.tried.contains(&shape.key(board)) {
+            if worth > best.0
+                && (dares || !shape.idles(board))
+                && shape.fits(board, &allowed)
+                && !self.tried.contains(&shape.key(board))
+            {
                 best = (worth, Some(Candidate::new(shape, kind)));
             }
         }

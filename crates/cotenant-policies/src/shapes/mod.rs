@@ -307,10 +307,9 @@ impl ShapesState {
         self.ladders.retain(|id, _| view.app(*id).is_some());
         let speaks = |id: &AppId| view.app(*id).is_none_or(|app| speed::told(view, app).is_some());
         self.silent.retain(|id| !speaks(id));
-        let tasks = view.tasks_by_app();
+        let tasks = view.by_app();
         for app in &view.apps {
-            let own = tasks.get(&app.id).map_or(&[][..], Vec::as_slice);
-            self.ladders.entry(app.id).or_default().add(view, app, own);
+            self.ladders.entry(app.id).or_default().add(view, app, tasks.of(app.id));
         }
     }
 

@@ -5,9 +5,9 @@ use crate::scenario::Scenario;
 use cotenant_model::action::{Action, Decision, Proposal, Reason};
 use cotenant_model::interference::Interference;
 use cotenant_model::policy::{Ctx, NoSettings, Policy};
-use cotenant_policies::{Shapes, ShapesSettings};
 use cotenant_model::speed::Source;
 use cotenant_model::{ActionOutcome, AppId, Time, View};
+use cotenant_policies::{Shapes, ShapesSettings};
 
 /// Lets the second program run for 2 s and wait for 2 s, in turn.
 #[derive(Debug)]

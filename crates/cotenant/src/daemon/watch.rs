@@ -305,16 +305,16 @@ impl Watch {
     /// Takes a round in. `high`: whose goals are kept now, where others really wait for that.
     pub fn round(&mut self, round: &Round<'_>, rules: &[String], high: &[Protected]) {
         self.at = round.sample.at;
-        self.speeds.add(round);
+        let tasks = round.view.by_app();
+        self.speeds.add(round, &tasks);
         self.interference.watch(&self.topology, round);
         self.known.watch(round);
         if round.whole {
             self.busy.add(round.last, round.sample, self.window);
         }
-        let tasks = round.view.tasks_by_app();
         for app in &round.view.apps {
             let now = self.now.entry(app.id).or_default();
-            let threads = tasks.get(&app.id).map_or(&[][..], Vec::as_slice);
+            let threads = tasks.of(app.id);
             now.threads = threads.len();
             now.ran(round, threads, self.window, self.topology.line_size());
             if let Some(source) = self.speeds.best(app.id) {

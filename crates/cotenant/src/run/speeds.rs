@@ -3,7 +3,7 @@
 use super::progress::digits;
 use cotenant_model::speed::{Ladder, Source, Standing};
 use cotenant_model::stats::steady::Spread;
-use cotenant_model::{AppId, Outcome, Round};
+use cotenant_model::{AppId, ByApp, Outcome, Round};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,14 +21,13 @@ struct Seen {
 }
 
 impl Speeds {
-    pub fn add(&mut self, round: &Round<'_>) {
-        let tasks = round.view.tasks_by_app();
+    pub fn add(&mut self, round: &Round<'_>, tasks: &ByApp<'_>) {
         for app in &round.view.apps {
             let seen = self.0.entry(app.id).or_insert_with(|| Seen { rule: round.rule, ..Seen::default() });
             // Several rules may see it, each over a time of its own.
             if seen.rule == round.rule {
                 seen.name.clone_from(&app.name);
-                seen.ladder.add(round.view, app, tasks.get(&app.id).map_or(&[], Vec::as_slice));
+                seen.ladder.add(round.view, app, tasks.of(app.id));
             }
         }
         if round.outcomes.contains(&Outcome::Applied) {
@@ -133,8 +132,9 @@ mod tests {
                 orders: &[],
                 outcomes,
             };
-            speeds.add(&round);
-            speeds.add(&Round { rule: 1, ..round });
+            let tasks = view.by_app();
+            speeds.add(&round, &tasks);
+            speeds.add(&Round { rule: 1, ..round }, &tasks);
         }
         speeds.summary().remove(0)
     }

@@ -142,7 +142,7 @@ impl Tally {
             }
         }
         self.progress.add(round);
-        self.speeds.iter_mut().for_each(|speeds| speeds.add(round));
+        self.speeds.iter_mut().for_each(|speeds| speeds.add(round, &round.view.by_app()));
         self.notes.extend(round.decision.iter().flat_map(|d| d.notes.iter().cloned()));
     }
 }
