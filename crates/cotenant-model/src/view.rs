@@ -359,34 +359,27 @@ mod tests {
     /// Of an application whose thread ran without being counted nothing is known; one that did not run does not matter.
     #[test]
     fn instructions_and_tasks_of_each_application() {
-        let of = |id, app, counts: &[(Signal, u64)]| TaskSample {
-            info: Arc::new(TaskInfo { id: TaskId(id), app: AppId(app), ..TaskInfo::default() }),
-            counters: counts.iter().map(|(signal, value)| (*signal, Count::exact(*value))).collect(),
-            ..TaskSample::default()
+        // Id, application, whether it runs, its instructions where these are counted.
+        let tasks = [
+            (1, 2, true, Some(70)),
+            (2, 0, true, Some(30)),
+            (3, 2, true, Some(5)),
+            (4, 1, true, Some(8)),
+            (5, 1, true, None),
+            (6, 0, false, None),
+        ];
+        let sample = |s: u64| {
+            let task = |(id, app, runs, done): (u32, u32, bool, Option<u64>)| TaskSample {
+                info: Arc::new(TaskInfo { id: TaskId(id), app: AppId(app), ..TaskInfo::default() }),
+                counters: std::iter::once((Signal::CpuTime, Count::exact(u64::from(runs) * s)))
+                    .chain(done.map(|done| (Signal::Instructions, Count::exact(done * s))))
+                    .collect(),
+                ..TaskSample::default()
+            };
+            let apps = (0..4).map(|id| AppSample { id: AppId(id), ..AppSample::default() }).collect();
+            Sample { at: Time::from_secs(s), tasks: tasks.map(task).to_vec(), apps, ..Sample::default() }
         };
-        let counted = |ran: u64, done: u64| [(Signal::CpuTime, ran), (Signal::Instructions, done)];
-        let apps = |n| (0..n).map(|id| AppSample { id: AppId(id), ..AppSample::default() }).collect();
-        let sample = |at_ms, tasks| Sample { at: Time::from_millis(at_ms), tasks, apps: apps(4), ..Sample::default() };
-        let uncounted = |ran| [(Signal::CpuTime, ran)];
-        let zero = counted(0, 0);
-        let before = [
-            (1, 2, &zero[..]),
-            (2, 0, &zero),
-            (3, 2, &zero),
-            (4, 1, &zero),
-            (5, 1, &uncounted(0)),
-            (6, 0, &uncounted(0)),
-        ];
-        let after = [
-            (1, 2, &counted(9, 70)[..]),
-            (2, 0, &counted(9, 30)),
-            (3, 2, &counted(9, 5)),
-            (4, 1, &counted(9, 8)),
-            (5, 1, &uncounted(9)),
-            (6, 0, &uncounted(0)),
-        ];
-        let tasks = |all: [(u32, u32, &[(Signal, u64)]); 6]| all.map(|(id, app, counts)| of(id, app, counts)).to_vec();
-        let view = View::new(&sample(0, tasks(before)), &sample(1_000, tasks(after)));
+        let view = View::new(&sample(0), &sample(1));
         let told: Vec<_> = view.apps.iter().map(|app| app.instructions_per_s).collect();
         assert_eq!(told, [Some(30.0), None, Some(75.0), None]);
         let by_app = view.by_app();
