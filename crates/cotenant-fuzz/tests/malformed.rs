@@ -9,7 +9,7 @@ use std::panic::catch_unwind;
 use std::path::Path;
 use std::thread;
 
-/// As many mutations as each parser asks for.
+/// How many times the mutations that each parser asks for: two minutes of CPU time without optimisation, for all.
 const TIMES: u64 = 20;
 
 fn targets() -> impl Iterator<Item = &'static Target> {
@@ -27,7 +27,6 @@ fn good_input_is_taken() {
     }
 }
 
-/// Two minutes of CPU time in a build without optimisation.
 #[test]
 fn malformed_input_is_survived() {
     let survived = |target: &Target| {

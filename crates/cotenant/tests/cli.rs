@@ -727,6 +727,7 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
         (&["compare", "--record", "x", "--", "touch", &touched], 2, "'--record'"),
         (&["compare"], 2, "nothing to compare; give a command after --, or -p PID"),
         (&["compare", "-p", &pid, "--", "touch", &touched], 2, "not both"),
+        (&["sharing", "-p", "4194304"], 2, "there is no process 4194304"),
         (&["compare", "-p", "4194304"], 2, "there is no process 4194304"),
         (&["compare", "-p", &pid, "--windows", "500ms"], 2, "10 decisions at least; give 1s or more"),
         (&["compare", "-p", &pid, "--windows", "2s", "--metric", "cmd:echo 1"], 2, "read every 1s; give 3s or more"),

@@ -160,7 +160,7 @@ impl Learned {
         for (shape, kind) in pool {
             let worth = worth(&shape);
             if worth > best.0
-                && (dares || !shape.idles(board))
+                && (dares || shape.is_work_conserving(board))
                 && shape.fits(board, &allowed)
                 && !self.tried.contains(&shape.key(board))
             {
@@ -266,7 +266,7 @@ impl Learned {
         }
     }
 
-    /// The next candidate; `None` where nothing is left. `dares`: also one that leaves CPUs idle.
+    /// The next candidate; `None` where nothing is left. `dares`: also one that is not work-conserving.
     pub fn next(&mut self, board: &Board, goal: &Goal, dares: bool, rng: &mut Rng) -> Option<Candidate> {
         if std::mem::take(&mut self.audit) && !self.is_kernel {
             return Some(Candidate { stage: 1, ..Candidate::new(self.kernel.clone(), Kind::Kernel) });
@@ -299,7 +299,9 @@ impl Learned {
         for _ in 0..if self.idle < FRUITLESS { DRAWS } else { 0 } {
             let kind = self.draw(rng);
             let drawn = neighbour(board, &self.incumbent, kind, rng);
-            if let Some(shape) = drawn.filter(|shape| (dares || !shape.idles(board)) && self.is_new(shape, board)) {
+            if let Some(shape) =
+                drawn.filter(|shape| (dares || shape.is_work_conserving(board)) && self.is_new(shape, board))
+            {
                 return Some(Candidate::new(shape, kind));
             }
         }
@@ -427,8 +429,28 @@ fn pooled((squares, freedom): (f64, f64), now: Summary) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::situation::Group;
     use super::*;
+    use cotenant_model::AppId;
     use cotenant_model::testing::machine;
+
+    /// Two threads on two CPUs of one cache: all that is left to try lets one CPU idle. Where a core has two CPUs, both
+    /// go on running.
+    #[test]
+    fn cpus_are_left_idle_only_by_those_who_dare() {
+        for (cpus, dares, expected) in [(1, false, false), (1, true, true), (2, false, true)] {
+            let topology = machine(1, 1, 2, cpus);
+            let board = Board::new(&topology, topology.usable(), |_| 0);
+            let on = topology.usable().clone();
+            let group = Group { app: AppId(0), name: String::new(), part: String::new(), on, threads: 2 };
+            let incumbent = Shape { counts: vec![vec![2]], ..Shape::default() };
+            let mut learned = Learned { incumbent, ..Learned::default() };
+            learned.situation.groups.push(group);
+            let next = learned.next(&board, &Goal::Mean, dares, &mut Rng::with_seed(1));
+            let packs = next.is_some_and(|candidate| candidate.shape.doubling.packed == Some(0));
+            assert_eq!(packs, expected, "{cpus} CPUs of a core, {dares}");
+        }
+    }
 
     /// One gains more for the mean, the other more for the slowest.
     #[test]

@@ -80,11 +80,11 @@ impl Shape {
         board.domains.iter().enumerate().any(|(d, domain)| self.load(d) > domain.room())
     }
 
-    /// Whether threads take turns on a CPU although others are free, and get half of the time at most.
-    pub fn idles(&self, board: &Board) -> bool {
+    /// Whether no threads take turns on a CPU, and get half of the time at most, while others are free.
+    pub fn is_work_conserving(&self, board: &Board) -> bool {
         let packs = |d: usize| self.doubling.packed.is_some_and(|g| self.counts[g as usize][d] > 1);
         let single = |d: usize| board.domains[d].units.iter().any(|unit| unit.len() == 1);
-        (0..board.domains.len()).any(|d| packs(d) && single(d) && self.load(d) <= board.domains[d].room())
+        !(0..board.domains.len()).any(|d| packs(d) && single(d) && self.load(d) <= board.domains[d].room())
     }
 
     /// Whether no domain has more threads than it may: its CPUs; where there are more threads than CPUs, its part of

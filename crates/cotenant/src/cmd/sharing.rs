@@ -1,11 +1,13 @@
 //! `cotenant sharing`: who writes to the same memory.
 
+use crate::run::targets;
 use crate::units;
 use anyhow::Context as _;
-use cotenant_cli::answer;
 use cotenant_cli::messages::count;
 use cotenant_cli::table::Table;
+use cotenant_cli::{answer, usage};
 use cotenant_linux::FsRoot;
+use cotenant_linux::sense::processes::Target;
 use cotenant_linux::sense::sharing::{Group, Kind, scan};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -41,9 +43,10 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where `/proc` cannot be listed.
+/// Where `/proc` cannot be listed, or there is no such process.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let fs = FsRoot::live();
+    targets::missing(&Target::Pids(args.pid.clone())).map_or(Ok(()), |why| Err(usage(why)))?;
     let pids = (!args.pid.is_empty()).then_some(&args.pid[..]);
     let found = scan(&fs, pids, args.least).context("/proc cannot be listed")?;
     let name = |pid: u32| {
