@@ -73,12 +73,14 @@ fn a_parent_and_its_child_share_what_they_map() {
 }
 
 #[test]
-fn who_is_not_there_shares_nothing() {
-    let output = sharing(&["-p", "4194303"]);
+fn one_alone_shares_nothing_and_wrong_words_are_refused() {
+    let output = sharing(&["-p", &std::process::id().to_string()]);
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(text, "nobody writes to the same 1.0 MiB as another (0 processes looked at)\n");
-    let wrong = sharing(&["--least", "much"]);
-    assert_eq!(wrong.status.code(), Some(2));
-    assert_eq!(String::from_utf8_lossy(&wrong.stderr).trim_end().lines().count(), 1, "{wrong:?}");
+    assert_eq!(text, "nobody writes to the same 1.0 MiB as another (1 process looked at)\n");
+    for wrong in [["--least", "much"], ["-p", "4194303"]] {
+        let output = sharing(&wrong);
+        assert_eq!(output.status.code(), Some(2));
+        assert_eq!(String::from_utf8_lossy(&output.stderr).trim_end().lines().count(), 1, "{output:?}");
+    }
 }
