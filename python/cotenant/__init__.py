@@ -108,7 +108,8 @@ class Recording:
         """One row for each application in each round.
 
         Columns: ``round``, ``at_s``, ``rule``, ``app``, ``progress_per_s`` (units of work that it reported),
-        ``latency_p50_s``, ``latency_p99_s``, ``io_bytes_per_s``, ``tcp_bytes_per_s``.
+        ``latency_p50_s``, ``latency_p99_s``, ``openmp_units_per_s``, ``mpi_calls_per_s``, ``io_bytes_per_s``,
+        ``tcp_bytes_per_s``.
         """
         return _frame(self._recording.apps())
 

@@ -1,4 +1,4 @@
-//! What programs report through libcotenant, and what they only pretend to.
+//! What programs report through libcotenant, what OpenMP and MPI count of them, and what they only pretend to.
 
 #[allow(dead_code)] // what other tests need of it
 mod program;
@@ -6,9 +6,12 @@ mod program;
 use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
 use cotenant_linux::sense::perf::Counting;
 use cotenant_linux::sense::processes::Target;
+use cotenant_linux::sense::progress;
 use cotenant_model::topology::{Cpu, Parts};
 use cotenant_model::{AppId, AppSample, CpuSet, Time, Topology};
 use program::Program;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -63,6 +66,16 @@ impl Watch {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// libcotenant, installed in a new folder; its prefix.
+fn installed(folder: &Path) -> PathBuf {
+    let prefix = folder.join("prefix");
+    std::fs::create_dir_all(folder).unwrap();
+    done(Command::new(format!("{ROOT}/scripts/install-lib")).arg("--prefix").arg(&prefix).arg("--debug"));
+    prefix
 }
 
 #[test]
@@ -219,13 +232,10 @@ fn the_example_in_c_reports_through_the_installed_library() {
             return;
         }
     }
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    let page = std::fs::read_to_string(format!("{root}/docs/how-to/report-progress.md")).unwrap();
+    let page = std::fs::read_to_string(format!("{ROOT}/docs/how-to/report-progress.md")).unwrap();
     let example = page.split("```c file=server.c\n").nth(1).unwrap().split("```").next().unwrap();
     let folder = std::env::temp_dir().join(format!("cotenant-example-{}", std::process::id()));
-    let prefix = folder.join("prefix");
-    std::fs::create_dir_all(&folder).unwrap();
-    done(Command::new(format!("{root}/scripts/install-lib")).arg("--prefix").arg(&prefix).arg("--debug"));
+    let prefix = installed(&folder);
     std::fs::write(folder.join("server.c"), example).unwrap();
     let flags = |what: &[&str]| -> Vec<String> {
         let pkg_config = ["lib/pkgconfig"].map(|dir| prefix.join(dir));
@@ -254,5 +264,139 @@ fn the_example_in_c_reports_through_the_installed_library() {
         let header = prefix.join("include/cotenant.h");
         done(Command::new("g++").args(["-Wall", "-Werror", "-fsyntax-only", "-x", "c++"]).arg(header));
     }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// A thousand iterations in each of four schedules, a hundred tasks, five parallel regions.
+const LOOPS: &str = r#"
+#include <stdio.h>
+static double sum;
+#define LOOP(how) \
+    _Pragma("omp parallel num_threads(2)") \
+    _Pragma(#how) \
+    for (int i = 0; i < 1000; i++) { \
+        _Pragma("omp atomic") \
+        sum += i; \
+    }
+int main(void) {
+    LOOP(omp for)
+    LOOP(omp for schedule(static, 3))
+    LOOP(omp for schedule(dynamic, 7))
+    LOOP(omp for schedule(guided))
+    #pragma omp parallel num_threads(2)
+    #pragma omp single
+    for (int i = 0; i < 100; i++)
+        #pragma omp task
+        {
+            #pragma omp atomic
+            sum += 1;
+        }
+    printf("%.0f\n", sum);
+    fflush(stdout);
+    getchar();
+    return 0;
+}
+"#;
+
+#[test]
+fn what_openmp_sees_done_is_counted() {
+    let library = Command::new("clang-19").arg("-print-file-name=libomp.so").output();
+    if !library.is_ok_and(|out| out.stdout.starts_with(b"/")) {
+        eprintln!("skipped: no OpenMP of LLVM; apt-get install clang-19 libomp-19-dev");
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("cotenant-openmp-{}", std::process::id()));
+    let prefix = installed(&folder);
+    std::fs::write(folder.join("loops.c"), LOOPS).unwrap();
+    let binary = folder.join("loops");
+    done(Command::new("clang-19").args(["-O1", "-fopenmp"]).arg(folder.join("loops.c")).arg("-o").arg(&binary));
+    let mut loops = Command::new(&binary);
+    loops.env("LD_LIBRARY_PATH", prefix.join("lib")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    progress::counted_by_openmp(&mut loops);
+    let mut running = loops.spawn().unwrap();
+    let mut watch = Watch::new(running.id());
+    let app = watch.until("all that it does", |app| app.openmp >= Some(4_105));
+    assert_eq!((app.openmp, app.progress, app.mpi), (Some(4_105), None, None), "it reports nothing itself");
+    drop(running.stdin.take());
+    let output = running.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stdout), (Some(0), b"1998100\n".to_vec()));
+
+    // Who names a tool keeps it, and who names none of ours has none.
+    loops.env("OMP_TOOL_LIBRARIES", "another.so");
+    progress::counted_by_openmp(&mut loops);
+    let mut running = loops.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(running.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!((line.as_str(), Watch::new(running.id()).app().openmp), ("1998100\n", None));
+    drop(running.stdin.take());
+    assert_eq!(running.wait().unwrap().code(), Some(0));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// As much of MPI as the program below calls: each call answers by its arguments.
+const MPI: &str = r#"
+#ifndef LOADED
+int MPI_Sendrecv(const void *a, int b, void *c, int d, int e, const void *f, int g, void *h, int i, int j, void *k, long *l) {
+    return a && c && f && h && k ? b + 10 * d + 100 * e + 1000 * g + 10000 * i + 100000 * j + (int)*l : -1;
+}
+void mpi_sendrecv_(int *a, int *b, int *c, int *d, int *e, int *f, int *g, int *h, int *i, int *j, int *k, int *l, int *m) {
+    *m = *a + *b + *c + *d + *e + *f + *g + *h + *i + *j + *k + *l;
+}
+int MPI_Test(void) { return 7; }
+#else
+int MPI_Wait(void *a, int *b) { return a ? *b : -1; }
+int go(int n) { return MPI_Wait(&n, &n); }
+#endif
+"#;
+
+const CALLS: &str = r#"
+#include <dlfcn.h>
+#include <stdio.h>
+int MPI_Sendrecv(const void *, int, void *, int, int, const void *, int, void *, int, int, void *, long *);
+void mpi_sendrecv_(int *, int *, int *, int *, int *, int *, int *, int *, int *, int *, int *, int *, int *);
+int MPI_Test(void);
+int main(int argc, char **argv) {
+    int x = 1, y = 0, sum = 0;
+    long z = 9000000;
+    for (int i = 0; i < 10; i++) sum = MPI_Sendrecv(&x, 1, &x, 2, 3, &x, 4, &x, 5, 6, &x, &z);
+    mpi_sendrecv_(&x, &x, &x, &x, &x, &x, &x, &x, &x, &x, &x, &x, &y);
+    for (int i = 0; i < 100; i++) x = MPI_Test();
+    void *loaded = dlopen(argv[argc - 1], RTLD_NOW | RTLD_LOCAL);
+    int (*go)(int) = (int (*)(int))dlsym(loaded, "go");
+    printf("%d %d %d %d\n", sum, y, x, go(3));
+    fflush(stdout);
+    getchar();
+    return 0;
+}
+"#;
+
+/// Ten calls with twelve arguments, one of Fortran with thirteen, one of a library that the program loads for itself;
+/// and a hundred that only ask.
+#[test]
+fn calls_of_mpi_are_counted_and_change_nothing() {
+    if !has("gcc") {
+        eprintln!("skipped: no gcc; apt-get install gcc");
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("cotenant-mpi-{}", std::process::id()));
+    let prefix = installed(&folder);
+    let at = |name: &str| folder.join(name);
+    std::fs::write(at("mpi.c"), MPI).unwrap();
+    std::fs::write(at("calls.c"), CALLS).unwrap();
+    let gcc = |words: &[&str], from: &str, to: &str| {
+        done(Command::new("gcc").arg("-O1").arg(at(from)).args(words).arg("-o").arg(at(to)));
+    };
+    gcc(&["-shared", "-fPIC"], "mpi.c", "libmpi.so");
+    gcc(&["-shared", "-fPIC", "-DLOADED"], "mpi.c", "loaded.so");
+    gcc(&["-L", &folder.display().to_string(), "-lmpi", "-ldl", "-Wl,-rpath,$ORIGIN"], "calls.c", "calls");
+    let mut calls = Command::new(at("calls"));
+    calls.arg(at("loaded.so")).env("LD_PRELOAD", prefix.join("lib/libcotenant-mpi.so.0"));
+    let mut running = calls.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut watch = Watch::new(running.id());
+    let app = watch.until("all its calls", |app| app.mpi >= Some(12));
+    assert_eq!((app.mpi, app.progress, app.openmp), (Some(12), None, None));
+    drop(running.stdin.take());
+    let output = running.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stdout), (Some(0), b"9654321 12 7 3\n".to_vec()));
     std::fs::remove_dir_all(folder).unwrap();
 }

@@ -90,6 +90,12 @@ pub struct AppSample {
     /// it; cumulative.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<Histogram>,
+    /// Iterations of loops, sections, tasks and parallel regions, as counted by the tool in OpenMP's runtime; cumulative.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub openmp: Option<u64>,
+    /// Calls of MPI that move data or wait for it, as counted by its profiling interface; cumulative.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mpi: Option<u64>,
     /// Bytes that its processes read and wrote, where a policy asked for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<Moved>,

@@ -71,6 +71,10 @@ pub struct AppView {
     pub name: String,
     /// Units of work per second, as reported by the program.
     pub progress_per_s: Option<f64>,
+    /// Iterations, sections, tasks and parallel regions per second, as OpenMP's runtime sees them.
+    pub openmp_per_s: Option<f64>,
+    /// Calls of MPI per second.
+    pub mpi_per_s: Option<f64>,
     /// Instructions per second of its threads; `None` where one that ran is not counted, or none ran.
     pub instructions_per_s: Option<f64>,
     /// Latencies of the interval in nanoseconds, as reported by the program.
@@ -178,12 +182,16 @@ impl<'a> ByApp<'a> {
 impl AppView {
     fn new(before: Option<&AppSample>, now: &AppSample, seconds: f64) -> Self {
         let before = before.filter(|_| seconds > 0.0);
-        let units = before.and_then(|before| now.progress?.checked_sub(before.progress?));
+        let per_s = |count: fn(&AppSample) -> Option<u64>| {
+            before.and_then(|before| Some(count(now)?.checked_sub(count(before)?)? as f64 / seconds))
+        };
         let latency_ns = before.and_then(|before| now.latency_ns.as_ref()?.since(before.latency_ns.as_ref()?));
         Self {
             id: now.id,
             name: now.name.clone(),
-            progress_per_s: units.map(|units| units as f64 / seconds),
+            progress_per_s: per_s(|app| app.progress),
+            openmp_per_s: per_s(|app| app.openmp),
+            mpi_per_s: per_s(|app| app.mpi),
             instructions_per_s: None,
             latency_ns,
             io: before.and_then(|before| bytes_per_s(before.io?, now.io?)),

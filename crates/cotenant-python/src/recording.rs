@@ -100,6 +100,8 @@ impl Recording {
                 ("progress_per_s", Cell::Float(None)),
                 ("latency_p50_s", Cell::Float(None)),
                 ("latency_p99_s", Cell::Float(None)),
+                ("openmp_units_per_s", Cell::Float(None)),
+                ("mpi_calls_per_s", Cell::Float(None)),
                 ("io_bytes_per_s", Cell::Float(None)),
                 ("tcp_bytes_per_s", Cell::Float(None)),
             ]);
@@ -114,6 +116,8 @@ impl Recording {
                         app.progress_per_s.into(),
                         latency(0.5).into(),
                         latency(0.99).into(),
+                        app.openmp_per_s.into(),
+                        app.mpi_per_s.into(),
                         app.io.map(|reading| reading.value).into(),
                         app.tcp.map(|reading| reading.value).into(),
                     ]);

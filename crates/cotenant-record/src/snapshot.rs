@@ -16,7 +16,7 @@ use cotenant_model::{
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -158,6 +158,8 @@ struct AppIn {
     #[serde(deserialize_with = "text::name_of")]
     name: String,
     progress: Option<f64>,
+    openmp_units: Option<f64>,
+    mpi_calls: Option<f64>,
     io_bytes: Option<f64>,
     tcp_bytes: Option<f64>,
 }
@@ -341,6 +343,8 @@ impl<'de> Visitor<'de> for SnapshotVisitor<'_> {
         let none = |moved: Option<Moved>| moved.map(|_| Moved { bytes: 0, at: start });
         let nothing_yet = |a: &AppSample| AppSample {
             progress: a.progress.map(|_| 0),
+            openmp: a.openmp.map(|_| 0),
+            mpi: a.mpi.map(|_| 0),
             io: none(a.io),
             tcp: none(a.tcp),
             ..a.clone()
@@ -381,14 +385,16 @@ fn apps_of<E: Error>(
             apps.push(AppSample { id, name: name.clone(), ..AppSample::default() });
         }
     }
-    for AppIn { name, progress, io_bytes, tcp_bytes } in reports {
+    let mut listed = BTreeSet::new();
+    for AppIn { name, progress, openmp_units, mpi_calls, io_bytes, tcp_bytes } in reports {
         let Some(app) = ids.get(&name).and_then(|id| apps.get_mut(id.0 as usize)) else { continue };
-        if app.progress.is_some() || app.io.is_some() || app.tcp.is_some() {
+        if !listed.insert(app.id) {
             return Err(E::custom(format_args!("app '{name}' is listed twice under apps")));
         }
         let counted = |key, value: Option<f64>| value.map(|value| count(key, value)).transpose();
         let moved = |key, value| Ok(counted(key, value)?.map(|bytes| Moved { bytes, at }));
         app.progress = counted("progress", progress)?;
+        (app.openmp, app.mpi) = (counted("openmp_units", openmp_units)?, counted("mpi_calls", mpi_calls)?);
         (app.io, app.tcp) = (moved("io_bytes", io_bytes)?, moved("tcp_bytes", tcp_bytes)?);
     }
     Ok((apps, ids))

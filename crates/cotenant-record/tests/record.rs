@@ -335,6 +335,8 @@ fn sample() -> impl Strategy<Value = Sample> {
                 name: "x".to_owned(),
                 progress,
                 latency_ns: at.map(|count| Histogram::new([Bucket { low: value, high: value + 0.1, count }])),
+                openmp: progress,
+                mpi: at,
                 io: progress.map(|bytes| Moved { bytes, at: Time(at.unwrap_or(0)) }),
                 tcp: at.map(|bytes| Moved { bytes, at: Time::default() }),
                 metrics: vec![(

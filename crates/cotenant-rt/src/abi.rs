@@ -43,3 +43,9 @@ unsafe extern "C" fn cotenant_marker_1(marker: *const Marker) {
 extern "C" fn cotenant_layout_version() -> u32 {
     MAJOR << 16 | MINOR
 }
+
+/// The counter of this process' calls of MPI, for `libcotenant-mpi` alone. It stays valid for ever.
+#[unsafe(no_mangle)]
+extern "C" fn cotenant_mpi_1() -> *const AtomicU64 {
+    &raw const crate::thread::of_mpi().units
+}

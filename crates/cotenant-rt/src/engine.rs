@@ -60,7 +60,7 @@ fn tuned(last: i64, counted: i64, took_ns: u64) -> i64 {
 /// Looks for an order, and naps if there is one to be obeyed. When it looked, and when it was done.
 pub fn look() -> (u64, u64) {
     let now = now_ns();
-    let Some(region) = region::get_or_make() else { return (now, now) };
+    let Some(region) = region::PROGRAM.get_or_make() else { return (now, now) };
     let naps = &region.header.naps;
     naps.looked_ns.store(now, Relaxed);
     let Some(until) = ordered(&region.header.orders, now) else { return (now, now) };

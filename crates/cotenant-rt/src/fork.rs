@@ -13,8 +13,9 @@ pub fn prepare() {
 /// executes a program.
 extern "C" fn in_child() {
     thread::keeping_errno(|| {
-        if region::renew() {
-            thread::claim_again();
+        for place in region::ALL {
+            place.renew();
         }
+        thread::claim_again();
     });
 }

@@ -22,6 +22,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// Name of the anonymous file; `/proc/PID/fd/N` shows it as `/memfd:cotenant-progress (deleted)`.
 pub const NAME: &std::ffi::CStr = c"cotenant-progress";
 
+/// Name of the file in which OpenMP's tool counts, as units: iterations, tasks, parallel regions.
+pub const OPENMP: &std::ffi::CStr = c"cotenant-openmp";
+
+/// Name of the file in which calls of MPI are counted, as units of slot 0.
+pub const MPI: &std::ffi::CStr = c"cotenant-mpi";
+
 /// The first eight bytes, written last: a reader that sees them sees the rest of the header.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"cotenant");
 

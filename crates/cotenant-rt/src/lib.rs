@@ -12,6 +12,8 @@
 //! * A forked child reports for itself, from zero; a program that is executed anew begins anew.
 //! * A program that is marked, by the compiler pass or by calls of [`mark`], naps when Cotenant orders it. No other
 //!   program waits for anything, and an order without a heartbeat is not obeyed.
+//! * OpenMP's runtime may load it as a tool, and MPI's calls may go through it, so that programs which report nothing
+//!   are counted, too: each in a region of its own, which is no report (`ompt`, `mpi.c`).
 //! * Nothing here panics or fails. Where the system gives no memory, reports go nowhere and [`init`] says so.
 //!
 //! The C interface is `include/cotenant.h`.
@@ -20,6 +22,7 @@ mod abi;
 mod engine;
 mod fork;
 pub mod layout;
+mod ompt;
 mod region;
 mod thread;
 
@@ -31,7 +34,7 @@ use std::time::Duration;
 /// its descriptor.
 pub fn init() -> bool {
     let _ = thread::slot();
-    thread::keeping_errno(region::is_visible)
+    thread::keeping_errno(|| region::PROGRAM.is_visible())
 }
 
 /// Reports `n` units of work as done.

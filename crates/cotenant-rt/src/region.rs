@@ -1,90 +1,121 @@
-//! The shared memory of this process: made once, never given back.
+//! The shared memory of this process, one for each who tells of it: made once, never given back.
 
 use crate::fork;
-use crate::layout::{BUCKETS, BYTES, MAGIC, MAJOR, MINOR, NAME, Region, SEALS, SLOTS, Slot};
-use std::ffi::{c_int, c_uint};
+use crate::layout::{self, BUCKETS, BYTES, MAGIC, MAJOR, MINOR, Region, SEALS, SLOTS, Slot};
+use std::ffi::{CStr, c_int, c_uint};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
-static REGION: AtomicPtr<Region> = AtomicPtr::new(ptr::null_mut());
+/// What the program itself reports.
+pub static PROGRAM: Place = Place::new(layout::NAME);
 
-/// The file's descriptor and identity; −1 where there is none. The program may close it and open another file under
-/// the number.
-static FD: AtomicI32 = AtomicI32::new(-1);
-static DEVICE: AtomicU64 = AtomicU64::new(0);
-static INODE: AtomicU64 = AtomicU64::new(0);
+/// What OpenMP's runtime saw it do.
+pub static OPENMP: Place = Place::new(layout::OPENMP);
 
-/// The region, if it was made.
-pub fn get() -> Option<&'static Region> {
-    // SAFETY: a pointer that was stored is of a mapping of this size and alignment, zeroed and then only changed
-    // through atomics, that is never unmapped; a forked child replaces it in place.
-    unsafe { REGION.load(Ordering::Acquire).as_ref() }
+/// What it asked of MPI.
+pub static MPI: Place = Place::new(layout::MPI);
+
+/// All of them.
+pub static ALL: [&Place; 3] = [&PROGRAM, &OPENMP, &MPI];
+
+/// Where one region is.
+pub struct Place {
+    name: &'static CStr,
+    region: AtomicPtr<Region>,
+    /// The file's descriptor and identity; −1 where there is none. The program may close it and open another file
+    /// under the number.
+    fd: AtomicI32,
+    device: AtomicU64,
+    inode: AtomicU64,
 }
 
-/// The region, made now where there is none yet. Takes no lock: a child forked in the middle of it could wait for ever.
-pub fn get_or_make() -> Option<&'static Region> {
-    if let Some(region) = get() {
-        return Some(region);
+impl Place {
+    const fn new(name: &'static CStr) -> Self {
+        Self {
+            name,
+            region: AtomicPtr::new(ptr::null_mut()),
+            fd: AtomicI32::new(-1),
+            device: AtomicU64::new(0),
+            inode: AtomicU64::new(0),
+        }
     }
-    fork::prepare();
-    let file = File::create();
-    let Some(made) = map(file.as_ref(), ptr::null_mut()) else {
-        close(file.as_ref());
-        return None;
-    };
-    // SAFETY: see `get`.
-    describe(unsafe { &*made });
-    if REGION.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-        remember(file);
-    } else {
-        // Another thread was quicker. SAFETY: nobody else knows this mapping.
-        unsafe { libc::munmap(made.cast(), BYTES) };
-        close(file.as_ref());
-    }
-    get()
-}
 
-/// Whether there is a file that Cotenant can find: the program may have closed it.
-pub fn is_visible() -> bool {
-    let id = (DEVICE.load(Ordering::Relaxed), INODE.load(Ordering::Relaxed));
-    identity(FD.load(Ordering::Relaxed)) == Some(id)
-}
+    /// The region, if it was made.
+    pub fn get(&self) -> Option<&'static Region> {
+        // SAFETY: a pointer that was stored is of a mapping of this size and alignment, zeroed and then only changed
+        // through atomics, that is never unmapped; a forked child replaces it in place.
+        unsafe { self.region.load(Ordering::Acquire).as_ref() }
+    }
 
-/// Puts new, empty memory in the place of the one that was inherited: every pointer into it stays valid.
-/// Async-signal-safe. False where there is none, or it is this process' own already.
-pub fn renew() -> bool {
-    let Some(region) = get() else { return false };
-    // SAFETY: takes nothing and cannot fail.
-    let pid = unsafe { libc::getpid() };
-    if region.header.pid.load(Ordering::Relaxed) == pid.cast_unsigned() {
-        return false;
+    /// The region, made now where there is none yet. Takes no lock: a child forked in the middle of it could wait for
+    /// ever.
+    pub fn get_or_make(&self) -> Option<&'static Region> {
+        if let Some(region) = self.get() {
+            return Some(region);
+        }
+        fork::prepare();
+        let file = File::create(self.name);
+        let Some(made) = map(file.as_ref(), ptr::null_mut()) else {
+            close(file.as_ref());
+            return None;
+        };
+        // SAFETY: see `get`.
+        describe(unsafe { &*made });
+        let before = self.region.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
+        if before.is_ok() {
+            self.remember(file);
+        } else {
+            // Another thread was quicker. SAFETY: nobody else knows this mapping.
+            unsafe { libc::munmap(made.cast(), BYTES) };
+            close(file.as_ref());
+        }
+        self.get()
     }
-    let id = (DEVICE.load(Ordering::Relaxed), INODE.load(Ordering::Relaxed));
-    let inherited = File { fd: FD.load(Ordering::Relaxed), id };
-    if identity(inherited.fd) == Some(id) {
-        close(Some(&inherited));
+
+    /// Whether there is a file that Cotenant can find: the program may have closed it.
+    pub fn is_visible(&self) -> bool {
+        identity(self.fd.load(Ordering::Relaxed)) == Some(self.id())
     }
-    let file = File::create();
-    let place = ptr::from_ref(region).cast_mut();
-    if map(file.as_ref(), place).is_some() {
-        remember(file);
-    } else {
-        close(file.as_ref());
-        // Private memory takes the place: reports go nowhere rather than to the parent.
-        if map(None, place).is_none() {
+
+    fn id(&self) -> (u64, u64) {
+        (self.device.load(Ordering::Relaxed), self.inode.load(Ordering::Relaxed))
+    }
+
+    /// Puts new, empty memory in the place of the one that was inherited: every pointer into it stays valid.
+    /// Async-signal-safe. False where there is none, or it is this process' own already.
+    pub fn renew(&self) -> bool {
+        let Some(region) = self.get() else { return false };
+        // SAFETY: takes nothing and cannot fail.
+        let pid = unsafe { libc::getpid() };
+        if region.header.pid.load(Ordering::Relaxed) == pid.cast_unsigned() {
             return false;
         }
-        remember(None);
+        let inherited = File { fd: self.fd.load(Ordering::Relaxed), id: self.id() };
+        if identity(inherited.fd) == Some(inherited.id) {
+            close(Some(&inherited));
+        }
+        let file = File::create(self.name);
+        let place = ptr::from_ref(region).cast_mut();
+        if map(file.as_ref(), place).is_some() {
+            self.remember(file);
+        } else {
+            close(file.as_ref());
+            // Private memory takes the place: reports go nowhere rather than to the parent.
+            if map(None, place).is_none() {
+                return false;
+            }
+            self.remember(None);
+        }
+        describe(region);
+        true
     }
-    describe(region);
-    true
-}
 
-fn remember(file: Option<File>) {
-    let file = file.unwrap_or(File { fd: -1, id: (0, 0) });
-    DEVICE.store(file.id.0, Ordering::Relaxed);
-    INODE.store(file.id.1, Ordering::Relaxed);
-    FD.store(file.fd, Ordering::Relaxed);
+    fn remember(&self, file: Option<File>) {
+        let file = file.unwrap_or(File { fd: -1, id: (0, 0) });
+        self.device.store(file.id.0, Ordering::Relaxed);
+        self.inode.store(file.id.1, Ordering::Relaxed);
+        self.fd.store(file.fd, Ordering::Relaxed);
+    }
 }
 
 /// Fills in the header of zeroed memory.
@@ -123,7 +154,7 @@ struct File {
 impl File {
     /// Of the region's size, sealed, for its owner alone; gone with the last process that has it open or mapped.
     /// Async-signal-safe.
-    fn create() -> Option<Self> {
+    fn create(name: &CStr) -> Option<Self> {
         const NOEXEC_SEAL: c_uint = 8; // MFD_NOEXEC_SEAL; before Linux 6.3 it is refused
         // Beyond the limit of file sizes the kernel would not only refuse, but end the program (SIGXFSZ).
         if !may_be_large() {
@@ -132,9 +163,9 @@ impl File {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: the name is a C string; the other calls take plain numbers and a descriptor that is ours.
         unsafe {
-            let mut fd = libc::memfd_create(NAME.as_ptr(), flags | NOEXEC_SEAL);
+            let mut fd = libc::memfd_create(name.as_ptr(), flags | NOEXEC_SEAL);
             if fd < 0 {
-                fd = libc::memfd_create(NAME.as_ptr(), flags);
+                fd = libc::memfd_create(name.as_ptr(), flags);
             }
             if fd < 0 {
                 return None;

@@ -1,59 +1,106 @@
 //! Which slot a thread counts in.
 
 use crate::layout::{Region, Slot};
-use crate::region;
+use crate::region::{self, Place};
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::Ordering;
+use std::thread::LocalKey;
 
 /// Where reports go when there is no memory.
 static NOWHERE: Slot = Slot::new();
 
 thread_local! {
-    /// Null before the first report. Without a destructor, so that it can be used in those of others.
-    static SLOT: Cell<*const Slot> = const { Cell::new(ptr::null()) };
-    static CLAIM: Claim = const { Claim(Cell::new(0)) };
+    static PROGRAM: Seat = const { Seat::new() };
+    static PROGRAM_CLAIM: Claim = const { Claim::new(&ITS_OWN) };
+    static OPENMP: Seat = const { Seat::new() };
+    static OPENMP_CLAIM: Claim = const { Claim::new(&ITS_RUNTIMES) };
 }
 
+/// Where the threads of a program report.
+static ITS_OWN: Row = Row { place: &region::PROGRAM, seat: &PROGRAM, claim: &PROGRAM_CLAIM };
+
+/// Where OpenMP's runtime counts what they do.
+static ITS_RUNTIMES: Row = Row { place: &region::OPENMP, seat: &OPENMP, claim: &OPENMP_CLAIM };
+
+/// A region, with a slot of it for each thread.
+struct Row {
+    place: &'static Place,
+    seat: &'static LocalKey<Seat>,
+    claim: &'static LocalKey<Claim>,
+}
+
+/// The slot where this thread counts; null before the first report. Without a destructor, so that it can be used in
+/// those of others.
+struct Seat(Cell<*const Slot>);
+
 /// A slot that is this thread's own; 0 = none is.
-struct Claim(Cell<usize>);
+struct Claim {
+    row: &'static Row,
+    index: Cell<usize>,
+}
+
+impl Seat {
+    const fn new() -> Self {
+        Self(Cell::new(ptr::null()))
+    }
+}
+
+impl Claim {
+    const fn new(row: &'static Row) -> Self {
+        Self { row, index: Cell::new(0) }
+    }
+}
 
 impl Drop for Claim {
     /// The thread ends. What it counted stays; the next thread goes on from there.
     fn drop(&mut self) {
-        let Some(region) = region::get() else { return };
-        SLOT.set(shared(region));
-        if let Some(owner) = region.owners.get(self.0.get()).filter(|_| self.0.get() > 0) {
+        let Some(region) = self.row.place.get() else { return };
+        self.row.seat.with(|seat| seat.0.set(shared(region)));
+        if let Some(owner) = region.owners.get(self.index.get()).filter(|_| self.index.get() > 0) {
             owner.store(0, Ordering::Release);
         }
     }
 }
 
-/// The calling thread's slot.
+/// The slot where the calling thread reports.
 #[inline]
 pub fn slot() -> &'static Slot {
     // SAFETY: it points to a slot of the region, which is never unmapped, or to a static.
-    unsafe { SLOT.get().as_ref() }.unwrap_or_else(register)
+    unsafe { PROGRAM.with(|seat| seat.0.get()).as_ref() }.unwrap_or_else(|| ITS_OWN.register())
 }
 
-#[cold]
-fn register() -> &'static Slot {
-    keeping_errno(|| {
-        let slot = match region::get_or_make() {
-            None => &NOWHERE,
-            Some(region) => {
-                let index = claim(region);
-                // Where the thread is ending already, it uses the shared slot: nobody would give another one back.
-                let kept = CLAIM.try_with(|claim| claim.0.set(index)).is_ok();
-                if !kept && let Some(owner) = region.owners.get(index).filter(|_| index > 0) {
-                    owner.store(0, Ordering::Release);
+/// The slot where OpenMP's runtime counts for the calling thread.
+pub fn of_openmp() -> &'static Slot {
+    // SAFETY: as above.
+    unsafe { OPENMP.with(|seat| seat.0.get()).as_ref() }.unwrap_or_else(|| ITS_RUNTIMES.register())
+}
+
+/// The slot where MPI's calls are counted: all threads share it, for most programs call from one.
+pub fn of_mpi() -> &'static Slot {
+    keeping_errno(|| region::MPI.get_or_make().map_or(&NOWHERE, shared))
+}
+
+impl Row {
+    #[cold]
+    fn register(&self) -> &'static Slot {
+        keeping_errno(|| {
+            let slot = match self.place.get_or_make() {
+                None => &NOWHERE,
+                Some(region) => {
+                    let index = claim(region);
+                    // Where the thread is ending already, it uses the shared slot: nobody would give another one back.
+                    let kept = self.claim.try_with(|claim| claim.index.set(index)).is_ok();
+                    if !kept && let Some(owner) = region.owners.get(index).filter(|_| index > 0) {
+                        owner.store(0, Ordering::Release);
+                    }
+                    region.slots.get(index).filter(|_| kept).unwrap_or_else(|| shared(region))
                 }
-                region.slots.get(index).filter(|_| kept).unwrap_or_else(|| shared(region))
-            }
-        };
-        SLOT.set(slot);
-        slot
-    })
+            };
+            self.seat.with(|seat| seat.0.set(slot));
+            slot
+        })
+    }
 }
 
 /// A free slot, or 0, the shared one.
@@ -71,15 +118,17 @@ fn claim(region: &Region) -> usize {
     0
 }
 
-/// In a forked child, whose memory is new: its only thread keeps its place.
+/// In a forked child, whose memory is new: its only thread keeps its places.
 pub fn claim_again() {
-    let index = CLAIM.try_with(|claim| claim.0.get()).unwrap_or(0);
-    if let Some(region) = region::get()
-        && let Some(owner) = region.owners.get(index).filter(|_| index > 0)
-    {
-        // SAFETY: takes nothing and cannot fail.
-        owner.store(unsafe { libc::gettid() }.cast_unsigned(), Ordering::Relaxed);
-        region.header.used.store(index as u32 + 1, Ordering::Release);
+    for row in [&ITS_OWN, &ITS_RUNTIMES] {
+        let index = row.claim.try_with(|claim| claim.index.get()).unwrap_or(0);
+        if let Some(region) = row.place.get()
+            && let Some(owner) = region.owners.get(index).filter(|_| index > 0)
+        {
+            // SAFETY: takes nothing and cannot fail.
+            owner.store(unsafe { libc::gettid() }.cast_unsigned(), Ordering::Relaxed);
+            region.header.used.store(index as u32 + 1, Ordering::Release);
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::sense::memory::interleaving;
 use crate::sense::metrics::{MetricSummary, Metrics};
 use crate::sense::observer::{AppTarget, NewTask, ObserveError, Observer, Options};
 use crate::sense::processes::{Process, Target};
-use crate::sense::progress::Reported;
+use crate::sense::progress::{self, Reported};
 use crate::sense::tier::TierReport;
 use crate::sys::launch::{self, Child};
 use crate::sys::thread::process_stat;
@@ -181,6 +181,9 @@ impl LinuxHost {
                     cpus.as_ref().map_or(Ok(()), |cpus| sys::setaffinity(0, cpus))
                 });
             }
+        }
+        if let (true, What::Command(command)) = (self.options.proxies, &mut spec.what) {
+            progress::counted_by_openmp(command);
         }
         Ok(Ready { spec, throttle, job })
     }

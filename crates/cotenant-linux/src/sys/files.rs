@@ -1,7 +1,7 @@
 //! Files and descriptors: locks, links, seals, limits.
 
 use super::{check, owned};
-use std::ffi::{CString, c_int};
+use std::ffi::{CStr, CString, c_int};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -29,6 +29,12 @@ pub fn flock(file: impl AsFd, how: Lock) -> io::Result<()> {
             other => return other.map(|_| ()),
         }
     }
+}
+
+/// Whether the loader finds a shared library of this name, here and now; one that is found is loaded.
+pub fn loads(library: &CStr) -> bool {
+    // SAFETY: the name is a C string. What is loaded runs its constructors: it is asked for libraries of ours alone.
+    unsafe { !libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL).is_null() }
 }
 
 /// Where the symbolic link `number` in an open folder leads, as far as it fits `buffer`.

@@ -21,7 +21,8 @@ pub use classes::{getscheduler, may_leave_idle, setscheduler};
 pub use clocks::{Timer, boot_ticks, children_cpu_time, monotonic, own_cpu_time, thread_cpu_time, ticks_per_second};
 pub use confined::{Failed, confined};
 pub use files::{
-    Lock, flock, is_tmpfs, open_path_at, raise_nofile, read_link_at, restore_nofile, seals, set_nonblocking, write_some,
+    Lock, flock, is_tmpfs, loads, open_path_at, raise_nofile, read_link_at, restore_nofile, seals, set_nonblocking,
+    write_some,
 };
 pub use mapping::{Mapping, page_size};
 pub use masks::{getaffinity, setaffinity, setaffinity_all};

@@ -14,7 +14,7 @@ const CHANGE: f64 = 0.03;
 const WITHIN: usize = 121;
 
 /// Sources that are followed: the 32 metrics that may be given, and all others.
-const RUNGS: usize = 36;
+const RUNGS: usize = 38;
 
 /// A program of which no thread runs or waits for a CPU for this share of the time waits for something else.
 const BUSY: f64 = 0.9;

@@ -21,6 +21,10 @@ pub enum Source {
     Progress,
     /// A percentile of the latencies that the program reports, seconds: `latency_p99_s`.
     Latency(Percentile),
+    /// Iterations, sections, tasks and parallel regions per second, as OpenMP's runtime sees them: `openmp_units/s`.
+    OpenMp,
+    /// Calls of MPI per second that move data or wait for it: `mpi_calls/s`.
+    Mpi,
     /// Bytes per second that its processes read and write. The text, `io_bytes/s`, is for people only, as the next one.
     Io,
     /// Bytes per second that it receives, or sends and sees acknowledged, over TCP: `tcp_bytes/s`.
@@ -54,6 +58,8 @@ impl fmt::Display for Source {
             Self::Ipc => f.write_str("ipc"),
             Self::Progress => f.write_str("progress"),
             Self::Latency(percentile) => write!(f, "latency_p{}_s", percentile.percent()),
+            Self::OpenMp => f.write_str("openmp_units/s"),
+            Self::Mpi => f.write_str("mpi_calls/s"),
             Self::Io => f.write_str("io_bytes/s"),
             Self::Tcp => f.write_str("tcp_bytes/s"),
             Self::Metric(name) => f.write_str(name),
@@ -95,9 +101,10 @@ pub mod by_name {
 }
 
 impl Source {
-    /// What stands in for the speed of a program that tells none, best first. Bytes over TCP go before bytes that are
-    /// read and written, among which are those that a server reads and logs for itself.
-    pub const PROXIES: [Self; 3] = [Self::Instructions, Self::Tcp, Self::Io];
+    /// What stands in for the speed of a program that tells none, best first. What OpenMP and MPI see done goes before
+    /// instructions, of which their threads execute more while they spin for each other. Bytes over TCP go before bytes
+    /// that are read and written, among which are those that a server reads and logs for itself.
+    pub const PROXIES: [Self; 5] = [Self::OpenMp, Self::Mpi, Self::Instructions, Self::Tcp, Self::Io];
 
     /// Whether it only stands in for the program's speed.
     pub fn is_proxy(&self) -> bool {
@@ -122,6 +129,8 @@ impl Source {
                 let latency = app.latency_ns.as_ref()?;
                 (latency.quantile(percentile.quantile())? / 1e9, Direction::LowerIsBetter, latency.count())
             }
+            Self::OpenMp => higher(app.openmp_per_s?, 1),
+            Self::Mpi => higher(app.mpi_per_s?, 1),
             Self::Io => return app.io,
             Self::Tcp => return app.tcp,
             Self::Metric(name) => {
@@ -142,7 +151,9 @@ impl Source {
     pub fn term(&self, view: &View, app: &AppView) -> Option<[f64; 2]> {
         let seconds = view.interval.as_secs_f64();
         match self {
-            Self::Instructions | Self::Progress => self.reading(view, app).map(|read| [read.value * seconds, seconds]),
+            Self::Instructions | Self::Progress | Self::OpenMp | Self::Mpi => {
+                self.reading(view, app).map(|read| [read.value * seconds, seconds])
+            }
             Self::Ipc => {
                 let sums = instructions_and_cycles_per_s(view, app.id);
                 (sums[1] > 0.0).then(|| sums.map(|per_s| per_s * seconds))
@@ -233,7 +244,7 @@ mod tests {
             [Some(0.5), Some(0.99), Some(0.025)]
         );
         assert_eq!(["latency_p101_s", "latency_px_s", "latency_p99", "p99"].map(quantile), [None; 4]);
-        for source in [Source::Instructions, Source::Io, Source::Tcp] {
+        for source in Source::PROXIES {
             assert_ne!(Source::from(source.to_string()), source, "for people only");
         }
     }

@@ -10,7 +10,7 @@ use crate::sense::processes::{self, Process};
 use crate::sys;
 use cotenant_model::histogram::{Bucket, Histogram};
 use cotenant_model::proc_text::TaskStat;
-use cotenant_rt::layout::{BUCKETS, BYTES, Header, MAGIC, MAJOR, Region, SEALS, SLOTS, Slot, bounds_of};
+use cotenant_rt::layout::{self, BUCKETS, BYTES, Header, MAGIC, MAJOR, Region, SEALS, SLOTS, Slot, bounds_of};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -18,8 +18,28 @@ use std::os::unix::fs::MetadataExt;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
 
-/// What `/proc/PID/fd/N` says that such a file is.
-const LINK: &[u8] = b"/memfd:cotenant-progress (deleted)";
+/// Who tells of a program: each has a memory of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Teller {
+    /// The program itself.
+    Program,
+    /// OpenMP's runtime: units are iterations, sections, tasks and parallel regions.
+    OpenMp,
+    /// MPI's profiling interface: units are calls.
+    Mpi,
+}
+
+impl Teller {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 3] = [Self::Program, Self::OpenMp, Self::Mpi];
+
+    /// Whose memory a file is, by what `/proc/PID/fd/N` says of it.
+    fn of_link(link: &[u8]) -> Option<Self> {
+        let name = link.strip_prefix(b"/memfd:")?.strip_suffix(b" (deleted)")?;
+        let names = [layout::NAME, layout::OPENMP, layout::MPI].map(std::ffi::CStr::to_bytes);
+        names.iter().position(|other| *other == name).map(|at| Self::ALL[at])
+    }
+}
 
 /// Why the memory of a process is not read.
 #[derive(Debug, thiserror::Error)]
@@ -135,37 +155,55 @@ pub struct Memory {
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// Looks for the memory among the first descriptors of a process, as many as one system call lists in `buffer`.
-    /// `known`: the inode of the memory that is mapped already; `Ok(None)` where there is no other.
+    /// Looks for the memories of some tellers among the first descriptors of a process, as many as one system call lists
+    /// in `buffer`. `known`: the inode of the memory of each teller that is mapped already; `Ok(None)` where there is no
+    /// other.
     ///
     /// # Errors
-    /// Where there is something of that name that is not to be read; the last reason of several.
-    pub fn find(pid: u32, process: &Process, known: Option<u64>, buffer: &mut [u8]) -> Result<Option<Self>, Refused> {
-        Self::find_for(For::Reading, pid, process, known, buffer)
+    /// Of each teller, where there is something of that name that is not to be read; the last reason of several.
+    pub(crate) fn find(
+        purpose: For,
+        tellers: &[Teller],
+        pid: u32,
+        process: &Process,
+        known: [Option<u64>; Teller::ALL.len()],
+        buffer: &mut [u8],
+    ) -> [Result<Option<Self>, Refused>; Teller::ALL.len()] {
+        let mut found = [const { Ok(None) }; Teller::ALL.len()];
+        let tid = process.living_thread(pid);
+        let Ok(descriptors) = process.open_file(tid, "fd") else { return found }; // gone, or not ours to look at
+        let mut settled = Teller::ALL.map(|teller| !tellers.contains(&teller));
+        for number in processes::list_once(&descriptors, buffer) {
+            let Some(teller) = sys::read_link_at(&descriptors, number, &mut [0; 64]).and_then(Teller::of_link) else {
+                continue;
+            };
+            let at = teller as usize;
+            if settled[at] {
+                continue;
+            }
+            match Self::open(purpose, pid, process, &descriptors, number, known[at]) {
+                Ok(memory) => (found[at], settled[at]) = (Ok(memory), true),
+                Err(Refused::Unbegun) => {} // the next look finds it
+                Err(why) => found[at] = Err(why),
+            }
+        }
+        found
     }
 
-    pub(crate) fn find_for(
+    /// The same for one teller.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn find_one(
         purpose: For,
+        teller: Teller,
         pid: u32,
         process: &Process,
         known: Option<u64>,
         buffer: &mut [u8],
     ) -> Result<Option<Self>, Refused> {
-        let tid = process.living_thread(pid);
-        let Ok(descriptors) = process.open_file(tid, "fd") else { return Ok(None) }; // gone, or not ours to look at
-        let mut refused = None;
-        for number in processes::list_once(&descriptors, buffer) {
-            if sys::read_link_at(&descriptors, number, &mut [0; 64]) != Some(LINK) {
-                continue;
-            }
-            match Self::open(purpose, pid, process, &descriptors, number, known) {
-                Ok(Some(memory)) => return Ok(Some(memory)),
-                Ok(None) => return Ok(None),
-                Err(Refused::Unbegun) => {} // the next look finds it
-                Err(why) => refused = Some(why),
-            }
-        }
-        refused.map_or(Ok(None), Err)
+        let mut all = Self::find(purpose, &[teller], pid, process, [known; Teller::ALL.len()], buffer);
+        std::mem::replace(&mut all[teller as usize], Ok(None))
     }
 
     fn open(

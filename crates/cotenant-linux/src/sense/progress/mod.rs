@@ -1,4 +1,4 @@
-//! What programs report themselves, through `libcotenant`.
+//! What programs report themselves, through `libcotenant`, and what OpenMP and MPI count of them in the same way.
 //!
 //! A process is looked through for its memory when it is found, and then more and more rarely; reading costs no system
 //! call.
@@ -8,7 +8,7 @@ mod memory;
 mod probe;
 
 pub(crate) use memory::For;
-pub use memory::{Memory, Refused, Reported};
+pub use memory::{Memory, Refused, Reported, Teller};
 pub use probe::capability;
 
 use crate::sense::processes::Process;
@@ -16,6 +16,9 @@ use crate::sys;
 use account::Account;
 use cotenant_model::{AppId, Time};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::process::Command;
 use std::time::Duration;
 
 /// Time between the first two looks at a process. It doubles each time: programs that report do so soon.
@@ -25,15 +28,33 @@ const LAST_LOOK: Duration = Duration::from_secs(10);
 /// Looks in one sample; further processes have their turn in the next.
 const LOOKS: usize = 16;
 
+/// The library, as the loader finds it.
+pub(crate) const LIBRARY: &CStr = c"libcotenant.so.0";
+
 /// Remarks that are kept.
 const REMARKS: usize = 8;
+
+/// The variable in which OpenMP's runtime finds its tools.
+const OPENMP_TOOLS: &str = "OMP_TOOL_LIBRARIES";
+
+/// Has OpenMP's runtime count what a program does, where it can (LLVM's and Intel's) and the user named no tool. Where
+/// there is no libcotenant it goes on without a word.
+pub fn counted_by_openmp(command: &mut Command) {
+    let chosen = std::env::var_os(OPENMP_TOOLS).is_some() || command.get_envs().any(|(name, _)| name == OPENMP_TOOLS);
+    if !chosen {
+        command.env(OPENMP_TOOLS, OsStr::from_bytes(LIBRARY.to_bytes()));
+    }
+}
+
+/// What applications reported, by those who tell it.
+type Sums = BTreeMap<(AppId, Teller), Reported>;
 
 /// The reports of all followed processes, by target.
 #[derive(Debug)]
 pub struct Progress {
     processes: BTreeMap<u32, Known>,
     /// What processes reported that are gone, or that executed another program.
-    ended: BTreeMap<AppId, Reported>,
+    ended: Sums,
     refused: BTreeSet<String>,
     buffer: Vec<u8>,
 }
@@ -44,12 +65,18 @@ struct Known {
     /// Which process: its number may be another's later.
     start_ticks: u64,
     app: AppId,
+    told: [Told; Teller::ALL.len()],
+    next: Time,
+    wait: Duration,
+}
+
+/// What one teller has of it.
+#[derive(Debug, Default)]
+struct Told {
     memory: Option<Memory>,
     account: Account,
     /// Whether what was found at the last look was not to be believed.
     doubted: bool,
-    next: Time,
-    wait: Duration,
 }
 
 impl Default for Progress {
@@ -74,9 +101,7 @@ impl Progress {
             let known = self.processes.entry(*pid).or_insert_with(|| Known {
                 start_ticks: process.start_ticks(),
                 app: process.app,
-                memory: None,
-                account: Account::default(),
-                doubted: false,
+                told: Default::default(),
                 next: at,
                 wait: FIRST_LOOK,
             });
@@ -86,53 +111,59 @@ impl Progress {
             looks += 1;
             known.next = at + known.wait;
             known.wait = (known.wait * 2).min(LAST_LOOK);
-            let mapped = known.memory.as_ref().map(|memory| memory.inode);
-            let found = Memory::find(*pid, process, mapped, &mut self.buffer);
-            // What is made just now looks like a forgery; who still has one at the next look is a forger.
-            let doubted = std::mem::replace(&mut known.doubted, found.is_err());
-            match found {
-                Ok(None) => {}
-                Ok(Some(memory)) => {
-                    known.close(*pid, &mut self.ended, &mut self.refused);
-                    known.memory = Some(memory);
-                }
-                Err(why) => {
-                    if doubted {
-                        remark(&mut self.refused, || format!("what process {pid} reports is not read: {why}"));
+            let mapped = known.told.each_ref().map(|told| told.memory.as_ref().map(|memory| memory.inode));
+            let all = Memory::find(For::Reading, &Teller::ALL, *pid, process, mapped, &mut self.buffer);
+            for ((teller, told), found) in Teller::ALL.into_iter().zip(&mut known.told).zip(all) {
+                // What is made just now looks like a forgery; who still has one at the next look is a forger.
+                let doubted = std::mem::replace(&mut told.doubted, found.is_err());
+                match found {
+                    Ok(None) => {}
+                    Ok(Some(memory)) => {
+                        told.close(*pid, (known.app, teller), &mut self.ended, &mut self.refused);
+                        told.memory = Some(memory);
+                    }
+                    Err(why) => {
+                        if doubted {
+                            remark(&mut self.refused, || format!("what process {pid} reports is not read: {why}"));
+                        }
                     }
                 }
             }
         }
     }
 
-    /// What the processes of each application reported so far, those that are gone included; nothing of those of which
-    /// none ever did, or one reports what cannot be.
-    pub fn of_all(&mut self) -> BTreeMap<AppId, Reported> {
+    /// What each teller told so far of the processes of each application, those that are gone included; nothing of those
+    /// of which it never told any, or told what cannot be of one.
+    pub fn of_all(&mut self) -> BTreeMap<(AppId, Teller), Reported> {
         let mut sums = self.ended.clone();
         let mut doubted = BTreeSet::new();
         for (pid, known) in &mut self.processes {
-            match known.read(*pid, &mut self.refused) {
-                Some(true) => sums.entry(known.app).or_default().add(known.account.believed()),
-                Some(false) => _ = doubted.insert(known.app),
-                None => {}
+            for (teller, told) in Teller::ALL.into_iter().zip(&mut known.told) {
+                let of = (known.app, teller);
+                match told.read(*pid, &mut self.refused) {
+                    Some(true) => sums.entry(of).or_default().add(told.account.believed()),
+                    Some(false) => _ = doubted.insert(of),
+                    None => {}
+                }
             }
         }
-        sums.retain(|app, _| !doubted.contains(app));
+        sums.retain(|of, _| !doubted.contains(of));
         sums
     }
 
     /// An application is gone.
     pub fn forget(&mut self, app: AppId) {
-        self.ended.remove(&app);
+        self.ended.retain(|(other, _), _| *other != app);
         self.processes.retain(|_, known| known.app != app);
     }
 
-    /// What is believed of what one application reported so far.
+    /// What is believed of what one application itself reported so far.
     pub fn of(&mut self, app: AppId) -> Option<Reported> {
-        let mut sum = self.ended.get(&app).cloned();
+        let mut sum = self.ended.get(&(app, Teller::Program)).cloned();
         for (pid, known) in self.processes.iter_mut().filter(|(_, known)| known.app == app) {
-            if known.read(*pid, &mut self.refused).is_some() {
-                sum.get_or_insert_default().add(known.account.believed());
+            let told = &mut known.told[Teller::Program as usize];
+            if told.read(*pid, &mut self.refused).is_some() {
+                sum.get_or_insert_default().add(told.account.believed());
             }
         }
         sum
@@ -145,7 +176,15 @@ impl Progress {
 }
 
 impl Known {
-    /// Looks at what it reports now; whether that can be, `None` where it never reported anything.
+    fn close(&mut self, pid: u32, ended: &mut Sums, refused: &mut BTreeSet<String>) {
+        for (teller, told) in Teller::ALL.into_iter().zip(&mut self.told) {
+            told.close(pid, (self.app, teller), ended, refused);
+        }
+    }
+}
+
+impl Told {
+    /// Looks at what it tells now; whether that can be, `None` where it never told anything.
     fn read(&mut self, pid: u32, refused: &mut BTreeSet<String>) -> Option<bool> {
         let can_be = self.account.take(self.memory.as_ref()?.read()?, sys::monotonic());
         if !can_be {
@@ -154,10 +193,10 @@ impl Known {
         Some(can_be)
     }
 
-    /// Its memory is read no more: what it reported stays.
-    fn close(&mut self, pid: u32, ended: &mut BTreeMap<AppId, Reported>, refused: &mut BTreeSet<String>) {
+    /// Its memory is read no more: what it told stays.
+    fn close(&mut self, pid: u32, of: (AppId, Teller), ended: &mut Sums, refused: &mut BTreeSet<String>) {
         if self.read(pid, refused).is_some() {
-            ended.entry(self.app).or_default().add(self.account.believed());
+            ended.entry(of).or_default().add(self.account.believed());
         }
         (self.memory, self.account) = (None, Account::default());
     }

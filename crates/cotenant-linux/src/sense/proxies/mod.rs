@@ -10,6 +10,7 @@ use crate::FsRoot;
 use crate::notes::Notes;
 use crate::sense::capability::{Capability, Standing};
 use crate::sense::processes::Process;
+use crate::sense::progress;
 use crate::sys;
 use cotenant_model::{AppId, Moved, Time};
 use std::collections::{BTreeMap, BTreeSet};
@@ -125,11 +126,19 @@ fn refused(pid: u32, what: &str, why: &std::io::Error, notes: &mut Notes) -> boo
 /// counted.
 pub fn capability(instructions: bool) -> Capability {
     let io = if FsRoot::live().exists("/proc/self/io") { Ok(()) } else { Err("no /proc/PID/io".to_owned()) };
-    describe(instructions, io, tcp::connections().map(|_| ()).map_err(|why| format!("sock_diag: {why}")))
+    let tool = if sys::loads(progress::LIBRARY) { Ok(()) } else { Err("no libcotenant.so.0".to_owned()) };
+    let tcp = tcp::connections().map(|_| ()).map_err(|why| format!("sock_diag: {why}"));
+    describe(tool, instructions, io, tcp)
 }
 
-fn describe(instructions: bool, io: Result<(), String>, tcp: Result<(), String>) -> Capability {
+fn describe(
+    tool: Result<(), String>,
+    instructions: bool,
+    io: Result<(), String>,
+    tcp: Result<(), String>,
+) -> Capability {
     let found = [
+        ("units of OpenMP and calls of MPI", tool),
         ("instructions", if instructions { Ok(()) } else { Err("not counted".to_owned()) }),
         ("bytes read and written", io),
         ("bytes over TCP", tcp),
@@ -140,7 +149,7 @@ fn describe(instructions: bool, io: Result<(), String>, tcp: Result<(), String>)
     });
     let standing = match found.iter().filter(|(_, found)| found.is_ok()).count() {
         0 => Standing::Missing,
-        3 => Standing::Available,
+        4 => Standing::Available,
         _ => Standing::Limited,
     };
     let cost = "a program that reports no speed, and does nothing of that steadily, is judged by nothing";
@@ -164,13 +173,14 @@ mod tests {
 
     #[test]
     fn the_doctor_names_each() {
-        let all = describe(true, Ok(()), Ok(()));
+        let all = describe(Ok(()), true, Ok(()), Ok(()));
         assert_eq!((all.standing, all.cost.as_str()), (Standing::Available, ""));
-        let some = describe(false, Ok(()), Err("sock_diag: no".to_owned()));
+        let some = describe(Err("none".to_owned()), false, Ok(()), Err("sock_diag: no".to_owned()));
         assert_eq!(some.standing, Standing::Limited);
-        let found =
-            "not by instructions (not counted), by bytes read and written, not by bytes over TCP (sock_diag: no)";
+        let found = "not by units of OpenMP and calls of MPI (none), not by instructions (not counted), \
+                     by bytes read and written, not by bytes over TCP (sock_diag: no)";
         assert_eq!(some.found, found);
-        assert_eq!(describe(false, Err(String::new()), Err(String::new())).standing, Standing::Missing);
+        let none = || Err(String::new());
+        assert_eq!(describe(none(), false, none(), none()).standing, Standing::Missing);
     }
 }

@@ -415,6 +415,8 @@ mod tests {
                 id: AppId(0),
                 name: "high".to_owned(),
                 progress_per_s: None,
+                openmp_per_s: None,
+                mpi_per_s: None,
                 instructions_per_s: None,
                 latency_ns: Some(answers),
                 io: None,

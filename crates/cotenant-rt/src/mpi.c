@@ -1,0 +1,81 @@
+/* libcotenant-mpi: counts a program's calls of MPI, so that Cotenant sees how fast it goes. Loaded by LD_PRELOAD.
+ *
+ * Every call that moves data or waits for it counts; those that only ask whether something has come (MPI_Test, MPI_Iprobe) do not, for a program that waits
+ * makes more of them. The call goes on to the next library that has it: MPI, or another tool. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <link.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Of libcotenant. */
+extern uint64_t *cotenant_mpi_1(void);
+
+/* All arguments of these calls are integers and pointers, at most 13 of them, so that forwarding as many words forwards whatever the call really has: six or
+ * eight in registers, the others from where the caller put them. Implementations differ in their types, so there is no header that would serve all. */
+typedef long word;
+#define PARAMETERS word a, word b, word c, word d, word e, word f, word g, word h, word i, word j, word k, word l, word m
+#define ARGUMENTS a, b, c, d, e, f, g, h, i, j, k, l, m
+typedef word call(PARAMETERS);
+
+struct search {
+    const char *name;
+    void *ours, *found;
+};
+
+/* A library that the program loaded for itself (Python modules do) is no next one: it is looked up by its file. */
+static int look(struct dl_phdr_info *info, size_t size, void *argument) {
+    (void)size;
+    struct search *search = argument;
+    void *library = *info->dlpi_name ? dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    if (!library) return 0;
+    void *found = dlsym(library, search->name);
+    dlclose(library); /* it stays, for the program has it open */
+    if (!found || found == search->ours) return 0;
+    search->found = found;
+    return 1;
+}
+
+static call *find(const char *name, call *ours) {
+    struct search search = {name, (void *)ours, dlsym(RTLD_NEXT, name)};
+    if (!search.found) dl_iterate_phdr(look, &search);
+    if (!search.found) {
+        fprintf(stderr, "libcotenant-mpi: no MPI library has %s; run without LD_PRELOAD=libcotenant-mpi.so.0\n", name);
+        abort();
+    }
+    return (call *)search.found;
+}
+
+static void count(void) {
+    static uint64_t *counter;
+    uint64_t *mine = __atomic_load_n(&counter, __ATOMIC_RELAXED);
+    if (!mine) __atomic_store_n(&counter, mine = cotenant_mpi_1(), __ATOMIC_RELAXED);
+    __atomic_fetch_add(mine, 1, __ATOMIC_RELAXED);
+}
+
+#define WRAP(name)                                                                        \
+    word name(PARAMETERS) {                                                               \
+        static call *next;                                                                \
+        call *to = __atomic_load_n(&next, __ATOMIC_RELAXED);                              \
+        if (!to) __atomic_store_n(&next, to = find(#name, name), __ATOMIC_RELAXED);       \
+        count();                                                                          \
+        return to(ARGUMENTS);                                                             \
+    }
+
+/* For C, for C with large counts, for Fortran and its module mpi_f08. */
+#define CALL(c, fortran) WRAP(MPI_##c) WRAP(MPI_##c##_c) WRAP(mpi_##fortran##_) WRAP(mpi_##fortran##_f08_)
+
+CALL(Send, send) CALL(Bsend, bsend) CALL(Ssend, ssend) CALL(Rsend, rsend) CALL(Recv, recv) CALL(Mrecv, mrecv)
+CALL(Isend, isend) CALL(Ibsend, ibsend) CALL(Issend, issend) CALL(Irsend, irsend) CALL(Irecv, irecv) CALL(Imrecv, imrecv)
+CALL(Sendrecv, sendrecv) CALL(Sendrecv_replace, sendrecv_replace) CALL(Start, start) CALL(Startall, startall)
+CALL(Wait, wait) CALL(Waitall, waitall) CALL(Waitany, waitany) CALL(Waitsome, waitsome)
+CALL(Barrier, barrier) CALL(Bcast, bcast) CALL(Reduce, reduce) CALL(Allreduce, allreduce) CALL(Scan, scan) CALL(Exscan, exscan)
+CALL(Gather, gather) CALL(Gatherv, gatherv) CALL(Scatter, scatter) CALL(Scatterv, scatterv)
+CALL(Allgather, allgather) CALL(Allgatherv, allgatherv) CALL(Alltoall, alltoall) CALL(Alltoallv, alltoallv) CALL(Alltoallw, alltoallw)
+CALL(Reduce_scatter, reduce_scatter) CALL(Reduce_scatter_block, reduce_scatter_block)
+CALL(Ibarrier, ibarrier) CALL(Ibcast, ibcast) CALL(Ireduce, ireduce) CALL(Iallreduce, iallreduce)
+CALL(Iallgather, iallgather) CALL(Iallgatherv, iallgatherv) CALL(Ialltoall, ialltoall) CALL(Ialltoallv, ialltoallv)
+CALL(Neighbor_allgather, neighbor_allgather) CALL(Neighbor_alltoall, neighbor_alltoall) CALL(Neighbor_alltoallv, neighbor_alltoallv)
+CALL(Put, put) CALL(Get, get) CALL(Accumulate, accumulate) CALL(Get_accumulate, get_accumulate) CALL(Fetch_and_op, fetch_and_op)
+CALL(Win_fence, win_fence) CALL(Win_flush, win_flush) CALL(Win_unlock, win_unlock) CALL(Win_complete, win_complete) CALL(Win_wait, win_wait)
