@@ -46,7 +46,7 @@ const WINDOW: Duration = Duration::from_millis(500);
 const SETTLE: Duration = Duration::from_millis(1_500);
 
 /// What is looked at, besides the real progress.
-const PROXIES: [&str; 6] = ["instructions", "io", "tcp", "disk", "system calls", "context switches"];
+const PROXIES: [&str; 8] = ["openmp", "mpi", "instructions", "io", "tcp", "disk", "system calls", "context switches"];
 
 /// Rates of one window: the real one, and each of [`PROXIES`].
 #[derive(Clone, Debug)]
@@ -181,6 +181,8 @@ impl Look {
             busy: speed::busiest(&view.tasks.iter().collect::<Vec<_>>()),
             real: if weight > 0.0 { done / weight } else { 0.0 },
             proxies: [
+                told(Source::OpenMp),
+                told(Source::Mpi),
                 told(Source::Instructions),
                 told(Source::Io),
                 told(Source::Tcp),

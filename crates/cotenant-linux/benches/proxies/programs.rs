@@ -118,10 +118,19 @@ fn postgres(place: &Place) -> io::Result<Running> {
     served(place, &[&user[..], &options].concat(), talk, Pace::Closed(2))
 }
 
-fn open_mp(place: &Place) -> io::Result<Running> {
-    place.file("omp.c", include_str!("programs/omp.c"))?;
-    place.finish(&["gcc", "-O2", "-fopenmp", "omp.c", "-o", "omp"])?;
-    mapped(place, &["./omp"])
+/// Of LLVM, whose runtime lets libcotenant count.
+fn open_mp(place: &Place, source: &str) -> io::Result<Running> {
+    place.file("omp.c", source)?;
+    place.finish(&["clang-19", "-O2", "-fopenmp", "omp.c", "-o", "omp"])?;
+    mapped(place, &["env", &format!("OMP_TOOL_LIBRARIES={}", libcotenant(place)?), "./omp"])
+}
+
+/// Installs it; the path of its shared library.
+fn libcotenant(place: &Place) -> io::Result<String> {
+    let prefix = place.dir.join("prefix").display().to_string();
+    let install = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/install-lib");
+    place.finish(&[install, "--prefix", &prefix])?;
+    Ok(format!("{prefix}/lib/libcotenant.so.0"))
 }
 
 fn mpi(place: &Place, local: bool) -> io::Result<Running> {
@@ -130,7 +139,8 @@ fn mpi(place: &Place, local: bool) -> io::Result<Running> {
     let (by_ofi, by_ucx) =
         if local { ("FI_PROVIDER=shm", "UCX_TLS=all") } else { ("FI_PROVIDER=tcp", "UCX_TLS=tcp,self") };
     let apart = if local { "MPIR_CVAR_NOLOCAL=0" } else { "MPIR_CVAR_NOLOCAL=1" };
-    mapped(place, &["env", apart, by_ofi, by_ucx, "mpirun.mpich", "-n", "2", "./mpi"])
+    let preload = format!("LD_PRELOAD={}", libcotenant(place)?.replace(".so", "-mpi.so"));
+    mapped(place, &["env", &preload, apart, by_ofi, by_ucx, "mpirun.mpich", "-n", "2", "./mpi"])
 }
 
 fn go(place: &Place) -> io::Result<Running> {
@@ -219,7 +229,9 @@ pub fn all() -> Vec<Program> {
             place.file("work.py", include_str!("programs/work.py"))?;
             mapped(place, &["python3", "work.py"])
         }),
-        program("openmp", 2, &["gcc"], open_mp),
+        program("openmp", 2, &["clang-19"], |place| open_mp(place, include_str!("programs/omp.c"))),
+        program("openmp, LU", 2, &["clang-19"], |place| open_mp(place, include_str!("programs/lu.c"))),
+        program("openmp, tasks", 2, &["clang-19"], |place| open_mp(place, include_str!("programs/sort.c"))),
         program("mpi, shared memory", 2, &["mpicc", "mpirun.mpich"], |place| mpi(place, true)),
         program("mpi, tcp", 2, &["mpicc", "mpirun.mpich"], |place| mpi(place, false)),
     ]

@@ -153,7 +153,7 @@ fn describe(
         _ => Standing::Limited,
     };
     let cost = "a program that reports no speed, and does nothing of that steadily, is judged by nothing";
-    let remedy = "--metric, or libcotenant in the program";
+    let remedy = "--metric, or libcotenant: in the program, or installed for OpenMP and MPI (libcotenant0)";
     Capability::new("speed of programs that report none", standing, said.collect::<Vec<_>>().join(", "), cost, remedy)
 }
 
