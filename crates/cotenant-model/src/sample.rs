@@ -90,7 +90,8 @@ pub struct AppSample {
     /// it; cumulative.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<Histogram>,
-    /// Iterations of loops, sections, tasks and parallel regions, as counted by the tool in OpenMP's runtime; cumulative.
+    /// Iterations of loops, sections, tasks and parallel regions, as the tool in OpenMP's runtime counts them;
+    /// cumulative.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub openmp: Option<u64>,
     /// Calls of MPI that move data or wait for it, as counted by its profiling interface; cumulative.

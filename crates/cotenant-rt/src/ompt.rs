@@ -149,3 +149,106 @@ unsafe extern "C" fn dispatch(_parallel: Word, task: Word, kind: c_int, chunk: *
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr::from_mut;
+
+    /// What the runtime tells of one thread of a team, in the order in which it does.
+    struct Thread {
+        word: u64,
+        before: u64,
+    }
+
+    impl Thread {
+        fn of_team(threads: c_uint) -> Self {
+            let mut thread = Self { word: 0, before: units() };
+            // SAFETY: the word is the task's.
+            unsafe { implicit_task(BEGIN, ptr::null_mut(), from_mut(&mut thread.word), threads, 0, 1) };
+            thread
+        }
+
+        fn work(&mut self, kind: c_int, endpoint: c_int, all: u64) {
+            // SAFETY: as above.
+            unsafe { work(kind, endpoint, ptr::null_mut(), from_mut(&mut self.word), all, ptr::null()) };
+        }
+
+        fn chunk(&mut self, kind: c_int, iterations: u64) {
+            let chunk = [7, iterations];
+            // SAFETY: as above; the chunk is readable.
+            unsafe { dispatch(ptr::null_mut(), from_mut(&mut self.word), kind, &raw const chunk) };
+        }
+
+        fn counted(&self) -> u64 {
+            units() - self.before
+        }
+    }
+
+    fn units() -> u64 {
+        thread::of_openmp().units.load(Relaxed)
+    }
+
+    const STATIC: c_int = 10;
+    const DYNAMIC: c_int = 11;
+    const SINGLE: c_int = 3;
+
+    #[test]
+    fn a_share_counts_when_it_is_done() {
+        let mut thread = Thread::of_team(4);
+        thread.work(STATIC, BEGIN, 1_000);
+        thread.chunk(CHUNK, 3); // the first of its share
+        assert_eq!(thread.counted(), 0);
+        thread.work(STATIC, END, 0);
+        assert_eq!(thread.counted(), 250);
+        thread.work(SINGLE, BEGIN, 1);
+        thread.work(SINGLE, END, 1);
+        assert_eq!(thread.counted(), 250, "nobody else did it");
+        thread.work(STATIC, BEGIN, u64::MAX);
+        thread.work(STATIC, END, 0);
+        assert_eq!((thread.counted() - 250, thread.word >> TEAM), (SHARE, 4));
+    }
+
+    #[test]
+    fn chunks_count_as_they_are_handed_out() {
+        let mut thread = Thread::of_team(4);
+        thread.work(DYNAMIC, BEGIN, 1_000);
+        thread.chunk(CHUNK, 7);
+        thread.chunk(CHUNK, 5);
+        thread.chunk(1, 1_000); // an iteration, of whose number nothing is said
+        thread.work(DYNAMIC, END, 0);
+        assert_eq!(thread.counted(), 12);
+    }
+
+    /// The loop of a nested team ends before that around it: each has a task, and so a word, of its own.
+    #[test]
+    fn teams_nest() {
+        let mut outer = Thread::of_team(2);
+        outer.work(STATIC, BEGIN, 10);
+        let mut inner = Thread::of_team(5);
+        inner.work(STATIC, BEGIN, 100);
+        inner.work(STATIC, END, 0);
+        // SAFETY: no argument is used.
+        unsafe { parallel_end(ptr::null_mut(), ptr::null_mut(), 0, ptr::null()) };
+        outer.work(STATIC, END, 0);
+        assert_eq!(outer.counted(), 20 + 1 + 5);
+    }
+
+    #[test]
+    fn ended_tasks_count_and_paused_ones_do_not() {
+        let thread = Thread::of_team(1);
+        for status in [COMPLETE, 2, 4, COMPLETE] {
+            // SAFETY: no pointer is used.
+            unsafe { task_schedule(ptr::null_mut(), status, ptr::null_mut()) };
+        }
+        assert_eq!(thread.counted(), 2);
+        // SAFETY: a task of which the runtime tells nothing.
+        unsafe { work(STATIC, BEGIN, ptr::null_mut(), ptr::null_mut(), 9, ptr::null()) };
+        assert_eq!(thread.counted(), 2);
+    }
+
+    #[test]
+    fn it_is_no_tool_where_nobody_asks() {
+        assert!(std::env::var_os("OMP_TOOL_LIBRARIES").is_none() && ompt_start_tool(0, ptr::null()).is_null());
+    }
+}

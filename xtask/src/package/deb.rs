@@ -129,9 +129,11 @@ impl<'a> Maker<'a> {
         let name = "libcotenant0";
         let built = from.join(libdir).join("libcotenant.so.0");
         let tree = stage(self.out, name)?;
-        let library = tree.join("usr").join(libdir).join("libcotenant.so.0");
+        let folder = tree.join("usr").join(libdir);
+        let [library, mpi] = ["libcotenant.so.0", "libcotenant-mpi.so.0"].map(|file| folder.join(file));
         copy(&built, &library)?;
-        done(Command::new("strip").args(["--strip-unneeded", "--remove-section=.comment"]).arg(&library))?;
+        copy(&from.join(libdir).join("libcotenant-mpi.so.0"), &mpi)?;
+        done(Command::new("strip").args(["--strip-unneeded", "--remove-section=.comment"]).args([&library, &mpi]))?;
         self.documents(&tree, name)?;
         let control = tree.join("DEBIAN");
         let upstream = self.version.split('-').next().unwrap_or_default();

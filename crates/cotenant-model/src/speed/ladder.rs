@@ -196,6 +196,26 @@ mod tests {
         assert_eq!(best(&ladder).as_deref(), Some("tcp_bytes/s"));
     }
 
+    /// OpenMP's loops are even, its threads' bytes, too, and MPI's calls come in bursts.
+    #[test]
+    fn what_runtimes_count_goes_before_what_the_kernel_sees() {
+        let mut ladder = Ladder::default();
+        let sample = |i: u64| {
+            let at = Time::from_millis(500 * i);
+            let io = Some(Moved { bytes: 100 * i, at });
+            let app = AppSample { openmp: Some(1_000 * i), mpi: Some(i / 4), io, ..AppSample::default() };
+            Sample { at, apps: vec![app], ..Sample::default() }
+        };
+        for i in 0..32 {
+            let view = View::new(&sample(i), &sample(i + 1));
+            ladder.add(&view, &view.apps[0], &[]);
+        }
+        let told: Vec<_> = ladder.all().into_iter().map(|(source, standing, _)| (source.clone(), standing)).collect();
+        let expected =
+            [(Source::OpenMp, Standing::Steady), (Source::Mpi, Standing::Unsteady), (Source::Io, Standing::Steady)];
+        assert_eq!((told, best(&ladder).as_deref()), (expected.to_vec(), Some("openmp_units/s")));
+    }
+
     #[test]
     fn what_is_told_goes_before_what_is_steady() {
         let mut ladder = Ladder::default();

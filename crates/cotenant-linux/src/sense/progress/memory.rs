@@ -155,9 +155,9 @@ pub struct Memory {
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// Looks for the memories of some tellers among the first descriptors of a process, as many as one system call lists
-    /// in `buffer`. `known`: the inode of the memory of each teller that is mapped already; `Ok(None)` where there is no
-    /// other.
+    /// Looks for the memories of some tellers among the first descriptors of a process, as many as one system call
+    /// lists in `buffer`. `known`: the inode of the memory of each teller that is mapped already; `Ok(None)` where
+    /// there is no other.
     ///
     /// # Errors
     /// Of each teller, where there is something of that name that is not to be read; the last reason of several.

@@ -132,8 +132,8 @@ impl Progress {
         }
     }
 
-    /// What each teller told so far of the processes of each application, those that are gone included; nothing of those
-    /// of which it never told any, or told what cannot be of one.
+    /// What each teller told so far of the processes of each application, those that are gone included; nothing of
+    /// those of which it never told any, or told what cannot be of one.
     pub fn of_all(&mut self) -> BTreeMap<(AppId, Teller), Reported> {
         let mut sums = self.ended.clone();
         let mut doubted = BTreeSet::new();
