@@ -334,7 +334,7 @@ fn what_openmp_sees_done_is_counted() {
 }
 
 /// As much of MPI as the program below calls: each call answers by its arguments.
-const MPI: &str = r#"
+const MPI: &str = r"
 #ifndef LOADED
 int MPI_Sendrecv(const void *a, int b, void *c, int d, int e, const void *f, int g, void *h, int i, int j, void *k, long *l) {
     return a && c && f && h && k ? b + 10 * d + 100 * e + 1000 * g + 10000 * i + 100000 * j + (int)*l : -1;
@@ -347,7 +347,7 @@ int MPI_Test(void) { return 7; }
 int MPI_Wait(void *a, int *b) { return a ? *b : -1; }
 int go(int n) { return MPI_Wait(&n, &n); }
 #endif
-"#;
+";
 
 const CALLS: &str = r#"
 #include <dlfcn.h>

@@ -19,32 +19,41 @@ typedef long word;
 #define ARGUMENTS a, b, c, d, e, f, g, h, i, j, k, l, m
 typedef word call(PARAMETERS);
 
-struct search {
-    const char *name;
-    void *ours, *found;
+/* The nth library that is loaded. */
+struct nth {
+    int left;
+    char name[4096];
 };
 
-/* A library that the program loaded for itself (Python modules do) is no next one: it is looked up by its file. */
 static int look(struct dl_phdr_info *info, size_t size, void *argument) {
     (void)size;
-    struct search *search = argument;
-    void *library = *info->dlpi_name ? dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
-    if (!library) return 0;
-    void *found = dlsym(library, search->name);
-    dlclose(library); /* it stays, for the program has it open */
-    if (!found || found == search->ours) return 0;
-    search->found = found;
+    struct nth *nth = argument;
+    if (nth->left--) return 0;
+    snprintf(nth->name, sizeof nth->name, "%s", info->dlpi_name);
     return 1;
 }
 
+/* In a library that the program loaded for itself, as Python's modules do: there is no next one then. */
+static void *find_loaded(const char *name, void *ours) {
+    for (int n = 0;; n++) {
+        struct nth nth = {n, ""};
+        if (!dl_iterate_phdr(look, &nth)) return NULL;
+        /* Not while they are listed: the loader would take its locks in the wrong order. */
+        void *library = *nth.name ? dlopen(nth.name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+        void *found = library ? dlsym(library, name) : NULL;
+        if (library) dlclose(library); /* it stays, for the program has it open */
+        if (found && found != ours) return found;
+    }
+}
+
 static call *find(const char *name, call *ours) {
-    struct search search = {name, (void *)ours, dlsym(RTLD_NEXT, name)};
-    if (!search.found) dl_iterate_phdr(look, &search);
-    if (!search.found) {
+    void *found = dlsym(RTLD_NEXT, name);
+    if (!found) found = find_loaded(name, (void *)ours);
+    if (!found) {
         fprintf(stderr, "libcotenant-mpi: no MPI library has %s; run without LD_PRELOAD=libcotenant-mpi.so.0\n", name);
         abort();
     }
-    return (call *)search.found;
+    return (call *)found;
 }
 
 static void count(void) {
