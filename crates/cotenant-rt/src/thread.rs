@@ -11,9 +11,9 @@ use std::thread::LocalKey;
 static NOWHERE: Slot = Slot::new();
 
 thread_local! {
-    static PROGRAM: Seat = const { Seat::new() };
+    static PROGRAM: Seat = const { Cell::new(ptr::null()) };
     static PROGRAM_CLAIM: Claim = const { Claim::new(&ITS_OWN) };
-    static OPENMP: Seat = const { Seat::new() };
+    static OPENMP: Seat = const { Cell::new(ptr::null()) };
     static OPENMP_CLAIM: Claim = const { Claim::new(&ITS_RUNTIMES) };
 }
 
@@ -32,18 +32,12 @@ struct Row {
 
 /// The slot where this thread counts; null before the first report. Without a destructor, so that it can be used in
 /// those of others.
-struct Seat(Cell<*const Slot>);
+type Seat = Cell<*const Slot>;
 
 /// A slot that is this thread's own; 0 = none is.
 struct Claim {
     row: &'static Row,
     index: Cell<usize>,
-}
-
-impl Seat {
-    const fn new() -> Self {
-        Self(Cell::new(ptr::null()))
-    }
 }
 
 impl Claim {
@@ -56,7 +50,7 @@ impl Drop for Claim {
     /// The thread ends. What it counted stays; the next thread goes on from there.
     fn drop(&mut self) {
         let Some(region) = self.row.place.get() else { return };
-        self.row.seat.with(|seat| seat.0.set(shared(region)));
+        self.row.seat.set(shared(region));
         if let Some(owner) = region.owners.get(self.index.get()).filter(|_| self.index.get() > 0) {
             owner.store(0, Ordering::Release);
         }
@@ -67,13 +61,13 @@ impl Drop for Claim {
 #[inline]
 pub fn slot() -> &'static Slot {
     // SAFETY: it points to a slot of the region, which is never unmapped, or to a static.
-    unsafe { PROGRAM.with(|seat| seat.0.get()).as_ref() }.unwrap_or_else(|| ITS_OWN.register())
+    unsafe { PROGRAM.get().as_ref() }.unwrap_or_else(|| ITS_OWN.register())
 }
 
 /// The slot where OpenMP's runtime counts for the calling thread.
 pub fn of_openmp() -> &'static Slot {
     // SAFETY: as above.
-    unsafe { OPENMP.with(|seat| seat.0.get()).as_ref() }.unwrap_or_else(|| ITS_RUNTIMES.register())
+    unsafe { OPENMP.get().as_ref() }.unwrap_or_else(|| ITS_RUNTIMES.register())
 }
 
 /// The slot where MPI's calls are counted: all threads share it, for most programs call from one.
@@ -97,7 +91,7 @@ impl Row {
                     region.slots.get(index).filter(|_| kept).unwrap_or_else(|| shared(region))
                 }
             };
-            self.seat.with(|seat| seat.0.set(slot));
+            self.seat.set(slot);
             slot
         })
     }

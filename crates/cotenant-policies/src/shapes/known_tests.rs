@@ -1,10 +1,12 @@
 //! What is known of programs from before, and who it is used for.
 
 use super::moves::Kind;
+use super::null_tests::{NOISE, Program};
 use super::settings::{KnownGroup, KnownShape, ShapesSettings};
 use super::shape::{Doubling, Shape};
 use super::tests::Pretend;
 use super::{Phase, Shapes, ShapesState};
+use cotenant_model::testing::machine;
 use cotenant_model::{Outcome, Time};
 
 const APPLIED: fn(Time) -> Outcome = |_| Outcome::Applied;
@@ -40,6 +42,27 @@ fn what_is_known_must_win_a_trial_where_programs_ran_before() {
     assert_eq!(first.map(|first| first.kind), Some(Kind::Known));
     let (speed, state) = machine.go_on(&policy, state, 20.0, APPLIED);
     assert!(speed > 1.19 && state.learned.as_ref().is_some_and(|learned| learned.kept == 1), "{speed}");
+}
+
+/// Threads that are best in turn on one CPU beside free ones begin there, and stay: nothing else is better.
+#[test]
+fn who_leaves_cpus_idle_begins_so() {
+    let shares = |machine: &Pretend| if machine.cpus[0] == machine.cpus[1] { 1.5 } else { 1.0 };
+    let new = || Pretend {
+        other: Some((shares, [1, 2].map(|seed| Program::new(0.01, NOISE, seed)))),
+        ..Pretend::on(machine(1, 1, 4, 1), vec![0, 1, 2, 3], 1.0)
+    };
+    let packed =
+        Shape { counts: vec![vec![2]; 2], doubling: Doubling { order: vec![0, 1], pair: None, packed: Some(0) } };
+    let policy = knowing(vec![KnownShape::new(&[group("a", 2), group("b", 2)], &packed)]);
+    for seconds in [1.0, 4.0, 20.0] {
+        let (speed, state) = new().run(&policy, seconds, APPLIED);
+        assert!(speed > 1.49, "{seconds}: {:?}", state.phase);
+    }
+    let mut machine = new();
+    let (_, state) = machine.run(&policy, 60.0, APPLIED);
+    assert_eq!(state.learned.map(|learned| (learned.incumbent, learned.is_kernel)), Some((packed, false)));
+    assert!(machine.lost < -0.9 * 0.5 * 60.0, "{}", machine.lost);
 }
 
 /// All threads are others three times a second.

@@ -115,7 +115,10 @@ impl ShapesState {
                     shape.seats(&board, &self.members, &allowed, here, |_| None)
                 });
                 self.begun = begun.is_some();
-                learned.first = known.map(|shape| Candidate::new(shape, Kind::Known)).filter(|_| begun.is_none());
+                match known {
+                    Some(shape) if self.begun => learned.incumbent = shape,
+                    known => learned.first = known.map(|shape| Candidate::new(shape, Kind::Known)),
+                }
                 self.learned = Some(Box::new(learned));
                 if let Some(places) = begun {
                     self.put(round.view, &places, "where these programs were fastest before");
@@ -305,15 +308,31 @@ impl ShapesState {
 
     /// The incumbent was measured for long enough.
     fn known(&mut self, round: &mut Round<'_>, clock: Clock) {
-        let home = self.plan.wanted();
-        let Some(learned) = &mut self.learned else { return self.watch(round.now) };
+        let Some(mut learned) = self.learned.take() else { return self.watch(round.now) };
         learned.clock = clock;
         let board = learned.situation.board(round.ctx);
-        let mut shape = Shape::empty(learned.situation.groups.len(), board.domains.len());
+        if std::mem::take(&mut self.begun) {
+            // Who shares cores although others are free is not to be seen from where threads stand.
+            learned.begin_with(&board, learned.incumbent.clone(), self.plan.wanted().clone(), BTreeMap::new());
+            learned.doubt(&board, round.view, &self.members);
+        } else {
+            let (shape, places, spots) = self.standing(round.view, &board, learned.situation.groups.len());
+            if learned.kernel.counts.is_empty() || (learned.is_kernel && learned.kernel != shape) {
+                learned.begin_with(&board, shape, places, spots);
+            }
+        }
+        learned.model = Model::new(&learned, &board, round.view, &self.members);
+        self.learned = Some(learned);
+        self.choose(round);
+    }
+
+    /// What stands: its shape, the CPUs of each thread, and the CPU of each where that is not held.
+    fn standing(&self, view: &View, board: &Board, groups: usize) -> (Shape, Places, Places) {
+        let mut shape = Shape::empty(groups, board.domains.len());
         let mut standing: Vec<Vec<&TaskView>> = vec![Vec::new(); board.domains.len()];
         for &(task, group) in &self.members {
-            let domain = domain_of(&board, round.view, home, task);
-            let Some((domain, task)) = domain.zip(round.view.task(task)) else { continue };
+            let domain = domain_of(board, view, self.plan.wanted(), task);
+            let Some((domain, task)) = domain.zip(view.task(task)) else { continue };
             shape.counts[group][domain] += 1;
             standing[domain].push(task);
         }
@@ -333,14 +352,7 @@ impl ShapesState {
                 places.insert(task.info.id, place);
             }
         }
-        if learned.kernel.counts.is_empty() || (learned.is_kernel && learned.kernel != shape) {
-            learned.begin_with(&board, shape, places, spots);
-            if std::mem::take(&mut self.begun) {
-                learned.doubt(&board, round.view, &self.members);
-            }
-        }
-        learned.model = Model::new(learned, &board, round.view, &self.members);
-        self.choose(round);
+        (shape, places, spots)
     }
 
     /// For how many seconds each of the last sets of programs was together, if that of now ends at this time.
