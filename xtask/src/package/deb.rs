@@ -137,7 +137,8 @@ impl<'a> Maker<'a> {
         self.documents(&tree, name)?;
         let control = tree.join("DEBIAN");
         let upstream = self.version.split('-').next().unwrap_or_default();
-        write(&control.join("shlibs"), format!("libcotenant 0 {name} (>= {upstream})\n").as_bytes())?;
+        let shlibs = ["libcotenant", "libcotenant-mpi"].map(|library| format!("{library} 0 {name} (>= {upstream})\n"));
+        write(&control.join("shlibs"), shlibs.concat().as_bytes())?;
         write(&control.join("triggers"), b"activate-noawait ldconfig\n")?;
         let mut made = vec![self.build(name, &tree, &[&library], &[])?, self.symbols(name, &built)?];
 
