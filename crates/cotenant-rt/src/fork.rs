@@ -14,8 +14,9 @@ pub fn prepare() {
 extern "C" fn in_child() {
     thread::keeping_errno(|| {
         for place in region::ALL {
-            place.renew();
+            if place.renew() {
+                thread::claim_again(place);
+            }
         }
-        thread::claim_again();
     });
 }

@@ -13,7 +13,7 @@
 //! * A program that is marked, by the compiler pass or by calls of [`mark`], naps when Cotenant orders it. No other
 //!   program waits for anything, and an order without a heartbeat is not obeyed.
 //! * OpenMP's runtime may load it as a tool, and MPI's calls may go through it, so that programs which report nothing
-//!   are counted, too: each in a region of its own, which is no report (`ompt`, `mpi.c`).
+//!   are counted, too: each in a region of its own, which is no report (`ompt`; `mpi.c` is a library of its own).
 //! * Nothing here panics or fails. Where the system gives no memory, reports go nowhere and [`init`] says so.
 //!
 //! The C interface is `include/cotenant.h`.

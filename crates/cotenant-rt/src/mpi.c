@@ -1,7 +1,8 @@
 /* libcotenant-mpi: counts a program's calls of MPI, so that Cotenant sees how fast it goes. Loaded by LD_PRELOAD.
  *
- * Every call that moves data or waits for it counts; those that only ask whether something has come (MPI_Test, MPI_Iprobe) do not, for a program that waits
- * makes more of them. The call goes on to the next library that has it: MPI, or another tool. */
+ * The usual calls that move data or wait for it count. Those that only ask whether something has come (MPI_Test,
+ * MPI_Iprobe, reads and flushes of one-sided communication) do not, for a program that waits makes more of them. The
+ * call goes on to the next library that has it: MPI, or another tool. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>
@@ -12,8 +13,9 @@
 /* Of libcotenant. */
 extern uint64_t *cotenant_mpi_1(void);
 
-/* All arguments of these calls are integers and pointers, at most 13 of them, so that forwarding as many words forwards whatever the call really has: six or
- * eight in registers, the others from where the caller put them. Implementations differ in their types, so there is no header that would serve all. */
+/* All arguments of these calls are integers and pointers, at most 13 of them, so that forwarding as many words forwards
+ * whatever the call really has: six or eight in registers, the others from where the caller put them. Implementations
+ * differ in their types, so there is no header that would serve all. */
 typedef long word;
 #define PARAMETERS word a, word b, word c, word d, word e, word f, word g, word h, word i, word j, word k, word l, word m
 #define ARGUMENTS a, b, c, d, e, f, g, h, i, j, k, l, m
@@ -41,8 +43,8 @@ static void *find_loaded(const char *name, void *ours) {
         /* Not while they are listed: the loader would take its locks in the wrong order. */
         void *library = *nth.name ? dlopen(nth.name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
         void *found = library ? dlsym(library, name) : NULL;
-        if (library) dlclose(library); /* it stays, for the program has it open */
-        if (found && found != ours) return found;
+        if (found && found != ours) return found; /* and stays */
+        if (library) dlclose(library);
     }
 }
 
@@ -63,28 +65,33 @@ static void count(void) {
     __atomic_fetch_add(mine, 1, __ATOMIC_RELAXED);
 }
 
+/* Calls that a call makes are its own affair: MPICH's of Fortran go through those of C. */
+static __thread int depth;
+
 #define WRAP(name)                                                                        \
     word name(PARAMETERS) {                                                               \
         static call *next;                                                                \
         call *to = __atomic_load_n(&next, __ATOMIC_RELAXED);                              \
         if (!to) __atomic_store_n(&next, to = find(#name, name), __ATOMIC_RELAXED);       \
-        count();                                                                          \
-        return to(ARGUMENTS);                                                             \
+        if (!depth++) count();                                                            \
+        word answer = to(ARGUMENTS);                                                      \
+        depth--;                                                                          \
+        return answer;                                                                    \
     }
 
-/* For C, for C with large counts, for Fortran and its module mpi_f08. */
-#define CALL(c, fortran) WRAP(MPI_##c) WRAP(MPI_##c##_c) WRAP(mpi_##fortran##_) WRAP(mpi_##fortran##_f08_)
+/* For C, for Fortran and for its module mpi_f08. */
+#define CALL(c, fortran) WRAP(MPI_##c) WRAP(mpi_##fortran##_) WRAP(mpi_##fortran##_f08_)
 
 CALL(Send, send) CALL(Bsend, bsend) CALL(Ssend, ssend) CALL(Rsend, rsend) CALL(Recv, recv) CALL(Mrecv, mrecv)
-CALL(Isend, isend) CALL(Ibsend, ibsend) CALL(Issend, issend) CALL(Irsend, irsend) CALL(Irecv, irecv) CALL(Imrecv, imrecv)
-CALL(Sendrecv, sendrecv) CALL(Sendrecv_replace, sendrecv_replace) CALL(Start, start) CALL(Startall, startall)
-CALL(Wait, wait) CALL(Waitall, waitall) CALL(Waitany, waitany) CALL(Waitsome, waitsome)
-CALL(Barrier, barrier) CALL(Bcast, bcast) CALL(Reduce, reduce) CALL(Allreduce, allreduce) CALL(Scan, scan) CALL(Exscan, exscan)
-CALL(Gather, gather) CALL(Gatherv, gatherv) CALL(Scatter, scatter) CALL(Scatterv, scatterv)
-CALL(Allgather, allgather) CALL(Allgatherv, allgatherv) CALL(Alltoall, alltoall) CALL(Alltoallv, alltoallv) CALL(Alltoallw, alltoallw)
-CALL(Reduce_scatter, reduce_scatter) CALL(Reduce_scatter_block, reduce_scatter_block)
+CALL(Isend, isend) CALL(Ibsend, ibsend) CALL(Issend, issend) CALL(Irsend, irsend) CALL(Irecv, irecv)
+CALL(Imrecv, imrecv) CALL(Sendrecv, sendrecv) CALL(Sendrecv_replace, sendrecv_replace) CALL(Start, start)
+CALL(Startall, startall) CALL(Wait, wait) CALL(Waitall, waitall) CALL(Waitany, waitany) CALL(Waitsome, waitsome)
+CALL(Barrier, barrier) CALL(Bcast, bcast) CALL(Reduce, reduce) CALL(Allreduce, allreduce) CALL(Scan, scan)
+CALL(Exscan, exscan) CALL(Gather, gather) CALL(Gatherv, gatherv) CALL(Scatter, scatter) CALL(Scatterv, scatterv)
+CALL(Allgather, allgather) CALL(Allgatherv, allgatherv) CALL(Alltoall, alltoall) CALL(Alltoallv, alltoallv)
+CALL(Alltoallw, alltoallw) CALL(Reduce_scatter, reduce_scatter) CALL(Reduce_scatter_block, reduce_scatter_block)
 CALL(Ibarrier, ibarrier) CALL(Ibcast, ibcast) CALL(Ireduce, ireduce) CALL(Iallreduce, iallreduce)
 CALL(Iallgather, iallgather) CALL(Iallgatherv, iallgatherv) CALL(Ialltoall, ialltoall) CALL(Ialltoallv, ialltoallv)
-CALL(Neighbor_allgather, neighbor_allgather) CALL(Neighbor_alltoall, neighbor_alltoall) CALL(Neighbor_alltoallv, neighbor_alltoallv)
-CALL(Put, put) CALL(Get, get) CALL(Accumulate, accumulate) CALL(Get_accumulate, get_accumulate) CALL(Fetch_and_op, fetch_and_op)
-CALL(Win_fence, win_fence) CALL(Win_flush, win_flush) CALL(Win_unlock, win_unlock) CALL(Win_complete, win_complete) CALL(Win_wait, win_wait)
+CALL(Neighbor_allgather, neighbor_allgather) CALL(Neighbor_alltoall, neighbor_alltoall)
+CALL(Neighbor_alltoallv, neighbor_alltoallv) CALL(Put, put) CALL(Win_fence, win_fence)
+CALL(Win_complete, win_complete) CALL(Win_wait, win_wait)

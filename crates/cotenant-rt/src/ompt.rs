@@ -1,8 +1,12 @@
 //! OpenMP's tool interface (OpenMP 5.2, chapter 19): what the runtime saw the program do, counted as units.
 //!
 //! LLVM's and Intel's runtimes load the library where `OMP_TOOL_LIBRARIES` names it; gcc's has no such interface.
-//! A unit is an iteration of a worksharing loop, a section, an explicit task, or a parallel region. Iterations that the
-//! runtime hands out in chunks count when they are handed out, others when a thread has done its share.
+//! A unit is an iteration of a worksharing loop, a section, an explicit task, or a parallel region. Iterations and
+//! sections count when the runtime hands them out: of static loops that are chunked, the first chunk of each thread.
+//!
+//! The event of worksharing regions (`work`) would tell all iterations, but is not asked for: where it is, LLVM's
+//! runtime warns on the standard error of programs of Flang and old compilers. Without it the words of tasks that come
+//! with `dispatch` may point nowhere, so none is looked at.
 
 use crate::thread;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -20,51 +24,46 @@ struct Tool {
 
 type Lookup = Option<extern "C" fn(*const c_char) -> Option<Entry>>;
 type Entry = extern "C" fn();
+type StartTool = extern "C" fn(c_uint, *const c_char) -> *const Tool;
 type SetCallback = extern "C" fn(c_int, Entry) -> c_int;
 
-/// A word of a task that is the tool's, `ompt_data_t`: of implicit tasks the number of threads of the team, and below
-/// it the iterations that are to be counted when the loop ends.
+/// A word that is the tool's, of a parallel region or a task (`ompt_data_t`): unused.
 type Word = *mut u64;
-
-const SHARE: u64 = (1 << TEAM) - 1;
-const TEAM: u32 = 48;
 
 /// `ompt_callbacks_t`.
 const PARALLEL_END: c_int = 4;
 const TASK_SCHEDULE: c_int = 6;
-const IMPLICIT_TASK: c_int = 7;
-const WORK: c_int = 20;
 const DISPATCH: c_int = 32;
 
-/// `ompt_scope_endpoint_t`.
-const BEGIN: c_int = 1;
-const END: c_int = 2;
-
-/// `ompt_work_t`: loops of which nothing more is said, sections, loops of static schedule.
-const WHOLE: [c_int; 3] = [1, 2, 10];
-
-/// `ompt_dispatch_t`: a chunk of a worksharing loop.
+/// `ompt_dispatch_t`: an iteration or a section, of which no number is said; a chunk of a worksharing loop.
+const SINGLE: [c_int; 2] = [1, 2];
 const CHUNK: c_int = 3;
 
 /// `ompt_task_status_t`: complete.
 const COMPLETE: c_int = 1;
 
-/// Asked by the runtime, once. Null: no tool here. It is one only where the user asks for it by name, so that a program
+/// Asked by the runtime, once. It is the tool only where the user asks for it by name, so that a program
 /// that is linked with libcotenant keeps whatever other tool it is given; and none under `ThreadSanitizer`, which
 /// needs its own (Archer).
 ///
 /// # Safety
-/// None of the arguments is used.
+/// The arguments are only passed on.
 #[unsafe(no_mangle)]
-extern "C" fn ompt_start_tool(_version: c_uint, _runtime: *const c_char) -> *const Tool {
+extern "C" fn ompt_start_tool(version: c_uint, runtime: *const c_char) -> *const Tool {
     static TOOL: Tool = Tool { initialize, finalize, data: AtomicU64::new(0) };
-    if is_asked_for() && !is_under_tsan() { &raw const TOOL } else { ptr::null() }
+    if is_asked_for() && !is_under_tsan() {
+        return &raw const TOOL;
+    }
+    // SAFETY: the name is a C string; the function of this name has this type.
+    unsafe {
+        let next = libc::dlsym(libc::RTLD_NEXT, c"ompt_start_tool".as_ptr());
+        transmute::<*mut c_void, Option<StartTool>>(next).map_or(ptr::null(), |next| next(version, runtime))
+    }
 }
 
 fn is_asked_for() -> bool {
     const OURS: &[u8] = b"libcotenant";
-    // SAFETY: the name is a C string; what is returned is null or one. The runtime starts before the program could
-    // change its environment elsewhere.
+    // SAFETY: the name is a C string; what is returned is null or one. The runtime has just read the same variable.
     let named = unsafe {
         let value = libc::getenv(c"OMP_TOOL_LIBRARIES".as_ptr());
         if value.is_null() { &[] } else { CStr::from_ptr(value).to_bytes() }
@@ -86,11 +85,6 @@ extern "C" fn initialize(lookup: Lookup, _device: c_int, _data: *mut u64) -> c_i
     unsafe {
         set(PARALLEL_END, transmute::<unsafe extern "C" fn(Word, Word, c_int, *const c_void), Entry>(parallel_end));
         set(TASK_SCHEDULE, transmute::<unsafe extern "C" fn(Word, c_int, Word), Entry>(task_schedule));
-        set(
-            IMPLICIT_TASK,
-            transmute::<unsafe extern "C" fn(c_int, Word, Word, c_uint, c_uint, c_int), Entry>(implicit_task),
-        );
-        set(WORK, transmute::<unsafe extern "C" fn(c_int, c_int, Word, Word, u64, *const c_void), Entry>(work));
         set(DISPATCH, transmute::<unsafe extern "C" fn(Word, Word, c_int, *const [u64; 2]), Entry>(dispatch));
     }
     let _ = thread::of_openmp(); // early, so that Cotenant finds it soon
@@ -113,38 +107,12 @@ unsafe extern "C" fn task_schedule(_prior: Word, status: c_int, _next: Word) {
     }
 }
 
-unsafe extern "C" fn implicit_task(
-    endpoint: c_int,
-    _parallel: Word,
-    task: Word,
-    team: c_uint,
-    _index: c_uint,
-    _flags: c_int,
-) {
-    // SAFETY: null or the task's own word, which no other thread uses.
-    if let Some(word) = unsafe { task.as_mut() }.filter(|_| endpoint == BEGIN) {
-        *word = u64::from(team.min(u32::from(u16::MAX))) << TEAM;
-    }
-}
-
-unsafe extern "C" fn work(kind: c_int, endpoint: c_int, _parallel: Word, task: Word, all: u64, _code: *const c_void) {
-    // SAFETY: as above.
-    let Some(word) = (unsafe { task.as_mut() }) else { return };
-    let (team, share) = (*word >> TEAM, *word & SHARE);
-    if endpoint == END {
-        count(share);
-    }
-    let next = if endpoint == BEGIN && WHOLE.contains(&kind) { all.div_ceil(team.max(1)).min(SHARE) } else { 0 };
-    *word = team << TEAM | next;
-}
-
-unsafe extern "C" fn dispatch(_parallel: Word, task: Word, kind: c_int, chunk: *const [u64; 2]) {
-    // SAFETY: as above; of this kind, the instance is a pointer to where the chunk starts and its iterations.
-    unsafe {
-        if kind == CHUNK
-            && let (Some(word), Some([_, iterations])) = (task.as_ref(), chunk.as_ref())
-            && word & SHARE == 0
-        {
+unsafe extern "C" fn dispatch(_parallel: Word, _task: Word, kind: c_int, chunk: *const [u64; 2]) {
+    if SINGLE.contains(&kind) {
+        count(1);
+    } else if kind == CHUNK {
+        // SAFETY: of this kind, the instance points to where the chunk starts and its iterations.
+        if let Some([_, iterations]) = unsafe { chunk.as_ref() } {
             count(*iterations);
         }
     }
@@ -153,98 +121,30 @@ unsafe extern "C" fn dispatch(_parallel: Word, task: Word, kind: c_int, chunk: *
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ptr::from_mut;
 
-    /// What the runtime tells of one thread of a team, in the order in which it does.
-    struct Thread {
-        word: u64,
-        before: u64,
-    }
+    /// A task of which the runtime tells nothing, as LLVM's does for static loops.
+    const NOWHERE: Word = 0x60 as Word;
 
-    impl Thread {
-        fn of_team(threads: c_uint) -> Self {
-            let mut thread = Self { word: 0, before: units() };
-            // SAFETY: the word is the task's.
-            unsafe { implicit_task(BEGIN, ptr::null_mut(), from_mut(&mut thread.word), threads, 0, 1) };
-            thread
-        }
-
-        fn work(&mut self, kind: c_int, endpoint: c_int, all: u64) {
-            // SAFETY: as above.
-            unsafe { work(kind, endpoint, ptr::null_mut(), from_mut(&mut self.word), all, ptr::null()) };
-        }
-
-        fn chunk(&mut self, kind: c_int, iterations: u64) {
-            let chunk = [7, iterations];
-            // SAFETY: as above; the chunk is readable.
-            unsafe { dispatch(ptr::null_mut(), from_mut(&mut self.word), kind, &raw const chunk) };
-        }
-
-        fn counted(&self) -> u64 {
-            units() - self.before
-        }
-    }
-
-    fn units() -> u64 {
-        thread::of_openmp().units.load(Relaxed)
-    }
-
-    const STATIC: c_int = 10;
-    const DYNAMIC: c_int = 11;
-    const SINGLE: c_int = 3;
-
-    #[test]
-    fn a_share_counts_when_it_is_done() {
-        let mut thread = Thread::of_team(4);
-        thread.work(STATIC, BEGIN, 1_000);
-        thread.chunk(CHUNK, 3); // the first of its share
-        assert_eq!(thread.counted(), 0);
-        thread.work(STATIC, END, 0);
-        assert_eq!(thread.counted(), 250);
-        thread.work(SINGLE, BEGIN, 1);
-        thread.work(SINGLE, END, 1);
-        assert_eq!(thread.counted(), 250, "nobody else did it");
-        thread.work(STATIC, BEGIN, u64::MAX);
-        thread.work(STATIC, END, 0);
-        assert_eq!((thread.counted() - 250, thread.word >> TEAM), (SHARE, 4));
+    fn counted(work: impl FnOnce()) -> u64 {
+        let units = || thread::of_openmp().units.load(Relaxed);
+        let before = units();
+        work();
+        units() - before
     }
 
     #[test]
-    fn chunks_count_as_they_are_handed_out() {
-        let mut thread = Thread::of_team(4);
-        thread.work(DYNAMIC, BEGIN, 1_000);
-        thread.chunk(CHUNK, 7);
-        thread.chunk(CHUNK, 5);
-        thread.chunk(1, 1_000); // an iteration, of whose number nothing is said
-        thread.work(DYNAMIC, END, 0);
-        assert_eq!(thread.counted(), 12);
-    }
-
-    /// The loop of a nested team ends before that around it: each has a task, and so a word, of its own.
-    #[test]
-    fn teams_nest() {
-        let mut outer = Thread::of_team(2);
-        outer.work(STATIC, BEGIN, 10);
-        let mut inner = Thread::of_team(5);
-        inner.work(STATIC, BEGIN, 100);
-        inner.work(STATIC, END, 0);
-        // SAFETY: no argument is used.
-        unsafe { parallel_end(ptr::null_mut(), ptr::null_mut(), 0, ptr::null()) };
-        outer.work(STATIC, END, 0);
-        assert_eq!(outer.counted(), 20 + 1 + 5);
-    }
-
-    #[test]
-    fn ended_tasks_count_and_paused_ones_do_not() {
-        let thread = Thread::of_team(1);
-        for status in [COMPLETE, 2, 4, COMPLETE] {
-            // SAFETY: no pointer is used.
-            unsafe { task_schedule(ptr::null_mut(), status, ptr::null_mut()) };
+    fn chunks_sections_tasks_and_regions_count() {
+        let dispatched = |kind: c_int, instance: &[u64; 2]| {
+            // SAFETY: the chunk is readable; no other pointer is used.
+            counted(|| unsafe { dispatch(NOWHERE, NOWHERE, kind, instance) })
+        };
+        assert_eq!([1, 2, CHUNK, 4, 5].map(|kind| dispatched(kind, &[7, 250])), [1, 1, 250, 0, 0]);
+        // SAFETY: no pointer is used.
+        unsafe {
+            let scheduled = |status| counted(|| task_schedule(NOWHERE, status, NOWHERE));
+            assert_eq!([COMPLETE, 2, 3, 4].map(scheduled), [1, 0, 0, 0], "yielded, cancelled, detached");
+            assert_eq!(counted(|| parallel_end(NOWHERE, NOWHERE, 0, ptr::null())), 1);
         }
-        assert_eq!(thread.counted(), 2);
-        // SAFETY: a task of which the runtime tells nothing.
-        unsafe { work(STATIC, BEGIN, ptr::null_mut(), ptr::null_mut(), 9, ptr::null()) };
-        assert_eq!(thread.counted(), 2);
     }
 
     #[test]

@@ -112,17 +112,16 @@ fn claim(region: &Region) -> usize {
     0
 }
 
-/// In a forked child, whose memory is new: its only thread keeps its places.
-pub fn claim_again() {
-    for row in [&ITS_OWN, &ITS_RUNTIMES] {
-        let index = row.claim.try_with(|claim| claim.index.get()).unwrap_or(0);
-        if let Some(region) = row.place.get()
-            && let Some(owner) = region.owners.get(index).filter(|_| index > 0)
-        {
-            // SAFETY: takes nothing and cannot fail.
-            owner.store(unsafe { libc::gettid() }.cast_unsigned(), Ordering::Relaxed);
-            region.header.used.store(index as u32 + 1, Ordering::Release);
-        }
+/// In a forked child, whose memory at this place is new: its only thread keeps its slot.
+pub fn claim_again(place: &Place) {
+    let Some(row) = [&ITS_OWN, &ITS_RUNTIMES].into_iter().find(|row| ptr::eq(row.place, place)) else { return };
+    let index = row.claim.try_with(|claim| claim.index.get()).unwrap_or(0);
+    if let Some(region) = place.get()
+        && let Some(owner) = region.owners.get(index).filter(|_| index > 0)
+    {
+        // SAFETY: takes nothing and cannot fail.
+        owner.store(unsafe { libc::gettid() }.cast_unsigned(), Ordering::Relaxed);
+        region.header.used.store(index as u32 + 1, Ordering::Release);
     }
 }
 

@@ -151,3 +151,19 @@ fn a_program_that_reports_nothing_is_told_what_helps() {
     let notes = summary["notes"].as_array().unwrap();
     assert!(notes.iter().any(|note| note.as_str().unwrap().contains("--metric")), "{summary}");
 }
+
+/// OpenMP's runtime counts for it, unless the user names another tool, or the policy asks for no speed.
+#[test]
+fn openmp_is_asked_to_count() {
+    let folder = TempDir::new("auto-openmp");
+    let seen = |policy: &str, chosen: Option<&str>| {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_cotenant"));
+        run.args(["run", "--policy", policy, "--", "sh", "-c", "echo \"$OMP_TOOL_LIBRARIES\""]);
+        run.env("XDG_DATA_HOME", folder.path())
+            .env_remove("OMP_TOOL_LIBRARIES")
+            .envs(chosen.map(|tool| ("OMP_TOOL_LIBRARIES", tool)));
+        String::from_utf8(run.output().unwrap().stdout).unwrap()
+    };
+    let all = [("auto", None), ("auto", Some("mine.so")), ("none", None)].map(|(policy, tool)| seen(policy, tool));
+    assert_eq!(all, ["libcotenant.so.0\n", "mine.so\n", "\n"]);
+}

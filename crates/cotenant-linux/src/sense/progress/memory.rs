@@ -33,6 +33,15 @@ impl Teller {
     /// All of them, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::Program, Self::OpenMp, Self::Mpi];
 
+    /// What is read of a process, for people.
+    pub(super) fn of(self, pid: u32) -> String {
+        match self {
+            Self::Program => format!("what process {pid} reports"),
+            Self::OpenMp => format!("what OpenMP counts of process {pid}"),
+            Self::Mpi => format!("what is counted of process {pid}'s calls of MPI"),
+        }
+    }
+
     /// Whose memory a file is, by what `/proc/PID/fd/N` says of it.
     fn of_link(link: &[u8]) -> Option<Self> {
         let name = link.strip_prefix(b"/memfd:")?.strip_suffix(b" (deleted)")?;
@@ -174,6 +183,9 @@ impl Memory {
         let Ok(descriptors) = process.open_file(tid, "fd") else { return found }; // gone, or not ours to look at
         let mut settled = Teller::ALL.map(|teller| !tellers.contains(&teller));
         for number in processes::list_once(&descriptors, buffer) {
+            if settled == [true; Teller::ALL.len()] {
+                break;
+            }
             let Some(teller) = sys::read_link_at(&descriptors, number, &mut [0; 64]).and_then(Teller::of_link) else {
                 continue;
             };

@@ -30,6 +30,7 @@ const LOOKS: usize = 16;
 
 /// The library, as the loader finds it.
 pub(crate) const LIBRARY: &CStr = c"libcotenant.so.0";
+pub(crate) const MPI_LIBRARY: &CStr = c"libcotenant-mpi.so.0";
 
 /// Remarks that are kept.
 const REMARKS: usize = 8;
@@ -124,7 +125,7 @@ impl Progress {
                     }
                     Err(why) => {
                         if doubted {
-                            remark(&mut self.refused, || format!("what process {pid} reports is not read: {why}"));
+                            remark(&mut self.refused, || format!("{} is not read: {why}", teller.of(*pid)));
                         }
                     }
                 }

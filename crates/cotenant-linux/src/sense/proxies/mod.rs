@@ -14,6 +14,7 @@ use crate::sense::progress;
 use crate::sys;
 use cotenant_model::{AppId, Moved, Time};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CStr;
 use std::io::ErrorKind;
 use std::time::Duration;
 
@@ -126,19 +127,24 @@ fn refused(pid: u32, what: &str, why: &std::io::Error, notes: &mut Notes) -> boo
 /// counted.
 pub fn capability(instructions: bool) -> Capability {
     let io = if FsRoot::live().exists("/proc/self/io") { Ok(()) } else { Err("no /proc/PID/io".to_owned()) };
-    let tool = if sys::loads(progress::LIBRARY) { Ok(()) } else { Err("no libcotenant.so.0".to_owned()) };
+    let library = |name: &CStr| match name {
+        _ if cfg!(target_env = "musl") => Err("not known: this program is static".to_owned()),
+        name if sys::loads(name) => Ok(()),
+        name => Err(format!("no {}", name.to_string_lossy())),
+    };
     let tcp = tcp::connections().map(|_| ()).map_err(|why| format!("sock_diag: {why}"));
-    describe(tool, instructions, io, tcp)
+    describe([progress::LIBRARY, progress::MPI_LIBRARY].map(library), instructions, io, tcp)
 }
 
 fn describe(
-    tool: Result<(), String>,
+    [openmp, mpi]: [Result<(), String>; 2],
     instructions: bool,
     io: Result<(), String>,
     tcp: Result<(), String>,
 ) -> Capability {
     let found = [
-        ("units of OpenMP and calls of MPI", tool),
+        ("units of OpenMP", openmp),
+        ("calls of MPI", mpi),
         ("instructions", if instructions { Ok(()) } else { Err("not counted".to_owned()) }),
         ("bytes read and written", io),
         ("bytes over TCP", tcp),
@@ -149,7 +155,7 @@ fn describe(
     });
     let standing = match found.iter().filter(|(_, found)| found.is_ok()).count() {
         0 => Standing::Missing,
-        4 => Standing::Available,
+        5 => Standing::Available,
         _ => Standing::Limited,
     };
     let cost = "a program that reports no speed, and does nothing of that steadily, is judged by nothing";
@@ -173,14 +179,14 @@ mod tests {
 
     #[test]
     fn the_doctor_names_each() {
-        let all = describe(Ok(()), true, Ok(()), Ok(()));
+        let all = describe([Ok(()), Ok(())], true, Ok(()), Ok(()));
         assert_eq!((all.standing, all.cost.as_str()), (Standing::Available, ""));
-        let some = describe(Err("none".to_owned()), false, Ok(()), Err("sock_diag: no".to_owned()));
+        let some = describe([Ok(()), Err("none".to_owned())], false, Ok(()), Err("sock_diag: no".to_owned()));
         assert_eq!(some.standing, Standing::Limited);
-        let found = "not by units of OpenMP and calls of MPI (none), not by instructions (not counted), \
+        let found = "by units of OpenMP, not by calls of MPI (none), not by instructions (not counted), \
                      by bytes read and written, not by bytes over TCP (sock_diag: no)";
         assert_eq!(some.found, found);
         let none = || Err(String::new());
-        assert_eq!(describe(none(), false, none(), none()).standing, Standing::Missing);
+        assert_eq!(describe([none(), none()], false, none(), none()).standing, Standing::Missing);
     }
 }
