@@ -17,7 +17,8 @@ extern uint64_t *cotenant_mpi_1(void);
  * whatever the call really has: six or eight in registers, the others from where the caller put them. Implementations
  * differ in their types, so there is no header that would serve all. */
 typedef long word;
-#define PARAMETERS word a, word b, word c, word d, word e, word f, word g, word h, word i, word j, word k, word l, word m
+#define PARAMETERS \
+    word a, word b, word c, word d, word e, word f, word g, word h, word i, word j, word k, word l, word m
 #define ARGUMENTS a, b, c, d, e, f, g, h, i, j, k, l, m
 typedef word call(PARAMETERS);
 

@@ -5,7 +5,7 @@
 //! sections count when the runtime hands them out: of static loops that are chunked, the first chunk of each thread.
 //!
 //! The event of worksharing regions (`work`) would tell all iterations, but is not asked for: where it is, LLVM's
-//! runtime warns on the standard error of programs of Flang and old compilers. Without it the words of tasks that come
+//! runtime warns on the standard error of programs of Flang and old compilers. Without it the data of tasks that come
 //! with `dispatch` may point nowhere, so none is looked at.
 
 use crate::thread;
@@ -27,8 +27,8 @@ type Entry = extern "C" fn();
 type StartTool = extern "C" fn(c_uint, *const c_char) -> *const Tool;
 type SetCallback = extern "C" fn(c_int, Entry) -> c_int;
 
-/// A word that is the tool's, of a parallel region or a task (`ompt_data_t`): unused.
-type Word = *mut u64;
+/// What a tool keeps for a parallel region or a task (`ompt_data_t`): unused.
+type Data = *mut u64;
 
 /// `ompt_callbacks_t`.
 const PARALLEL_END: c_int = 4;
@@ -45,9 +45,6 @@ const COMPLETE: c_int = 1;
 /// Asked by the runtime, once. It is the tool only where the user asks for it by name, so that a program
 /// that is linked with libcotenant keeps whatever other tool it is given; and none under `ThreadSanitizer`, which
 /// needs its own (Archer).
-///
-/// # Safety
-/// The arguments are only passed on.
 #[unsafe(no_mangle)]
 extern "C" fn ompt_start_tool(version: c_uint, runtime: *const c_char) -> *const Tool {
     static TOOL: Tool = Tool { initialize, finalize, data: AtomicU64::new(0) };
@@ -79,13 +76,13 @@ fn is_under_tsan() -> bool {
 
 extern "C" fn initialize(lookup: Lookup, _device: c_int, _data: *mut u64) -> c_int {
     let Some(set) = lookup.and_then(|lookup| lookup(c"ompt_set_callback".as_ptr())) else { return 0 };
-    // SAFETY: the entry point of this name has this type (OpenMP 5.2, 19.6.1.1).
+    // SAFETY: the entry point of this name has this type (OpenMP 5.2, 19.6.1: `ompt_set_callback_t`).
     let set = unsafe { transmute::<Entry, SetCallback>(set) };
     // SAFETY: the runtime calls each with the arguments of its own type (19.5.2), which are those below.
     unsafe {
-        set(PARALLEL_END, transmute::<unsafe extern "C" fn(Word, Word, c_int, *const c_void), Entry>(parallel_end));
-        set(TASK_SCHEDULE, transmute::<unsafe extern "C" fn(Word, c_int, Word), Entry>(task_schedule));
-        set(DISPATCH, transmute::<unsafe extern "C" fn(Word, Word, c_int, *const [u64; 2]), Entry>(dispatch));
+        set(PARALLEL_END, transmute::<unsafe extern "C" fn(Data, Data, c_int, *const c_void), Entry>(parallel_end));
+        set(TASK_SCHEDULE, transmute::<unsafe extern "C" fn(Data, c_int, Data), Entry>(task_schedule));
+        set(DISPATCH, transmute::<unsafe extern "C" fn(Data, Data, c_int, *const [u64; 2]), Entry>(dispatch));
     }
     let _ = thread::of_openmp(); // early, so that Cotenant finds it soon
     1
@@ -97,17 +94,17 @@ fn count(units: u64) {
     thread::of_openmp().units.fetch_add(units, Relaxed);
 }
 
-unsafe extern "C" fn parallel_end(_parallel: Word, _task: Word, _flags: c_int, _code: *const c_void) {
+unsafe extern "C" fn parallel_end(_parallel: Data, _task: Data, _flags: c_int, _code: *const c_void) {
     count(1);
 }
 
-unsafe extern "C" fn task_schedule(_prior: Word, status: c_int, _next: Word) {
+unsafe extern "C" fn task_schedule(_prior: Data, status: c_int, _next: Data) {
     if status == COMPLETE {
         count(1);
     }
 }
 
-unsafe extern "C" fn dispatch(_parallel: Word, _task: Word, kind: c_int, chunk: *const [u64; 2]) {
+unsafe extern "C" fn dispatch(_parallel: Data, _task: Data, kind: c_int, chunk: *const [u64; 2]) {
     if SINGLE.contains(&kind) {
         count(1);
     } else if kind == CHUNK {
@@ -123,7 +120,7 @@ mod tests {
     use super::*;
 
     /// A task of which the runtime tells nothing, as LLVM's does for static loops.
-    const NOWHERE: Word = 0x60 as Word;
+    const NOWHERE: Data = 0x60 as Data;
 
     fn counted(work: impl FnOnce()) -> u64 {
         let units = || thread::of_openmp().units.load(Relaxed);

@@ -11,46 +11,46 @@ use std::thread::LocalKey;
 static NOWHERE: Slot = Slot::new();
 
 thread_local! {
-    static PROGRAM: Seat = const { Cell::new(ptr::null()) };
+    static PROGRAM: Cached = const { Cell::new(ptr::null()) };
     static PROGRAM_CLAIM: Claim = const { Claim::new(&ITS_OWN) };
-    static OPENMP: Seat = const { Cell::new(ptr::null()) };
+    static OPENMP: Cached = const { Cell::new(ptr::null()) };
     static OPENMP_CLAIM: Claim = const { Claim::new(&ITS_RUNTIMES) };
 }
 
 /// Where the threads of a program report.
-static ITS_OWN: Row = Row { place: &region::PROGRAM, seat: &PROGRAM, claim: &PROGRAM_CLAIM };
+static ITS_OWN: Slots = Slots { place: &region::PROGRAM, cached: &PROGRAM, claim: &PROGRAM_CLAIM };
 
 /// Where OpenMP's runtime counts what they do.
-static ITS_RUNTIMES: Row = Row { place: &region::OPENMP, seat: &OPENMP, claim: &OPENMP_CLAIM };
+static ITS_RUNTIMES: Slots = Slots { place: &region::OPENMP, cached: &OPENMP, claim: &OPENMP_CLAIM };
 
 /// A region, with a slot of it for each thread.
-struct Row {
+struct Slots {
     place: &'static Place,
-    seat: &'static LocalKey<Seat>,
+    cached: &'static LocalKey<Cached>,
     claim: &'static LocalKey<Claim>,
 }
 
 /// The slot where this thread counts; null before the first report. Without a destructor, so that it can be used in
 /// those of others.
-type Seat = Cell<*const Slot>;
+type Cached = Cell<*const Slot>;
 
 /// A slot that is this thread's own; 0 = none is.
 struct Claim {
-    row: &'static Row,
+    slots: &'static Slots,
     index: Cell<usize>,
 }
 
 impl Claim {
-    const fn new(row: &'static Row) -> Self {
-        Self { row, index: Cell::new(0) }
+    const fn new(slots: &'static Slots) -> Self {
+        Self { slots, index: Cell::new(0) }
     }
 }
 
 impl Drop for Claim {
     /// The thread ends. What it counted stays; the next thread goes on from there.
     fn drop(&mut self) {
-        let Some(region) = self.row.place.get() else { return };
-        self.row.seat.set(shared(region));
+        let Some(region) = self.slots.place.get() else { return };
+        self.slots.cached.set(shared(region));
         if let Some(owner) = region.owners.get(self.index.get()).filter(|_| self.index.get() > 0) {
             owner.store(0, Ordering::Release);
         }
@@ -75,7 +75,7 @@ pub fn of_mpi() -> &'static Slot {
     keeping_errno(|| region::MPI.get_or_make().map_or(&NOWHERE, shared))
 }
 
-impl Row {
+impl Slots {
     #[cold]
     fn register(&self) -> &'static Slot {
         keeping_errno(|| {
@@ -91,7 +91,7 @@ impl Row {
                     region.slots.get(index).filter(|_| kept).unwrap_or_else(|| shared(region))
                 }
             };
-            self.seat.set(slot);
+            self.cached.set(slot);
             slot
         })
     }
@@ -114,8 +114,8 @@ fn claim(region: &Region) -> usize {
 
 /// In a forked child, whose memory at this place is new: its only thread keeps its slot.
 pub fn claim_again(place: &Place) {
-    let Some(row) = [&ITS_OWN, &ITS_RUNTIMES].into_iter().find(|row| ptr::eq(row.place, place)) else { return };
-    let index = row.claim.try_with(|claim| claim.index.get()).unwrap_or(0);
+    let Some(slots) = [&ITS_OWN, &ITS_RUNTIMES].into_iter().find(|slots| ptr::eq(slots.place, place)) else { return };
+    let index = slots.claim.try_with(|claim| claim.index.get()).unwrap_or(0);
     if let Some(region) = place.get()
         && let Some(owner) = region.owners.get(index).filter(|_| index > 0)
     {

@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Runs the test of that name in a fresh process; true in that process.
@@ -150,7 +151,7 @@ fn a_forked_child_reports_for_itself() {
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         cotenant_rt::units(7);
-        slot.fetch_add(3, std::sync::atomic::Ordering::Relaxed);
+        slot.fetch_add(3, Relaxed);
         std::thread::spawn(|| cotenant_rt::units(100)).join().unwrap();
         let right = units(me()) == 110 && words(me())[3] & 0xffff_ffff == u64::from(me());
         // SAFETY: ends the child.
@@ -162,6 +163,33 @@ fn a_forked_child_reports_for_itself() {
     assert_eq!(status, 0, "the child counts from zero, in one file of its own");
     cotenant_rt::units(1);
     assert_eq!(units(me()), 6, "the parent's counts are its own");
+}
+
+unsafe extern "C" {
+    /// What `libcotenant-mpi` counts in.
+    fn cotenant_mpi_1() -> *const AtomicU64;
+}
+
+#[test]
+fn a_forked_child_counts_its_own_calls_of_mpi() {
+    if !alone("a_forked_child_counts_its_own_calls_of_mpi") {
+        return;
+    }
+    // SAFETY: it takes nothing, and what it returns stays valid for ever.
+    let calls = unsafe { &*cotenant_mpi_1() };
+    calls.fetch_add(5, Relaxed);
+    // SAFETY: the child adds to a count, and leaves by _exit.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let before = calls.fetch_add(7, Relaxed);
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(i32::from(before != 0)) };
+    }
+    let mut status = 0;
+    // SAFETY: the status is writable.
+    unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert_eq!((status, calls.load(Relaxed)), (0, 5), "from zero, and not in the parent's memory");
+    assert!(file_of(me()).is_none(), "it is no report");
 }
 
 #[test]

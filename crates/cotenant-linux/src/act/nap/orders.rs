@@ -5,7 +5,7 @@
 //! napping.
 
 use crate::sense::processes::Process;
-use crate::sense::progress::{For, Memory, Refused, Teller};
+use crate::sense::progress::{For, Memory, Producer, Refused};
 use crate::sys;
 use cotenant_rt::layout::{self, MINOR_WITH_ORDERS};
 use std::cell::Cell;
@@ -61,7 +61,7 @@ impl Orders {
     pub fn of(pid: u32, process: &Process, known: Option<&Self>) -> Result<Option<Self>, Refused> {
         let known = known.map(|orders| orders.memory.inode);
         // One system call lists some 1,300 descriptors into it.
-        let found = Memory::find_one(For::Orders, Teller::Program, pid, process, known, &mut vec![0; 32 << 10])?;
+        let found = Memory::find_one(For::Orders, Producer::Program, pid, process, known, &mut vec![0; 32 << 10])?;
         let Some(memory) = found else { return Ok(None) };
         let minor = memory.header().version.load(Relaxed) & 0xffff;
         if minor < MINOR_WITH_ORDERS {

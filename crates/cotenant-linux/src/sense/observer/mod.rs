@@ -14,7 +14,7 @@ use crate::sense::ends::{End, Ends};
 use crate::sense::memory::{self, Memory};
 use crate::sense::perf::{Counting, Live, Opened, Opener, Plan, Pmu, plan};
 use crate::sense::processes::{Follower, Process, Target};
-use crate::sense::progress::{Progress, Reported, Teller};
+use crate::sense::progress::{Producer, Progress, Reported};
 use crate::sense::proxies::Proxies;
 use crate::sense::tier::{self, TierReport};
 use crate::sys::{self, thread::Identity};
@@ -385,15 +385,15 @@ impl Observer {
     pub fn apps(&mut self) -> Vec<AppSample> {
         let reported = self.progress.of_all();
         let app = |(&id, name): (&AppId, &String)| {
-            let told = |teller| reported.get(&(id, teller));
+            let told = |producer| reported.get(&(id, producer));
             let [io, tcp] = self.proxies.as_ref().map(|proxies| proxies.of(id)).unwrap_or_default();
             AppSample {
                 id,
                 name: name.clone(),
-                progress: told(Teller::Program).map(|reported| reported.units),
-                latency_ns: told(Teller::Program).and_then(Reported::latency_ns),
-                openmp: told(Teller::OpenMp).map(|counted| counted.units),
-                mpi: told(Teller::Mpi).map(|counted| counted.units),
+                progress: told(Producer::Program).map(|reported| reported.units),
+                latency_ns: told(Producer::Program).and_then(Reported::latency_ns),
+                openmp: told(Producer::OpenMp).map(|counted| counted.units),
+                mpi: told(Producer::Mpi).map(|counted| counted.units),
                 io,
                 tcp,
                 metrics: Vec::new(),

@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 
 /// Who tells of a program: each has a memory of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Teller {
+pub enum Producer {
     /// The program itself.
     Program,
     /// OpenMP's runtime: units are iterations, sections, tasks and parallel regions.
@@ -29,7 +29,7 @@ pub enum Teller {
     Mpi,
 }
 
-impl Teller {
+impl Producer {
     /// All of them, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::Program, Self::OpenMp, Self::Mpi];
 
@@ -164,32 +164,33 @@ pub struct Memory {
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// Looks for the memories of some tellers among the first descriptors of a process, as many as one system call
-    /// lists in `buffer`. `known`: the inode of the memory of each teller that is mapped already; `Ok(None)` where
+    /// Looks for the memories of some producers among the first descriptors of a process, as many as one system call
+    /// lists in `buffer`. `known`: the inode of the memory of each producer that is mapped already; `Ok(None)` where
     /// there is no other.
     ///
     /// # Errors
-    /// Of each teller, where there is something of that name that is not to be read; the last reason of several.
+    /// Of each producer, where there is something of that name that is not to be read; the last reason of several.
     pub(crate) fn find(
         purpose: For,
-        tellers: &[Teller],
+        producers: &[Producer],
         pid: u32,
         process: &Process,
-        known: [Option<u64>; Teller::ALL.len()],
+        known: [Option<u64>; Producer::ALL.len()],
         buffer: &mut [u8],
-    ) -> [Result<Option<Self>, Refused>; Teller::ALL.len()] {
-        let mut found = [const { Ok(None) }; Teller::ALL.len()];
+    ) -> [Result<Option<Self>, Refused>; Producer::ALL.len()] {
+        let mut found = [const { Ok(None) }; Producer::ALL.len()];
         let tid = process.living_thread(pid);
         let Ok(descriptors) = process.open_file(tid, "fd") else { return found }; // gone, or not ours to look at
-        let mut settled = Teller::ALL.map(|teller| !tellers.contains(&teller));
+        let mut settled = Producer::ALL.map(|producer| !producers.contains(&producer));
         for number in processes::list_once(&descriptors, buffer) {
-            if settled == [true; Teller::ALL.len()] {
+            if settled == [true; Producer::ALL.len()] {
                 break;
             }
-            let Some(teller) = sys::read_link_at(&descriptors, number, &mut [0; 64]).and_then(Teller::of_link) else {
+            let Some(producer) = sys::read_link_at(&descriptors, number, &mut [0; 64]).and_then(Producer::of_link)
+            else {
                 continue;
             };
-            let at = teller as usize;
+            let at = producer as usize;
             if settled[at] {
                 continue;
             }
@@ -202,20 +203,20 @@ impl Memory {
         found
     }
 
-    /// The same for one teller.
+    /// The same for one producer.
     ///
     /// # Errors
     /// As there.
     pub(crate) fn find_one(
         purpose: For,
-        teller: Teller,
+        producer: Producer,
         pid: u32,
         process: &Process,
         known: Option<u64>,
         buffer: &mut [u8],
     ) -> Result<Option<Self>, Refused> {
-        let mut all = Self::find(purpose, &[teller], pid, process, [known; Teller::ALL.len()], buffer);
-        std::mem::replace(&mut all[teller as usize], Ok(None))
+        let mut all = Self::find(purpose, &[producer], pid, process, [known; Producer::ALL.len()], buffer);
+        std::mem::replace(&mut all[producer as usize], Ok(None))
     }
 
     fn open(

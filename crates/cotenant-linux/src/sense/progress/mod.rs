@@ -8,7 +8,7 @@ mod memory;
 mod probe;
 
 pub(crate) use memory::For;
-pub use memory::{Memory, Refused, Reported, Teller};
+pub use memory::{Memory, Producer, Refused, Reported};
 pub use probe::capability;
 
 use crate::sense::processes::Process;
@@ -48,7 +48,7 @@ pub fn counted_by_openmp(command: &mut Command) {
 }
 
 /// What applications reported, by those who tell it.
-type Sums = BTreeMap<(AppId, Teller), Reported>;
+type Sums = BTreeMap<(AppId, Producer), Reported>;
 
 /// The reports of all followed processes, by target.
 #[derive(Debug)]
@@ -66,12 +66,12 @@ struct Known {
     /// Which process: its number may be another's later.
     start_ticks: u64,
     app: AppId,
-    told: [Told; Teller::ALL.len()],
+    told: [Told; Producer::ALL.len()],
     next: Time,
     wait: Duration,
 }
 
-/// What one teller has of it.
+/// What one producer has of it.
 #[derive(Debug, Default)]
 struct Told {
     memory: Option<Memory>,
@@ -113,19 +113,19 @@ impl Progress {
             known.next = at + known.wait;
             known.wait = (known.wait * 2).min(LAST_LOOK);
             let mapped = known.told.each_ref().map(|told| told.memory.as_ref().map(|memory| memory.inode));
-            let all = Memory::find(For::Reading, &Teller::ALL, *pid, process, mapped, &mut self.buffer);
-            for ((teller, told), found) in Teller::ALL.into_iter().zip(&mut known.told).zip(all) {
+            let all = Memory::find(For::Reading, &Producer::ALL, *pid, process, mapped, &mut self.buffer);
+            for ((producer, told), found) in Producer::ALL.into_iter().zip(&mut known.told).zip(all) {
                 // What is made just now looks like a forgery; who still has one at the next look is a forger.
                 let doubted = std::mem::replace(&mut told.doubted, found.is_err());
                 match found {
                     Ok(None) => {}
                     Ok(Some(memory)) => {
-                        told.close(*pid, (known.app, teller), &mut self.ended, &mut self.refused);
+                        told.close(*pid, (known.app, producer), &mut self.ended, &mut self.refused);
                         told.memory = Some(memory);
                     }
                     Err(why) => {
                         if doubted {
-                            remark(&mut self.refused, || format!("{} is not read: {why}", teller.of(*pid)));
+                            remark(&mut self.refused, || format!("{} is not read: {why}", producer.of(*pid)));
                         }
                     }
                 }
@@ -133,14 +133,14 @@ impl Progress {
         }
     }
 
-    /// What each teller told so far of the processes of each application, those that are gone included; nothing of
+    /// What each producer told so far of the processes of each application, those that are gone included; nothing of
     /// those of which it never told any, or told what cannot be of one.
-    pub fn of_all(&mut self) -> BTreeMap<(AppId, Teller), Reported> {
+    pub fn of_all(&mut self) -> BTreeMap<(AppId, Producer), Reported> {
         let mut sums = self.ended.clone();
         let mut doubted = BTreeSet::new();
         for (pid, known) in &mut self.processes {
-            for (teller, told) in Teller::ALL.into_iter().zip(&mut known.told) {
-                let of = (known.app, teller);
+            for (producer, told) in Producer::ALL.into_iter().zip(&mut known.told) {
+                let of = (known.app, producer);
                 match told.read(*pid, &mut self.refused) {
                     Some(true) => sums.entry(of).or_default().add(told.account.believed()),
                     Some(false) => _ = doubted.insert(of),
@@ -160,9 +160,9 @@ impl Progress {
 
     /// What is believed of what one application itself reported so far.
     pub fn of(&mut self, app: AppId) -> Option<Reported> {
-        let mut sum = self.ended.get(&(app, Teller::Program)).cloned();
+        let mut sum = self.ended.get(&(app, Producer::Program)).cloned();
         for (pid, known) in self.processes.iter_mut().filter(|(_, known)| known.app == app) {
-            let told = &mut known.told[Teller::Program as usize];
+            let told = &mut known.told[Producer::Program as usize];
             if told.read(*pid, &mut self.refused).is_some() {
                 sum.get_or_insert_default().add(told.account.believed());
             }
@@ -178,8 +178,8 @@ impl Progress {
 
 impl Known {
     fn close(&mut self, pid: u32, ended: &mut Sums, refused: &mut BTreeSet<String>) {
-        for (teller, told) in Teller::ALL.into_iter().zip(&mut self.told) {
-            told.close(pid, (self.app, teller), ended, refused);
+        for (producer, told) in Producer::ALL.into_iter().zip(&mut self.told) {
+            told.close(pid, (self.app, producer), ended, refused);
         }
     }
 }
@@ -195,7 +195,7 @@ impl Told {
     }
 
     /// Its memory is read no more: what it told stays.
-    fn close(&mut self, pid: u32, of: (AppId, Teller), ended: &mut Sums, refused: &mut BTreeSet<String>) {
+    fn close(&mut self, pid: u32, of: (AppId, Producer), ended: &mut Sums, refused: &mut BTreeSet<String>) {
         if self.read(pid, refused).is_some() {
             ended.entry(of).or_default().add(self.account.believed());
         }

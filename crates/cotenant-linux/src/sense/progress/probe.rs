@@ -1,6 +1,6 @@
 //! Whether reports can be received here, found out by making one and looking for it as for anybody else's.
 
-use super::{For, Memory, Refused, Teller};
+use super::{For, Memory, Producer, Refused};
 use crate::FsRoot;
 use crate::sense::capability::{Capability, Standing};
 use crate::sense::ends::Ends;
@@ -22,7 +22,7 @@ fn find_own() -> Trial {
     let mut follower = Follower::new(&FsRoot::live(), vec![Target::Pids(vec![me])], None);
     follower.update(Time::default(), &[], &[], &Ends::new()?);
     match follower.processes().get(&me) {
-        Some(process) => Memory::find_one(For::Reading, Teller::Program, me, process, None, &mut vec![0; 32 << 10]),
+        Some(process) => Memory::find_one(For::Reading, Producer::Program, me, process, None, &mut vec![0; 32 << 10]),
         None => Ok(None),
     }
 }
