@@ -17,7 +17,7 @@ pub static COMMAND: Group = Group {
                         match = { cgroup = \"/a/{b,c}/[d-f]?/**\", command = \"/usr/bin/*\" }\nclass = \"low\"\npolicy = \"auto\"\n",
                 ])
             },
-            parse: |bytes| with(bytes, parsers::config),
+            parse: |bytes| with(bytes, cotenant_daemon::fuzzing::config),
             mutations: 500,
         },
         Target {
@@ -81,7 +81,7 @@ pub static COMMAND: Group = Group {
                         \"doubling\":{\"order\":[0],\"pair\":null,\"packed\":null}}}]}",
                 ])
             },
-            parse: |bytes| with(bytes, parsers::left),
+            parse: |bytes| with(bytes, cotenant_daemon::fuzzing::left),
             mutations: 1_000,
         },
         Target {
@@ -90,7 +90,7 @@ pub static COMMAND: Group = Group {
                 list(&["{\"cgroup\":\"/slurm/job_7\",\"namespace\":\"slurm\",\"pod\":\"7\",\"container\":\"job\",\
                     \"workload\":\"sort\",\"labels\":{\"user\":\"a\"},\"class\":\"low\"}"])
             },
-            parse: |bytes| with(bytes, parsers::job),
+            parse: |bytes| with(bytes, cotenant_daemon::fuzzing::job),
             mutations: 1_000,
         },
         Target {
@@ -103,7 +103,7 @@ pub static COMMAND: Group = Group {
                     "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534::/:/bin/false\n",
                 ])
             },
-            parse: |bytes| with(bytes, parsers::names),
+            parse: |bytes| with(bytes, cotenant_daemon::fuzzing::names),
             mutations: 3_000,
         },
     ],

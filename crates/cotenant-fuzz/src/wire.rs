@@ -40,7 +40,7 @@ pub static WIRE: Group = Group {
                     CONTAINERS,
                 ])
             },
-            parse: cotenant::fuzzing::request,
+            parse: cotenant_daemon::fuzzing::request,
             mutations: 3_000,
         },
         Target {
@@ -50,7 +50,7 @@ pub static WIRE: Group = Group {
                     "cotenant-slurm\t1\t1795666666\nnode\tn1\t0.5\t-\nworkload\ta.b\t3\t3.000\t2\t2000000000\t1795666000\n",
                 ])
             },
-            parse: |bytes| with(bytes, cotenant::fuzzing::slurm_table),
+            parse: |bytes| with(bytes, cotenant_daemon::fuzzing::slurm_table),
             mutations: 1_000,
         },
         Target {
@@ -60,7 +60,7 @@ pub static WIRE: Group = Group {
                 let old = STATUS.replace("12.5", "1e300");
                 list(&["{\"ok\":\"paused\"}\n", "{\"error\":\"no\"}\n", STATUS, &old])
             },
-            parse: cotenant::fuzzing::answer,
+            parse: cotenant_daemon::fuzzing::answer,
             mutations: 3_000,
         },
     ],

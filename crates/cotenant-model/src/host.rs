@@ -1,7 +1,7 @@
 //! The one loop, and what a host must offer to be driven by it.
 
 use crate::pin;
-use crate::policy::{Ctx, DynPolicy, Needs, State};
+use crate::policy::{Ctx, DynPolicy, Explanation, Learned, Needs, State};
 use crate::rule::{Seat, keep_own};
 use crate::{Action, ActionOutcome, CpuSet, Decision, Order, Outcome, Rule, Sample, Time, Topology, View};
 use serde::{Deserialize, Serialize};
@@ -90,12 +90,26 @@ pub struct Round<'a> {
     pub whole: bool,
     /// Rates between the two.
     pub view: &'a View,
+    /// The policy that decides; `None` for a recording whose policy is not known here.
+    pub policy: Option<&'a dyn DynPolicy>,
     /// The decision; `None` under [`Mode::Observe`].
     pub decision: Option<&'a Decision>,
     /// What was ordered.
     pub orders: &'a [Order],
     /// What became of each order.
     pub outcomes: &'a [Outcome],
+}
+
+impl Round<'_> {
+    /// What the policy says of its state after the decision; `None` where there is no decision.
+    pub fn explain(&self) -> Option<Explanation> {
+        Some(self.policy?.explain(&self.decision?.state))
+    }
+
+    /// What the policy has learned for later runs.
+    pub fn learned(&self) -> Vec<Learned> {
+        self.policy.zip(self.decision).map_or_else(Vec::new, |(policy, decision)| policy.learned(&decision.state))
+    }
 }
 
 /// Resolves proposals to orders: adds the mask. A proposal about a task that is not in the sample, or whose contexts
@@ -292,7 +306,8 @@ fn decide_for(
     if mode == Mode::Observe {
         let Rule { ctx, owns, .. } = &rules[rule];
         let view = View::new(&owns.part(prev), &owns.part(sample));
-        observer(&Round { rule, last, prev, sample, whole, view: &view, decision: None, orders: &[], outcomes: &[] });
+        let (policy, view) = (Some(rules[rule].policy), &view);
+        observer(&Round { rule, last, prev, sample, whole, view, policy, decision: None, orders: &[], outcomes: &[] });
         seat.wake_at = Some(sample.at + ctx.config.interval);
         return;
     }
@@ -304,9 +319,9 @@ fn decide_for(
     };
     let result = |(order, &outcome): (&Order, &Outcome)| ActionOutcome { action: order.action.clone(), outcome };
     seat.results = orders.iter().zip(&outcomes).map(result).chain(refused).collect();
-    let decided = Some(&decision);
+    let (policy, decided) = (Some(rules[rule].policy), Some(&decision));
     let (view, orders, outcomes) = (&view, &*orders, &*outcomes);
-    observer(&Round { rule, last, prev, sample, whole, view, decision: decided, orders, outcomes });
+    observer(&Round { rule, last, prev, sample, whole, view, policy, decision: decided, orders, outcomes });
     if let Some(until) = decision.watch_until.filter(|_| mode == Mode::Enforce) {
         host.watch(until);
     }

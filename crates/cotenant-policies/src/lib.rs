@@ -71,7 +71,7 @@ pub use heuristic::{Heuristic, HeuristicState, Leaf, Spread};
 pub use mesh::{Mesh, MeshState};
 pub use none::None;
 pub use numad::{Numad, NumadState};
-pub use qos::{Away, Climbed, High, Ladder, Limits, Qos, QosConfig, QosState, QosSums};
+pub use qos::{High, Limits, Qos, QosConfig};
 pub use quantum::{CoSchedule, Quantum, QuantumSettings, QuantumState, wanted};
 pub use resense::{Resense, ResenseSettings, ResenseState};
 pub use sam::{Sam, SamConfig, SamState};

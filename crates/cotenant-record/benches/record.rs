@@ -120,6 +120,7 @@ fn main() {
                 sample: &sample,
                 whole: true,
                 view,
+                policy: None,
                 decision,
                 orders: &[],
                 outcomes: &[],

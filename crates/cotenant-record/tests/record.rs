@@ -254,6 +254,7 @@ fn readings_that_are_no_numbers_are_left_out() {
         sample: &b,
         whole: true,
         view: &View::new(&a, &b),
+        policy: None,
         decision: None,
         orders: &[],
         outcomes: &[],
@@ -369,7 +370,7 @@ proptest! {
             let decision = (i % 2 == 0).then(|| Decision::new(vec![], State::default(), pair[1].at, vec!["n".into()]));
             let view = View::new(&pair[0], &pair[1]);
             let (orders, outcomes): (&[Order], &[Outcome]) = (&[], &[]);
-            writer.round(&Round { rule: 0, last: &pair[0], prev: &pair[0], sample: &pair[1], whole: true, view: &view, decision: decision.as_ref(), orders, outcomes }).unwrap();
+            writer.round(&Round { rule: 0, last: &pair[0], prev: &pair[0], sample: &pair[1], whole: true, view: &view, policy: None, decision: decision.as_ref(), orders, outcomes }).unwrap();
             expected.push((pair[0].clone(), pair[1].clone(), decision));
         }
         let bytes = writer.finish().unwrap();

@@ -2,27 +2,18 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
-mod args;
 #[cfg(test)]
 mod browser;
-mod calibrated;
 pub mod cli;
 pub mod cmd;
-mod daemon;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod known;
-mod names;
-mod page;
-mod registry;
-mod replace;
+mod open;
+mod recorded;
 pub mod report;
 pub mod run;
-mod settings;
-mod store;
 mod top;
-mod units;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
@@ -39,7 +30,7 @@ pub fn main() -> ExitCode {
 
 /// Runs the command line of this process with these policies: `run`, `sim`, `replay` and all others know them.
 pub fn main_with(policies: Registry) -> ExitCode {
-    registry::set(policies);
+    cotenant_setup::registry::set(policies);
     let mut args = std::env::args_os().skip(1);
     if args.next().is_some_and(|first| first == cotenant_linux::undo::SUBCOMMAND) {
         return cotenant_linux::act::guard(args);
@@ -49,9 +40,12 @@ pub fn main_with(policies: Registry) -> ExitCode {
     // Before clap looks at it: every word behind these is clang's, `--help` and `--` included.
     let mut args = std::env::args_os().skip(1);
     let result = match args.next().as_deref().and_then(cmd::cc::language) {
-        Some(cxx) => cmd::cc::run(cxx, args),
+        Some(cxx) => cmd::cc::run(cxx, args, &cli::Cli::command()),
         None => match cli::Cli::try_parse() {
-            Ok(cli) => cli.command.as_ref().map_or_else(cmd::outlook::run, cmd::run),
+            Ok(cli) => match &cli.command {
+                Some(command) => cmd::run(command, &cli::Cli::command()),
+                None => cmd::outlook::run(),
+            },
             Err(error) => return misused(&error),
         },
     };

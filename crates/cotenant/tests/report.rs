@@ -308,6 +308,7 @@ fn under_rules(name: &str) -> Vec<u8> {
             sample: &round.sample,
             whole: true,
             view: &view,
+            policy: None,
             decision: round.decision.as_ref(),
             orders: &round.orders,
             outcomes: &round.outcomes,

@@ -64,6 +64,18 @@ pub struct Slept {
     pub limits: u64,
 }
 
+impl Slept {
+    /// Seconds that each of its threads slept in naps of its own, on average.
+    pub fn inside_each_s(&self) -> f64 {
+        self.inside_s / self.threads.max(1) as f64
+    }
+
+    /// Seconds that it waited, by naps and by pauses.
+    pub fn waited_s(&self) -> f64 {
+        self.outside_s + self.inside_each_s()
+    }
+}
+
 /// Limits in force, as they were written.
 #[derive(Debug, Default)]
 struct Written {

@@ -1,10 +1,12 @@
 //! What a policy is.
 
 use super::Ctx;
+use super::explain::{Explanation, Learned};
 use super::state::{PolicyState, State};
 use crate::{ActionOutcome, AppId, Decision, Time, View};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::fmt;
 
 /// Why a policy cannot work here, and what would help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -82,6 +84,16 @@ pub trait Policy: Send + Sync {
         None
     }
 
+    /// What the state says, for whatever shows it.
+    fn explain(&self, _state: &Self::State) -> Explanation {
+        Explanation::default()
+    }
+
+    /// What later runs on this machine should begin with, the latest last.
+    fn learned(&self, _state: &Self::State) -> Vec<Learned> {
+        Vec::new()
+    }
+
     /// Decides. `outcomes` are those of its previous decision, `state` is what that decision returned.
     fn decide(
         &self,
@@ -106,8 +118,18 @@ pub trait DynPolicy: Send + Sync {
     fn check(&self, ctx: &Ctx<'_>) -> Result<(), Refusal>;
     /// As [`Policy::runs`]; `None` for a state that is not this policy's, too.
     fn runs(&self, state: &State, app: AppId) -> Option<bool>;
+    /// As [`Policy::explain`]; of the default state for one that is empty or not this policy's.
+    fn explain(&self, state: &State) -> Explanation;
+    /// As [`Policy::learned`]; nothing for a state that is not this policy's.
+    fn learned(&self, state: &State) -> Vec<Learned>;
     /// As [`Policy::decide`]. A state that is another policy's, or cannot be read, counts as none, and a note says so.
     fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision;
+}
+
+impl fmt::Debug for dyn DynPolicy + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 impl<P: Policy> DynPolicy for P {
@@ -125,6 +147,16 @@ impl<P: Policy> DynPolicy for P {
 
     fn runs(&self, state: &State, app: AppId) -> Option<bool> {
         Policy::runs(self, &*state.read::<P>()?, app)
+    }
+
+    fn explain(&self, state: &State) -> Explanation {
+        state
+            .read::<P>()
+            .map_or_else(|| Policy::explain(self, &P::State::default()), |state| Policy::explain(self, &state))
+    }
+
+    fn learned(&self, state: &State) -> Vec<Learned> {
+        state.read::<P>().map_or_else(Vec::new, |state| Policy::learned(self, &state))
     }
 
     fn decide(&self, ctx: &Ctx<'_>, view: &View, outcomes: &[ActionOutcome], state: State, now: Time) -> Decision {

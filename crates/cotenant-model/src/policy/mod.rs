@@ -2,11 +2,13 @@
 //! them keeps, [`Registry`] lists those that can be named.
 
 mod contract;
+mod explain;
 mod registry;
 pub mod settings;
 mod state;
 
 pub use contract::{DynPolicy, Needs, Policy, Refusal};
+pub use explain::{Explanation, Learned, Limited, ProtectedApp, Throttling, TrialResult};
 pub use registry::{Entry, Registry};
 pub use settings::{NoSettings, SettingError, Settings};
 pub use state::{PolicyState, State};

@@ -11,6 +11,7 @@
 
 mod actuation;
 pub mod controller;
+mod explain;
 mod measurement;
 pub mod phase;
 mod settings;
@@ -19,7 +20,7 @@ mod state;
 use actuation::steps::Step;
 pub use actuation::{Away, Climbed, Ladder};
 use controller::Controller;
-use cotenant_model::policy::{Ctx, Needs, Policy, Refusal};
+use cotenant_model::policy::{Ctx, Explanation, Needs, Policy, Refusal};
 use cotenant_model::speed::Source;
 use cotenant_model::{ActionOutcome, AppId, Decision, Proposal, Time, View};
 pub use measurement::QosSums;
@@ -66,6 +67,10 @@ impl Policy for Qos {
             ),
             () => Ok(()),
         }
+    }
+
+    fn explain(&self, state: &QosState) -> Explanation {
+        self.0.as_ref().map_or_else(Explanation::default, |config| state.explain(config))
     }
 
     fn decide(

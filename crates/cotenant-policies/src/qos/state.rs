@@ -59,22 +59,9 @@ pub struct QosState {
 }
 
 impl QosState {
-    /// What a high-priority program, by its place, did since the beginning, as a share of what it would have done
-    /// alone.
-    pub fn kept(&self, high: usize) -> Option<f64> {
-        let alone = self.expected(high).filter(|alone| *alone > 0.0)?;
-        Some(self.total.speeds.get(high)? / alone)
-    }
-
-    /// What it would have done alone, in the unit of [`QosSums::speeds`]; `None` before its speed alone is known.
+    /// What a high-priority program, by its place, would have done alone, in the unit of [`QosSums::speeds`]; `None` before its speed alone is known.
     pub fn expected(&self, high: usize) -> Option<f64> {
         Some(self.total.alone(high, self.alone.get(high).copied().flatten()?))
-    }
-
-    /// Mean speed of a high-priority program, by its place, since the beginning.
-    pub fn mean(&self, high: usize) -> Option<f64> {
-        let (speed, weight) = (self.total.speeds.get(high)?, self.total.weights.get(high)?);
-        (*weight > 0.0).then(|| speed / weight)
     }
 
     /// Goes on to the next phase where this one is over; whether it did.

@@ -40,7 +40,7 @@ use super::plan::Plan;
 use super::sam::{Sam, SamConfig};
 use crate::atom::situation::Load;
 use board::Board;
-use cotenant_model::policy::{Ctx, Needs, Policy};
+use cotenant_model::policy::{self, Ctx, Explanation, Needs, Policy, TrialResult};
 use cotenant_model::speed::{self, Ladder};
 use cotenant_model::{ActionOutcome, AppId, CpuSet, Decision, Outcome, Proposal, Reason, TaskId, Time, View};
 use fastrand::Rng;
@@ -388,6 +388,28 @@ impl Policy for Shapes {
 
     fn needs(&self) -> Needs {
         Needs { pages: true, proxies: true, exact: true, ..Needs::default() }
+    }
+
+    fn explain(&self, state: &ShapesState) -> Explanation {
+        let trial = state.last_tried().map(|tried| TrialResult {
+            at: tried.at,
+            shape: tried.shape.clone(),
+            gain: tried.gain,
+            interval: tried.interval,
+            pairs: tried.pairs,
+            kept: tried.kept,
+        });
+        Explanation { trial, ..Explanation::default() }
+    }
+
+    fn learned(&self, state: &ShapesState) -> Vec<policy::Learned> {
+        let about = |groups: &Vec<KnownGroup>| serde_json::to_value(groups).unwrap_or_default();
+        let lost = state.given_up().iter().map(|groups| policy::Learned { about: about(groups), value: None });
+        let found = state
+            .memory()
+            .iter()
+            .map(|found| policy::Learned { about: about(&found.groups), value: serde_json::to_value(found).ok() });
+        lost.chain(found).collect()
     }
 
     fn decide(

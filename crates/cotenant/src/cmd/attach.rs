@@ -1,12 +1,12 @@
 //! `cotenant attach`: manage what runs already.
 
-use crate::args::ManageArgs;
 use crate::run::one::{self, One};
 use crate::run::recorder;
-use crate::units;
 use anyhow::Result;
 use cotenant_cli::usage;
 use cotenant_linux::sense::processes::Target;
+use cotenant_setup::args::ManageArgs;
+use cotenant_setup::units;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

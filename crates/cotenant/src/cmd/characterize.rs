@@ -1,8 +1,5 @@
 //! `cotenant characterize`: an application's profile.
 
-use crate::replace::replace;
-use crate::store::{self, Store};
-use crate::{args, calibrated, names, settings, units};
 use anyhow::{Context, Result};
 use cotenant_cli::messages::{count, tell};
 use cotenant_cli::page::Sheet;
@@ -19,6 +16,9 @@ use cotenant_model::number::significant;
 use cotenant_model::profile::calibration::LeftOut;
 use cotenant_model::profile::{self, AppProfile, AppStamp, By};
 use cotenant_model::{CpuSet, Topology};
+use cotenant_setup::replace::replace;
+use cotenant_setup::store::{self, Store};
+use cotenant_setup::{args, calibrated, names, settings, units};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Write;

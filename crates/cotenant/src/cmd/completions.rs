@@ -1,7 +1,5 @@
 //! `cotenant completions`: for the user's shell.
 
-use crate::cli::Cli;
-use clap::CommandFactory;
 use clap_complete::Shell;
 use cotenant_cli::generated;
 use std::process::ExitCode;
@@ -25,9 +23,9 @@ pub struct Args {
 ///
 /// # Errors
 /// Where standard output takes no more.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &Args, definition: &clap::Command) -> anyhow::Result<ExitCode> {
     cotenant_cli::print(|out| {
-        generated::completions(Cli::command(), args.shell, out)?;
+        generated::completions(definition.clone(), args.shell, out)?;
         Ok(ExitCode::SUCCESS)
     })
 }

@@ -1,11 +1,10 @@
 //! `cotenant daemon`: manage what the rules name, for weeks.
 
-use crate::daemon::config::Class;
-use crate::daemon::{self, log::Level};
 use anyhow::Result;
 use cotenant_cli::messages::count;
 use cotenant_cli::{print_page, table::Table};
-use std::collections::BTreeMap;
+use cotenant_daemon::log::Level;
+use cotenant_daemon::{self as daemon, CheckedRule};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,21 +47,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn check(args: &Args) -> Result<ExitCode> {
-    let (config, services) = daemon::check(args.config.as_deref())?;
-    let mut of_rule: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
-    for (name, rule) in &services {
-        of_rule.entry(*rule).or_default().push(name);
-    }
+    let checked = daemon::check(args.config.as_deref())?;
     print_page(|out| {
-        writeln!(out, "ok: {}", config.summary())?;
+        writeln!(out, "ok: {}", checked.summary)?;
         let mut table = Table::new(["rule", "class", "policy", ">services", "now"]);
-        for (i, rule) in config.rules.iter().enumerate() {
-            let names = of_rule.get(&i).map_or(&[][..], Vec::as_slice);
-            let more = names.len().saturating_sub(NAMED);
-            let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+        for CheckedRule { name, class, policy, services } in &checked.rules {
+            let more = services.len().saturating_sub(NAMED);
+            let shown = services.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
             let shown = if more > 0 { format!("{shown}, {} more", count(more as u64, "service")) } else { shown };
-            let policy = if rule.class == Class::Ignore { "" } else { rule.policy() };
-            table.row([&*rule.name, rule.class.name(), policy, &names.len().to_string(), &shown]);
+            table.row([&**name, class.name(), policy, &services.len().to_string(), &shown]);
         }
         out.table(&table)?;
         Ok(ExitCode::SUCCESS)

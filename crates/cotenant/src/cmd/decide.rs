@@ -1,12 +1,13 @@
 //! `cotenant decide`: one decision from files, printed with its reasons.
 
-use crate::args::PolicyArgs;
-use crate::settings::{Setup, read_or_input};
 use anyhow::Result;
 use cotenant_cli::messages::tell;
 use cotenant_cli::{machine_arg, usage};
 use cotenant_model::machine::Machine;
 use cotenant_record::snapshot::Snapshot;
+use cotenant_setup::args::PolicyArgs;
+use cotenant_setup::files::read_or_input;
+use cotenant_setup::settings::Setup;
 use cotenant_sim::derived;
 use std::io::Write;
 use std::path::PathBuf;

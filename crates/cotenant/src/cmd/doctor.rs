@@ -1,11 +1,10 @@
 //! `cotenant doctor`: what this machine can tell and do, what is missing, what that costs, and the least that would
 //! help.
 
-use crate::daemon::control::{Request, ask, is_there};
-use crate::daemon::status::{ServiceStatus, Status};
-use crate::settings;
 use anyhow::Result;
 use cotenant_cli::messages::count;
+use cotenant_daemon::client::{ask, is_there};
+use cotenant_daemon::protocol::Request;
 use cotenant_linux::act::background;
 use cotenant_linux::host::probe_tier;
 use cotenant_linux::sense::capability::{Capability, Standing};
@@ -15,6 +14,8 @@ use cotenant_linux::sense::tier::{Tier, TierReport};
 use cotenant_linux::sense::{progress, proxies};
 use cotenant_model::topology::shared::levels;
 use cotenant_model::{Signal, Topology};
+use cotenant_setup::settings;
+use cotenant_status::status::{ServiceStatus, Status};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;

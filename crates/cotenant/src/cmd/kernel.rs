@@ -1,6 +1,5 @@
 //! `cotenant kernel`: the micro-benchmarks and `SmashBench` as programs.
 
-use crate::units;
 use anyhow::{Result, bail};
 use cotenant_cli::messages::{count, tell};
 use cotenant_cli::page::Sheet;
@@ -11,6 +10,7 @@ use cotenant_kernels::{Caches, Config, Error, Kernel, Report};
 use cotenant_linux::sys::waiter::{Event, Waiter};
 use cotenant_model::number::{scaled, significant};
 use cotenant_model::{CpuId, CpuSet};
+use cotenant_setup::units;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::ExitCode;

@@ -1,8 +1,6 @@
 //! `cotenant man`: the man pages.
 
-use crate::cli::Cli;
 use anyhow::Context;
-use clap::CommandFactory;
 use cotenant_cli::generated;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,14 +26,14 @@ pub struct Args {
 ///
 /// # Errors
 /// Where there is no such subcommand, or the pages cannot be written.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &Args, definition: &clap::Command) -> anyhow::Result<ExitCode> {
     if let Some(folder) = &args.output {
         let cannot = || format!("{}: cannot be written; choose another folder with --output", folder.display());
-        generated::man_pages(Cli::command(), folder).with_context(cannot)?;
+        generated::man_pages(definition.clone(), folder).with_context(cannot)?;
         return Ok(ExitCode::SUCCESS);
     }
     cotenant_cli::print(|out| {
-        generated::man_page(Cli::command(), args.command.as_deref(), out)?;
+        generated::man_page(definition.clone(), args.command.as_deref(), out)?;
         Ok(ExitCode::SUCCESS)
     })
 }

@@ -32,13 +32,7 @@ pub mod topo;
 pub mod why;
 
 use clap::Subcommand;
-use cotenant_cli::progress::Metered;
-use cotenant_cli::{messages, usage};
-use cotenant_linux::bounded;
 use cotenant_linux::sys::waiter::Waiter;
-use cotenant_record::Recording;
-use std::io::BufReader;
-use std::path::Path;
 use std::process::ExitCode;
 
 /// The subcommands. What each does is said here alone: the first line in the list of commands, all of it in its own
@@ -248,11 +242,11 @@ pub enum Command {
     Man(man::Args),
 }
 
-/// Runs a subcommand.
+/// Runs a subcommand of the command line with this definition.
 ///
 /// # Errors
 /// Those of the subcommand.
-pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
+pub fn run(command: &Command, definition: &clap::Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => reported(|| run::run(args)),
         Command::Attach(args) => reported(|| attach::run(args)),
@@ -271,8 +265,8 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Top(args) => top::run(args),
         Command::Pause(args) => status::pause(args),
         Command::Resume(args) => status::resume(args),
-        Command::Cc(args) => cc::run(false, args.words.iter().cloned()),
-        Command::Cxx(args) => cc::run(true, args.words.iter().cloned()),
+        Command::Cc(args) => cc::run(false, args.words.iter().cloned(), definition),
+        Command::Cxx(args) => cc::run(true, args.words.iter().cloned(), definition),
         Command::Calibrate(args) => calibrate::run(args),
         Command::Characterize(args) => characterize::run(args),
         Command::Kernel(args) => reported(|| kernel::run(args)),
@@ -283,8 +277,8 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Regions(args) => regions::run(args),
         Command::Qos(args) => reported(|| qos::run(args)),
         Command::Sim(args) => sim::run(args),
-        Command::Completions(args) => completions::run(args),
-        Command::Man(args) => man::run(args),
+        Command::Completions(args) => completions::run(args, definition),
+        Command::Man(args) => man::run(args, definition),
     }
 }
 
@@ -295,16 +289,4 @@ fn reported(run: impl FnOnce() -> anyhow::Result<ExitCode>) -> anyhow::Result<Ex
     let result = run();
     waiter.drain()?;
     result
-}
-
-/// Opens a recording; says how much of it is read where that takes long and is `watched`.
-///
-/// # Errors
-/// Where it cannot be opened or is no recording; the path is named.
-pub fn open_recording(path: &Path, watched: bool) -> anyhow::Result<Recording<BufReader<Metered>>> {
-    let name = path.display();
-    let file = bounded::given(path)
-        .map_err(|e| usage(format!("{name}: {e}; give a file that `cotenant record` or `--record` wrote")))?;
-    Recording::read(BufReader::new(Metered::new(file, watched)))
-        .map_err(|e| usage(format!("{name}: {}", messages::chain(&e.into()))))
 }

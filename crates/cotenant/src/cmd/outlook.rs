@@ -1,7 +1,6 @@
 //! `cotenant` alone: what this machine allows, and commands to try. `cotenant demo` ends with it, too.
 
 use super::doctor;
-use crate::settings;
 use anyhow::Result;
 use cotenant_cli::page::Sheet;
 use cotenant_cli::table::Table;
@@ -12,6 +11,7 @@ use cotenant_linux::sense::doctor::throttling;
 use cotenant_linux::sense::tier::TierReport;
 use cotenant_model::Topology;
 use cotenant_model::topology::shared::levels;
+use cotenant_setup::settings;
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;

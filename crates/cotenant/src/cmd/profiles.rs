@@ -1,14 +1,14 @@
 //! `cotenant profiles`: what was measured of applications.
 
-use crate::replace::replace;
-use crate::settings::read_profiles;
-use crate::store::{self, Entry, Store};
 use anyhow::{Context, Result, bail};
 use cotenant_cli::messages::{count, tell};
 use cotenant_cli::table::Table;
 use cotenant_cli::{answer, machine_arg, print, print_text, usage};
 use cotenant_linux::bounded;
 use cotenant_model::profile::{self, AppProfile};
+use cotenant_setup::files::read_profiles;
+use cotenant_setup::replace::replace;
+use cotenant_setup::store::{self, Entry, Store};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;

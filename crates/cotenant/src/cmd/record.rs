@@ -1,12 +1,12 @@
 //! `cotenant record`: watch, and keep raw samples and decisions.
 
 use super::attach;
-use crate::args::ManageArgs;
 use crate::run::one::{self, One};
 use crate::run::recorder;
 use anyhow::Result;
 use cotenant_cli::usage;
 use cotenant_model::Mode;
+use cotenant_setup::args::ManageArgs;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,8 +1,6 @@
 //! `cotenant replay`: what another policy would have decided on the placements of a recording.
 
-use super::open_recording;
-use crate::args::{self, SetArgs};
-use crate::registry::registry;
+use crate::open::open_recording;
 use cotenant_cli::messages::count;
 use cotenant_cli::{print, print_page, usage};
 use cotenant_model::Time;
@@ -15,6 +13,8 @@ use cotenant_policies::{Static, StaticSettings};
 use cotenant_record::moves::Move;
 use cotenant_record::replay::{self, Policies, Replayed, names};
 use cotenant_record::{Header, Tail};
+use cotenant_setup::args::{self, SetArgs};
+use cotenant_setup::registry::registry;
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -201,8 +201,8 @@ impl Args {
 fn overridden(header: &Header, args: &Args) -> anyhow::Result<Header> {
     let mut settings = header.clone();
     if let Some(path) = &args.profile {
-        settings.machine = crate::settings::read_profile(path)?.or(settings.machine);
-        settings.topology = crate::calibrated::measured(&settings.machine, settings.topology)?;
+        settings.machine = cotenant_setup::files::read_profile(path)?.or(settings.machine);
+        settings.topology = cotenant_setup::calibrated::measured(&settings.machine, settings.topology)?;
     }
     for change in &args.threshold {
         let wrong = |why: &str| usage(format!("--threshold {change}: {why}"));

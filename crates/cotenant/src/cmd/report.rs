@@ -1,6 +1,5 @@
 //! `cotenant report`: one page with tables and figures from recordings and results.
 
-use crate::replace::replace;
 use crate::report::page::{Block, Section, html};
 use crate::report::{recording, regions, result};
 use anyhow::{Context, Result};
@@ -8,6 +7,7 @@ use cotenant_cli::progress::Metered;
 use cotenant_cli::{messages, usage};
 use cotenant_linux::bounded::{self, Limit};
 use cotenant_record::{MAGIC, Recording, Tail};
+use cotenant_setup::replace::replace;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, BufRead, BufReader};

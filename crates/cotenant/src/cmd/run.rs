@@ -1,9 +1,9 @@
 //! `cotenant run`: start a command and manage it.
 
-use crate::args::ManageArgs;
 use crate::run::one::{self, One};
 use crate::run::recorder;
 use anyhow::Result;
+use cotenant_setup::args::ManageArgs;
 use std::ffi::OsString;
 use std::process::ExitCode;
 

@@ -1,7 +1,6 @@
 //! `cotenant sharing`: who writes to the same memory.
 
 use crate::run::targets;
-use crate::units;
 use anyhow::Context as _;
 use cotenant_cli::messages::count;
 use cotenant_cli::table::Table;
@@ -9,6 +8,7 @@ use cotenant_cli::{answer, usage};
 use cotenant_linux::FsRoot;
 use cotenant_linux::sense::processes::Target;
 use cotenant_linux::sense::sharing::{Group, Kind, scan};
+use cotenant_setup::units;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -1,9 +1,10 @@
 //! `cotenant status`, `pause` and `resume`: what the daemon does, and whether it does.
 
-use crate::daemon::control::{Request, ask};
-use crate::daemon::status::Status;
 use anyhow::Result;
 use cotenant_cli::{answer, print_text};
+use cotenant_daemon::client::ask;
+use cotenant_daemon::protocol::Request;
+use cotenant_status::status::Status;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

@@ -1,6 +1,5 @@
 //! `cotenant topo`: what is shared by whom.
 
-use crate::{calibrated, settings};
 use anyhow::Context;
 use cotenant_cli::messages::{chain, tell};
 use cotenant_cli::{machine_arg, usage};
@@ -9,6 +8,7 @@ use cotenant_linux::sense::topology::archive;
 use cotenant_model::Topology;
 use cotenant_model::profile::MachineProfile;
 use cotenant_model::topology::{render, report, svg};
+use cotenant_setup::{calibrated, files};
 use cotenant_sim::derived;
 use std::fs;
 use std::io::Write;
@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let derived = derived.map_err(|e| usage(format!("machine {}:{e}", found.machine.name)))?.distances;
     let before = found.machine.topology.parts().distances.clone();
     let profile = match &args.profile {
-        Some(path) => settings::read_profile(path)?,
+        Some(path) => files::read_profile(path)?,
         None if found.is_live => own_profile(&found.machine.topology),
         None => MachineProfile::default(),
     };

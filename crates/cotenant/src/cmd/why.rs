@@ -1,14 +1,15 @@
 //! `cotenant why`: why a task was moved, or was not; why an application naps, or is limited. From a recording, or from
 //! the daemon that runs.
 
-use super::open_recording;
 use super::status::DaemonArgs;
-use crate::daemon::control::{Request, ask};
-use crate::daemon::status::{Decision, Status};
+use crate::open::open_recording;
 use cotenant_cli::{answer, print, print_page, usage};
+use cotenant_daemon::client::ask;
+use cotenant_daemon::protocol::Request;
 use cotenant_model::Time;
 use cotenant_record::Tail;
 use cotenant_record::why::{Answer, Query, why};
+use cotenant_status::status::{Decision, Status};
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;

@@ -3,12 +3,12 @@
 use super::figure::{self, Group, short};
 use super::page::{Block, Section, Table};
 use super::recording::hurts;
-use crate::run::progress::Unit;
 use anyhow::{Context, Result};
 use cotenant_cli::messages::count;
 use cotenant_model::Direction;
 use cotenant_model::interference::Row;
 use cotenant_model::speed::Source;
+use cotenant_status::quantities::Unit;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 
 use super::escape::escape;
 use super::figure::Figure;
-use crate::page::scripts;
+use cotenant_status::page::scripts;
 use std::fmt::Write;
 
 /// A part of the page: one file.
@@ -118,7 +118,7 @@ impl Block {
 pub fn html(title: &str, sections: &[Section]) -> String {
     let scripted = sections.iter().any(|section| section.embedded.is_some());
     let allowed = if scripted { format!("; script-src '{}'", scripts::HASH) } else { String::new() };
-    let plots = if scripted { crate::page::UPLOT_CSS } else { "" };
+    let plots = if scripted { cotenant_status::page::UPLOT_CSS } else { "" };
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
@@ -126,7 +126,7 @@ pub fn html(title: &str, sections: &[Section]) -> String {
          <meta name=\"color-scheme\" content=\"light dark\"/>\n<link rel=\"icon\" href=\"data:,\"/>\n\
          <title>{}</title>\n<style>{plots}{}</style>\n</head>\n<body>\n<main>\n<h1>{}</h1>\n",
         escape(title),
-        crate::page::STYLE,
+        cotenant_status::page::STYLE,
         escape(title)
     );
     if sections.len() > 1 {

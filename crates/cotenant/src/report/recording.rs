@@ -3,23 +3,22 @@
 use super::figure::{self, Line, Span};
 use super::page::{Block, Part, Section, Table};
 use super::stay::{ALL, Stay};
-use crate::cmd::qos::goal::{Goals, Verdict};
-use crate::page::embedded::Embedded;
-use crate::page::history::History;
-use crate::page::plots::{self, Plot, Plots, Role};
-use crate::page::recorded::Recorded;
-use crate::run::hurts;
+use crate::recorded::Recorded;
 use cotenant_cli::messages::count;
 use cotenant_model::action::{Action, Effect, Outcome};
 use cotenant_model::host::Mode;
 use cotenant_model::interference::Row;
-use cotenant_model::policy::Policy;
+use cotenant_model::policy::State;
 use cotenant_model::topology::Topology;
 use cotenant_model::view::View;
 use cotenant_model::{AppId, CpuId, CpuSet, Signal, TaskId, Time};
-use cotenant_policies::Qos;
 use cotenant_record::moves::Move;
 use cotenant_record::{Header, RecordedRound, Recording, Tail};
+use cotenant_status::goals::{Goals, Verdict};
+use cotenant_status::history::History;
+use cotenant_status::hurts;
+use cotenant_status::page::embedded::Embedded;
+use cotenant_status::plots::{self, Plot, Plots, Role};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::time::Duration;
@@ -156,6 +155,7 @@ pub fn section<R: Read>(
     header: &Header,
     recording: &mut Recording<R>,
 ) -> anyhow::Result<(Section, Tail)> {
+    let recorded = Recorded::new(header, Duration::ZERO);
     let mut digest = Digest {
         header,
         places: Places::new(&header.topology),
@@ -165,11 +165,11 @@ pub fn section<R: Read>(
         names: BTreeMap::new(),
         spans: BTreeMap::new(),
         followed: true,
-        recorded: Recorded::new(header, Duration::ZERO),
         history: History::whole(&header.topology),
         asleep: BTreeMap::new(),
         limits: BTreeMap::new(),
-        goals: goals(header),
+        goals: goals(header, &recorded),
+        recorded,
         moves: Vec::new(),
         listed: [0; 2],
         by_reason: BTreeMap::new(),
@@ -191,10 +191,10 @@ pub fn section<R: Read>(
     Ok((Section { title, blocks, embedded }, tail))
 }
 
-/// The goals of a run of `qos`.
-fn goals(header: &Header) -> Option<Goals> {
-    let config = header.config.settings.of::<Qos>().ok().flatten()?;
-    (header.policy == Qos::SECTION).then(|| Goals::new(config, header.mode == Mode::Enforce))
+/// The goals of a run whose policy protects programs.
+fn goals(header: &Header, recorded: &Recorded) -> Option<Goals> {
+    let start = recorded.policy(0)?.explain(&State::default());
+    start.throttling.is_some().then(|| Goals::new(start, header.mode == Mode::Enforce))
 }
 
 impl Digest<'_> {
@@ -219,7 +219,11 @@ impl Digest<'_> {
             self.apps.entry(app.id).or_default().0.clone_from(&app.name);
         }
         if let Some(goals) = self.goals.as_mut().filter(|_| round.rule == 0) {
-            goals.round(&view, round.decision.as_ref().and_then(|decision| decision.state.read::<Qos>()).as_deref());
+            let decision = round.decision.as_ref();
+            goals.round(
+                &view,
+                self.recorded.policy(0).zip(decision).map(|(policy, decided)| policy.explain(&decided.state)),
+            );
         }
         self.stretch(&view, round.prev.at);
         self.follow(&view, from, at);
@@ -436,7 +440,7 @@ impl Digest<'_> {
             facts.push(("Not counted", missing.collect::<Vec<_>>().join(", ")));
         }
         facts.push(("Command", header.command.join(" ")));
-        facts.push(("Started", header.started_unix_s.map(super::date).unwrap_or_default()));
+        facts.push(("Started", header.started_unix_s.map(cotenant_setup::dates::date).unwrap_or_default()));
         let redacted = if header.redacted { ", names redacted" } else { "" };
         facts.push(("Recorded by", format!("cotenant {}{redacted}", header.cotenant)));
         let known = facts.into_iter().filter(|(_, value)| !value.is_empty());

@@ -4,16 +4,12 @@
 //! that it manages, and observers of its own. Recording, metrics, live view, summary and exit code are the runner's:
 //! the same for all.
 
-pub(crate) mod hurts;
 pub(crate) mod one;
 pub(crate) mod progress;
 pub mod recorder;
-pub(crate) mod speeds;
 pub(crate) mod summary;
 pub(crate) mod targets;
 
-use crate::known::Known;
-use crate::settings::{Decider, Setup};
 use anyhow::Result;
 use cotenant_cli::live_view::LiveView;
 use cotenant_cli::messages::tell;
@@ -27,8 +23,10 @@ use cotenant_model::host::drive_all;
 use cotenant_model::interference::Interference;
 use cotenant_model::speed::Source;
 use cotenant_model::text::{LINE, within};
-use cotenant_model::{Mode, Round, Topology};
+use cotenant_model::{Round, Topology};
 use cotenant_record::{DEFAULTS, Header, HostDescription, RecordedRule};
+use cotenant_setup::known::Known;
+use cotenant_setup::settings::{Decider, Setup};
 use recorder::Recorder;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use summary::{Recorded, Summary, Tally};
@@ -168,21 +166,6 @@ impl<'a> Run<'a> {
     }
 }
 
-impl Setup {
-    /// How the host is to be made. A recording is for other policies, too.
-    pub(crate) fn host_options(&self, recorded: bool) -> HostOptions {
-        HostOptions {
-            cpus: self.cpus.clone(),
-            act: self.mode == Mode::Enforce,
-            profiles: self.apps.clone(),
-            memory: self.memory(recorded),
-            proxies: self.needs(|needs| needs.proxies),
-            move_pages: self.deciders.iter().any(|decider| decider.config.move_pages),
-            ..HostOptions::default()
-        }
-    }
-}
-
 /// Hardware counters are there where one of these needs them.
 ///
 /// # Errors
@@ -231,15 +214,15 @@ fn kernel_release() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings;
     use cotenant_linux::host::What;
     use cotenant_linux::sense::processes;
     use cotenant_model::action::Effect;
     use cotenant_model::policy::{Config, Policy, Settings};
     use cotenant_model::topology::notation::format_map;
-    use cotenant_model::{Order, Owns};
+    use cotenant_model::{Mode, Order, Owns};
     use cotenant_policies::{Static, StaticSettings};
     use cotenant_record::Recording;
+    use cotenant_setup::settings;
     use recorder::{How, Target};
     use std::collections::BTreeMap;
     use std::process::Command;

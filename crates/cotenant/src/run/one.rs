@@ -1,10 +1,7 @@
 //! Runs of one application: a command that is started, or what runs already.
 
-use super::summary::{self, Summary, outcome_name};
+use super::summary::{self, Summary};
 use super::{Observer, Run, recorder, targets};
-use crate::args::ManageArgs;
-use crate::names;
-use crate::settings::{self, Setup};
 use anyhow::{Result, bail};
 use cotenant_cli::live_view::{LiveView, fit};
 use cotenant_cli::messages::{count, tell};
@@ -14,6 +11,10 @@ use cotenant_linux::host::{AppSpec, LinuxHost, What};
 use cotenant_linux::sense::processes::Target;
 use cotenant_model::{Mode, Outcome, Round};
 use cotenant_record::moves::Move;
+use cotenant_setup::args::ManageArgs;
+use cotenant_setup::names;
+use cotenant_setup::settings::{self, Setup};
+use cotenant_status::status::outcome_name;
 use std::ffi::OsString;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};

@@ -29,7 +29,7 @@ pub struct Args {
 #[command(next_help_heading = "Recording")]
 pub struct How {
     /// Stop recording, not the run, when the file reaches this size in bytes (suffixes K, M, G, T: powers of 1024)
-    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = crate::units::bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = cotenant_setup::units::bytes)]
     pub record_limit: u64,
     /// Leave the command line and the names of programs and threads out of the recording
     #[arg(long)]

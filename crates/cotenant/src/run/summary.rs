@@ -1,10 +1,7 @@
 //! The summary of a run, and how it is printed.
 
-use super::hurts;
 use super::progress::{self, ProgressSpan, ProgressSummary};
 use super::recorder::Recorder;
-use super::speeds::{SpeedSummary, Speeds};
-use crate::args::OutputArgs;
 use anyhow::{Context, Result};
 use cotenant_cli::messages::{self, count, tell};
 use cotenant_linux::sense::metrics::MetricSummary;
@@ -12,7 +9,11 @@ use cotenant_model::host::HostError;
 use cotenant_model::interference::Row;
 use cotenant_model::number::scaled;
 use cotenant_model::text::clean;
-use cotenant_model::{Mode, Outcome, Round, TaskId, Topology, view};
+use cotenant_model::{Mode, Round, TaskId, Topology, view};
+use cotenant_setup::args::OutputArgs;
+use cotenant_status::hurts;
+use cotenant_status::speeds::{SpeedSummary, Speeds};
+use cotenant_status::status::outcome_name;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -144,17 +145,6 @@ impl Tally {
         self.progress.add(round);
         self.speeds.iter_mut().for_each(|speeds| speeds.add(round, &round.view.by_app()));
         self.notes.extend(round.decision.iter().flat_map(|d| d.notes.iter().cloned()));
-    }
-}
-
-/// The name of an outcome other than [`Outcome::Applied`].
-pub(crate) fn outcome_name(outcome: Outcome) -> Option<&'static str> {
-    match outcome {
-        Outcome::Applied => None,
-        Outcome::Gone => Some("gone"),
-        Outcome::Stale => Some("stale"),
-        Outcome::Denied => Some("denied"),
-        Outcome::NotThisMachine => Some("advised"),
     }
 }
 

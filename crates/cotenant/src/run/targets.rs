@@ -1,7 +1,7 @@
 //! Programs that already run, as users name them.
 
-use crate::names;
 use cotenant_linux::sense::processes::Target;
+use cotenant_setup::names;
 use std::path::{Path, PathBuf};
 
 /// What is missing, as a message; `None` where everything is there.

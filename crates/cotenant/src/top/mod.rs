@@ -1,7 +1,6 @@
 //! `cotenant top`: sources fill a [`Picture`], which is drawn by a pure function; keys change what is chosen of it.
 
 mod draw;
-pub(crate) mod picture;
 mod screen;
 mod sources;
 mod ui;
@@ -12,7 +11,7 @@ use cotenant_cli::page::Page;
 use cotenant_linux::sys;
 use cotenant_linux::sys::waiter::{Event as Came, Waiter};
 use cotenant_model::Time;
-use picture::Picture;
+use cotenant_status::picture::Picture;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event;
 use ratatui::layout::Rect;

@@ -1,16 +1,13 @@
 //! Where a [`Picture`] comes from: the daemon that runs, a look of our own, or a recording.
 
-use super::picture::{self, Moment, Picture};
-use crate::cmd::open_recording;
-use crate::daemon::control::{Request, ask};
-use crate::daemon::services::{self, Service};
-use crate::daemon::status::{ServiceStatus, Status};
-use crate::daemon::watch::Watch;
-use crate::page::recorded;
-use crate::settings;
+use crate::open::open_recording;
+use crate::recorded;
 use anyhow::Result;
 use cotenant_cli::messages::{chain, count};
 use cotenant_cli::usage;
+use cotenant_daemon::client::ask;
+use cotenant_daemon::programs::{Program, programs};
+use cotenant_daemon::protocol::Request;
 use cotenant_linux::FsRoot;
 use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost, Until, What};
 use cotenant_linux::sense::census::Census;
@@ -20,6 +17,10 @@ use cotenant_model::policy::{Config, Ctx};
 use cotenant_model::{AppId, Mode, Rule, Sample, Time, Topology, text};
 use cotenant_policies::None as Nobody;
 use cotenant_record::{Header, RecordedRound, Tail};
+use cotenant_setup::settings;
+use cotenant_status::picture::{self, Moment, Picture};
+use cotenant_status::status::{ServiceStatus, Status};
+use cotenant_status::watch::Watch;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -126,7 +127,7 @@ fn own(first: bool, to: &Sender<News>) -> Result<()> {
         HostOptions { until: Until::Asked, other_users: sys::euid() == 0, proxies: true, ..HostOptions::default() };
     let mut host = LinuxHost::new(&topology, Vec::new(), options)?;
     let mut drive = Drive::begin(&mut host)?;
-    let mut watch = Watch::anew(&topology, EVERY);
+    let mut watch = Watch::new(&topology, EVERY);
     let (mut census, mut roster) = (Census::new(FsRoot::live()), BTreeMap::new());
     let (policy, config) = (Nobody, Config { interval: INTERVAL, ..Config::default() });
     let apps = BTreeMap::new();
@@ -139,8 +140,8 @@ fn own(first: bool, to: &Sender<News>) -> Result<()> {
             look(&census, &mut host, &mut watch, &mut roster)?;
         }
         host.call_at(host.now() + EVERY);
-        let ended =
-            drive.go(&mut host, &[Rule::all(&policy, &ctx)], Mode::Observe, |round| watch.round(round, &[], &[]))?;
+        let ended = drive
+            .go(&mut host, &[Rule::all(&policy, &ctx)], Mode::Observe, |round| drop(watch.round(round, &[], false)))?;
         if ended == Ended::Over {
             let _ = host.take_signal().map(|signal| to.send(News::Signal(signal)));
             return Ok(());
@@ -160,9 +161,9 @@ fn look(
     census: &Census,
     host: &mut LinuxHost,
     watch: &mut Watch,
-    roster: &mut BTreeMap<String, (Service, AppId)>,
+    roster: &mut BTreeMap<String, (Program, AppId)>,
 ) -> Result<()> {
-    let mut found = services::programs(census, std::process::id());
+    let mut found = programs(census, std::process::id());
     roster.retain(|name, (_, app)| {
         let stays = found.contains_key(name);
         if !stays {
@@ -185,12 +186,12 @@ fn look(
     Ok(())
 }
 
-fn seen(topology: &Topology, host: &LinuxHost, watch: &Watch, roster: &BTreeMap<String, (Service, AppId)>) -> Picture {
+fn seen(topology: &Topology, host: &LinuxHost, watch: &Watch, roster: &BTreeMap<String, (Program, AppId)>) -> Picture {
     let services: Vec<ServiceStatus> = roster
-        .values()
-        .map(|(service, app)| {
+        .iter()
+        .map(|(name, (service, app))| {
             let known = ServiceStatus {
-                name: service.name.clone(),
+                name: name.clone(),
                 uid: service.uid,
                 processes: service.processes,
                 ..ServiceStatus::default()

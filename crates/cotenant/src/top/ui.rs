@@ -1,7 +1,7 @@
 //! What the user has chosen to see, and what keys and mouse change of it. Nothing here draws or waits.
 
-use super::picture::Picture;
-use crate::daemon::status::ServiceStatus;
+use cotenant_status::picture::Picture;
+use cotenant_status::status::ServiceStatus;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEventKind};
 use ratatui::layout::{Position, Rect};
 

@@ -7,7 +7,6 @@ use crate::qos::settings::{Limits, QosConfig};
 use cotenant_model::policy::Ctx;
 use cotenant_model::{Action, ActionOutcome, Outcome, Signal, Time, View};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// Refused naps in a row after which naps are given up.
 const REFUSED: u32 = 3;
@@ -72,13 +71,23 @@ pub enum Climbed {
     Missed,
 }
 
-impl fmt::Display for Climbed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Climbed {
+    /// As JSON has it.
+    pub(in crate::qos) fn name(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Disobeyed => "disobeyed",
+            Self::Missed => "missed",
+        }
+    }
+
+    /// As people read it.
+    pub(in crate::qos) fn text(self) -> &'static str {
+        match self {
             Self::Refused => "naps were refused",
             Self::Disobeyed => "naps were not obeyed",
             Self::Missed => "naps did not keep the goal",
-        })
+        }
     }
 }
 
@@ -87,7 +96,7 @@ impl Ladder {
     pub(in crate::qos) fn reason(&self, step: Step) -> Option<String> {
         match step {
             Step::Limit(Some(_)) | Step::Caches(Some(_)) => {
-                self.climbed.map(|climbed| format!("limits, since {climbed}"))
+                self.climbed.map(|climbed| format!("limits, since {}", climbed.text()))
             }
             Step::Limit(None) | Step::Caches(None) if self.stuck => Some("limits were refused".to_owned()),
             Step::Limit(None) if self.no_cpu => Some("limits of CPU time were refused".to_owned()),

@@ -184,7 +184,7 @@ fn kept_by(harm: &Harm, goal: f64, seed: u64) -> Caches {
     for _ in 0..20 {
         plant.uniform(); // seeds that are alike begin alike
     }
-    let told = driven(&mut plant, &config).kept(0);
+    let told = first(&driven(&mut plant, &config), &config).kept();
     Caches { told, ..plant }
 }
 

@@ -27,7 +27,7 @@ fn the_goal_is_kept_by_naps() {
             assert!(plant.rounds < 400, "{} rounds in 5 s", plant.rounds);
         }
         // What is told agrees with what was.
-        let told = state.mean(0).unwrap() / state.alone[0].unwrap();
+        let told = first(&state, &config).mean().unwrap() / state.alone[0].unwrap();
         assert!((told - quality).abs() < 0.01, "{controller}: {told} {quality}");
         let duty = state.total.duty_s / state.total.seconds;
         assert!((duty - utilisation).abs() < 0.01, "{controller}: {duty} {utilisation}");
@@ -153,9 +153,10 @@ fn what_does_not_fit_is_refused() {
 #[test]
 fn who_has_told_nothing_has_no_mean() {
     let mut state = QosState::default();
-    assert_eq!(state.mean(0), None, "no such program");
+    let config = config("tracking", "progress", false);
+    assert_eq!(first(&state, &config).mean(), None, "nothing was counted");
     state.total.pass(0.1, 1.0, 1);
-    assert_eq!(state.mean(0), None, "nothing is known of it yet");
+    assert_eq!(first(&state, &config).mean(), None, "nothing is known of it yet");
 }
 
 /// That of the figures which decided, else the only one; whatever its number is.

@@ -19,7 +19,7 @@ fn another_place_comes_before_naps() {
     plant.high_ends = Time::from_secs(15);
     config = with(config, |qos| qos.place = true);
     let (_, utilisation, state) = run(&mut plant, &config);
-    let quality = state.mean(0).unwrap() / state.alone[0].unwrap();
+    let quality = first(&state, &config).mean().unwrap() / state.alone[0].unwrap();
     assert!(quality > 0.95 && utilisation > 0.9, "{quality} {utilisation}");
     let moves: Vec<&Action> = plant.actions.iter().filter(|action| action.task().is_some()).collect();
     let to = plant.topology.packages()[1].clone();
@@ -98,7 +98,7 @@ fn limits_come_where_naps_are_not_obeyed_or_do_not_help() {
         let limited = said(|action| matches!(action, Action::Limit { cpu_permille: Some(_), .. }));
         if let Some(climbed) = expected.or((limits > 0).then_some(Climbed::Refused)) {
             assert!(
-                limited.iter().all(|why| why.ends_with(&format!("; limits, since {climbed}"))),
+                limited.iter().all(|why| why.ends_with(&format!("; limits, since {}", climbed.text()))),
                 "{case}: {limited:?}"
             );
         }

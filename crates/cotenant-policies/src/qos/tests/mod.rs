@@ -8,7 +8,7 @@ use super::phase::LONGEST_NAP;
 use super::*;
 use cotenant_model::histogram::Bucket;
 use cotenant_model::host::{HostError, drive};
-use cotenant_model::policy::{Config, Settings};
+use cotenant_model::policy::{Config, ProtectedApp, Settings};
 use cotenant_model::profile::MachineProfile;
 use cotenant_model::testing::machine;
 use cotenant_model::{
@@ -19,6 +19,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
+
+/// What is said of the first protected program.
+fn first(state: &QosState, config: &Config) -> ProtectedApp {
+    let qos = Qos(config.settings.of::<Qos>().unwrap());
+    Policy::explain(&qos, state).protected.swap_remove(0)
+}
 
 /// Two programs: the first makes 1,000 units per ms alone and less while the second runs; the second obeys.
 struct Plant {

@@ -1,10 +1,10 @@
 //! The file that `cotenant bench` reads: a scenario with commands, and what to compare. `docs/reference/bench.md`
 //! describes the keys.
 
-use crate::{names, registry::registry};
 use cotenant_measure::workload::{Arrival, Job, MOST_RUNS, SPAN, Size, Workload};
 use cotenant_model::Time;
 use cotenant_model::parse::{Located, position};
+use cotenant_setup::{names, registry::registry};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::time::Duration;

@@ -1,13 +1,13 @@
 //! This machine as a launcher of workloads.
 
 use super::file::Program;
-use crate::settings::Setup;
 use anyhow::Result;
 use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost, Until};
 use cotenant_measure::live::leftovers::{children, end, end_orphans};
 use cotenant_measure::workload::{self, Ended, JobRuns, Launcher, RunError, Workload};
 use cotenant_model::host::HostError;
 use cotenant_model::{AppId, Host, Time, Topology};
+use cotenant_setup::settings::Setup;
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::time::Instant;

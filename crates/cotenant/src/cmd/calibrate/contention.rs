@@ -2,8 +2,6 @@
 //! caches.
 
 use super::Args;
-use crate::store::Store;
-use crate::{args, calibrated};
 use anyhow::{Context, Result};
 use cotenant_cli::messages::{count, tell};
 use cotenant_cli::page::Sheet;
@@ -18,6 +16,8 @@ use cotenant_model::number::significant;
 use cotenant_model::profile::contentiousness::{FEWEST, Model, model};
 use cotenant_model::profile::{Contentiousness, MachineProfile};
 use cotenant_model::{CpuSet, Topology};
+use cotenant_setup::store::Store;
+use cotenant_setup::{args, calibrated};
 use std::fs;
 use std::io::Write;
 use std::path::Path;

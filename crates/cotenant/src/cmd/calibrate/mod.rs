@@ -2,8 +2,6 @@
 
 mod contention;
 
-use crate::replace::replace;
-use crate::{args, calibrated, units};
 use anyhow::{Context, Result, anyhow, bail};
 use cotenant_cli::messages::{count, tell};
 use cotenant_cli::page::Sheet;
@@ -20,6 +18,8 @@ use cotenant_model::number::{scaled, significant};
 use cotenant_model::profile::calibration::{Difference, LeftOut, Record};
 use cotenant_model::topology::hidden::Role;
 use cotenant_model::topology::latency::MemoryLatencies;
+use cotenant_setup::replace::replace;
+use cotenant_setup::{args, calibrated, units};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -4,9 +4,7 @@ mod link;
 mod options;
 mod tools;
 
-use crate::cli::Cli;
 use anyhow::Result;
-use clap::CommandFactory;
 use cotenant_cli::usage;
 use options::{Mode, Options};
 use std::ffi::{OsStr, OsString};
@@ -59,10 +57,10 @@ pub fn language(command: &OsStr) -> Option<bool> {
 ///
 /// # Errors
 /// Where one of our own options is wrong, or clang, the pass or libcotenant is not to be had.
-pub fn run(cxx: bool, args: impl Iterator<Item = OsString>) -> Result<ExitCode> {
+pub fn run(cxx: bool, args: impl Iterator<Item = OsString>, definition: &clap::Command) -> Result<ExitCode> {
     let args: Vec<OsString> = args.collect();
     if args.len() == 1 && args[0] == "--help" {
-        let mut program = Cli::command();
+        let mut program = definition.clone();
         let help = program.find_subcommand_mut(if cxx { "c++" } else { "cc" }).map(clap::Command::render_long_help);
         return cotenant_cli::print_text(&help.unwrap_or_default().to_string());
     }

@@ -1,10 +1,10 @@
 //! Our own options among those of clang.
 
-use crate::units;
 use anyhow::Result;
 use cotenant_cli::usage;
 use cotenant_linux::bounded;
 use cotenant_model::region;
+use cotenant_setup::units;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! Where clang, the pass and libcotenant are.
 
 use super::options::{Mode, Options};
-use crate::calibrated;
 use anyhow::Result;
 use cotenant_cli::usage;
+use cotenant_setup::calibrated;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 

@@ -4,12 +4,9 @@
 mod windows;
 
 use super::attach::TargetArgs;
-use crate::args::ManageArgs;
+use crate::run::Observer;
 use crate::run::one::{self, One};
 use crate::run::summary::Summary;
-use crate::run::{Observer, progress};
-use crate::settings::{self, Setup};
-use crate::units;
 use anyhow::{Result, bail};
 use cotenant_cli::messages::{count, raw, tell};
 use cotenant_cli::progress::{Progress, about};
@@ -21,6 +18,10 @@ use cotenant_linux::sys::waiter::{Event, Waiter};
 use cotenant_measure::compare::{Compared, Interval, Pair, alternate};
 use cotenant_model::metric::Metric;
 use cotenant_model::{Direction, Round};
+use cotenant_setup::args::ManageArgs;
+use cotenant_setup::settings::{self, Setup};
+use cotenant_setup::units;
+use cotenant_status::quantities::{better, digits};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -300,8 +301,8 @@ fn line(Compared { name, direction, pairs, gain }: &Compared) -> String {
         (_, true) => "worse",
         _ => "no difference that these runs can show",
     };
-    let side = |i: usize| progress::digits(pairs.iter().map(|p| p[i]).sum::<f64>() / pairs.len() as f64);
-    let way = progress::better(*direction);
+    let side = |i: usize| digits(pairs.iter().map(|p| p[i]).sum::<f64>() / pairs.len() as f64);
+    let way = better(*direction);
     format!(
         "metric {name} ({way} is better): {} without, {} with; {verdict}: {mean:.3} times as good (95 % interval {low:.3} to {high:.3})",
         side(0),

@@ -1,11 +1,8 @@
 //! `cotenant compare -p`: windows with and without Cotenant, of programs that run already.
 
 use super::{Args, WINDOW, nothing_changed, tell_notes};
-use crate::args::MetricArg;
-use crate::run::progress::{Unit, better};
 use crate::run::summary::{NOT_JUDGED, Summary};
 use crate::run::{self, Observer, one, targets};
-use crate::settings::Setup;
 use anyhow::{Result, bail};
 use cotenant_cli::live_view::fit;
 use cotenant_cli::messages::{count, tell};
@@ -17,6 +14,9 @@ use cotenant_measure::windows::{Windows, WindowsState, order, settling};
 use cotenant_model::speed::Source;
 use cotenant_model::{Action, Direction, Mode, Outcome, Round};
 use cotenant_policies as policies;
+use cotenant_setup::args::MetricArg;
+use cotenant_setup::settings::Setup;
+use cotenant_status::quantities::{Unit, better};
 use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;

@@ -6,13 +6,13 @@ mod stage;
 mod verdict;
 
 use super::outlook::{self, Outlook};
-use crate::registry::registry;
-use crate::replace::{can_replace, replace};
 use anyhow::{Context, Result, bail};
 use cotenant_cli::machine_arg;
 use cotenant_cli::messages::tell;
 use cotenant_cli::usage;
 use cotenant_model::stats::Estimate;
+use cotenant_setup::registry::registry;
+use cotenant_setup::replace::{can_replace, replace};
 use cotenant_sim::batch::{self, Plan};
 use cotenant_sim::optimum::Limits;
 use cotenant_sim::scenario::Scenario;

@@ -5,10 +5,10 @@ use super::{Report, Simulated};
 use crate::cmd::outlook;
 use crate::report::figure;
 use crate::report::page::{self, Block, Section};
-use crate::run::progress::{digits, time};
 use anyhow::Result;
 use cotenant_cli::page::Sheet;
 use cotenant_cli::table::{Table, wrapped};
+use cotenant_status::quantities::{digits, time};
 use std::io::Write;
 
 /// Characters of a line, whatever the terminal or the pipe would take.

@@ -1,7 +1,7 @@
 //! What the phases of the demonstration say, in words.
 
 use super::server::Served;
-use crate::run::progress::{digits, time};
+use cotenant_status::quantities::{digits, time};
 use serde::Serialize;
 
 /// A phase.

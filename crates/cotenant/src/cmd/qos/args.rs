@@ -1,19 +1,17 @@
 //! The arguments of `cotenant qos`, and the programs that they name.
 
 use super::rules;
-use crate::args::{self, MetricArg, SetArgs};
 use crate::run::{recorder, targets};
-use crate::{names, units};
 use anyhow::Result;
-use clap::ValueEnum;
 use cotenant_cli::usage;
-use cotenant_linux::act::throttle::Enforcer;
 use cotenant_linux::host::{AppSpec, What};
 use cotenant_linux::sense::processes::{self, Target};
 use cotenant_model::Mode;
 use cotenant_model::speed::Source;
-use cotenant_policies::Limits;
 use cotenant_policies::qos::controller::{Controller, PRESETS, Simple};
+use cotenant_setup::args::{self, MetricArg, SetArgs};
+use cotenant_setup::protect::{Means, are_windowed, usual_interval};
+use cotenant_setup::{names, units};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
@@ -25,18 +23,6 @@ Examples:
   cotenant qos --high-pid 4711 --metric 'http://localhost:9100/metrics#seconds,q=0.99' --goal 80% --low 'x264 …'
   cotenant qos --high './a' --controller conservative-90 --metric ipc --low './b' --low './c' --json
   cotenant qos --config roles.toml                                         programs that run already, by the rules of a settings file";
-
-/// Time between two looks where phases have ends that are looked at anyway, and readings take a second or so.
-const INTERVAL: Duration = Duration::from_millis(100);
-
-/// Readings from outside are looked at so much more often than they are made, down to [`SHORTEST_INTERVAL`].
-const LOOKS: u32 = 10;
-
-/// No look is made so often by itself.
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Nor so seldom, where somebody looks for weeks.
-const LASTING_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Arguments of `cotenant qos`.
 #[derive(Debug, Clone, clap::Args)]
@@ -126,57 +112,6 @@ pub struct Output {
     /// Print no table and no summary
     #[arg(short, long)]
     pub quiet: bool,
-}
-
-/// `--means`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Means {
-    /// Mildest first, each if the one before does not do: the background (with --controller steady); CPUs that the
-    /// high-priority programs do not use; naps by marks (cotenant cc), else a freezer, else SIGSTOP; limits of CPU
-    /// time; then also of cache ways and memory bandwidth, if there is resctrl
-    Auto,
-    /// Naps by marks alone
-    Inside,
-    /// Naps by a freezer (cgroup v2 or v1) alone, or by SIGSTOP for pauses of 20 ms and more
-    Outside,
-    /// Limits of CPU time, with --controller tracking or steady: cpu.max, or the CFS quota of version 1
-    Quota,
-    /// Limits of cache ways and memory bandwidth through resctrl, with the same controllers (tested on a fake tree
-    /// only)
-    Resctrl,
-}
-
-impl Means {
-    /// Whether programs are taken away from the others first.
-    pub fn place(self) -> bool {
-        self == Self::Auto
-    }
-
-    /// Whether limits come behind naps.
-    pub fn climb(self) -> bool {
-        self == Self::Auto
-    }
-
-    /// By what limits duties are kept.
-    pub fn limits(self) -> Option<Limits> {
-        match self {
-            Self::Quota => Some(Limits::CpuTime),
-            Self::Resctrl => Some(Limits::Caches),
-            Self::Auto | Self::Inside | Self::Outside => None,
-        }
-    }
-}
-
-impl From<Means> for Enforcer {
-    fn from(means: Means) -> Self {
-        match means {
-            Means::Auto => Self::Auto,
-            Means::Inside => Self::Inside,
-            Means::Outside => Self::Outside,
-            Means::Quota => Self::Quota,
-            Means::Resctrl => Self::Resctrl,
-        }
-    }
 }
 
 /// The processes of a program, as far as they run already.
@@ -285,23 +220,6 @@ impl Args {
     }
 }
 
-/// Whether readings of one of these tell of longer times than the phases of most controllers.
-pub(super) fn are_windowed(metrics: &[MetricArg]) -> bool {
-    metrics.iter().any(|metric| metric.every().is_some())
-}
-
-/// The time between two looks for those who name none.
-pub(super) fn usual_interval(metrics: &[MetricArg]) -> Duration {
-    let every = metrics.iter().flat_map(|metric| &metric.outside).map(|metric| metric.every / LOOKS);
-    every.fold(INTERVAL, Duration::min).max(SHORTEST_INTERVAL)
-}
-
-/// The same for who looks for weeks: where all speeds come from outside, four looks while a reading comes do.
-pub(super) fn lasting_interval(metrics: &[MetricArg]) -> Duration {
-    let reading = metrics.iter().map(MetricArg::every).min().flatten();
-    reading.map_or_else(|| usual_interval(metrics), |every| (every / 4).clamp(SHORTEST_INTERVAL, LASTING_INTERVAL))
-}
-
 /// No process may have both priorities.
 fn apart(cast: &Cast) -> Result<()> {
     let high: BTreeSet<u32> = cast.high.iter().flat_map(pids).collect();
@@ -354,24 +272,6 @@ fn simple(text: &str) -> Option<Simple> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Four looks in a reading of a second; progress is looked at as usual.
-    #[test]
-    fn who_looks_for_weeks_looks_less_often_where_readings_take_long() {
-        let interval = |texts: &[&str]| {
-            let metrics: Vec<MetricArg> = texts.iter().map(|text| text.parse().unwrap()).collect();
-            lasting_interval(&metrics).as_millis()
-        };
-        for (metrics, ms) in [
-            (&["redis:6379:p99"][..], 250),
-            (&["redis:6379:p99,every=10s"], 250),
-            (&["cmd:true,every=400ms,timeout=400ms"], 100),
-            (&["progress"], 100),
-            (&["progress", "redis:6379:p99"], 100),
-        ] {
-            assert_eq!(interval(metrics), ms, "{metrics:?}");
-        }
-    }
 
     #[test]
     fn parameters_of_simple() {

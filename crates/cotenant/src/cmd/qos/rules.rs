@@ -1,13 +1,13 @@
 //! Programs that run already, by the rules of the settings file.
 
 use super::args::Cast;
-use crate::args::{self, MetricArg};
-use crate::settings::{self, Matches, Role, RoleRule};
 use anyhow::Result;
 use cotenant_cli::usage;
 use cotenant_linux::host::{AppSpec, What};
 use cotenant_linux::sense::processes::Target;
 use cotenant_linux::sys;
+use cotenant_setup::args::{self, MetricArg};
+use cotenant_setup::settings::{self, Matches, Role, RoleRule};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;

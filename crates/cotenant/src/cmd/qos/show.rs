@@ -1,19 +1,19 @@
 //! The table while it runs, and the summary.
 
 use super::args::{Args, Output};
-use super::goal::{Goals, Standing, Verdict};
-use crate::args::MetricArg;
+use crate::run::Observer;
 use crate::run::summary::{self, NOT_JUDGED, Summary};
-use crate::run::{Observer, hurts};
 use anyhow::Result;
 use cotenant_cli::live_view::{LiveView, fit};
 use cotenant_cli::messages::{count, tell};
 use cotenant_linux::act::throttle::Slept;
 use cotenant_linux::host::LinuxHost;
+use cotenant_model::policy::{Explanation, Limited};
 use cotenant_model::{AppId, Mode, Round, Signal};
-use cotenant_policies::qos::phase::Why;
-use cotenant_policies::{Climbed, Qos, QosConfig, QosState};
 use cotenant_record::naps::Naps;
+use cotenant_setup::args::MetricArg;
+use cotenant_status::goals::{Goals, Standing, Verdict};
+use cotenant_status::hurts;
 use serde::Serialize;
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -47,7 +47,10 @@ struct Report<'a> {
     /// CPUs to which the programs of low priority were sent; absent where they run where they did.
     place: Option<&'a str>,
     /// Why limits came behind naps; absent where they did not.
-    climbed: Option<Climbed>,
+    climbed: Option<&'static str>,
+    /// The same in words.
+    #[serde(skip)]
+    why_limited: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     recording: Option<PathBuf>,
 }
@@ -126,18 +129,18 @@ impl Observer for Table {
             self.there_s[app.id.index()] += seconds;
         }
         self.naps.round(round.sample.at, round.orders, round.outcomes);
-        let state = round.decision.and_then(|decision| decision.state.read::<Qos>());
-        self.goals.round(round.view, state.as_deref());
-        self.place = self.state().away.place().map(ToString::to_string).or(self.place.take());
+        self.goals.round(round.view, round.explain());
+        let place = self.goals.throttling().and_then(|throttling| throttling.place.as_ref());
+        self.place = place.map(ToString::to_string).or(self.place.take());
         self.tell_unknown();
     }
 
     fn view(&mut self, room: (usize, usize)) -> Option<String> {
         self.slept.clone_from(&self.told.borrow());
         let goal = self.goals.goal().map_or_else(String::new, |goal| format!(", goal {:.1} %", goal * 100.0));
-        let doing = self.state().phase.map_or_else(|| "waits".to_owned(), |phase| phase.why.to_string());
+        let doing = self.goals.throttling().and_then(|throttling| throttling.doing.as_deref()).unwrap_or("waits");
         let seconds = self.start.elapsed().as_secs_f64();
-        let means = means(self.place.as_deref(), self.climbed());
+        let means = means(self.place.as_deref(), self.limited().map(|limited| limited.text));
         let mut lines = vec![format!("{seconds:.0} s{goal}; {doing}{means}")];
         lines.extend(self.high_rows(false).iter().map(|row| format!("  {}", high_line(row))));
         lines.extend(self.low_rows().iter().map(|row| format!("  {}", low_line(row))));
@@ -158,13 +161,13 @@ impl Observer for Table {
 }
 
 impl Table {
-    pub fn new(args: &Args, names: Vec<String>, metrics: &[MetricArg], config: QosConfig, notes: Vec<String>) -> Self {
+    pub fn new(args: &Args, names: Vec<String>, metrics: &[MetricArg], start: Explanation, notes: Vec<String>) -> Self {
         let programs = names.len();
         Self {
             names,
             metrics: metrics.iter().map(MetricArg::name).collect(),
             controller: args.controller_name(metrics),
-            goals: Goals::new(config, args.mode.unwrap_or_default() == Mode::Enforce),
+            goals: Goals::new(start, args.mode.unwrap_or_default() == Mode::Enforce),
             naps: Naps::default(),
             start: Instant::now(),
             unknown_told: false,
@@ -178,17 +181,14 @@ impl Table {
         }
     }
 
-    fn state(&self) -> &QosState {
-        &self.goals.state
-    }
-
-    fn climbed(&self) -> Option<Climbed> {
-        self.state().ladder.climbed()
+    /// Why limits replaced naps, where they did.
+    fn limited(&self) -> Option<&Limited> {
+        self.goals.throttling()?.limited.as_ref()
     }
 
     /// Says once that the low-priority programs run because nothing is known.
     fn tell_unknown(&mut self) {
-        let runs = self.state().phase.is_some_and(|phase| phase.why == Why::Unknown && !phase.background);
+        let runs = self.goals.throttling().is_some_and(|throttling| throttling.blind);
         let Some(high) = (0..self.metrics.len()).find(|high| !self.goals.is_known(*high)) else { return };
         if self.unknown_told || !runs || self.start.elapsed() < SILENT {
             return;
@@ -214,9 +214,8 @@ impl Table {
         let row = |(i, name): (usize, &String)| {
             let slept = self.slept.get(i - self.metrics.len()).cloned().unwrap_or_default();
             let there = self.there_s[i].max(f64::MIN_POSITIVE);
-            let inside = slept.inside_s / f64::from(slept.threads.max(1) as u32);
             let limited = slept.limits > 0 || slept.means.starts_with("cpu.") || slept.means == "resctrl";
-            let duty = (!limited).then(|| (1.0 - (inside + slept.outside_s) / there).clamp(0.0, 1.0));
+            let duty = (!limited).then(|| (1.0 - slept.waited_s() / there).clamp(0.0, 1.0));
             let app = AppId(i as u32);
             let (ordered, carried_out) = (self.naps.ordered(app), self.naps.carried_out(app));
             let (name, cpus) = (name.clone(), self.cpu_s[i] / there);
@@ -227,7 +226,7 @@ impl Table {
 
     /// Says what it came to.
     pub fn report(&self, mut run: Summary, args: &Args) -> Result<ExitCode> {
-        let total = &self.state().total;
+        let [duty_s, seconds] = self.goals.throttling().map_or([0.0; 2], |throttling| throttling.duty_s);
         let high = self.high_rows(true);
         let verdicts: Vec<Verdict> = high.iter().filter_map(|row| row.standing.verdict).collect();
         let had_time = self.start.elapsed() >= SILENT || run.metrics.iter().any(|m| m.readings == 0 && m.failed > 0);
@@ -244,9 +243,10 @@ impl Table {
             high,
             naps_ordered: low.iter().map(|row| row.naps_ordered).sum(),
             low,
-            duty_asked: (total.seconds > 0.0).then(|| total.duty_s / total.seconds),
+            duty_asked: (seconds > 0.0).then(|| duty_s / seconds),
             place: self.place.as_deref(),
-            climbed: self.climbed(),
+            climbed: self.limited().map(|limited| limited.name),
+            why_limited: self.limited().map(|limited| limited.text),
             recording,
         };
         match args.output {
@@ -281,7 +281,7 @@ impl Report<'_> {
         if let Some(duty) = self.duty_asked {
             tell(format_args!("the programs of low priority were to run {:.1} % of the time", duty * 100.0));
         }
-        if let Some(means) = means(self.place, self.climbed).strip_prefix("; ") {
+        if let Some(means) = means(self.place, self.why_limited).strip_prefix("; ") {
             tell(format_args!("means besides naps: {means}"));
         }
         hurts::lines(&self.run.interference).iter().for_each(tell);
@@ -320,9 +320,9 @@ fn low_line(row: &LowRow) -> String {
 }
 
 /// Which means are in force besides naps.
-fn means(place: Option<&str>, climbed: Option<Climbed>) -> String {
+fn means(place: Option<&str>, why_limited: Option<&str>) -> String {
     let place = place.map_or_else(String::new, |cpus| format!("; low on CPUs {cpus}"));
-    let limits = climbed.map_or_else(String::new, |climbed| format!("; limits, since {climbed}"));
+    let limits = why_limited.map_or_else(String::new, |why| format!("; limits, since {why}"));
     format!("{place}{limits}")
 }
 

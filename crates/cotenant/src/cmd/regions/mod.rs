@@ -3,7 +3,6 @@
 mod cachegrind;
 mod counters;
 
-use crate::{calibrated, settings};
 use anyhow::{Context, Result, bail};
 use cotenant_cli::messages::{self, tell};
 use cotenant_cli::table::Table;
@@ -16,6 +15,7 @@ use cotenant_model::Topology;
 use cotenant_model::profile::MachineProfile;
 use cotenant_model::region::{self, Region, found::Model};
 use cotenant_model::text::clean;
+use cotenant_setup::{calibrated, settings};
 use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
 //! What a queue of jobs says: TOML, or a command per line.
 
-use crate::{names, units};
 use anyhow::Result;
 use cotenant_cli::usage;
 use cotenant_model::parse::{position, toml_message};
+use cotenant_setup::{names, units};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

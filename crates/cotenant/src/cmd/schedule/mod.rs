@@ -6,10 +6,7 @@ mod queue;
 mod report;
 mod screen;
 
-use crate::args::SetArgs;
 use crate::run::{Run, recorder};
-use crate::settings::{self, Decider, Setup};
-use crate::{registry::registry, units};
 use anyhow::Result;
 use clap::ValueEnum;
 use cotenant_cli::messages::{count, tell};
@@ -23,6 +20,9 @@ use cotenant_model::policy::{Config, Settings};
 use cotenant_model::profile::AppProfile;
 use cotenant_model::{Mode, Signal, Topology};
 use cotenant_policies::{CoSchedule, QuantumSettings};
+use cotenant_setup::args::SetArgs;
+use cotenant_setup::settings::{self, Decider, Setup};
+use cotenant_setup::{files, registry::registry, units};
 use jobs::JobSpec;
 use ledger::{Earlier, Ledger, Start};
 use queue::{JobReport, Jobs, Limits, Shared};
@@ -149,7 +149,7 @@ pub struct Args {
 /// # Errors
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let specs = jobs::parse(&args.file, &settings::read_or_input(&args.file)?)?;
+    let specs = jobs::parse(&args.file, &files::read_or_input(&args.file)?)?;
     let (machine, cpus) = settings::machine_within(args.cpus.as_deref())?;
     let topology = &machine.0;
     let usable = topology.usable().len();

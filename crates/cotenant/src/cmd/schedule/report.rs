@@ -2,7 +2,6 @@
 
 use super::queue::JobReport;
 use super::{Args, NAME};
-use crate::run::hurts;
 use crate::run::summary::Summary;
 use anyhow::Result;
 use cotenant_cli::live_view::cut_middle;
@@ -11,6 +10,7 @@ use cotenant_cli::table::Table;
 use cotenant_linux::act::pause::Mechanism;
 use cotenant_linux::host::queue::Gaps;
 use cotenant_model::Signal;
+use cotenant_status::hurts;
 use serde::Serialize;
 use std::io::Write;
 use std::time::Duration;

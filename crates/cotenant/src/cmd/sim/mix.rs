@@ -1,11 +1,11 @@
 //! `cotenant sim --mix`: the steady state of programs on one shared cache and one memory.
 
 use super::{Args, Assumed};
-use crate::units;
 use anyhow::Context as _;
 use cotenant_cli::progress::simulating;
 use cotenant_cli::table::Table;
 use cotenant_cli::{machine_arg, usage};
+use cotenant_setup::units;
 use cotenant_sim::app::{Phase, Program, embedded};
 use cotenant_sim::band::{DRAWS, draws, ends};
 use cotenant_sim::flat_machine;

@@ -3,7 +3,7 @@
 mod mix;
 mod scenario;
 
-use crate::args::SetArgs;
+use cotenant_setup::args::SetArgs;
 use cotenant_sim::app::Program;
 use cotenant_sim::kernel::KernelKind;
 use std::collections::BTreeMap;

@@ -2,7 +2,6 @@
 
 use super::{Args, Assumed, assumed, say_assumed};
 use crate::run::recorder::Recorder;
-use crate::{registry::registry, settings, units};
 use anyhow::Context as _;
 use cotenant_cli::machine_arg::resolve_beside;
 use cotenant_cli::messages::tell;
@@ -15,6 +14,7 @@ use cotenant_model::Mode;
 use cotenant_model::number::scaled;
 use cotenant_policies::Static;
 use cotenant_record::{DEFAULTS, Header, HostDescription};
+use cotenant_setup::{registry::registry, settings, units};
 use cotenant_sim::band::ends;
 use cotenant_sim::batch::{self, Batch, OPTIMAL, Plan, Series, map_text};
 use cotenant_sim::flat_machine;

@@ -1,14 +1,14 @@
 //! One service, or one of its threads.
 
 use super::{Drawn, Pen, dim, goal, known, memory, misses, on, p99, percent, policy, take};
-use crate::daemon::status::{Decision, ServiceStatus, ThreadStatus};
-use crate::run::hurts;
-use crate::top::picture::Picture;
 use crate::top::ui;
 use cotenant_cli::live_view::cut;
 use cotenant_cli::messages::count;
 use cotenant_model::number::scaled;
 use cotenant_model::text::clean;
+use cotenant_status::hurts;
+use cotenant_status::picture::Picture;
+use cotenant_status::status::{Decision, ServiceStatus, ThreadStatus};
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Text};
@@ -70,7 +70,7 @@ fn facts(service: &ServiceStatus) -> Vec<(&'static str, String)> {
         facts.push(("throttled", format!("waited for {} of the last minute", percent(throttled))));
     }
     if !p99(service).is_empty() {
-        let quantile = |latency: &crate::daemon::status::Quantile| {
+        let quantile = |latency: &cotenant_status::status::Quantile| {
             format!("p{:.0} {}s", latency.quantile * 100.0, scaled(latency.seconds))
         };
         facts.push(("latency", service.latencies.iter().map(quantile).collect::<Vec<_>>().join(", ")));

@@ -1,9 +1,9 @@
 //! The machine: a cell for each CPU where there is room for all, else a letter for each.
 
 use super::{Pen, dim, percent, take};
-use crate::top::picture::{Context, Domain, Package, Picture, Whose};
 use crate::top::ui::service;
 use cotenant_cli::live_view::cut;
+use cotenant_status::picture::{Context, Domain, Package, Picture, Whose};
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 use std::collections::BTreeMap;

@@ -5,14 +5,14 @@ mod machine;
 #[cfg(test)]
 mod tests;
 
-use super::picture::Picture;
 use super::ui::{Drawn, Page, Ui};
-use crate::daemon::config::Class;
-use crate::daemon::status::ServiceStatus;
-use crate::run::hurts;
 use cotenant_cli::live_view::{cut, cut_middle};
 use cotenant_model::CpuSet;
 use cotenant_model::number::scaled;
+use cotenant_status::class::Class;
+use cotenant_status::hurts;
+use cotenant_status::picture::Picture;
+use cotenant_status::status::ServiceStatus;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};

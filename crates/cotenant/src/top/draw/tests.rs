@@ -1,15 +1,15 @@
 //! Screens of made-up machines, held against text files.
 
-use super::super::picture::{self, Moment, Picture};
 use super::super::text_of;
 use super::super::ui::{Act, Drawn, Page, Ui};
 use super::draw;
-use crate::daemon::config::Class;
-use crate::daemon::status::{Bound, CpuStatus, Decision, Place, Quantile, ServiceStatus, ThreadStatus, Why};
 use cotenant_model::interference::Row;
 use cotenant_model::testing::golden;
 use cotenant_model::topology::synthetic;
 use cotenant_model::{CpuId, CpuSet};
+use cotenant_status::class::Class;
+use cotenant_status::picture::{self, Moment, Picture};
+use cotenant_status::status::{Bound, CpuStatus, Decision, Place, Quantile, ServiceStatus, ThreadStatus, Why};
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::Rect;

@@ -1,0 +1,37 @@
+//! Asks a daemon that runs.
+
+use crate::protocol::{LOOP, PATIENCE, Request, answered, asked};
+use anyhow::{Context as _, Result};
+use cotenant_cli::usage;
+use cotenant_linux::bounded::{self, Limit};
+use cotenant_linux::sys;
+use cotenant_linux::undo::default_state_dir;
+use serde::de::DeserializeOwned;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Where the daemon of this user listens, or that of root where this user has none.
+fn default_socket() -> Result<PathBuf> {
+    let own = default_state_dir()?.join("control.sock");
+    let roots = Path::new("/run/cotenant/control.sock");
+    Ok(if !own.exists() && roots.exists() { roots.to_owned() } else { own })
+}
+
+/// Whether anybody listens there.
+pub fn is_there(socket: Option<&Path>) -> bool {
+    let path = socket.map_or_else(default_socket, |path| Ok(path.to_owned()));
+    path.is_ok_and(|path| sys::connect_unix(&path, PATIENCE).is_ok())
+}
+
+/// Asks the daemon.
+///
+/// # Errors
+/// Where none runs, or what it refuses.
+pub fn ask<T: DeserializeOwned>(socket: Option<&Path>, request: Request) -> Result<T> {
+    let path = socket.map_or_else(default_socket, |path| Ok(path.to_owned()))?;
+    let stream = sys::connect_unix(&path, PATIENCE)
+        .map_err(|why| usage(format!("no daemon answers at {} ({why}); start one: cotenant daemon", path.display())))?;
+    stream.set_read_timeout(Some(LOOP + PATIENCE))?;
+    (&stream).write_all(&asked(request)?)?;
+    answered(&bounded::rest(&mut &stream, Limit::Named).context("the daemon does not answer")?)
+}

@@ -1,0 +1,682 @@
+//! What the daemon manages and how: `cotenant.toml`, and the files of `conf.d` beside it.
+
+use crate::containers::{Asked, Container};
+use anyhow::Result;
+use cotenant_cli::messages::count;
+use cotenant_cli::usage;
+use cotenant_linux::bounded::{self, Limit};
+use cotenant_linux::sys;
+use cotenant_model::policy::{Config as PolicyConfig, Ctx, Policy, Settings};
+use cotenant_model::profile::MachineProfile;
+use cotenant_model::{Mode, Topology, parse};
+use cotenant_policies::Qos;
+use cotenant_setup::args::{self, MetricArg};
+use cotenant_setup::registry::registry;
+use cotenant_setup::settings::Decider;
+use cotenant_setup::units;
+use cotenant_status::class::Class;
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fs::{self, Metadata, OpenOptions};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use toml::Spanned;
+
+/// The goal of class high where none is named.
+const GOAL: f64 = 0.9;
+
+/// Time between two samples where no policy decides: speeds are shown each second. It grows up to the second of these
+/// where sampling costs too much.
+pub(crate) const OBSERVE: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
+
+/// Files of `conf.d` that are read.
+const FILES: usize = 256;
+
+/// Bytes of a pattern. They are compiled by recursion.
+const PATTERN: usize = 1_024;
+
+/// A rule for whoever names none: every service of the service manager, watched alone as long as the mode is `observe`.
+const DEFAULT: &str = "[[rule]]\nname = \"services\"\nmatch = { unit = \"*.service\" }\n";
+
+/// A configuration file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+struct File {
+    mode: Option<Mode>,
+    listen: Option<Spanned<String>>,
+    interval: Option<Spanned<String>>,
+    bridge: Option<Spanned<String>>,
+    slurm: Option<bool>,
+    /// Settings of policies by policy and key, as `--set` takes them.
+    set: BTreeMap<Spanned<String>, BTreeMap<Spanned<String>, toml::Value>>,
+    rule: Vec<Spanned<RuleText>>,
+}
+
+/// `[[rule]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", expecting = "a table, begun by [[rule]]")]
+struct RuleText {
+    name: String,
+    #[serde(rename = "match")]
+    matches: MatchText,
+    #[serde(default)]
+    class: Class,
+    goal: Option<Spanned<String>>,
+    metric: Option<Spanned<String>>,
+    policy: Option<Spanned<String>>,
+    #[serde(default)]
+    annotations: Vec<Annotation>,
+}
+
+/// What a container may say of itself by an annotation `cotenant.dev/…`, where its rule allows that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Annotation {
+    Class,
+    Goal,
+    Metric,
+}
+
+/// `match`: all that is given must hold.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[serde(expecting = "a table such as { unit = \"NAME\" }")]
+struct MatchText {
+    unit: Option<Spanned<String>>,
+    cgroup: Option<Spanned<String>>,
+    command: Option<Spanned<String>>,
+    user: Option<Spanned<String>>,
+    namespace: Option<Spanned<String>>,
+    pod: Option<Spanned<String>>,
+    container: Option<Spanned<String>>,
+    label: BTreeMap<String, Spanned<String>>,
+}
+
+/// Which processes a rule is about.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Matches {
+    /// The name of a unit that they belong to.
+    pub unit: Option<GlobSet>,
+    /// The path of their control group.
+    pub cgroup: Option<GlobSet>,
+    /// The path or the base name of what they execute.
+    pub command: Option<GlobSet>,
+    pub user: Option<u32>,
+    /// The container that they run in.
+    pub container: Option<OfContainer>,
+}
+
+/// Which containers a rule is about: all that is given must hold.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OfContainer {
+    pub namespace: Option<GlobSet>,
+    pub pod: Option<GlobSet>,
+    pub container: Option<GlobSet>,
+    pub labels: Vec<(String, GlobSet)>,
+}
+
+impl OfContainer {
+    /// Whether the rule is about it.
+    pub fn is_match(&self, container: &Container) -> bool {
+        let is = |glob: &Option<GlobSet>, name: &str| glob.as_ref().is_none_or(|glob| glob.is_match(name));
+        let has = |(key, glob): &(String, GlobSet)| container.labels.get(key).is_some_and(|value| glob.is_match(value));
+        let of = &container.identity;
+        is(&self.namespace, &of.namespace)
+            && is(&self.pod, &of.pod)
+            && is(&self.container, &of.container)
+            && self.labels.iter().all(has)
+    }
+}
+
+/// What holds for one service: what its rule says, and what its annotations say where the rule allows that.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Terms {
+    pub class: Class,
+    pub goal: f64,
+    pub metric: MetricArg,
+    pub policy: String,
+    /// It has CPUs of its own, and is left alone on them.
+    pub exclusive: bool,
+}
+
+/// A rule.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    pub name: String,
+    pub matches: Matches,
+    pub class: Class,
+    /// The share of its speed alone that a service of class high is to keep.
+    pub goal: f64,
+    /// What tells its speed: of class high what it reports itself, where nothing is named.
+    pub metric: MetricArg,
+    /// What places it; `None`: what its class does by default.
+    policy: Option<String>,
+    annotations: Vec<Annotation>,
+    /// As it was written: a rule that says the same goes on with its services.
+    text: String,
+    /// File, line and column.
+    place: String,
+}
+
+/// Rules that say the same manage the same services in the same way.
+impl PartialEq for Rule {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+/// The whole configuration.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// The main file, whether it is there or not.
+    pub path: PathBuf,
+    pub mode: Mode,
+    /// Where metrics are served; `None`: nowhere.
+    pub listen: Option<SocketAddr>,
+    pub interval: Duration,
+    /// The user beside root whose word counts for which control group is which container.
+    pub bridge: Option<u32>,
+    /// Whether jobs of Slurm are known, and told of in a table.
+    pub slurm: bool,
+    pub rules: Vec<Rule>,
+    settings: Settings,
+}
+
+impl Config {
+    /// Reads it: the main file, then those beside it in the order of their names. What these set counts for more, and
+    /// their rules come before those of the main file.
+    ///
+    /// # Errors
+    /// One line with file, line and column.
+    pub fn read(named: Option<&Path>) -> Result<Self> {
+        let path = named.map(Path::to_owned).or_else(default_path).unwrap_or_default();
+        let mut config = Self::empty(path.clone());
+        let others = beside(&path)?;
+        let is_there = || path.try_exists().map_err(|why| usage(format!("{}: {why}", path.display())));
+        let main = if named.is_some() || is_there()? {
+            text(&path)?
+        } else if others.is_empty() {
+            DEFAULT.to_owned()
+        } else {
+            String::new()
+        };
+        let mut texts = vec![(path, main)];
+        for path in others {
+            let text = text(&path)?;
+            texts.push((path, text));
+        }
+        let mut of_main = Vec::new();
+        for (i, (path, text)) in texts.iter().enumerate() {
+            let rules = config.take(path, text)?;
+            if i == 0 { of_main = rules } else { config.rules.extend(rules) }
+        }
+        config.rules.extend(of_main);
+        if config.rules.is_empty() {
+            return Err(usage(format!(
+                "{}: there is no [[rule]]; add one that says whom to manage",
+                config.path.display()
+            )));
+        }
+        for (i, rule) in config.rules.iter().enumerate() {
+            if let Some(other) = config.rules[..i].iter().find(|other| other.name == rule.name) {
+                return Err(usage(format!(
+                    "{}: the rule at {} is called '{}', too; name one of them otherwise",
+                    rule.place, other.place, rule.name
+                )));
+            }
+        }
+        Ok(config)
+    }
+
+    /// Where nothing is said.
+    pub(crate) fn empty(path: PathBuf) -> Self {
+        Self {
+            path,
+            mode: Mode::Observe,
+            listen: None,
+            interval: PolicyConfig::default().interval,
+            bridge: None,
+            slurm: false,
+            rules: Vec::new(),
+            settings: Settings::default(),
+        }
+    }
+
+    /// Takes over what a file says but for its rules, which are returned.
+    pub(crate) fn take(&mut self, path: &Path, text: &str) -> Result<Vec<Rule>> {
+        let at = |offset: usize| {
+            let (line, column) = parse::position(text, offset);
+            format!("{}:{line}:{column}", path.display())
+        };
+        let wrong = |e| usage(format!("{}:{}", path.display(), parse::Located::of_toml(text, &e)));
+        let file: File = toml::from_str(text).map_err(wrong)?;
+        self.mode = file.mode.unwrap_or(self.mode);
+        if let Some(listen) = &file.listen {
+            let text = listen.get_ref();
+            let address = (!text.is_empty()).then(|| text.parse()).transpose();
+            self.listen = address.map_err(|_| {
+                let place = at(listen.span().start);
+                usage(format!(
+                    "{place}: listen: '{text}' is no address with a port; give one such as 127.0.0.1:9844, or \"\" for none"
+                ))
+            })?;
+        }
+        if let Some(interval) = &file.interval {
+            self.interval = units::interval(interval.get_ref())
+                .map_err(|why| usage(format!("{}: interval: {why}", at(interval.span().start))))?;
+        }
+        if let Some(bridge) = &file.bridge {
+            let uid = uid(bridge.get_ref());
+            let uid = uid.map_err(|why| usage(format!("{}: bridge: {why}", at(bridge.span().start))))?;
+            self.bridge = Some(uid);
+        }
+        self.slurm = file.slurm.unwrap_or(self.slurm);
+        for (policy, table) in &file.set {
+            let wrong = |why: &dyn std::fmt::Display| usage(format!("{}: set: {why}", at(policy.span().start)));
+            let section = registry().section(policy.get_ref()).map_err(|why| wrong(&why))?;
+            if section == Qos::SECTION {
+                return Err(wrong(&"qos is set by class, goal and metric of the rules"));
+            }
+            for (key, value) in table {
+                self.settings.set(section, key.get_ref(), serde_json::to_value(value)?);
+            }
+            registry().check(section, &self.settings).map_err(|why| {
+                let alone = |(key, value): (&Spanned<String>, &toml::Value)| {
+                    let mut settings = Settings::default();
+                    settings.set(section, key.get_ref(), serde_json::to_value(value).ok()?);
+                    registry().check(section, &settings).is_err().then(|| key.span().start)
+                };
+                let place = at(table.iter().find_map(alone).unwrap_or(policy.span().start));
+                usage(format!("{place}: set: {why}"))
+            })?;
+        }
+        file.rule
+            .iter()
+            .map(|rule| {
+                let span = rule.span();
+                let text = text.get(span.clone()).unwrap_or_default();
+                Rule::new(rule.get_ref(), text, |offset| at(offset.unwrap_or(span.start)))
+            })
+            .collect()
+    }
+
+    /// The policies of the rules, each once, in the order of the rules.
+    pub fn policies(&self) -> Vec<&str> {
+        let mut policies: Vec<&str> = Vec::new();
+        for policy in self.rules.iter().flat_map(Rule::policies) {
+            if !policies.contains(&policy) {
+                policies.push(policy);
+            }
+        }
+        policies
+    }
+
+    /// What decides by a policy on this machine, about nobody yet.
+    ///
+    /// # Errors
+    /// Where it does not take its settings, or cannot work here.
+    pub fn decider(&self, policy: &str, (topology, machine): &(Topology, MachineProfile)) -> Result<Decider> {
+        // Nobody decides: speeds are told each second.
+        let seldom = if policy == "none" { OBSERVE[0] } else { Duration::ZERO };
+        let interval = self.interval.max(seldom);
+        let config = PolicyConfig { interval, settings: self.settings.clone(), ..PolicyConfig::default() };
+        let wrong = |why: String| {
+            let place = self.rules.iter().find(|rule| rule.policies().any(|own| own == policy)).map(|rule| &rule.place);
+            let place = place.map_or_else(String::new, |place| format!("{place}: "));
+            usage(format!("{place}policy: {why}"))
+        };
+        let decider =
+            Decider::live(policy, config, topology).map_err(|why| wrong(cotenant_cli::messages::chain(&why)))?;
+        let ctx = Ctx { topology, machine, apps: &BTreeMap::new(), config: &decider.config };
+        decider.policy.check(&ctx).map_err(|refusal| wrong(refusal.to_string()))?;
+        Ok(decider)
+    }
+}
+
+/// The policy that places services of a class where the rule names none. Trials of placements would disturb trials of
+/// throttling.
+fn default_policy(class: Class) -> &'static str {
+    match class {
+        Class::High | Class::Low => "none",
+        Class::Normal | Class::Ignore => "auto",
+    }
+}
+
+impl Rule {
+    /// `at` tells the place of an offset, or of the rule.
+    fn new(text: &RuleText, written: &str, at: impl Fn(Option<usize>) -> String) -> Result<Self> {
+        let place = |value: &Spanned<String>| at(Some(value.span().start));
+        let wrong = |value: &Spanned<String>, key: &str, why: &dyn std::fmt::Display| {
+            usage(format!("{}: {key}: {why}", place(value)))
+        };
+        if text.name.is_empty() || text.name.len() > 64 {
+            return Err(usage(format!("{}: name: give 1 to 64 characters", at(None))));
+        }
+        let glob = |key: &str, value: &Option<Spanned<String>>, whole: bool| {
+            let Some(value) = value else { return Ok(None) };
+            if value.get_ref().len() > PATTERN {
+                return Err(wrong(value, key, &format!("a pattern has at most {PATTERN} bytes")));
+            }
+            let glob = GlobBuilder::new(value.get_ref()).literal_separator(whole).backslash_escape(false).build();
+            // A set of one says so where it cannot be compiled; a matcher panics.
+            let set = glob.and_then(|glob| GlobSetBuilder::new().add(glob).build());
+            set.map(Some).map_err(|why| wrong(value, key, &why))
+        };
+        let MatchText { unit, cgroup, command, user, namespace, pod, container, label } = &text.matches;
+        let labels = label.iter().filter_map(|(key, value)| {
+            glob("label", &Some(value.clone()), false).map(|glob| Some((key.clone(), glob?))).transpose()
+        });
+        let of_container = OfContainer {
+            namespace: glob("namespace", namespace, false)?,
+            pod: glob("pod", pod, false)?,
+            container: glob("container", container, false)?,
+            labels: labels.collect::<Result<_>>()?,
+        };
+        let names_containers = namespace.is_some() || pod.is_some() || container.is_some() || !label.is_empty();
+        let matches = Matches {
+            unit: glob("unit", unit, false)?,
+            cgroup: glob("cgroup", cgroup, true)?,
+            command: glob("command", command, true)?,
+            user: user.as_ref().map(|user| uid(user.get_ref()).map_err(|why| wrong(user, "user", &why))).transpose()?,
+            container: names_containers.then_some(of_container),
+        };
+        if unit.is_none() && cgroup.is_none() && command.is_none() && user.is_none() && !names_containers {
+            return Err(usage(format!(
+                "{}: match is empty; give unit, cgroup, command or user, such as {{ unit = \"nginx.service\" }}, or \
+                 namespace, pod, container or label",
+                at(None)
+            )));
+        }
+        let may_be = |class| text.class == class || text.annotations.contains(&Annotation::Class);
+        if let Some(value) = text.goal.as_ref().filter(|_| !may_be(Class::High)) {
+            return Err(usage(format!("{}: goal is for class = \"high\"", place(value))));
+        }
+        if let Some(value) = text.metric.as_ref().filter(|_| !may_be(Class::High) && !may_be(Class::Normal)) {
+            return Err(usage(format!("{}: metric is for class = \"high\" and \"normal\"", place(value))));
+        }
+        let goal = |value: &Spanned<String>| units::share(value.get_ref()).map_err(|why| wrong(value, "goal", &why));
+        let metric = |value: &Spanned<String>| args::speed(value.get_ref()).map_err(|why| wrong(value, "metric", &why));
+        if let Some(policy) = &text.policy {
+            let entry = registry().find(policy.get_ref()).map_err(|why| wrong(policy, "policy", &why))?;
+            if entry.name() == "qos" {
+                return Err(wrong(policy, "policy", &"qos decides by class = \"high\" and \"low\"; leave policy out"));
+            }
+        }
+        Ok(Self {
+            name: text.name.clone(),
+            matches,
+            class: text.class,
+            goal: text.goal.as_ref().map(goal).transpose()?.unwrap_or(GOAL),
+            metric: text.metric.as_ref().map(metric).transpose()?.unwrap_or_default(),
+            policy: text.policy.as_ref().map(|policy| policy.get_ref().clone()),
+            annotations: text.annotations.clone(),
+            text: written.to_owned(),
+            place: text.policy.as_ref().map_or_else(|| at(None), place),
+        })
+    }
+
+    /// The class of a service of the rule, which may be a container that asks for another one. A container with CPUs of
+    /// its own is not throttled.
+    pub fn class(&self, asked: Option<&Asked>) -> Class {
+        let by_annotation = asked.filter(|_| self.annotations.contains(&Annotation::Class));
+        match by_annotation.and_then(|asked| asked.class).unwrap_or(self.class) {
+            Class::Low if asked.is_some_and(|asked| asked.exclusive) => Class::Normal,
+            class => class,
+        }
+    }
+
+    /// What holds for a service of the rule, which may be a container that asks for something.
+    pub fn terms(&self, asked: Option<&Asked>) -> Terms {
+        let may = |what| asked.filter(|_| self.annotations.contains(&what));
+        let class = self.class(asked);
+        let own = self.policy.as_deref().unwrap_or_else(|| default_policy(class));
+        let exclusive = asked.is_some_and(|asked| asked.exclusive);
+        let policy = if exclusive { "none" } else { own };
+        Terms {
+            class,
+            goal: may(Annotation::Goal).and_then(|asked| asked.goal).unwrap_or(self.goal),
+            metric: may(Annotation::Metric)
+                .and_then(|asked| asked.metric.clone())
+                .unwrap_or_else(|| self.metric.clone()),
+            policy: policy.to_owned(),
+            exclusive,
+        }
+    }
+
+    /// What places its services, unless their class is another one by annotation.
+    pub fn policy(&self) -> &str {
+        self.policy.as_deref().unwrap_or_else(|| default_policy(self.class))
+    }
+
+    /// The policies that may be asked to place its services.
+    fn policies(&self) -> impl Iterator<Item = &str> {
+        let any = self.annotations.contains(&Annotation::Class);
+        let classes = [Class::High, Class::Low, Class::Normal];
+        let classes = classes.into_iter().filter(move |class| any || *class == self.class);
+        classes.map(|class| self.policy.as_deref().unwrap_or_else(|| default_policy(class)))
+    }
+}
+
+/// A user by number or name.
+fn uid(text: &str) -> Result<u32, String> {
+    if let Ok(uid) = text.parse() {
+        return Ok(uid);
+    }
+    let users = bounded::text("/etc/passwd", Limit::Machine).unwrap_or_default();
+    uid_in(&users, text).ok_or_else(|| format!("there is no user '{text}' in /etc/passwd; give the number"))
+}
+
+/// The number of a user in a table such as `/etc/passwd`.
+pub(crate) fn uid_in(users: &str, name: &str) -> Option<u32> {
+    let of = |line: &str| {
+        let mut fields = line.split(':');
+        (fields.next()? == name).then(|| fields.nth(1)?.parse().ok())?
+    };
+    users.lines().find_map(of)
+}
+
+/// The text of a file that others may not write. The daemon waits for no writer of a pipe.
+fn text(path: &Path) -> Result<String> {
+    let unread = |why: io::Error| usage(format!("{}: {why}; check the path", path.display()));
+    let mut file = bounded::named(path).map_err(unread)?;
+    // Of what was opened: another file may have the name by now.
+    trusted(path, &file.metadata().map_err(unread)?)?;
+    bounded::rest_text(&mut file, Limit::Named).map_err(unread)
+}
+
+/// Who writes the configuration decides what is done to every program, and what the daemon runs (`cmd:`): root and the
+/// daemon's own user, nobody else.
+fn trusted(path: &Path, meta: &Metadata) -> Result<()> {
+    let ours = sys::euid();
+    // A user's own group is nobody else, as where files are made with umask 002.
+    let others = if ours != 0 && meta.gid() == sys::egid() { 0o002 } else { 0o022 };
+    let path = path.display();
+    match () {
+        () if ![0, ours].contains(&meta.uid()) => Err(usage(format!(
+            "{path}: it belongs to user {}, whom this daemon does not obey; chown {ours} it, or name another file",
+            meta.uid()
+        ))),
+        () if meta.mode() & others != 0 => Err(usage(format!("{path}: others may write to it; chmod go-w it"))),
+        () => Ok(()),
+    }
+}
+
+/// The files of `conf.d` beside it, by name.
+///
+/// The folder above is not looked at: who replaces `conf.d` there, or a file by a link, can name files of root and of
+/// the daemon's user alone.
+fn beside(path: &Path) -> Result<Vec<PathBuf>> {
+    let Some(folder) = path.parent().map(|folder| folder.join("conf.d")) else { return Ok(Vec::new()) };
+    let unread = |why: io::Error| usage(format!("{}: {why}", folder.display()));
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(&folder);
+    let opened = match opened {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        opened => opened.map_err(unread)?,
+    };
+    trusted(&folder, &opened.metadata().map_err(unread)?)?;
+    let entries = fs::read_dir(&folder).map_err(unread)?;
+    let files: io::Result<Vec<PathBuf>> = entries.map(|entry| Ok(entry?.path())).collect();
+    let mut files = files.map_err(unread)?;
+    files.retain(|path| path.extension().is_some_and(|e| e == "toml"));
+    if files.len() > FILES {
+        return Err(usage(format!("{}: more than {FILES} files; join some", folder.display())));
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// `/etc/cotenant/cotenant.toml` for root, else `cotenant/cotenant.toml` in the XDG configuration folder.
+fn default_path() -> Option<PathBuf> {
+    if sys::euid() == 0 {
+        return Some("/etc/cotenant/cotenant.toml".into());
+    }
+    Some(cotenant_cli::xdg("XDG_CONFIG_HOME", ".config")?.join("cotenant/cotenant.toml"))
+}
+
+impl Config {
+    /// `observe, 3 rules`
+    pub fn summary(&self) -> String {
+        let mode = match self.mode {
+            Mode::Observe => "observe",
+            Mode::Advise => "advise",
+            Mode::Enforce => "enforce",
+        };
+        format!("{mode}, {} of {}", count(self.rules.len() as u64, "rule"), self.path.display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    /// The library that compiles patterns panics where they are too much for it, and recurses as deeply as they nest.
+    #[test]
+    fn patterns_that_are_too_much_are_refused_at_their_place() {
+        let rules = |pattern: &str| {
+            let text = format!("[[rule]]\nname = 'a'\nmatch = {{ unit = '{pattern}' }}\n");
+            Config::empty("c".into()).take(Path::new("c"), &text)
+        };
+        let nested = |n| "{".repeat(n) + &"}".repeat(n);
+        for pattern in [nested(300), nested(100_000), "?".repeat(1 << 20), "[".to_owned()] {
+            let why = rules(&pattern).unwrap_err().to_string();
+            assert!(why.starts_with("c:3:18: unit: ") && why.len() < 2_000, "{why:.200}");
+        }
+        assert!(rules("{a,b{c,d}}*.service").is_ok());
+    }
+
+    /// Who cannot read what was configured does not go on by what is left of it.
+    #[test]
+    fn a_folder_that_cannot_be_read_is_not_an_empty_one() {
+        let folder = std::env::temp_dir().join(format!("cotenant-config-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).unwrap();
+        let path = folder.join("cotenant.toml");
+        assert_eq!(beside(&path).unwrap(), Vec::<PathBuf>::new());
+        fs::write(folder.join("conf.d"), "").unwrap();
+        let why = beside(&path).unwrap_err().to_string();
+        assert!(why.contains("conf.d: ") && !why.contains('\n'), "{why}");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// Whoever may write it has the daemon run what they like.
+    #[test]
+    fn what_others_may_write_is_not_obeyed() {
+        let folder = std::env::temp_dir().join(format!("cotenant-config-others-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        let (main, beside) = (folder.join("cotenant.toml"), folder.join("conf.d"));
+        let drop_in = beside.join("a.toml");
+        fs::create_dir_all(&beside).unwrap();
+        fs::write(&main, DEFAULT).unwrap();
+        fs::write(&drop_in, "mode = 'advise'\n").unwrap();
+        let mode = |path: &Path, mode: u32| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        let refused = |path: &Path, why: &str| {
+            let said = Config::read(Some(&main)).unwrap_err().to_string();
+            assert!(said.starts_with(&format!("{}: {why}", path.display())) && !said.contains('\n'), "{said}");
+        };
+        for (path, own) in [(&main, 0o644), (&drop_in, 0o644), (&beside, 0o755)] {
+            for bit in [0o002, 0o1002] {
+                mode(path, own | bit);
+                refused(path, "others may write to it; chmod go-w");
+            }
+            mode(path, own);
+            assert_eq!(Config::read(Some(&main)).unwrap().mode, Mode::Advise);
+        }
+        if sys::euid() == 0 {
+            for (path, own) in [(&main, 0o644), (&drop_in, 0o644), (&beside, 0o755)] {
+                mode(path, own | 0o020);
+                refused(path, "others may write to it");
+                mode(path, own);
+                chown(path, Some(7), None).unwrap();
+                refused(path, "it belongs to user 7, whom this daemon does not obey; chown 0 it");
+                chown(path, Some(0), None).unwrap();
+            }
+        }
+        // A link is what it names.
+        fs::remove_file(&drop_in).unwrap();
+        fs::write(folder.join("elsewhere"), "mode = 'enforce'\n").unwrap();
+        symlink(folder.join("elsewhere"), &drop_in).unwrap();
+        assert_eq!(Config::read(Some(&main)).unwrap().mode, Mode::Enforce);
+        mode(&folder.join("elsewhere"), 0o666);
+        refused(&drop_in, "others may write to it");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn what_is_of_another_type_is_told_in_words_of_the_file() {
+        for (text, why) in [
+            ("mode = 3", "c:1:8: expected a string"),
+            ("mode = 'x'", "c:1:8: unknown variant `x`, expected one of `observe`, `advise`, `enforce`"),
+            ("rule = 3", "c:1:8: invalid type: integer `3`, expected a sequence"),
+            ("rule = [3]", "c:1:9: invalid type: integer `3`, expected a table, begun by [[rule]]"),
+            ("[[rule]]\nname = 'a'\nmatch = 'x'", "expected a table such as { unit = \"NAME\" }"),
+        ] {
+            let said = Config::empty("c".into()).take(Path::new("c"), text).unwrap_err().to_string();
+            assert!(said.contains(why), "{said}");
+        }
+    }
+
+    #[test]
+    fn annotations_count_where_the_rule_allows_them() {
+        let terms = |keys: &str, asked: &Asked| {
+            let text = format!("[[rule]]\nname = 'a'\nmatch = {{ namespace = '*' }}\n{keys}\n");
+            let mut config = Config::empty("c".into());
+            config.rules = config.take(Path::new("c"), &text).unwrap();
+            let terms = config.rules[0].terms(Some(asked));
+            assert!(
+                terms.exclusive || terms.class == Class::Ignore || config.policies().contains(&&*terms.policy),
+                "{terms:?}"
+            );
+            (terms.class, terms.goal, terms.metric.name(), terms.policy)
+        };
+        let asked = |class| Asked {
+            class: Some(class),
+            goal: Some(0.5),
+            metric: Some("ipc".parse().unwrap()),
+            exclusive: false,
+        };
+        let named = |class, goal, metric: &str, policy: &str| (class, goal, metric.to_owned(), policy.to_owned());
+        let plain = named(Class::Normal, 0.9, "progress", "auto");
+        assert_eq!(terms("", &asked(Class::High)), plain, "nobody is asked");
+        assert_eq!(terms("annotations = ['class']", &Asked::default()), plain);
+        let class = "annotations = ['class']";
+        assert_eq!(terms(class, &asked(Class::High)), named(Class::High, 0.9, "progress", "none"));
+        assert_eq!(terms(class, &asked(Class::Ignore)).0, Class::Ignore);
+        let all = "annotations = ['class', 'goal', 'metric']\npolicy = 'shapes'\ngoal = '95%'";
+        assert_eq!(terms(all, &asked(Class::High)), named(Class::High, 0.5, "ipc", "shapes"));
+        assert_eq!(terms(all, &Asked::default()).1, 0.95);
+        let goal = "class = 'high'\nannotations = ['goal']";
+        assert_eq!(terms(goal, &asked(Class::Low)), named(Class::High, 0.5, "progress", "none"));
+        // Whoever has CPUs of its own is neither placed nor throttled, whatever the rule says.
+        let alone = |class| Asked { exclusive: true, ..asked(class) };
+        assert_eq!(terms("policy = 'shapes'", &alone(Class::Low)), named(Class::Normal, 0.9, "progress", "none"));
+        assert_eq!(terms("class = 'low'", &alone(Class::High)).0, Class::Normal);
+        assert_eq!(terms(all, &alone(Class::Low)), named(Class::Normal, 0.5, "ipc", "none"));
+        assert_eq!(terms(class, &alone(Class::High)), named(Class::High, 0.9, "progress", "none"));
+    }
+}

@@ -1,0 +1,121 @@
+//! The daemon: the same loop over the same host, with a roster that changes for weeks.
+//!
+//! A look at all processes finds the services that the rules name; services that come are added to the host, those that
+//! go are taken out, and the loop goes on with what its policies remember. Requests come over the control socket, whose
+//! threads only hand them over: the thread of the loop alone changes what is managed, between two rounds.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
+#[cfg(test)]
+#[path = "../../cotenant/src/browser.rs"]
+mod browser;
+mod cast;
+pub mod client;
+mod config;
+mod containers;
+mod control;
+mod desk;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod log;
+mod logbook;
+mod metrics;
+mod node;
+mod pauses;
+pub mod programs;
+pub mod protocol;
+mod services;
+mod shift;
+mod slurm;
+mod users;
+mod web;
+
+use crate::cast::setup;
+use crate::config::{Config, Rule};
+use crate::containers::Containers;
+use crate::control::{Control, Shared};
+use crate::desk::Desk;
+use crate::pauses::Kept;
+use crate::shift::{Next, serve};
+use crate::web::Web;
+use anyhow::Result;
+use cotenant_linux::FsRoot;
+use cotenant_linux::sense::census::Census;
+use cotenant_setup::settings;
+use cotenant_status::class::Class;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Runs until a signal asks to stop; then everything is given back.
+///
+/// # Errors
+/// One line: what is wrong in the configuration and where, or what cannot be had.
+pub fn run(named: Option<&Path>, socket: Option<PathBuf>, level: log::Level) -> Result<()> {
+    let mut config = Config::read(named)?;
+    let shared = Arc::new(Shared::default());
+    let socket = socket
+        .map_or_else(|| Ok(cotenant_linux::undo::default_state_dir()?.join("control.sock")), Ok::<_, anyhow::Error>)?;
+    let _control = Control::listen(socket.clone(), shared.clone())?;
+    log::begin(level)?;
+    let version = env!("CARGO_PKG_VERSION");
+    tracing::info!(MESSAGE_ID = log::DAEMON, "cotenant {version} begins: {}", config.summary());
+    let (kept, remark) = Kept::read();
+    if let Some(remark) = remark {
+        tracing::warn!(MESSAGE_ID = log::DAEMON, "{remark}");
+    }
+    let mut desk =
+        Desk { begun: Instant::now(), shared, web: Web::default(), socket, slurm: None, kept, refused: None };
+    desk.web.serve_at(config.listen, &desk.shared);
+    desk.shared.set_bridge(config.bridge);
+    desk.set_slurm(config.slurm);
+    while serve(&mut config, named, &mut desk)? == Next::Anew {}
+    tracing::info!(MESSAGE_ID = log::DAEMON, "cotenant ends");
+    Ok(())
+}
+
+/// A configuration that holds, and what its rules match now.
+pub struct Checked {
+    /// The configuration in a line.
+    pub summary: String,
+    /// Its rules, in their order.
+    pub rules: Vec<CheckedRule>,
+}
+
+/// A rule, and what it matches now.
+pub struct CheckedRule {
+    /// Its name.
+    pub name: String,
+    /// The class of its services.
+    pub class: Class,
+    /// The policy that places its services; empty where they are left alone.
+    pub policy: String,
+    /// The names of its services.
+    pub services: Vec<String>,
+}
+
+/// Checks a configuration, and finds out what its rules match now.
+///
+/// # Errors
+/// As [`run`], where a policy cannot work here, and where `/proc` cannot be listed.
+pub fn check(named: Option<&Path>) -> Result<Checked> {
+    let config = Config::read(named)?;
+    setup(&config, settings::live_machine(None)?)?;
+    let mut census = Census::new(FsRoot::live());
+    census.look()?;
+    let (found, _) = services::find(&config.rules, &census, &Containers::default(), std::process::id());
+    let mut of_rule: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+    for service in found.into_values() {
+        of_rule.entry(service.rule).or_default().push(service.name);
+    }
+    let rule = |(i, rule): (usize, &Rule)| CheckedRule {
+        name: rule.name.clone(),
+        class: rule.class,
+        policy: if rule.class == Class::Ignore { String::new() } else { rule.policy().to_owned() },
+        services: of_rule.remove(&i).unwrap_or_default(),
+    };
+    let summary = config.summary();
+    Ok(Checked { summary, rules: config.rules.iter().enumerate().map(rule).collect() })
+}

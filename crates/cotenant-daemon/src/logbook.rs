@@ -1,0 +1,248 @@
+//! What the daemon logs and keeps of its loop's rounds: decisions, remarks, interference, shapes.
+
+use crate::log::{self, Seldom};
+use crate::services::Service;
+use cotenant_linux::bounded;
+use cotenant_model::interference::Interference;
+use cotenant_model::{AppId, Round, Topology};
+use cotenant_setup::calibrated;
+use cotenant_setup::known::Known;
+use cotenant_setup::replace::Writer;
+use cotenant_status::status::Decision;
+use cotenant_status::watch::Watch;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
+
+/// What goes on after a restart.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct State {
+    interference: Interference,
+}
+
+/// The version of a file, whatever else it holds.
+#[derive(Deserialize)]
+struct Written {
+    version: u32,
+}
+
+const VERSION: u32 = 1;
+
+impl State {
+    /// What was kept; else none, with a remark. What is not taken is put aside: another version may want it again.
+    fn read(file: &Path) -> (Self, Option<String>) {
+        let read = match bounded::named_text(file) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => return Default::default(),
+            Err(why) => Err(("damaged".to_owned(), why.to_string())),
+            Ok(text) => Self::parse(&text),
+        };
+        let (aside, why) = match read {
+            Ok(state) => return (state, None),
+            Err(not) => not,
+        };
+        let mut to = file.as_os_str().to_owned();
+        to.push(format!(".{aside}"));
+        let kept = match fs::rename(file, &to) {
+            Ok(()) => format!("kept as {}", Path::new(&to).display()),
+            Err(why) => format!("cannot be put aside: {why}"),
+        };
+        (Self::default(), Some(format!("{}: {why}; it is left out, and {kept}", file.display())))
+    }
+
+    /// What a file says; else what to call it from now on, and why it is not taken.
+    pub fn parse(text: &str) -> Result<Self, (String, String)> {
+        let damaged = |why: serde_json::Error| ("damaged".to_owned(), why.to_string());
+        match serde_json::from_str::<Written>(text).map_err(damaged)?.version {
+            VERSION => serde_json::from_str(text).map_err(damaged),
+            other => Err((other.to_string(), format!("its version is {other}, and {VERSION} is read"))),
+        }
+    }
+}
+
+/// What the log names beside a service.
+#[derive(Default)]
+struct Fields {
+    rule: String,
+    group: Option<String>,
+}
+
+/// The rounds so far, their log, and the files of what is learned.
+pub(crate) struct Logbook {
+    /// What the rounds show.
+    pub watch: Watch,
+    known: Known,
+    services: BTreeMap<AppId, Fields>,
+    /// Remarks about Cotenant itself.
+    own: Seldom,
+    /// Remarks that users can cause without limit; these take no room from the others.
+    of_users: Seldom,
+    /// Kinds of decisions about each service that the log had within an hour.
+    logged: Seldom,
+    /// The file of what is learned, and its writer.
+    file: Option<(PathBuf, Writer)>,
+}
+
+impl Logbook {
+    /// With what an earlier daemon has learned, and a remark where that is not taken. The host's clock began this long
+    /// after the daemon.
+    pub fn begin(topology: &Topology, since: Duration) -> (Self, Option<String>) {
+        let file = calibrated::data_folder().map(|folder| folder.join("daemon.json"));
+        let (state, remark) = file.as_deref().map_or_else(Default::default, State::read);
+        let watch = Watch::of_daemon(topology, state.interference, since);
+        let file = file.map(|file| (file, Writer::begin()));
+        (Self { file, ..Self::new(watch, Known::of(topology)) }, remark)
+    }
+
+    /// Keeps nothing.
+    fn new(watch: Watch, known: Known) -> Self {
+        Self {
+            watch,
+            known,
+            services: BTreeMap::new(),
+            own: Seldom::default(),
+            of_users: Seldom::default(),
+            logged: Seldom::default(),
+            file: None,
+        }
+    }
+
+    /// Takes in a round: see [`Watch::round`].
+    pub fn round(&mut self, round: &Round<'_>, policies: &[String], judged: bool) {
+        self.known.watch(round);
+        for decided in self.watch.round(round, policies, judged) {
+            let kind = |why: &cotenant_status::status::Why| format!("{} {}", why.means, why.stage);
+            let kind = decided.decision.why.as_ref().map(kind).unwrap_or_default();
+            // Naps are renewed ten times a second.
+            let first = self.logged.is_due(&format!("{} {kind}", decided.decision.service));
+            log_decision(&decided.decision, first, decided.app.and_then(|app| self.services.get(&app)));
+        }
+        for note in round.decision.iter().flat_map(|decision| &decision.notes) {
+            self.remark(note);
+        }
+    }
+
+    /// Logs a remark, but seldom the same one.
+    pub fn remark(&mut self, text: &str) {
+        self.remark_as(text, text);
+    }
+
+    /// Logs a remark whose text changes, but seldom one of the same kind.
+    pub fn remark_as(&mut self, kind: &str, text: &str) {
+        if self.of_users.is_due(kind) {
+            tracing::warn!(MESSAGE_ID = log::NOTE, "{text}");
+        }
+    }
+
+    /// Logs a remark about Cotenant itself, however many there are about services.
+    pub fn remark_own(&mut self, text: &str) {
+        if self.own.is_due(text) {
+            tracing::warn!(MESSAGE_ID = log::NOTE, "{text}");
+        }
+    }
+
+    /// A service is managed from now on, by that rule.
+    pub fn manage(&mut self, app: AppId, rule: &str, service: &Service) {
+        let group = service.group().map(str::to_owned);
+        self.services.insert(app, Fields { rule: rule.to_owned(), group });
+        self.watch.manage(app, &service.name, service.uid, service.container.as_ref());
+    }
+
+    /// The rule by which a service is managed.
+    pub fn rule_of(&self, app: AppId) -> Option<&str> {
+        self.services.get(&app).map(|fields| &*fields.rule)
+    }
+
+    /// A service is managed no more.
+    pub fn forget(&mut self, app: AppId) {
+        self.services.remove(&app);
+        self.watch.forget(app);
+    }
+
+    /// Writes what the next daemon is to know, and logs what could not be written the last time.
+    pub fn keep(&mut self) {
+        let Some((file, writer)) = &self.file else { return };
+        let state = serde_json::json!({ "version": VERSION, "interference": self.watch.learned() });
+        let mut failed = writer.failed();
+        failed.extend(writer.write(file.clone(), state.to_string()).err().map(|why| (file.clone(), why)));
+        if let Some(file) = self.known.file() {
+            let known = self.known.clone();
+            failed.extend(writer.run(file.clone(), move || known.keep()).err().map(|why| (file.clone(), why)));
+        }
+        for (file, why) in failed {
+            self.remark_own(&format!("{}: {why}; what was learnt is lost at a restart", file.display()));
+        }
+    }
+}
+
+/// Logs a decision; `first`: also at the level of those that are logged once an hour.
+fn log_decision(decision: &Decision, first: bool, fields: Option<&Fields>) {
+    let why = decision.why.as_ref();
+    macro_rules! log {
+        ($level:ident) => {
+            tracing::$level!(
+                MESSAGE_ID = log::DECISION,
+                COTENANT_POLICY = why.map(|why| &*why.policy),
+                COTENANT_RULE = fields.map(|fields| &*fields.rule),
+                COTENANT_SERVICE = &*decision.service,
+                COTENANT_CGROUP = fields.and_then(|fields| fields.group.as_deref()),
+                COTENANT_DECISION = why.map(|why| &*why.means),
+                COTENANT_REASON = why.map(|why| &*why.text),
+                "{}",
+                decision.line(),
+            )
+        };
+    }
+    if first {
+        log!(info);
+    } else {
+        log!(debug);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cotenant_model::topology::synthetic;
+
+    /// Services and threads that come and go cause remarks without limit.
+    #[test]
+    fn nobody_drowns_what_is_to_be_said_of_the_daemon_itself() {
+        let machine = synthetic::parse("pack:1 l3:1 core:1 pu:1").unwrap();
+        let mut logbook = Logbook::new(Watch::new(&machine, Duration::from_secs(1)), Known::of(&machine));
+        for i in 0..1_000 {
+            logbook.remark(&format!("service-{i} cannot be throttled"));
+        }
+        assert!(!logbook.of_users.is_due("one more"), "the log has enough of them");
+        assert!(logbook.own.is_due("the journal cannot be written"));
+    }
+
+    #[test]
+    fn what_another_version_has_learnt_is_refused_by_name_and_kept() {
+        let folder = std::env::temp_dir().join(format!("cotenant-watch-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("daemon.json");
+        assert_eq!(State::read(&file).1, None, "there is none");
+        for (text, aside, words) in [
+            ("{\"version\":1,\"interference\":{}}", None, ""),
+            ("{\"version\":2,\"interference\":[1]}", Some("2"), "its version is 2, and 1 is read; it is left out"),
+            ("{\"version\":1,\"interference\":7}", Some("damaged"), "it is left out"),
+            ("[", Some("damaged"), "it is left out"),
+        ] {
+            fs::write(&file, text).unwrap();
+            let (_, remark) = State::read(&file);
+            match aside {
+                None => assert_eq!((remark, file.exists()), (None, true)),
+                Some(aside) => {
+                    assert!(remark.as_ref().is_some_and(|remark| remark.contains(words)), "{remark:?}");
+                    assert!(!file.exists());
+                    let kept = folder.join(format!("daemon.json.{aside}"));
+                    assert_eq!(fs::read_to_string(kept).unwrap(), text);
+                }
+            }
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

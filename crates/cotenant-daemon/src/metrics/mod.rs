@@ -1,0 +1,301 @@
+//! The metrics of the daemon as text: `OpenMetrics`, or Prometheus' own format for those that do not ask for that.
+//!
+//! What is not known is absent, never 0.
+
+use cotenant_model::{Mode, text};
+use cotenant_status::status::{ServiceStatus, Status};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, prometheus_text};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
+use std::fmt;
+use std::sync::Arc;
+
+/// Pairs of services of which one hurts the other, the worst first; and pairs of action and reason: more are left out.
+const PAIRS: usize = 20;
+const REASONS: usize = 256;
+
+/// How metrics are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    OpenMetrics,
+    Prometheus,
+}
+
+impl Format {
+    /// The one that a client asks for by `Accept`; those that do not care get what every tool reads.
+    pub fn accepted(accept: Option<&str>) -> Self {
+        let wants = |accept: &str| accept.contains("application/openmetrics-text");
+        if accept.is_some_and(wants) { Self::OpenMetrics } else { Self::Prometheus }
+    }
+
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Prometheus => prometheus_text::CONTENT_TYPE,
+        }
+    }
+}
+
+/// The metrics of a snapshot.
+pub(super) fn render(status: &Arc<Status>, format: Format) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Snapshot(status.clone())));
+    let mut text = String::new();
+    let done = match format {
+        Format::OpenMetrics => prometheus_client::encoding::text::encode(&mut text, &registry),
+        Format::Prometheus => prometheus_text::encode(&mut text, &registry),
+    };
+    debug_assert!(done.is_ok(), "a String takes everything");
+    text
+}
+
+#[derive(Debug)]
+struct Snapshot(Arc<Status>);
+
+type Labels<'a> = Vec<(&'static str, &'a str)>;
+
+/// One time series: its labels, and its value.
+type Series<'a> = (Labels<'a>, f64);
+
+impl Collector for Snapshot {
+    fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
+        let Self(status) = self;
+        about_the_agent(&mut to, status)?;
+        about_the_machine(&mut to, status)?;
+        about_services(&mut to, &status.services)?;
+        let pairs = status.interference.iter().take(PAIRS);
+        let pairs: Vec<(String, String, f64)> =
+            pairs.map(|row| (clean(&row.victim), clean(&row.aggressor), row.loss)).collect();
+        gauges(
+            &mut to,
+            "cotenant_interference_ratio",
+            "Share of its speed that the victim loses while the aggressor runs (0.1: a tenth), where a loss is beyond \
+             doubt. At most the worst 20 pairs",
+            None,
+            pairs
+                .iter()
+                .map(|(victim, aggressor, loss)| (vec![("victim", &**victim), ("aggressor", aggressor)], *loss)),
+        )
+    }
+}
+
+fn about_the_agent(to: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
+    gauges(
+        to,
+        "cotenant_build_info",
+        "The version of the daemon; always 1",
+        None,
+        [(vec![("version", &*status.version)], 1.0)],
+    )?;
+    let cpu = ConstCounter::new(status.cpu_s);
+    cpu.encode(to.encode_descriptor(
+        "cotenant_agent_cpu",
+        "CPU time that the daemon itself has used",
+        Some(&Unit::Seconds),
+        cpu.metric_type(),
+    )?)?;
+    gauges(
+        to,
+        "cotenant_agent_resident",
+        "Memory of the daemon itself that is resident",
+        Some(&Unit::Bytes),
+        status.resident_bytes.map(|bytes| (Vec::new(), bytes as f64)),
+    )?;
+    gauges(
+        to,
+        "cotenant_sample_age",
+        "Time since the services were last looked at",
+        Some(&Unit::Seconds),
+        [(Vec::new(), status.age().as_secs_f64())],
+    )?;
+    gauges(
+        to,
+        "cotenant_config_reload_success",
+        "Whether the configuration on disk is the one in force (1), or was refused when it was last read (0)",
+        None,
+        [(Vec::new(), f64::from(status.config_error.is_none()))],
+    )?;
+    let mode = if status.paused { "paused" } else { mode_name(status.mode) };
+    gauges(
+        to,
+        "cotenant_mode",
+        "1 for what the daemon does now, 0 for the other modes; paused: it only observes until cotenant resume",
+        None,
+        ["observe", "advise", "enforce", "paused"].map(|each| (vec![("mode", each)], f64::from(each == mode))),
+    )?;
+    let decisions: Vec<(String, String, u64)> = status
+        .decisions
+        .iter()
+        .take(REASONS)
+        .map(|known| (clean(&known.action), clean(&known.reason), known.count))
+        .collect();
+    if decisions.is_empty() {
+        return Ok(());
+    }
+    let mut family = to.encode_descriptor(
+        "cotenant_decisions",
+        "Decisions that were carried out, by what was done and by the part of the policy that asked for it",
+        None,
+        ConstCounter::new(0_u64).metric_type(),
+    )?;
+    for (action, reason, count) in &decisions {
+        let labels = [("action", &**action), ("reason", reason)];
+        ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+fn about_the_machine(to: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
+    let nodes: Vec<(String, f64)> = status.memory.iter().map(|(node, bytes)| (node.to_string(), *bytes)).collect();
+    gauges(
+        to,
+        "cotenant_memory_bandwidth",
+        "Bytes per second that services brought in from memory in the last second through the CPUs of a memory node: a \
+         line for each miss of the last-level cache",
+        Some(&Unit::Bytes),
+        nodes.iter().map(|(node, bytes)| (vec![("node", &**node)], *bytes)),
+    )?;
+    gauges(
+        to,
+        "cotenant_signal_available",
+        "Whether a signal can be counted on this machine (1) or not (0); cotenant doctor says why",
+        None,
+        status.signals.iter().map(|(signal, is)| (vec![("signal", &**signal)], f64::from(*is))),
+    )?;
+    gauges(
+        to,
+        "cotenant_changes_outstanding",
+        "What is changed at the moment and will be undone: masks of threads, and services that are paused, limited in \
+         CPU time or caches, or in the background",
+        None,
+        status.changes.iter().map(|(kind, count)| (vec![("kind", &**kind)], *count as f64)),
+    )
+}
+
+fn about_services(to: &mut DescriptorEncoder<'_>, services: &[ServiceStatus]) -> fmt::Result {
+    let info: Vec<[String; 5]> = services.iter().map(info).collect();
+    gauges(
+        to,
+        "cotenant_service_info",
+        "Services, with the name in the table of who hurts whom (workload), rule, class and policy; always 1",
+        None,
+        info.iter().zip(services).map(|([name, workload, rule, class, policy], service)| {
+            let more = [("workload", &**workload), ("rule", rule), ("class", class), ("policy", policy)];
+            (labels(name, service).into_iter().chain(more).collect(), 1.0)
+        }),
+    )?;
+    // Of a service that is left alone nothing is known but that.
+    let services: Vec<(&str, &ServiceStatus)> =
+        info.iter().map(|[name, ..]| &**name).zip(services).filter(|(_, service)| !service.paused).collect();
+    let each = |value: fn(&ServiceStatus) -> Option<f64>| {
+        services.iter().filter_map(move |(name, service)| Some((labels(name, service), value(service)?)))
+    };
+    gauges(to, "cotenant_service_threads", "Threads of a service", None, each(|service| Some(service.threads as f64)))?;
+    gauges(
+        to,
+        "cotenant_service_cpus",
+        "CPUs that a service kept busy in the last second: CPU seconds per second",
+        None,
+        each(|service| service.cpus),
+    )?;
+    let speeds = services
+        .iter()
+        .filter_map(|(name, service)| Some((labels(name, service), clean(service.source.as_deref()?), service.speed?)));
+    let speeds: Vec<(Labels<'_>, String, f64)> = speeds.collect();
+    gauges(
+        to,
+        "cotenant_service_speed",
+        "How fast a service is, in the unit of what tells it (source); compare it only with the same service and source",
+        None,
+        speeds.iter().map(|(labels, source, speed)| (with(labels, "source", source), *speed)),
+    )?;
+    gauges(
+        to,
+        "cotenant_service_speed_ratio",
+        "Speed of a service of class high in the last minute as a share of its speed alone (1: as fast as alone), which \
+         is measured while the services of class low are made to wait",
+        None,
+        each(|service| service.kept),
+    )?;
+    gauges(
+        to,
+        "cotenant_service_goal_ratio",
+        "The same as a share of its goal: below 1 the goal was missed in the last minute",
+        None,
+        each(|service| Some(service.kept? / service.goal.filter(|goal| *goal > 0.0)?)),
+    )?;
+    gauges(
+        to,
+        "cotenant_service_throttled_ratio",
+        "Share of the last minute in which a service of class low was made to wait",
+        None,
+        each(|service| service.throttled),
+    )?;
+    let latencies = services.iter().flat_map(|(name, service)| {
+        service.latencies.iter().map(move |told| (labels(name, service), told.quantile.to_string(), told.seconds))
+    });
+    let latencies: Vec<(Labels<'_>, String, f64)> = latencies.collect();
+    gauges(
+        to,
+        "cotenant_service_latency",
+        "Latency of the answers of a service in the last complete window of 10 s, as it reports them or as it is asked",
+        Some(&Unit::Seconds),
+        // Not "quantile": tools take that for a summary's.
+        latencies.iter().map(|(labels, quantile, s)| (with(labels, "q", quantile), *s)),
+    )
+}
+
+/// What tells a service apart, under a clean name; of a container also what a cluster calls it.
+fn labels<'a>(name: &'a str, service: &'a ServiceStatus) -> Labels<'a> {
+    let of = service.container.iter();
+    let of = of.flat_map(|of| [("namespace", &*of.namespace), ("pod", &*of.pod), ("container", &*of.container)]);
+    [("service", name)].into_iter().chain(of).collect()
+}
+
+fn with<'a>(labels: &Labels<'a>, key: &'static str, value: &'a str) -> Labels<'a> {
+    labels.iter().copied().chain([(key, value)]).collect()
+}
+
+/// Name, name by which it is learnt, rule, class and policy; of a service that is left alone the names.
+fn info(service: &ServiceStatus) -> [String; 5] {
+    let (name, workload) = (clean(&service.name), clean(&service.learnt()));
+    if service.paused {
+        return [name, workload, String::new(), String::new(), "paused".to_owned()];
+    }
+    [name, workload, clean(&service.rule), service.class.name().to_owned(), clean(&service.policy)]
+}
+
+/// A metric whose value may go down; nothing at all of one without series.
+fn gauges<'a>(
+    to: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    unit: Option<&Unit>,
+    series: impl IntoIterator<Item = Series<'a>>,
+) -> fmt::Result {
+    let mut series = series.into_iter().filter(|(_, value)| value.is_finite()).peekable();
+    if series.peek().is_none() {
+        return Ok(());
+    }
+    let kind = ConstGauge::new(0.0).metric_type();
+    let mut family = to.encode_descriptor(name, help, unit, kind)?;
+    series.try_for_each(|(labels, value)| ConstGauge::new(value).encode(family.encode_family(&labels)?))
+}
+
+/// A label as it may be shown: without what a terminal would obey, and no longer than a name may be.
+fn clean(label: &str) -> String {
+    text::within(label, text::NAME).into_owned()
+}
+
+fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Observe => "observe",
+        Mode::Advise => "advise",
+        Mode::Enforce => "enforce",
+    }
+}
+
+#[cfg(test)]
+mod tests;

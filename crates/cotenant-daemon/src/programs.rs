@@ -1,0 +1,42 @@
+//! What runs on a machine without a daemon: system services and other programs.
+
+use crate::services::{SERVICES, units, without_mark};
+use cotenant_linux::sense::census::Census;
+use cotenant_linux::sense::processes::Target;
+use cotenant_linux::sys;
+use cotenant_model::text;
+use cotenant_setup::names;
+use std::collections::BTreeMap;
+
+/// The processes of a system service, or of all other processes that execute one program.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The user of its first process.
+    pub uid: u32,
+    /// How many processes it has.
+    pub processes: usize,
+    /// Its processes.
+    pub target: Target,
+}
+
+/// The system services and other programs of a machine, by name. `own` is the process that asks, which is left out.
+pub fn programs(census: &Census, own: u32) -> BTreeMap<String, Program> {
+    let ours = sys::euid();
+    let mut found: BTreeMap<String, (u32, Vec<u32>)> = BTreeMap::new();
+    for (&pid, resident) in census.residents() {
+        let is_unit = |(name, _): &(&str, &str)| name.ends_with(".service");
+        let unit = units(&resident.cgroup).find(is_unit).filter(|(_, path)| path.starts_with("/system.slice/"));
+        if pid == own || ours != 0 && resident.uid != ours || census.has_opted_out(pid, resident) {
+            continue;
+        }
+        let of_unit = unit.map(|(name, _)| text::name(name.as_bytes()));
+        let of_program = || Some(names::base(without_mark(resident.program.as_deref()?)));
+        // Programs that guard secrets do not let others read what they execute.
+        let Some(name) = of_unit.or_else(of_program).or_else(|| names::of_process(pid)) else { continue };
+        found.entry(name).or_insert((resident.uid, Vec::new())).1.push(pid);
+    }
+    let program = |(name, (uid, pids)): (String, (u32, Vec<u32>))| {
+        (name, Program { uid, processes: pids.len(), target: Target::Pids(pids) })
+    };
+    found.into_iter().take(SERVICES).map(program).collect()
+}

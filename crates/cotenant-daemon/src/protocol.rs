@@ -1,0 +1,88 @@
+//! What is asked over the control socket and what is answered: a line of JSON each.
+
+use crate::containers::Told;
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::io;
+use std::time::Duration;
+
+/// Both ends speak the same version.
+const VERSION: u32 = 1;
+
+/// Time for a request to come and for an answer to go.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+/// Time for the loop to do what was asked.
+pub(crate) const LOOP: Duration = Duration::from_secs(10);
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// How it stands.
+    Status,
+    /// Change nothing from now on, and give back what was changed.
+    Pause {
+        /// Of this service alone; `None`: of all.
+        service: Option<String>,
+    },
+    /// Go on.
+    Resume {
+        /// With this service alone; `None`: with all.
+        service: Option<String>,
+    },
+    /// The containers of this machine; they replace those that were listed before.
+    Containers {
+        /// All of them.
+        containers: Vec<Told>,
+    },
+    /// How much the containers of this machine are in each other's way.
+    Node,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Envelope {
+    version: u32,
+    #[serde(flatten)]
+    request: Request,
+}
+
+/// What the daemon answers.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer<T> {
+    Ok(T),
+    Error(String),
+}
+
+/// What a line asks, or why it asks nothing.
+pub(crate) fn request(line: &[u8]) -> Result<Request, String> {
+    match serde_json::from_slice::<Envelope>(line) {
+        Err(why) => Err(format!("this is no request: {why}")),
+        Ok(Envelope { version, .. }) if version != VERSION => {
+            let ours = env!("CARGO_PKG_VERSION");
+            Err(format!("the daemon is of version {ours}, which speaks another protocol"))
+        }
+        Ok(Envelope { request, .. }) => Ok(request),
+    }
+}
+
+/// A request as a line.
+pub(crate) fn asked(request: Request) -> serde_json::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(&Envelope { version: VERSION, request })?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// What the daemon says, or refuses to.
+pub(crate) fn answered<T: DeserializeOwned>(line: &[u8]) -> Result<T> {
+    match serde_json::from_slice(line).context("the daemon's answer cannot be read; are both of one version?")? {
+        Answer::Ok(answer) => Ok(answer),
+        Answer::Error(why) => bail!("{why}"),
+    }
+}
+
+pub(crate) fn bytes<T: Serialize>(answer: &Answer<T>) -> io::Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec(answer)?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}

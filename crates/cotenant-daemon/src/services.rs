@@ -1,0 +1,453 @@
+//! The services of this machine, by the rules: who is to be managed now, under which rule.
+
+use crate::config::{Matches, Rule, Terms};
+use crate::containers::{CONTAINERS, Container, Containers};
+use crate::users::may_all;
+use cotenant_linux::act::throttle::Enforcer;
+use cotenant_linux::sense::census::{Census, Resident};
+use cotenant_linux::sense::processes::Target;
+use cotenant_linux::sys;
+use cotenant_model::text;
+use cotenant_status::class::Class;
+use cotenant_status::identity::{Identity, PEOPLE};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What is managed as one application: all of a unit, all of a control group, or the processes that execute one
+/// program and their descendants, as the rule names them.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Service {
+    /// Its name, which no other service has.
+    pub name: String,
+    /// What it is called whoever comes and goes: the container's name, else its control group or program.
+    pub key: String,
+    /// The place of its rule when it was found, and its control group or program.
+    pub place: Key,
+    /// The place of its rule.
+    pub rule: usize,
+    /// What holds for it.
+    pub terms: Terms,
+    /// Which container it is, where it is one.
+    pub container: Option<Identity>,
+    pub target: Target,
+    /// The user of its processes; root where they are of several.
+    pub uid: u32,
+    /// Whether others are among its processes. Of a control group of class low: some that are not to wait, and that a
+    /// pause would reach, too. Of a program: some that a rule names otherwise, or that opted out, and that would come
+    /// with those they descend from.
+    pub mixed: bool,
+    /// Of a program, its processes now, with those that come with them.
+    pub members: Vec<u32>,
+    /// Processes now that the rule itself names.
+    pub processes: usize,
+}
+
+impl Service {
+    /// Why it cannot go on as what it has become, although the same rule names that. Processes are followed where they
+    /// go; a control group is held as a whole, by its path.
+    pub fn ends_as(&self, now: &Self) -> Option<&'static str> {
+        let in_group = |service: &Self| matches!(service.target, Target::Cgroup(_));
+        if self.target != now.target && (in_group(self) || in_group(now)) {
+            return Some("its control group is another one");
+        }
+        if self.container != now.container {
+            return Some("it is another container");
+        }
+        let why =
+            if in_group(self) { "whether it can be throttled has changed" } else { "whom it starts is another's" };
+        (self.mixed != now.mixed).then_some(why)
+    }
+
+    /// Says who belongs to it: of a program with others among its processes these alone, and not whoever they start.
+    pub fn set_apart(&mut self, mixed: bool) {
+        self.mixed = mixed;
+        if mixed && self.group().is_none() {
+            self.target = Target::Pids(self.members.clone());
+        }
+    }
+
+    /// Whether one of these, who are followed for it, belongs to it no more: it executes another program, or was moved.
+    pub fn has_lost(&self, followed: &[u32], whose: &Whose, census: &Census) -> bool {
+        let residents = census.residents();
+        let outside = |cgroup: &str| !is_below(cgroup, &self.place.1);
+        followed.iter().any(|pid| match (self.group(), residents.get(pid)) {
+            (_, None) => false,
+            // It may have come in since a look has read where it is.
+            (Some(_), Some(was)) => outside(&was.cgroup) && census.group_now(*pid).is_some_and(|now| outside(&now)),
+            (None, Some(_)) => whose.get(pid).is_some_and(|of| of.as_ref().is_none_or(|of| of.0 != self.place.0)),
+        })
+    }
+
+    /// Somebody's, of which nothing else is known.
+    #[cfg(test)]
+    pub fn called(name: &str, key: &str, uid: u32) -> Self {
+        let (name, key) = (name.to_owned(), key.to_owned());
+        let (place, members, target) = ((0, key.clone()), Vec::new(), Target::Pids(Vec::new()));
+        let terms = Terms::default();
+        Self { name, key, place, rule: 0, terms, container: None, target, uid, mixed: false, members, processes: 1 }
+    }
+
+    /// Its control group, where it is one.
+    pub fn group(&self) -> Option<&str> {
+        if let Target::Cgroup(path) = &self.target { path.to_str() } else { None }
+    }
+
+    /// How it is throttled, where it is to be. Containers of pods are never made `cpu.idle`: they would give way to
+    /// their own pods alone, and the kernel refuses the weight with which a runtime begins to update a container. Jobs
+    /// of Slurm are side by side, and it gives them no weights.
+    /// A program shares its session, and with it the weight of that, with others who are among its processes.
+    pub fn enforcer(&self) -> Enforcer {
+        match &self.container {
+            Some(container) if !container.job => Enforcer::Outside,
+            None if self.mixed && self.group().is_none() => Enforcer::Outside,
+            _ => Enforcer::Auto,
+        }
+    }
+}
+
+/// Services that are managed at most: each container may be one.
+pub(crate) const SERVICES: usize = CONTAINERS;
+
+/// Services of a user beside root that are managed at most: they may make as many as they like.
+const OF_ONE: usize = 512;
+
+/// What tells services apart: the place of the rule, and the control group or the program.
+type Key = (usize, String);
+
+/// To which service each process belongs that a rule names, that has opted out or that is ours; `None`: to none.
+pub(crate) type Whose = BTreeMap<u32, Option<Key>>;
+
+/// Finds the services that the rules name, also those that are to be left alone (class ignore). `own` is the daemon's
+/// process: neither it, nor what it has started, nor its group is managed.
+pub(crate) fn find(
+    rules: &[Rule],
+    census: &Census,
+    containers: &Containers,
+    own: u32,
+) -> (BTreeMap<String, Service>, Whose) {
+    let (ours, residents) = (sys::euid(), census.residents());
+    let our_group = residents.get(&own).map(|me| &*me.cgroup).filter(|path| *path != "/");
+    let we = BTreeSet::from([own]);
+    let mut found: BTreeMap<Key, Found> = BTreeMap::new();
+    let mut belongs = Whose::new();
+    // Control groups of those who are not to wait: whom no rule names or one of another class, and who opted out.
+    let mut others: BTreeSet<&str> = BTreeSet::new();
+    for (&pid, resident) in residents {
+        if pid == own || descends(pid, &we, residents) {
+            belongs.insert(pid, None);
+            continue;
+        }
+        let inside = containers.around(&resident.cgroup);
+        let covers = |(i, rule): (usize, &Rule)| {
+            let whole = covers(&rule.matches, resident, inside.map(|c| &**c))?;
+            // Whoever writes a program chooses its name.
+            let by_name = rule.class == Class::High && rule.matches.user.is_none() && whole.is_program();
+            (!by_name || ours != 0 || census.executes_roots_file(pid)).then_some((i, whole))
+        };
+        let may_be = ours == 0 || resident.uid == ours;
+        let Some((i, whole)) = rules.iter().enumerate().find_map(covers).filter(|_| may_be) else {
+            others.insert(&resident.cgroup);
+            continue;
+        };
+        let group = whole.group();
+        let within_us = group.zip(our_group).is_some_and(|(group, ours)| is_below(ours, group));
+        let container = inside.filter(|container| group == Some(&*container.cgroup));
+        let class = rules[i].class(container.map(|c| &c.asked));
+        let opted_out = census.has_opted_out(pid, resident);
+        if class != Class::Low || opted_out {
+            others.insert(&resident.cgroup);
+        }
+        let Matches { user, cgroup, container: of_container, .. } = &rules[i].matches;
+        let is_named = user.is_some() || cgroup.is_some() || of_container.is_some();
+        // Whoever runs a service manager below a service chooses the names of its units.
+        let is_chosen = ours == 0 && class == Class::High && !is_named && group.is_some_and(is_delegated);
+        if within_us || is_chosen {
+            belongs.insert(pid, None);
+            continue;
+        }
+        let key = (i, whole.key());
+        belongs.insert(pid, Some(key.clone()));
+        let service = found.entry(key).or_insert_with(|| Found {
+            folder: group.and_then(|group| census.folder(group)),
+            group: group.is_some(),
+            container: container.cloned(),
+            uid: resident.uid,
+            class,
+            ..Found::default()
+        });
+        if service.uid != resident.uid {
+            service.uid = 0;
+        }
+        if opted_out {
+            service.off.insert(resident.uid);
+        }
+        service.pids.insert(pid);
+    }
+    mix(&mut found, &others);
+    leave_out(&mut found, &mut belongs, residents);
+    follow(&mut found, &mut belongs, census);
+    (named(rules, found, residents), belongs)
+}
+
+/// A control group is managed as a whole; of a program nobody opts out others than their own.
+fn leave_out(found: &mut BTreeMap<Key, Found>, whose: &mut Whose, residents: &BTreeMap<u32, Resident>) {
+    for found in found.values_mut().filter(|found| !found.group && !found.off.is_empty()) {
+        let Found { pids, off, .. } = found;
+        pids.retain(|pid| {
+            let stays = residents.get(pid).is_none_or(|resident| !off.contains(&resident.uid));
+            if !stays {
+                whose.insert(*pid, None);
+            }
+            stays
+        });
+    }
+}
+
+/// Whoever descends from a program comes with it, up to those whom another rule names or who opted out. Marks those
+/// that would get such ones, too, as descendants or through a process group or session.
+fn follow(found: &mut BTreeMap<Key, Found>, whose: &mut Whose, census: &Census) {
+    let residents = census.residents();
+    if !found.values().any(|found| !found.group && found.class != Class::Ignore) {
+        return;
+    }
+    let nearest = |whose: &Whose, from: u32| -> Option<Key> {
+        let parent = |pid: &u32| Some(residents.get(pid)?.parent).filter(|parent| *parent > 0);
+        std::iter::successors(Some(from), parent).take(64).find_map(|pid| whose.get(&pid).cloned())?
+    };
+    let with = |whose: &Whose, resident: &Resident| {
+        nearest(whose, resident.parent).filter(|key| found.get(key).is_some_and(|found| !found.group))
+    };
+    let unnamed: Vec<_> = residents.iter().filter(|(pid, _)| !whose.contains_key(pid)).collect();
+    // Not before they have executed what they are to be.
+    for (pid, resident) in unnamed.iter().filter(|(_, resident)| resident.is_known()) {
+        if with(whose, resident).is_some() && census.has_opted_out(**pid, resident) {
+            whose.insert(**pid, None);
+        }
+    }
+    let come = unnamed.into_iter().filter(|(pid, _)| !whose.contains_key(pid));
+    let come: Vec<(u32, Key)> = come.filter_map(|(pid, resident)| Some((*pid, with(whose, resident)?))).collect();
+    for (pid, key) in come {
+        found.entry(key).and_modify(|found| _ = found.comes.insert(pid));
+    }
+    for (pid, of) in &*whose {
+        let Some(resident) = residents.get(pid) else { continue };
+        let around = [resident.parent, resident.group, resident.session].map(|kin| nearest(whose, kin));
+        let apart = |key: &Key| of.as_ref().is_none_or(|of| of.0 != key.0);
+        for key in around.into_iter().flatten().filter(apart) {
+            found.entry(key).and_modify(|found| found.mixed |= !found.group);
+        }
+    }
+}
+
+/// Leaves as many as are managed at most, those that `stay` first. What is to be said of that.
+pub(crate) fn fit(found: &mut BTreeMap<String, Service>, stay: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut users: BTreeMap<u32, usize> = BTreeMap::new();
+    for service in found.values().filter(|service| !may_all(service.uid)) {
+        *users.entry(service.uid).or_default() += 1;
+    }
+    let mut remarks = Vec::new();
+    // How many there are is not said: with each other number it would be another remark.
+    for (uid, _) in users.into_iter().filter(|(_, there)| *there > OF_ONE) {
+        remarks.push(format!(
+            "more than {OF_ONE} services of user {uid} match; as many are managed, those that were before first"
+        ));
+        cut(found, OF_ONE, &stay, |service| service.uid == uid);
+    }
+    if found.len() > SERVICES {
+        remarks.push(format!("more than {SERVICES} services match; as many are managed, those that were before first"));
+        // Somebody may act as many users.
+        cut(found, SERVICES, &stay, |service| may_all(service.uid));
+        let left = SERVICES - found.values().filter(|service| may_all(service.uid)).count();
+        cut(found, left, &stay, |service| !may_all(service.uid));
+    }
+    remarks
+}
+
+/// Leaves `most` of these services, those that `stay` first.
+fn cut(
+    found: &mut BTreeMap<String, Service>,
+    most: usize,
+    stay: impl Fn(&str) -> bool,
+    these: impl Fn(&Service) -> bool,
+) {
+    let these = found.iter().filter(|(_, service)| these(service));
+    let mut names: Vec<(bool, String)> = these.map(|(name, _)| (!stay(name), name.clone())).collect();
+    names.sort_unstable();
+    for (_, name) in names.iter().skip(most) {
+        found.remove(name);
+    }
+}
+
+/// Marks those of class low whose control groups hold `others`, who are not to wait.
+fn mix(found: &mut BTreeMap<Key, Found>, others: &BTreeSet<&str>) {
+    let around: BTreeSet<&str> = others.iter().flat_map(|cgroup| paths(cgroup)).collect();
+    for ((_, path), low) in found.iter_mut().filter(|(_, found)| found.group && found.class == Class::Low) {
+        low.mixed = around.contains(&**path);
+    }
+}
+
+/// Whom a rule takes together with a process that it matches.
+enum Whole<'a> {
+    Group(&'a str),
+    Program(&'a Path),
+    /// All of one user's that has neither.
+    User(String),
+}
+
+impl Whole<'_> {
+    fn key(&self) -> String {
+        match self {
+            Self::Group(path) => (*path).to_owned(),
+            Self::Program(path) => path.to_string_lossy().into_owned(),
+            Self::User(name) => name.clone(),
+        }
+    }
+
+    fn group(&self) -> Option<&str> {
+        if let Self::Group(path) = self { Some(path) } else { None }
+    }
+
+    fn is_program(&self) -> bool {
+        matches!(self, Self::Program(_))
+    }
+}
+
+#[derive(Default)]
+struct Found {
+    group: bool,
+    container: Option<Arc<Container>>,
+    folder: Option<std::path::PathBuf>,
+    pids: BTreeSet<u32>,
+    uid: u32,
+    /// Of a program, those that come with them.
+    comes: BTreeSet<u32>,
+    /// Users of processes that are to be left alone.
+    off: BTreeSet<u32>,
+    class: Class,
+    mixed: bool,
+}
+
+/// Whom the rule takes together with this process; `None` where it does not match.
+fn covers<'a>(matches: &Matches, resident: &'a Resident, inside: Option<&'a Container>) -> Option<Whole<'a>> {
+    if matches.user.is_some_and(|user| user != resident.uid) {
+        return None;
+    }
+    let program = resident.program.as_deref().map(without_mark);
+    if let Some(command) = &matches.command {
+        let path = program?;
+        let is = command.is_match(path) || path.file_name().is_some_and(|name| command.is_match(name));
+        is.then_some(())?;
+    }
+    if matches.cgroup.as_ref().is_some_and(|cgroup| !cgroup.is_match(&*resident.cgroup)) {
+        return None;
+    }
+    let container = match &matches.container {
+        Some(of) => Some(inside.filter(|container| of.is_match(container))?),
+        None => None,
+    };
+    if let Some(container) = container {
+        let within = |unit: &globset::GlobSet| units(&resident.cgroup).any(|(name, _)| unit.is_match(name));
+        return matches.unit.as_ref().is_none_or(within).then_some(Whole::Group(&container.cgroup));
+    }
+    match (&matches.unit, &matches.cgroup) {
+        (Some(unit), _) => {
+            units(&resident.cgroup).find(|(name, _)| unit.is_match(name)).map(|(_, path)| Whole::Group(path))
+        }
+        (None, Some(_)) => Some(Whole::Group(&resident.cgroup)),
+        (None, None) => Some(program.map_or_else(|| Whole::User(format!("user {}", resident.uid)), Whole::Program)),
+    }
+}
+
+/// The units that a control group belongs to, with the path of each, the innermost first.
+pub(crate) fn units(cgroup: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut paths: Vec<&str> = paths(cgroup).collect();
+    paths.reverse();
+    paths.into_iter().filter_map(|path| {
+        let name = path.rsplit('/').next()?;
+        let is = [".service", ".scope", ".slice"].iter().any(|kind| name.ends_with(kind));
+        is.then_some((name, path))
+    })
+}
+
+/// A control group's path, and those that it is in but the root, the outermost first.
+fn paths(cgroup: &str) -> impl Iterator<Item = &str> {
+    let ends = cgroup.match_indices('/').map(|(i, _)| i).skip(1).chain([cgroup.len()]);
+    ends.map(|end| &cgroup[..end])
+}
+
+/// The kernel marks programs that were replaced or removed since.
+pub(crate) fn without_mark(path: &Path) -> &Path {
+    path.to_str().and_then(|text| text.strip_suffix(" (deleted)")).map_or(path, Path::new)
+}
+
+/// Whether a control group is below a service or a container, and not in slices alone.
+pub(crate) fn is_delegated(cgroup: &str) -> bool {
+    let is_slice = |part: &str| part.strip_suffix(".slice").is_some();
+    cgroup.rsplit('/').skip(1).any(|part| !part.is_empty() && !is_slice(part))
+}
+
+fn is_below(path: &str, folder: &str) -> bool {
+    path == folder || path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/') || folder == "/")
+}
+
+/// Gives each a name that is its own: its base name, or all of its path where others have the same.
+fn named(
+    rules: &[Rule],
+    found: BTreeMap<Key, Found>,
+    residents: &BTreeMap<u32, Resident>,
+) -> BTreeMap<String, Service> {
+    let base = |key: &str| key.rsplit('/').find(|part| !part.is_empty()).unwrap_or(key).to_owned();
+    let short = |key: &str, found: &Found| found.container.as_ref().map_or_else(|| base(key), |c| c.name());
+    // How often each name was chosen by the machine's administrator, and by users, who take none from the others.
+    let by_user = |key: &str, found: &Found| if found.group { is_delegated(key) } else { found.uid >= PEOPLE };
+    let mut times: BTreeMap<String, [usize; 2]> = BTreeMap::new();
+    for ((_, key), found) in found.iter().filter(|(_, found)| found.class != Class::Ignore) {
+        times.entry(short(key, found)).or_default()[usize::from(by_user(key, found))] += 1;
+    }
+    let mut services = BTreeMap::new();
+    for ((rule, key), found) in found {
+        let (short, by_user) = (short(&key, &found), by_user(&key, &found));
+        let Found { group, container, folder, pids, comes, uid, off, class, mixed } = found;
+        let off = pids.is_empty() || group && !off.is_empty();
+        let [of_machine, of_users] = times.get(&short).copied().unwrap_or_default();
+        let plain = text::name(short.as_bytes());
+        let by_path = match class {
+            // Whoever is left alone takes no name from those who are managed.
+            Class::Ignore => of_machine + of_users > 0 || services.contains_key(&plain),
+            _ if by_user => of_machine > 0 || of_users > 1,
+            _ => of_machine > 1,
+        };
+        let name = if by_path { text::name(key.as_bytes()) } else { plain };
+        let target = match folder {
+            Some(folder) => Target::Cgroup(folder),
+            None if group => continue, // there is no hierarchy in which its members could be followed
+            // Who descends from another one comes with it.
+            None => Target::Trees(pids.iter().copied().filter(|pid| !descends(*pid, &pids, residents)).collect()),
+        };
+        if off || services.contains_key(&name) {
+            continue;
+        }
+        let terms = rules[rule].terms(container.as_ref().map(|container| &container.asked));
+        let key_of = |container: &Arc<Container>| container.name();
+        let place = (rule, key);
+        let key = container.as_ref().map_or_else(|| place.1.clone(), key_of);
+        let container = container.map(|container| container.identity.clone());
+        let processes = pids.len();
+        let members = if group { Vec::new() } else { pids.union(&comes).copied().collect() };
+        let mut service = Service { name, key, place, rule, terms, container, target, uid, mixed, members, processes };
+        service.set_apart(mixed);
+        services.insert(service.name.clone(), service);
+    }
+    services
+}
+
+/// Whether one of its ancestors is among these.
+fn descends(pid: u32, among: &BTreeSet<u32>, residents: &BTreeMap<u32, Resident>) -> bool {
+    let parent = |pid: &u32| residents.get(pid).map(|resident| resident.parent).filter(|parent| *parent > 0);
+    // A cycle cannot be but while processes come and go.
+    std::iter::successors(parent(&pid), parent).take(64).any(|ancestor| among.contains(&ancestor))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,400 @@
+//! Who is managed under which rule, on made-up machines.
+
+use super::*;
+use crate::config::Config;
+use crate::containers::{Told, tests::told};
+use cotenant_linux::FsRoot;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::PathBuf;
+
+/// A machine of which each process is (id, parent, control group, program).
+struct Machine(PathBuf);
+
+impl Machine {
+    fn new(test: &str, processes: &[(u32, u32, &str, &str)]) -> Self {
+        let root = std::env::temp_dir().join(format!("cotenant-services-{test}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&root);
+        for (pid, parent, cgroup, program) in processes {
+            let folder = root.join(format!("proc/{pid}"));
+            fs::create_dir_all(&folder).unwrap();
+            let rest = ["0"; 40].join(" ");
+            fs::write(folder.join("stat"), format!("{pid} (x) S {parent} 1 1 0 -1 0 {rest}\n")).unwrap();
+            fs::write(folder.join("cgroup"), format!("0::{cgroup}\n")).unwrap();
+            symlink(program, folder.join("exe")).unwrap();
+        }
+        fs::create_dir_all(root.join("proc/self")).unwrap();
+        fs::write(root.join("proc/self/mounts"), "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n").unwrap();
+        Self(root)
+    }
+
+    /// The services by name: which rule, and what they are.
+    fn find(&self, rules: &str, own: u32) -> Vec<(String, usize, String)> {
+        let found = self.services(rules, Vec::new(), own);
+        let what = |target: &Target| match target {
+            Target::Cgroup(path) => path.strip_prefix(&self.0).unwrap().display().to_string(),
+            Target::Trees(pids) | Target::Pids(pids) => format!("{pids:?}"),
+        };
+        found.into_values().map(|s| (s.name, s.rule, what(&s.target))).collect()
+    }
+
+    fn services(&self, rules: &str, told: Vec<Told>, own: u32) -> BTreeMap<String, Service> {
+        fs::write(self.0.join("c.toml"), rules).unwrap();
+        let config = Config::read(Some(&self.0.join("c.toml"))).unwrap();
+        let mut census = Census::new(FsRoot::at(&self.0));
+        census.look().unwrap();
+        find(&config.rules, &census, &Containers::new(told).0, own).0
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn rule(name: &str, matches: &str, class: &str) -> String {
+    format!("[[rule]]\nname = \"{name}\"\nmatch = {{ {matches} }}\nclass = \"{class}\"\n")
+}
+
+fn found(services: &[(&str, usize, &str)]) -> Vec<(String, usize, String)> {
+    services.iter().map(|(name, rule, what)| ((*name).to_owned(), *rule, (*what).to_owned())).collect()
+}
+
+#[test]
+fn the_first_rule_that_matches_says_what_belongs_together() {
+    let machine = Machine::new(
+        "rules",
+        &[
+            (1, 0, "/init.scope", "/sbin/init"),
+            (10, 1, "/system.slice/nginx.service", "/usr/sbin/nginx"),
+            (11, 10, "/system.slice/nginx.service", "/usr/sbin/nginx"),
+            (20, 1, "/system.slice/system-pg.slice/pg@16.service", "/usr/bin/postgres"),
+            (21, 20, "/system.slice/system-pg.slice/pg@16.service/sub", "/usr/bin/postgres"),
+            (30, 1, "/batch.slice/a/b", "/opt/job (deleted)"),
+            (31, 1, "/user.slice/user-7.slice/session-1.scope", "/opt/job"),
+            (32, 31, "/user.slice/user-7.slice/session-1.scope", "/opt/job"),
+        ],
+    );
+    let units = rule("units", "unit = \"*.service\"", "normal");
+    let both = [
+        ("nginx.service", 0, "sys/fs/cgroup/system.slice/nginx.service"),
+        ("pg@16.service", 0, "sys/fs/cgroup/system.slice/system-pg.slice/pg@16.service"),
+    ];
+    assert_eq!(machine.find(&units, 0), found(&both));
+    // A slice is a unit, too, and the innermost one that is meant counts.
+    let slice = rule("pg", "unit = \"system-pg.slice\"", "low");
+    assert_eq!(machine.find(&slice, 0), found(&[("system-pg.slice", 0, "sys/fs/cgroup/system.slice/system-pg.slice")]));
+    let batch = rule("batch", "cgroup = \"/batch.slice/**\"", "low");
+    assert_eq!(machine.find(&batch, 0), found(&[("b", 0, "sys/fs/cgroup/batch.slice/a/b")]));
+    assert_eq!(machine.find(&rule("a", "cgroup = \"/batch.slice/*\"", "low"), 0), [], "* stays in its folder");
+    // Programs: descendants come with those that they descend from; several that execute it are one.
+    let jobs = rule("jobs", "command = \"job\"", "normal");
+    assert_eq!(machine.find(&jobs, 0), found(&[("job", 0, "[30, 31]")]));
+    let nginx = rule("web", "unit = \"nginx.service\", command = \"/usr/sbin/*\"", "ignore") + &units;
+    let ignored = (both[0].0, 0, both[0].2);
+    assert_eq!(machine.find(&nginx, 0), found(&[ignored, (both[1].0, 1, both[1].2)]), "and is nobody else's");
+    assert_eq!(machine.find(&units, 11), found(&both[1..]), "we are in it");
+}
+
+/// A container that is restarted in its pod has the same name.
+#[test]
+fn what_has_another_control_group_is_another_one() {
+    let machine = Machine::new(
+        "elsewhere",
+        &[(10, 1, "/pods/a/1", "/batch"), (11, 1, "/pods/a/2", "/batch"), (12, 1, "/x", "/job"), (13, 1, "/x", "/job")],
+    );
+    let at = |cgroup: &str| Told { cgroup: cgroup.to_owned(), ..told("shop", "a", "main") };
+    let batch = |cgroup| machine.services(&rule("a", "pod = \"a\"", "low"), vec![at(cgroup)], 0).remove("shop/a/main");
+    let [first, second] = ["/pods/a/1", "/pods/a/2"].map(|cgroup| batch(cgroup).unwrap());
+    assert_eq!(first.ends_as(&second), Some("its control group is another one"));
+    assert_eq!(first.ends_as(&first), None);
+    let unknown = Service { container: None, ..first.clone() };
+    assert_eq!(unknown.ends_as(&first), Some("it is another container"));
+    let mixed = Service { mixed: true, ..first.clone() };
+    assert!(first.ends_as(&mixed).is_some_and(|why| why.contains("can be throttled")));
+    let job = machine.services(&rule("j", "command = \"job\"", "low"), Vec::new(), 0).remove("job").unwrap();
+    let later = Service { target: Target::Trees(vec![13]), ..job.clone() };
+    assert_eq!(job.ends_as(&later), None, "processes are followed");
+}
+
+#[test]
+fn only_containers_of_pods_are_kept_from_the_background() {
+    let machine = Machine::new("enforcer", &[(10, 1, "/pods/a/main", "/batch")]);
+    let by = |told: Vec<Told>| {
+        let found = machine.services(&rule("all", "cgroup = \"/pods/**\"", "low"), told, 0);
+        found.into_values().next().unwrap().enforcer()
+    };
+    let pod = told("shop", "a", "main");
+    assert_eq!(by(vec![pod.clone()]), Enforcer::Outside);
+    assert_eq!(by(vec![Told { job: true, ..pod }]), Enforcer::Auto);
+    assert_eq!(by(Vec::new()), Enforcer::Auto);
+}
+
+#[test]
+fn containers_are_found_by_what_the_bridge_tells() {
+    let machine = Machine::new(
+        "containers",
+        &[
+            (10, 1, "/pods/db-0/postgres", "/usr/bin/postgres"),
+            (11, 10, "/pods/db-0/postgres/inner", "/usr/bin/postgres"),
+            (12, 1, "/pods/db-0/proxy", "/envoy"),
+            (13, 1, "/pods/job-7/main", "/batch"),
+            (14, 1, "/pods/db-0", "/pause"),
+            (15, 1, "/system.slice/a.service", "/a"),
+        ],
+    );
+    let list = || {
+        let mut list = vec![told("shop", "db-0", "postgres"), told("shop", "db-0", "proxy")];
+        list.push(Told { class: Some("low".to_owned()), ..told("batch", "job-7", "main") });
+        list
+    };
+    let found = |rules: &str| -> Vec<(String, usize, Class, usize)> {
+        let found = machine.services(rules, list(), 0);
+        found.into_values().map(|s| (s.name, s.rule, s.terms.class, s.processes)).collect()
+    };
+    let one = |name: &str, rule, class, processes| (name.to_owned(), rule, class, processes);
+    let database = rule("db", "namespace = \"sh*\", container = \"postgres\"", "high");
+    let rest = rule("rest", "namespace = \"*\"", "normal");
+    let postgres = one("shop/db-0/postgres", 0, Class::High, 2);
+    assert_eq!(
+        found(&(database.clone() + &rest)),
+        [one("batch/job-7/main", 1, Class::Normal, 1), postgres.clone(), one("shop/db-0/proxy", 1, Class::Normal, 1)]
+    );
+    assert_eq!(found(&rule("l", "label = { app = \"job-*\" }", "low")), [one("batch/job-7/main", 0, Class::Low, 1)]);
+    assert_eq!(found(&rule("none", "label = { tier = \"*\" }", "low")), []);
+    let allowed = rest.clone() + "annotations = [\"class\"]\n";
+    assert_eq!(found(&allowed)[0], one("batch/job-7/main", 0, Class::Low, 1));
+    // Whoever is found by its control group is called as it is known, too.
+    assert_eq!(found(&rule("g", "cgroup = \"/pods/db-0/postgres\"", "high")), [(postgres.0, 0, Class::High, 1)]);
+    let nobody = machine.services(&(database + &rest), Vec::new(), 0);
+    assert!(nobody.is_empty(), "nobody has told of them yet: {nobody:?}");
+}
+
+/// Whoever pauses a control group pauses all that is in it.
+#[test]
+fn who_is_not_to_wait_is_not_below_whoever_is() {
+    let machine = Machine::new(
+        "mixed",
+        &[
+            (10, 1, "/batch.slice/sort.service", "/sort"),
+            (11, 1, "/batch.slice/ssh.service", "/sshd"),
+            (12, 1, "/jobs.slice/a.service", "/a"),
+            (13, 1, "/jobs.slice/a.service/inner", "/a"),
+            (14, 1, "/jobs.slice/b.service", "/b"),
+            (15, 1, "/jobs.slice/b.service/inner", "/unnamed"),
+        ],
+    );
+    let mixed = |rules: &str| -> Vec<(String, bool)> {
+        machine.services(rules, Vec::new(), 0).into_values().map(|s| (s.name, s.mixed)).collect()
+    };
+    let one = |name: &str, mixed| vec![(name.to_owned(), mixed)];
+    let slice = rule("batch", "unit = \"batch.slice\"", "low");
+    assert_eq!(mixed(&slice), one("batch.slice", false));
+    let ssh = |class| rule("ssh", "unit = \"ssh.service\"", class) + &slice;
+    assert_eq!(mixed(&ssh("ignore"))[0], ("batch.slice".to_owned(), true));
+    assert_eq!(mixed(&ssh("high"))[0], ("batch.slice".to_owned(), true));
+    let jobs = rule("jobs", "cgroup = \"/jobs.slice/**\"", "low");
+    assert!(mixed(&jobs).iter().all(|(_, mixed)| !mixed), "all of them are to wait");
+    // Nor is whom no rule names.
+    for narrow in ["unit = \"b.service\", command = \"/b\"", "cgroup = \"/jobs.slice/b.service\""] {
+        assert_eq!(mixed(&rule("b", narrow, "low")), one("b.service", true), "{narrow}");
+    }
+}
+
+/// A program's descendants come with it, but not those that are another rule's, that opted out, or that are ours.
+#[test]
+fn whom_another_rule_names_comes_with_nobody() {
+    let processes = [
+        (10, 1, "/x", "/batch"),
+        (11, 10, "/x", "/child"),
+        (12, 11, "/x", "/important"),
+        (13, 12, "/x", "/helper"),
+        (14, 10, "/x", "/batch"),
+    ];
+    let machine = Machine::new("trees", &processes);
+    let batch = rule("batch", "command = \"batch\"", "low");
+    let found = |rules: &str, own| {
+        let found = machine.services(rules, Vec::new(), own);
+        let what = |s: Service| (s.name, format!("{:?}", s.target), s.mixed);
+        found.into_values().map(what).collect::<Vec<_>>()
+    };
+    let one = |name: &str, target: &str, mixed| (name.to_owned(), target.to_owned(), mixed);
+    assert_eq!(found(&batch, 0), [one("batch", "Trees([10])", false)]);
+    let other = rule("other", "command = \"important\"", "normal");
+    let apart = one("batch", "Pids([10, 11, 14])", true);
+    assert_eq!(found(&(other + &batch), 0), [apart.clone(), one("important", "Trees([12])", false)]);
+    let ignored = rule("i", "command = \"important\"", "ignore") + &batch;
+    assert_eq!(found(&ignored, 0)[0], apart);
+    // The guardian executes what the daemon does.
+    let all = rule("all", "user = \"root\"", "low");
+    if sys::euid() == 0 {
+        let ours: Vec<_> = machine.services(&all, Vec::new(), 12).into_values().flat_map(|s| s.members).collect();
+        assert!(!ours.contains(&12) && !ours.contains(&13) && ours.contains(&11), "{ours:?}");
+    }
+    // Of the same rule each is followed by its own program, and whoever starts it.
+    let both = rule("both", "command = \"{batch,important}\"", "low");
+    assert!(found(&both, 0).iter().all(|(.., mixed)| !mixed));
+    // Who opts out does so from the second look on: until then it may not execute yet what it is to be.
+    fs::write(machine.0.join("proc/11/environ"), "COTENANT=off\0").unwrap();
+    fs::write(machine.0.join("c.toml"), &batch).unwrap();
+    let config = Config::read(Some(&machine.0.join("c.toml"))).unwrap();
+    let mut census = Census::new(FsRoot::at(&machine.0));
+    let targets = [(); 2].map(|()| {
+        census.look().unwrap();
+        let (found, whose) = find(&config.rules, &census, &Containers::default(), 0);
+        let service = found.into_values().next().unwrap();
+        (format!("{:?}", service.target), service.has_lost(&[10, 11, 12, 14], &whose, &census))
+    });
+    assert_eq!(targets, [("Trees([10])".to_owned(), false), ("Pids([10, 14])".to_owned(), true)]);
+}
+
+#[test]
+fn who_moves_to_another_control_group_belongs_to_it_no_more() {
+    let machine = Machine::new("moved", &[(10, 1, "/a.slice", "/a"), (11, 1, "/a.slice/b", "/b")]);
+    fs::write(machine.0.join("c.toml"), rule("a", "unit = \"a.slice\"", "normal")).unwrap();
+    let config = Config::read(Some(&machine.0.join("c.toml"))).unwrap();
+    let mut census = Census::new(FsRoot::at(&machine.0));
+    let mut has_lost = |group: &str| {
+        fs::write(machine.0.join("proc/11/cgroup"), format!("0::{group}\n")).unwrap();
+        census.look().unwrap();
+        let (found, whose) = find(&config.rules, &census, &Containers::default(), 0);
+        found["a.slice"].has_lost(&[10, 11, 12], &whose, &census)
+    };
+    assert_eq!(["/a.slice/b", "/a.slice2", "/a.slice"].map(&mut has_lost), [false, true, false]);
+    // A later look reads it rarely: who comes back is not taken for lost.
+    for _ in 0..4 {
+        assert!(has_lost("/elsewhere"));
+    }
+    assert!(!has_lost("/a.slice"));
+}
+
+#[test]
+fn nobody_takes_the_places_of_others() {
+    let user = sys::euid() + 1;
+    let mut found = BTreeMap::new();
+    for (uid, number, letter) in [(user, OF_ONE + 9, 'a'), (sys::euid(), SERVICES - OF_ONE + 1, 'b')] {
+        let names = (0..number).map(|i| format!("{letter}{i:04}"));
+        found.extend(names.map(|name| (name.clone(), Service::called(&name, &name, uid))));
+    }
+    // One of theirs that was managed before stays, and of the others the first by name.
+    let last = format!("a{:04}", OF_ONE + 8);
+    let remarks = fit(&mut found, |name| name == last || name == "b0000");
+    assert_eq!(remarks.len(), 2, "{remarks:?}");
+    assert!(remarks[0].starts_with(&format!("more than 512 services of user {user} match; as many")), "{remarks:?}");
+    let theirs = found.values().filter(|service| service.uid == user).count();
+    assert_eq!((found.len(), theirs, found.contains_key(&last)), (SERVICES, OF_ONE - 1, true), "the machine's first");
+    assert!(fit(&mut found, |_| false).is_empty());
+}
+
+/// Of a program nobody opts out for another user; of a control group, which is managed as a whole, one does for
+/// all.
+#[test]
+fn of_a_program_nobody_opts_out_for_another_user() {
+    if sys::euid() != 0 {
+        eprintln!("skipped: only root sees other users' processes");
+        return;
+    }
+    let machine = Machine::new("opted-out", &[(10, 1, "/a", "/db"), (11, 1, "/a", "/db"), (12, 1, "/a", "/db")]);
+    let rules = rule("db", "command = \"db\"", "normal");
+    let owners = || -> Vec<(String, u32)> {
+        let found = machine.services(&rules, Vec::new(), 0);
+        found.into_values().map(|s| (format!("{:?}", s.target), s.uid)).collect()
+    };
+    assert_eq!(owners(), [("Trees([10, 11, 12])".to_owned(), 0)]);
+    fs::write(machine.0.join("proc/10/environ"), "A=b\0COTENANT=off\0").unwrap();
+    assert_eq!(owners(), [], "all are one user's");
+    for pid in [10, 11] {
+        chown(machine.0.join(format!("proc/{pid}")), Some(7), None).unwrap();
+    }
+    assert_eq!(owners(), [("Trees([12])".to_owned(), 0)]);
+    let slice = rule("a", "cgroup = \"/a\"", "low");
+    assert!(machine.services(&slice, Vec::new(), 0).is_empty(), "one of its members does for the whole group");
+}
+
+#[test]
+fn nobody_becomes_important_by_the_name_of_a_program() {
+    if sys::euid() != 0 {
+        eprintln!("skipped: only root manages other users' processes");
+        return;
+    }
+    let machine = Machine::new("programs", &[(10, 1, "/a", "/x"), (11, 1, "/b", "/x"), (12, 1, "/c", "/x")]);
+    for (pid, owner, mode) in [(10, 0, 0o755), (11, 7, 0o755), (12, 0, 0o777)] {
+        let folder = machine.0.join(format!("files/{pid}"));
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("postgres");
+        fs::write(&file, "").unwrap();
+        chown(&file, Some(owner), None).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        let exe = machine.0.join(format!("proc/{pid}/exe"));
+        fs::remove_file(&exe).unwrap();
+        symlink(file, exe).unwrap();
+    }
+    chown(machine.0.join("proc/11"), Some(7), None).unwrap();
+    let pids = |rules: &str| -> Vec<(String, usize)> {
+        machine.find(rules, 0).into_iter().map(|(_, rule, pids)| (pids, rule)).collect()
+    };
+    let pid = |pids: &str, rule: usize| (pids.to_owned(), rule);
+    let by_name = rule("pg", "command = \"postgres\"", "high");
+    assert_eq!(pids(&by_name), [pid("[10]", 0)]);
+    assert_eq!(pids(&rule("pg", "command = \"/**/postgres\"", "high")), [pid("[10]", 0)], "nor by a path");
+    // Nor do they get out of what is meant for them.
+    let both = by_name.clone() + &rule("rest", "command = \"*\"", "low");
+    assert_eq!(pids(&both), [pid("[10]", 0), pid("[11]", 1), pid("[12]", 1)]);
+    assert_eq!(pids(&rule("pg", "command = \"postgres\", user = \"7\"", "high")), [pid("[11]", 0)], "they are meant");
+    assert_eq!(pids(&rule("pg", "command = \"postgres\"", "normal")).len(), 3);
+    // The file may have another name where they mount what they like.
+    for (folder, namespace) in [("proc/self", "1"), ("proc/10", "2")] {
+        fs::create_dir_all(machine.0.join(folder).join("ns")).unwrap();
+        symlink(namespace, machine.0.join(folder).join("ns/user")).unwrap();
+    }
+    assert_eq!(pids(&by_name), []);
+}
+
+/// Users name units of their own service managers as they like, and so do containers that run one.
+#[test]
+fn nobody_becomes_important_by_the_name_of_a_unit() {
+    let own = "/user.slice/user-7.slice/user@7.service/app.slice/pg@16.service";
+    let inside = "/machine.slice/libpod-1.scope/system.slice/pg@16.service";
+    let machine = Machine::new(
+        "units",
+        &[
+            (10, 1, "/system.slice/pg@16.service", "/usr/bin/postgres"),
+            (11, 1, own, "/home/mallory/mine"),
+            (12, 1, inside, "/usr/bin/postgres"),
+        ],
+    );
+    let folder = "sys/fs/cgroup/system.slice/pg@16.service";
+    let high = rule("pg", "unit = \"pg@*\"", "high");
+    // Nor are they what a later rule says: it was not meant for them.
+    let both = high.clone() + &rule("rest", "unit = \"*.service\"", "low");
+    if sys::euid() == 0 {
+        for rules in [&high, &both] {
+            assert_eq!(machine.find(rules, 0), found(&[("pg@16.service", 0, folder)]));
+        }
+    }
+    let named = rule("pg", "unit = \"pg@*\", cgroup = \"/user.slice/**\"", "high");
+    assert_eq!(machine.find(&named, 0).len(), 1, "who names the folder means it");
+    assert_eq!(machine.find(&rule("pg", "unit = \"pg@*\"", "normal"), 0).len(), 3);
+}
+
+#[test]
+fn services_of_the_same_name_are_called_by_their_paths() {
+    let machine = Machine::new(
+        "names",
+        &[(2, 1, "/a.slice/x.service", "/a"), (3, 1, "/b.slice/x.service", "/b"), (4, 1, "/y.service", "/c")],
+    );
+    let names: Vec<String> =
+        machine.find(&rule("all", "unit = \"*.service\"", "normal"), 0).into_iter().map(|s| s.0).collect();
+    assert_eq!(names, ["/a.slice/x.service", "/b.slice/x.service", "y.service"]);
+    // Whoever is left alone takes no name from those who are managed.
+    let rules = rule("a", "cgroup = \"/a.slice/**\"", "ignore") + &rule("all", "unit = \"*.service\"", "normal");
+    let names: Vec<String> = machine.find(&rules, 0).into_iter().map(|s| s.0).collect();
+    assert_eq!(names, ["/a.slice/x.service", "x.service", "y.service"]);
+    // A user who calls a unit as the machine's own is called renames their own alone.
+    let own = "/user.slice/user-7.slice/user@7.service/app.slice/x.service";
+    let machine = Machine::new("names-of-users", &[(2, 1, "/a.slice/x.service", "/a"), (3, 1, own, "/b")]);
+    let all = rule("all", "unit = \"*.service\"", "normal");
+    let names: Vec<String> = machine.find(&all, 0).into_iter().map(|s| s.0).collect();
+    assert_eq!(names, [own, "x.service"]);
+}

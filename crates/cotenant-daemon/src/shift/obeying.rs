@@ -1,0 +1,91 @@
+//! What users ask of the loop over the control socket: pauses, and their ends.
+
+use super::Shift;
+use crate::control::Order;
+use crate::log;
+use crate::pauses::{Paused, Pauses};
+use crate::protocol::Request;
+use crate::users::may_all;
+
+impl Shift<'_> {
+    /// Does what was asked over the socket, and answers.
+    pub(super) fn obey(&mut self, Order { request, uid, answer, .. }: Order) {
+        let before = self.mode();
+        let done = self.change(&request, uid);
+        if self.mode() != before {
+            self.begin_anew();
+        }
+        // Who asked may be gone.
+        match done {
+            Ok(done) => self.desk.kept.keep(move |kept| _ = answer.send(Ok(over_restarts(&done, kept)))),
+            Err(why) => _ = answer.send(Err(why)),
+        }
+    }
+
+    fn change(&mut self, request: &Request, user: u32) -> Result<String, String> {
+        let all = || {
+            may_all(user)
+                .then_some(())
+                .ok_or_else(|| "only root and the daemon's own user may do that; name one of your services".to_owned())
+        };
+        match request {
+            Request::Status | Request::Containers { .. } | Request::Node => Err("this needs no loop".to_owned()),
+            Request::Pause { service: None } => {
+                all()?;
+                self.desk.kept.pauses.all = true;
+                tracing::info!(MESSAGE_ID = log::DAEMON, "paused by user {user}: everything is given back");
+                Ok("paused: nothing is changed, and what was changed is given back".to_owned())
+            }
+            Request::Resume { service: None } => {
+                all()?;
+                self.desk.kept.pauses = Pauses::default();
+                self.looked = None; // of those who rested nobody else tells
+                tracing::info!(MESSAGE_ID = log::DAEMON, "resumed by user {user}");
+                Ok("resumed".to_owned())
+            }
+            Request::Pause { service: Some(name) } => {
+                // Whoever may pause everything takes over what a user has paused.
+                let paused = self.desk.kept.pauses.named(name).map(|(key, paused)| (key.clone(), paused.uid));
+                let managed = self.managed.get(name).map(|m| (m.service.key.clone(), m.service.uid));
+                let is_paused = managed.is_none() && paused.is_some();
+                let known = managed.or(paused).filter(|(_, uid)| may_all(user) || *uid == user);
+                let Some((key, uid)) = known else {
+                    return Err(format!("'{name}' is no service of yours that is managed; see cotenant status"));
+                };
+                if !may_all(user) && is_paused {
+                    return Err(format!("'{name}' is paused already"));
+                }
+                if !may_all(user) && !self.desk.kept.has_room(uid) {
+                    return Err("too many services of users are paused; resume some".to_owned());
+                }
+                let called = Some(name.clone()).filter(|name| *name != key);
+                let paused = Paused { name: called, uid, by_operator: may_all(user) };
+                self.desk.kept.pauses.services.insert(key, paused);
+                self.leave(name, &format!("user {user} has paused it"));
+                self.assign().map_err(|why| why.to_string())?;
+                Ok(format!("{name} is left alone until cotenant resume {name}"))
+            }
+            Request::Resume { service: Some(name) } => {
+                let paused = self.desk.kept.pauses.named(name);
+                let Some((key, paused)) = paused.filter(|(_, paused)| may_all(user) || paused.uid == user) else {
+                    return Err(format!("'{name}' is no service of yours that is paused; see cotenant status"));
+                };
+                if !may_all(user) && paused.by_operator {
+                    return Err(format!("the administrator has paused '{name}', and alone resumes it"));
+                }
+                let key = key.clone();
+                self.desk.kept.pauses.services.remove(&key);
+                self.looked = None;
+                Ok(format!("{name} is managed again"))
+            }
+        }
+    }
+}
+
+/// What is answered where a pause, or its end, is to outlive the daemon.
+fn over_restarts(done: &str, kept: std::io::Result<()>) -> String {
+    match kept {
+        Ok(()) => done.to_owned(),
+        Err(why) => format!("{done}; only until the daemon restarts, since that cannot be kept: {why}"),
+    }
+}

@@ -1,0 +1,39 @@
+//! What the state of `qos` says to those who show it.
+
+use super::phase::Why;
+use super::settings::QosConfig;
+use super::state::QosState;
+use cotenant_model::policy::{Explanation, Limited, ProtectedApp, Throttling};
+
+impl QosState {
+    /// Who is protected and how well, who gives way for that, and how.
+    pub(super) fn explain(&self, config: &QosConfig) -> Explanation {
+        let of = |sums: &[f64], i: usize| sums.get(i).copied().unwrap_or_default();
+        let protected = config.high.iter().enumerate().map(|(i, high)| ProtectedApp {
+            app: high.app,
+            source: high.metric.clone(),
+            goal: config.goal(high),
+            alone: self.alone.get(i).copied().flatten(),
+            done: of(&self.total.speeds, i),
+            weight: of(&self.total.weights, i),
+            expected: self.expected(i),
+        });
+        let blind = self.phase.is_some_and(|phase| phase.why == Why::Unknown && !phase.background);
+        let throttling = Throttling {
+            goal: config.controller.goal(),
+            doing: self.phase.map(|phase| phase.why.to_string()),
+            blind,
+            watched_until: self.trial_ends(),
+            duty_s: [self.total.duty_s, self.total.seconds],
+            naps: self.total.naps,
+            place: self.away.place().cloned(),
+            limited: self.ladder.climbed().map(|climbed| Limited { name: climbed.name(), text: climbed.text() }),
+        };
+        Explanation {
+            protected: protected.collect(),
+            throttled: config.low.clone(),
+            throttling: Some(throttling),
+            trial: None,
+        }
+    }
+}

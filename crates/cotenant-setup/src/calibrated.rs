@@ -1,0 +1,122 @@
+//! The calibrated profile of this machine: where it lies, and what it holds for.
+
+use crate::files::read_profile;
+use crate::replace::{lock, replace};
+use anyhow::{Context, Result};
+use cotenant_cli::messages::tell;
+use cotenant_cli::usage;
+use cotenant_linux::bounded::{self, Limit};
+use cotenant_model::Topology;
+use cotenant_model::profile::calibration::{self, Stamp, fingerprint};
+use cotenant_model::profile::{Contentiousness, MachineProfile};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Where this machine's profile lies unless the user says otherwise: below the data folder, by machine, since homes
+/// are shared.
+pub fn default_path() -> Option<PathBuf> {
+    Some(data_folder()?.join(format!("machines/{}.toml", machine_id()?)))
+}
+
+/// Where Cotenant keeps what the user may read and edit.
+pub fn data_folder() -> Option<PathBuf> {
+    Some(cotenant_cli::xdg("XDG_DATA_HOME", ".local/share")?.join("cotenant"))
+}
+
+/// What files call this machine.
+pub fn machine_id() -> Option<String> {
+    ["/etc/machine-id", "/proc/sys/kernel/hostname"].into_iter().find_map(|path| {
+        let text = bounded::text(path, Limit::Value).ok()?;
+        let id: String = text.trim().chars().filter(char::is_ascii_alphanumeric).take(12).collect();
+        (!id.is_empty()).then_some(id)
+    })
+}
+
+/// What is known of this machine from its calibration; nothing where there was none.
+///
+/// # Errors
+/// Where the file is damaged.
+pub fn load(topology: &Topology) -> Result<(MachineProfile, Vec<String>)> {
+    match default_path().filter(|path| path.exists()) {
+        None => Ok((MachineProfile::default(), Vec::new())),
+        Some(path) => {
+            let profile = read_profile(&path)?;
+            let stale = stale(&profile, topology, &path);
+            Ok((profile, stale))
+        }
+    }
+}
+
+/// What stands in a file that may not be there yet, or is a device.
+///
+/// # Errors
+/// Where it is damaged.
+pub fn read(path: &Path) -> Result<MachineProfile> {
+    if path.is_file() { read_profile(path) } else { Ok(MachineProfile::default()) }
+}
+
+/// Changes the profile in a file as a whole, from what [`read`] says of it: who else changes it waits, and nothing of
+/// it is lost.
+///
+/// # Errors
+/// What `change` returns; where it cannot be written.
+pub fn update(path: &Path, change: impl FnOnce(Result<MachineProfile>) -> Result<MachineProfile>) -> Result<()> {
+    let _lock = lock(path);
+    let text = calibration::write(&change(read(path))?);
+    replace(path, text.as_bytes())
+        .with_context(|| format!("{}: the profile cannot be written; name another file with -o", path.display()))
+}
+
+/// Whether a calibrated profile was made on another machine, or on this one before something changed: a remark for
+/// each.
+pub fn stale(profile: &MachineProfile, topology: &Topology, path: &Path) -> Vec<String> {
+    let Some(record) = &profile.calibration else { return Vec::new() };
+    let changes = record.stamp.differences(&stamp(topology));
+    let remark = |change| format!("{} is stale: the {change}; calibrate again", path.display());
+    changes.into_iter().map(remark).collect()
+}
+
+/// The machine with the memory latencies that its profile has in place of what its firmware tells.
+///
+/// # Errors
+/// Where those that the user wrote are of another machine.
+pub fn measured(profile: &MachineProfile, topology: Topology) -> Result<Topology> {
+    let (topology, note) = profile.measured(topology).map_err(|why| {
+        usage(format!(
+            "the memory latencies of the profile are not those of this machine: {why}; correct [memory_latency]"
+        ))
+    })?;
+    note.iter().for_each(tell);
+    Ok(topology)
+}
+
+/// The contentiousness model of this machine, where there is one that says something; and why not, where there is
+/// another.
+pub fn contentiousness(profile: &MachineProfile, topology: &Topology) -> (Option<Contentiousness>, Option<String>) {
+    let Some(model) = profile.contentiousness.as_deref() else { return (None, None) };
+    let stale = model.stamp.differences(&stamp(topology)).into_iter().next().map(|change| format!("the {change}"));
+    match stale.or_else(|| model.doubt()) {
+        None => (Some(model.clone()), None),
+        Some(why) => {
+            let remedy = "fit it again with cotenant calibrate --contentiousness";
+            (None, Some(format!("this machine's contentiousness model is not used: {why}; {remedy}")))
+        }
+    }
+}
+
+/// What a profile that is measured now holds for.
+pub fn stamp(topology: &Topology) -> Stamp {
+    let info = bounded::text("/proc/cpuinfo", Limit::Machine).unwrap_or_default();
+    let field = |name: &str| {
+        let value = info.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
+        value.map_or_else(String::new, |(_, value)| value.trim().to_owned())
+    };
+    let kernel = bounded::text("/proc/sys/kernel/osrelease", Limit::Value).unwrap_or_default();
+    Stamp {
+        date: crate::dates::date(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())),
+        processor: field("model name"),
+        kernel: kernel.trim().to_owned(),
+        microcode: field("microcode"),
+        topology: fingerprint(topology),
+    }
+}

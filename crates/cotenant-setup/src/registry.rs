@@ -1,0 +1,16 @@
+//! The policies that the command knows: ours, or those of a program that adds some.
+
+use cotenant_model::policy::Registry;
+use std::sync::OnceLock;
+
+static REGISTRY: OnceLock<Registry> = OnceLock::new();
+
+/// All policies that this process knows.
+pub fn registry() -> &'static Registry {
+    REGISTRY.get_or_init(cotenant_policies::standard)
+}
+
+/// Sets them, once: a process has one command line.
+pub fn set(policies: Registry) {
+    let _ = REGISTRY.set(policies);
+}

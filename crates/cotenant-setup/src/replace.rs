@@ -1,0 +1,188 @@
+//! Files that are there as a whole or not at all.
+
+use cotenant_linux::sys::{self, Lock};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, SendError, Sender};
+use std::thread::{self, JoinHandle};
+
+/// Names that are tried for a draft: those of drafts that were left, or that others put there.
+const DRAFTS: u32 = 16;
+
+/// Writes beside the file and renames: whoever reads it sees the old text or the new one, never a half. What
+/// a link of ours or root's names is replaced, and a pipe or device is written to.
+///
+/// # Errors
+/// Where it cannot be written; what was there before is still there.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let link =
+        fs::symlink_metadata(path).is_ok_and(|what| what.is_symlink() && ![0, sys::euid()].contains(&what.uid()));
+    if link {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is a symbolic link of another user"));
+    }
+    if fs::metadata(path).is_ok_and(|what| !what.is_file()) {
+        return fs::write(path, bytes);
+    }
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let (mut file, draft) = draft(path)?;
+    let mut attempt = || {
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&draft, path)
+    };
+    attempt().inspect_err(|_| {
+        let _ = fs::remove_file(&draft);
+    })
+}
+
+/// The same with the folder, where there is none.
+///
+/// # Errors
+/// As [`replace`].
+pub fn replace_with_folder(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)?;
+    replace(path, bytes)
+}
+
+/// Waits until nobody else changes a file of this folder, which changes it only with this lock; let go where it is
+/// dropped. `None` where the folder cannot be locked: writing tells why.
+pub fn lock(path: &Path) -> Option<File> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // The folder itself is locked, so that no file is left beside the other one.
+    File::open(folder).ok().filter(|folder| sys::flock(folder, Lock::Wait).is_ok())
+}
+
+/// What is to be written, and how.
+type Job = Box<dyn FnOnce() -> io::Result<()> + Send>;
+
+/// Writes files from a thread of its own: a disk may take longer than somebody may be paused. Who drops it waits until
+/// all is written.
+#[derive(Debug)]
+pub struct Writer {
+    files: Option<Sender<(PathBuf, Job)>>,
+    failed: Receiver<(PathBuf, io::Error)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    /// Begins.
+    pub fn begin() -> Self {
+        let (files, to_write) = mpsc::channel::<(PathBuf, Job)>();
+        let (fail, failed) = mpsc::channel();
+        let write = move || {
+            for (file, write) in to_write {
+                if let Err(why) = write() {
+                    let _ = fail.send((file, why)); // who wanted it may be gone
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("writer".to_owned()).stack_size(256 << 10).spawn(write).ok();
+        Self { files: Some(files), failed, thread }
+    }
+
+    /// Replaces the file soon, with its folder where there is none.
+    ///
+    /// # Errors
+    /// Where no thread was to be had, and it could not be written at once.
+    pub fn write(&self, file: PathBuf, text: String) -> io::Result<()> {
+        self.run(file.clone(), move || replace_with_folder(&file, text.as_bytes()))
+    }
+
+    /// Has a file changed soon.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn run(&self, file: PathBuf, change: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
+        match self.files.as_ref().map(|files| files.send((file, Box::new(change)))) {
+            Some(Err(SendError((_, change)))) => change(),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same; `then` hears what became of it, instead of [`Self::failed`].
+    pub fn write_then(&self, file: PathBuf, text: String, then: impl FnOnce(io::Result<()>) + Send + 'static) {
+        let write = move |file: &Path| {
+            then(replace_with_folder(file, text.as_bytes()));
+            Ok(())
+        };
+        let _ = self.run(file.clone(), move || write(&file)); // `then` was told
+    }
+
+    /// What could not be written since this was asked last, and why.
+    pub fn failed(&self) -> Vec<(PathBuf, io::Error)> {
+        self.failed.try_iter().collect()
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.files = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // what it failed at nobody asks for any more
+        }
+    }
+}
+
+/// Whether [`replace`] could write the file now.
+///
+/// # Errors
+/// What it would say.
+pub fn can_replace(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(what) if what.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(what) if !what.is_file() => Ok(()),
+        _ => draft(path).and_then(|(_, draft)| fs::remove_file(draft)),
+    }
+}
+
+/// A new file beside `path`: what is there under its name is not opened, whatever it is.
+fn draft(path: &Path) -> io::Result<(File, PathBuf)> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut tried = 0;
+    loop {
+        let mut draft = OsString::from(".");
+        draft.push(name);
+        draft.push(format!(".{}-{tried}", std::process::id()));
+        let draft = path.with_file_name(draft);
+        match File::create_new(&draft) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && tried < DRAFTS => tried += 1,
+            made => return Ok((made?, draft)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn drafts_are_new_files() {
+        let folder = std::env::temp_dir().join(format!("cotenant-replace-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).unwrap();
+        let (victim, path) = (folder.join("victim"), folder.join("a"));
+        fs::write(&victim, "mine").unwrap();
+        for name in [format!(".a.{}", std::process::id()), format!(".a.{}-0", std::process::id())] {
+            symlink(&victim, folder.join(name)).unwrap();
+        }
+        replace(&path, b"new").unwrap();
+        assert_eq!((fs::read(&victim).unwrap(), fs::read(&path).unwrap()), (b"mine".to_vec(), b"new".to_vec()));
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+        // Our own links are followed; another user's are not.
+        let link = folder.join("link");
+        symlink(&path, &link).unwrap();
+        replace(&link, b"newer").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"newer");
+        if sys::euid() == 0 {
+            std::os::unix::fs::lchown(&link, Some(65_534), None).unwrap();
+            let why = replace(&link, b"newest").unwrap_err().to_string();
+            assert_eq!(why, "it is a symbolic link of another user");
+            assert_eq!(fs::read(&path).unwrap(), b"newer");
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,475 @@
+//! Whether the high-priority programs kept their goal: measured in pieces of the run, whose scatter gives an interval.
+//! Of latencies it is the quantile of all answers of the run: a few bad seconds make a p99 of a minute, and hardly show
+//! in the mean of its readings.
+
+use crate::quantities::Unit;
+use cotenant_model::histogram::Bucket;
+use cotenant_model::policy::{Explanation, ProtectedApp, Throttling};
+use cotenant_model::speed::Source;
+use cotenant_model::stats::{Estimate, student_t_95};
+use cotenant_model::{AppId, Direction, Histogram, View};
+use serde::Serialize;
+
+/// A piece lasts at least this long, seconds.
+const PIECE_S: f64 = 1.0;
+
+/// Fewer pieces judge no goal.
+const ENOUGH: usize = 5;
+
+/// Where there are more pieces than this, neighbours are merged.
+const MOST: usize = 64;
+
+/// Half an interval that is wider than this judges no goal that lies in it.
+const NARROW: f64 = 0.05;
+
+/// What the run says of a goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The whole interval is at the goal or above.
+    Kept,
+    /// The goal lies in a narrow interval.
+    AtGoal,
+    /// The whole interval is below the goal.
+    Missed,
+    /// The run was too short, or the speed varied too much.
+    Unsure,
+    /// The speed, or the speed alone, was never known.
+    Unknown,
+}
+
+impl Verdict {
+    fn of(goal: f64, kept: Option<f64>, interval: Option<[f64; 2]>) -> Self {
+        match (kept, interval) {
+            (None, _) => Self::Unknown,
+            (_, Some([low, _])) if low >= goal => Self::Kept,
+            (_, Some([_, high])) if high < goal => Self::Missed,
+            (_, Some([low, high])) if high - low <= 2.0 * NARROW => Self::AtGoal,
+            _ => Self::Unsure,
+        }
+    }
+
+    /// As people read it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Kept => "goal kept",
+            Self::AtGoal => "at the goal",
+            Self::Missed => "goal missed",
+            Self::Unsure => "goal not judged",
+            Self::Unknown => "speed unknown",
+        }
+    }
+}
+
+/// A high-priority program against its goal.
+#[derive(Clone, Debug, Serialize)]
+pub struct Standing {
+    /// Speed while the others napped; of latencies, their inverse.
+    pub alone: Option<f64>,
+    /// Mean speed over all.
+    pub mean: Option<f64>,
+    /// What it did over what it would have done alone, as the speed alone was at the time.
+    pub achieved: Option<f64>,
+    /// 95 % interval of that; absent before there are enough pieces.
+    pub achieved_interval: Option<[f64; 2]>,
+    /// The same speeds in the metric's own unit: seconds of latencies. The goal is what the program is to keep.
+    pub measured: Option<f64>,
+    /// Alone, likewise.
+    pub measured_alone: Option<f64>,
+    /// At the goal, likewise.
+    pub measured_goal: Option<f64>,
+    /// Absent for controllers without a goal, and where nothing was enforced.
+    pub verdict: Option<Verdict>,
+    #[serde(skip)]
+    unit: Unit,
+}
+
+impl Standing {
+    /// `p99 315 µs (alone 167 µs, goal 186 µs)`.
+    pub fn figures(&self) -> String {
+        let text = |value| self.unit.text(value);
+        let goal = self.measured_goal.map_or_else(String::new, |goal| format!(", goal {}", text(Some(goal))));
+        format!("{} {} (alone {}{goal})", self.unit.label, text(self.measured), text(self.measured_alone))
+    }
+
+    /// `53.0 % (49.1 to 56.9 %) of its speed alone`.
+    pub fn share(&self) -> String {
+        let percent = |share: f64| format!("{:.1}", share * 100.0);
+        let kept = self.achieved.map_or_else(|| "?".to_owned(), |share| format!("{} %", percent(share)));
+        let interval = self.achieved_interval.map_or_else(String::new, |[low, high]| {
+            format!(" ({} to {} %)", percent(low), percent(high)) //
+        });
+        format!("{kept}{interval} of its speed alone")
+    }
+}
+
+/// When a piece ended, seconds; what was measured in it, the same alone, and the goal.
+pub type Point = (f64, [Option<f64>; 3]);
+
+/// Sums over a run up to a moment: when, speed × weight, weight, and speed alone × weight.
+type Mark = [f64; 4];
+
+/// Latencies of so many seconds.
+#[derive(Clone, Debug, Default)]
+struct Answers {
+    ns: Histogram,
+    seconds: f64,
+}
+
+impl Answers {
+    fn per_s(&self) -> f64 {
+        self.ns.count() as f64 / self.seconds
+    }
+}
+
+/// What a high-priority program did from piece to piece.
+#[derive(Clone, Debug, Default)]
+struct Account {
+    /// The ends of the pieces; the first one is the beginning.
+    marks: Vec<Mark>,
+    /// How many pieces of the shortest length each is.
+    length: f64,
+    /// Where single latencies are known, all of them; apart those of moments in which servers are asked more often.
+    answers: [Answers; 2],
+    /// Whether any source said how fast it is.
+    known: bool,
+    direction: Option<Direction>,
+}
+
+impl Account {
+    fn add(&mut self, mark: Mark) {
+        let Some(last) = self.marks.last() else {
+            self.length = PIECE_S;
+            self.marks.push(mark);
+            return;
+        };
+        if mark[0] - last[0] < self.length || mark[2] <= last[2] {
+            return;
+        }
+        self.marks.push(mark);
+        if self.marks.len() > MOST + 1 {
+            self.length *= 2.0;
+            self.marks = self.marks.iter().copied().step_by(2).collect();
+        }
+    }
+
+    /// All latencies, each of which stands for as much time as any other.
+    fn all_answers(&self) -> Histogram {
+        let [usual, watched] = &self.answers;
+        let ratio = watched.per_s() / usual.per_s();
+        let times = if ratio.is_finite() { ratio.round().max(1.0) as u64 } else { 1 };
+        let more = |bucket: &Bucket| Bucket { count: bucket.count.saturating_mul(times), ..*bucket };
+        let mut all = Histogram::new(usual.ns.buckets().iter().map(more));
+        all.add(&watched.ns);
+        all
+    }
+
+    /// This quantile of all latencies as a speed, and its 95 % interval by order statistics.
+    fn quantile(&self, q: f64) -> Option<(f64, [f64; 2])> {
+        let all = self.all_answers();
+        let speed = |q: f64| all.quantile(q).filter(|ns| *ns > 0.0).map(|ns| 1e9 / ns);
+        let seen: u64 = self.answers.iter().map(|answers| answers.ns.count()).sum();
+        let about = 1.96 * (q * (1.0 - q) / seen.max(1) as f64).sqrt();
+        Some((speed(q)?, [speed((q + about).min(1.0))?, speed((q - about).max(0.0))?]))
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = Mark> {
+        self.marks
+            .windows(2)
+            .map(|pair| [pair[1][0], pair[1][1] - pair[0][1], pair[1][2] - pair[0][2], pair[1][3] - pair[0][3]])
+    }
+
+    /// The share kept with its interval: a ratio of sums over pieces, with the scatter of the pieces about it.
+    fn estimate(&self) -> Option<Estimate> {
+        let n = self.marks.len().saturating_sub(1);
+        let (first, last) = (self.marks.first()?, self.marks.last()?);
+        let (done, alone) = (last[1] - first[1], last[3] - first[3]);
+        if n < ENOUGH || alone <= 0.0 {
+            return None;
+        }
+        let value = done / alone;
+        let squares: f64 = self.pieces().map(|[_, done, _, alone]| (done - value * alone).powi(2)).sum();
+        let n = n as f64;
+        let deviation = (n / (n - 1.0) * squares).sqrt() / alone;
+        Some(Estimate { value, half_width: student_t_95(n - 1.0) * deviation })
+    }
+}
+
+/// All protected programs against their goals.
+#[derive(Debug)]
+pub struct Goals {
+    accounts: Vec<Account>,
+    /// Whether there is anything to judge: nothing is throttled where nothing is enforced.
+    judged: bool,
+    /// What the policy said of its state in the last round.
+    explanation: Explanation,
+}
+
+impl Goals {
+    /// Before the first round; `explanation` is what the policy says before it has decided anything.
+    pub fn new(explanation: Explanation, judged: bool) -> Self {
+        let accounts = vec![Account::default(); explanation.protected.len()];
+        Self { accounts, judged, explanation }
+    }
+
+    /// Adds a round; `explanation` is what the policy says of its state now.
+    pub fn round(&mut self, view: &View, explanation: Option<Explanation>) {
+        let watched_until = self.throttling().and_then(|throttling| throttling.watched_until);
+        for (high, account) in self.explanation.protected.iter().zip(&mut self.accounts) {
+            let reading = view.app(high.app).and_then(|app| high.source.reading(view, app));
+            account.known |= reading.is_some_and(|reading| reading.as_speed().is_some());
+            account.direction = reading.map(|reading| reading.direction).or(account.direction);
+            let answers = view.app(high.app).and_then(|app| app.latency_ns.as_ref());
+            if let (Source::Latency(_), Some(answers)) = (&high.source, answers) {
+                let watched = watched_until.is_some_and(|until| view.at <= until);
+                let account = &mut account.answers[usize::from(watched)];
+                account.ns.add(answers);
+                account.seconds += view.interval.as_secs_f64();
+            }
+        }
+        let Some(explanation) = explanation.filter(|now| now.protected.len() == self.accounts.len()) else { return };
+        self.explanation = explanation;
+        for (account, high) in self.accounts.iter_mut().zip(&self.explanation.protected) {
+            // What was done before the speed alone was known belongs to the piece in which it became known.
+            if let Some(alone) = high.expected.or((high.weight <= 0.0).then_some(0.0)) {
+                account.add([view.at.as_secs_f64(), high.done, high.weight, alone]);
+            }
+        }
+    }
+
+    /// How the others are throttled, as of the last round.
+    pub fn throttling(&self) -> Option<&Throttling> {
+        self.explanation.throttling.as_ref()
+    }
+
+    /// The goal; `None` for controllers without one.
+    pub fn goal(&self) -> Option<f64> {
+        self.throttling()?.goal
+    }
+
+    fn high(&self, high: usize) -> &ProtectedApp {
+        &self.explanation.protected[high]
+    }
+
+    /// Whether the speed of a program, by its place, was ever known.
+    pub fn is_known(&self, high: usize) -> bool {
+        self.accounts[high].known
+    }
+
+    /// Where a program stands, by its place; over the whole run, or with the last speed alone.
+    pub fn standing(&self, high: usize, whole: bool) -> Standing {
+        let account = &self.accounts[high];
+        let direction = account.direction.unwrap_or(Direction::HigherIsBetter);
+        let unit = Unit::of(&self.high(high).source, direction);
+        let (mean, achieved) = (self.high(high).mean(), self.high(high).kept());
+        let interval = account.estimate().map(|interval| [interval.low().max(0.0), interval.high()]);
+        let last = self.high(high).alone;
+        let over_all = mean.zip(achieved.filter(|kept| whole && *kept > 0.0)).map(|(mean, kept)| mean / kept);
+        let alone = over_all.or(last);
+        let goal = self.goal();
+        let (mean, achieved, interval) = match self.of_answers(high).zip(over_all.or(last)) {
+            Some(((speed, ends), alone)) => {
+                (Some(speed), achieved.map(|_| speed / alone), interval.map(|_| ends.map(|end| end / alone)))
+            }
+            None => (mean, achieved, interval),
+        };
+        Standing {
+            alone,
+            mean,
+            achieved,
+            achieved_interval: interval,
+            measured: unit.value(mean),
+            measured_alone: unit.value(alone),
+            measured_goal: unit.value(alone.zip(goal).map(|(alone, goal)| alone * goal)),
+            verdict: goal.filter(|_| self.judged).map(|goal| Verdict::of(goal, achieved, interval)),
+            unit,
+        }
+    }
+
+    /// The quantile of all latencies of a program, as a speed, with its interval.
+    fn of_answers(&self, high: usize) -> Option<(f64, [f64; 2])> {
+        let Source::Latency(percentile) = &self.high(high).source else { return None };
+        self.accounts[high].quantile(percentile.quantile())
+    }
+
+    /// What to warn of where a goal could not be judged.
+    pub fn warning(&self, high: usize) -> Option<String> {
+        let Standing { verdict, achieved_interval, .. } = self.standing(high, true);
+        let (account, verdict) = (&self.accounts[high], verdict?);
+        let pieces = account.marks.len().saturating_sub(1);
+        match (verdict, achieved_interval) {
+            (Verdict::Unsure, None) => Some(format!(
+                "too short to judge the goal: its speed was measured over {pieces} of at least {ENOUGH} pieces of {PIECE_S} s; let it run longer"
+            )),
+            (Verdict::Unsure, Some([low, high])) => Some(format!(
+                "the goal cannot be judged: the speed varied too much (± {:.0} points); let it run longer",
+                (high - low) * 50.0
+            )),
+            _ => None,
+        }
+    }
+
+    /// The programs, by their places.
+    pub fn programs(&self) -> impl Iterator<Item = AppId> {
+        self.explanation.protected.iter().map(|high| high.app)
+    }
+
+    /// A program's metric, the unit of its figures, and the pieces.
+    pub fn course(&self, high: usize) -> (String, &'static str, Vec<Point>) {
+        let Standing { unit, measured, .. } = self.standing(high, true);
+        let (scale, name) = match measured {
+            Some(value) if unit.seconds && value < 1e-3 => (1e6, "µs"),
+            Some(value) if unit.seconds && value < 1.0 => (1e3, "ms"),
+            _ if unit.seconds => (1.0, "s"),
+            _ if unit.suffix.is_empty() => (1.0, ""),
+            _ => (1.0, "units/s"),
+        };
+        let point = |[at, done, weight, alone]: Mark| {
+            let speed = |sum: f64| (weight > 0.0 && sum > 0.0).then(|| sum / weight);
+            let goal = speed(alone).zip(self.goal()).map(|(alone, goal)| alone * goal);
+            (at, [speed(done), speed(alone), goal].map(|speed| unit.value(speed).map(|value| value * scale)))
+        };
+        let points = self.accounts[high].pieces().map(point).collect();
+        (unit.label, name, points)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cotenant_model::{AppView, Time};
+    use std::time::Duration;
+
+    /// Pieces in which a program does this share of what it would do alone.
+    fn account(shares: &[f64]) -> Account {
+        let mut account = Account::default();
+        let mut mark = [0.0; 4];
+        account.add(mark);
+        for share in shares {
+            mark = [mark[0] + 1.0, mark[1] + share * 200.0, mark[2] + 1.0, mark[3] + 200.0];
+            account.add([mark[0] - 0.5, mark[1] - 50.0, mark[2] - 0.5, mark[3] - 100.0]); // too early for a piece
+            account.add(mark);
+        }
+        account
+    }
+
+    fn verdict(shares: &[f64]) -> Verdict {
+        let account = account(shares);
+        let sum = |sums: &[f64]| sums.iter().sum::<f64>() / sums.len().max(1) as f64;
+        let interval = account.estimate().map(|interval| [interval.low(), interval.high()]);
+        Verdict::of(0.9, Some(sum(shares)), interval)
+    }
+
+    #[test]
+    fn a_goal_is_judged_by_the_whole_interval() {
+        assert_eq!(verdict(&[0.95, 0.94, 0.96, 0.95, 0.95, 0.95]), Verdict::Kept);
+        assert_eq!(verdict(&[0.53, 0.55, 0.51, 0.53, 0.53]), Verdict::Missed);
+        assert_eq!(verdict(&[0.89, 0.91, 0.88, 0.92, 0.9, 0.89]), Verdict::AtGoal);
+        assert_eq!(verdict(&[0.5, 1.3, 0.6, 1.4, 0.8]), Verdict::Unsure, "it varies too much");
+        assert_eq!(verdict(&[2.148]), Verdict::Unsure, "too short");
+        assert_eq!(Verdict::of(0.9, None, None), Verdict::Unknown);
+    }
+
+    #[test]
+    fn an_interval_is_that_of_a_mean() {
+        let shares = [0.9, 1.0, 0.8, 0.95, 0.85, 0.9];
+        let estimate = account(&shares).estimate().unwrap();
+        let mean = cotenant_model::stats::Summary::of(&shares).estimate().unwrap();
+        assert!((estimate.value - mean.value).abs() < 1e-9 && (estimate.half_width - mean.half_width).abs() < 1e-9);
+    }
+
+    /// A minute of 200 µs, but for one second, or two, in which half of the answers take 4 ms: the mean of the readings
+    /// of each second would be within 4 % of 200 µs both times.
+    #[test]
+    fn a_quantile_is_that_of_all_answers() {
+        let of = |us: f64, count: u64| Histogram::new([Bucket { low: us * 1e3, high: us * 1e3 + 1.0, count }]);
+        let p99_us = |bad_s: f64, more: f64| {
+            let usual = Answers { ns: of(200.0, ((60.0 - bad_s) * 100.0) as u64), seconds: 60.0 - bad_s };
+            let all = bad_s * 100.0 * more;
+            let mut ns = of(4_000.0, (all * 0.5) as u64);
+            ns.add(&of(200.0, (all * 0.5) as u64));
+            let account = Account { answers: [usual, Answers { ns, seconds: bad_s }], ..Account::default() };
+            let (speed, [low, high]) = account.quantile(0.99).unwrap();
+            assert!(low <= speed && speed <= high, "{low} {speed} {high}");
+            (1e6 / speed).round()
+        };
+        // Half of the answers in 1 s of 60 are 0.83 % of all, in 2 s they are 1.7 %; however often they are asked for.
+        for more in [1.0, 5.0] {
+            assert_eq!([p99_us(1.0, more), p99_us(2.0, more)], [200.0, 4_000.0], "{more}");
+        }
+    }
+
+    /// The mean of each second's reading is 96 % of the speed alone, and 1.7 % of all answers take 4 ms instead of
+    /// 200 µs.
+    #[test]
+    fn a_goal_is_judged_by_all_answers() {
+        let explained = |seconds: f64| {
+            let high = ProtectedApp {
+                app: AppId(0),
+                source: Source::from("latency_p99_s".to_owned()),
+                goal: Some(0.9),
+                alone: (seconds > 0.0).then_some(5_000.0),
+                done: 4_800.0 * seconds,
+                weight: seconds,
+                expected: (seconds > 0.0).then_some(5_000.0 * seconds),
+            };
+            let throttling = Throttling { goal: Some(0.9), ..Throttling::default() };
+            Explanation { protected: vec![high], throttling: Some(throttling), ..Explanation::default() }
+        };
+        let mut goals = Goals::new(explained(0.0), true);
+        for second in 1..=60 {
+            let slow = if second % 30 == 0 { 50 } else { 0 };
+            let took = |us: f64, count| Bucket { low: us * 1e3, high: us * 1e3 + 1.0, count };
+            let answers = Histogram::new([took(200.0, 100 - slow), took(4_000.0, slow)]);
+            let app = AppView {
+                id: AppId(0),
+                name: "high".to_owned(),
+                progress_per_s: None,
+                openmp_per_s: None,
+                mpi_per_s: None,
+                instructions_per_s: None,
+                latency_ns: Some(answers),
+                io: None,
+                tcp: None,
+                metrics: Vec::new(),
+            };
+            let (at, interval) = (Time::from_secs(second), Duration::from_secs(1));
+            let view = View { at, interval, tasks: Vec::new(), cpus: Vec::new(), apps: vec![app] };
+            goals.round(&view, Some(explained(second as f64)));
+        }
+        let standing = goals.standing(0, true);
+        assert_eq!(standing.verdict, Some(Verdict::Missed), "{standing:?}");
+        assert_eq!(standing.figures(), "p99 4.00 ms (alone 200 µs, goal 222 µs)");
+    }
+
+    #[test]
+    fn long_runs_have_longer_pieces() {
+        let long = account(&[0.9; 1_000]);
+        assert!((MOST / 2..=MOST).contains(&long.pieces().count()), "{}", long.pieces().count());
+        assert!((long.estimate().unwrap().value - 0.9).abs() < 1e-9);
+    }
+
+    #[test]
+    fn figures_are_in_the_metrics_own_unit() {
+        let standing = |metric: &str, direction| Standing {
+            alone: None,
+            mean: None,
+            achieved: Some(0.53),
+            achieved_interval: Some([0.491, 0.569]),
+            measured: Some(315e-6),
+            measured_alone: Some(167e-6),
+            measured_goal: Some(185.6e-6),
+            verdict: None,
+            unit: Unit::of(&Source::from(metric.to_owned()), direction),
+        };
+        let (higher, lower) = (Direction::HigherIsBetter, Direction::LowerIsBetter);
+        let latency = standing("latency_p99_s", higher);
+        assert_eq!(latency.figures(), "p99 315 µs (alone 167 µs, goal 186 µs)");
+        assert_eq!(latency.share(), "53.0 % (49.1 to 56.9 %) of its speed alone");
+        assert_eq!(standing("request_seconds", lower).figures(), "request_seconds 315 µs (alone 167 µs, goal 186 µs)");
+        let progress = Standing { measured: Some(937_660.0), ..standing("progress", higher) };
+        assert!(progress.figures().starts_with("progress 938 k/s (alone "), "{}", progress.figures());
+        assert_eq!(latency.unit.value(Some(4_000.0)), Some(250e-6));
+        assert_eq!(progress.unit.value(Some(4_000.0)), Some(4_000.0));
+    }
+}

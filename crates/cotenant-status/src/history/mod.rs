@@ -1,0 +1,595 @@
+//! The last hours in bounded memory: fine for the last minutes, coarser for what is longer ago.
+//!
+//! Rows of time hold what is known of whoever was there, so that services that came and went leave nothing behind.
+
+use crate::plots::{Line, Plot, Plots, Role};
+use crate::status::{CpuStatus, ServiceStatus};
+use cotenant_model::{CpuId, Topology};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Stretches of time that can be looked at, and how much of it is one row; seconds.
+pub const SPANS: [(f64, f64); 3] = [(600.0, 2.0), (3_600.0, 10.0), (21_600.0, 60.0)];
+
+/// Seconds between two looks of the daemon.
+const TICK: f64 = 1.0;
+
+/// Rows of a recording at most, and how long they are at least, seconds.
+const ROWS: usize = 480;
+const SHORTEST: f64 = 0.1;
+
+/// Services of a row; of more, those with a goal or that are made to wait first, then those that use most CPU time.
+const SERVICES: usize = 256;
+
+/// Entries of a row about who used how much where; the largest are kept.
+const USES: usize = 512;
+
+/// Names that are known at once.
+const NAMES: usize = 1_024;
+
+/// Stands for no service among the uses of a row: how busy a place was, whoever used it. Names begin behind it.
+const BUSY: u32 = 0;
+
+/// Seconds over which it is told what other programs used: the kernel counts how busy a CPU is in coarse ticks.
+const OTHERS: f64 = 1.0;
+
+/// Other programs that use less of a place, in CPUs' worth of time, are not told apart from none.
+const LITTLE: f64 = 0.01;
+
+/// Who was not there for so many seconds has gone.
+const GONE: f64 = 5.0;
+
+/// Parts of the machine with a plot of their own; on larger machines neighbours share one.
+const PLACES: usize = 16;
+
+/// Lines of a plot.
+const LINES: usize = 7;
+
+/// Services whose latencies are plotted.
+const LATENCIES: usize = 4;
+
+/// The quantile of latencies that is plotted.
+const QUANTILE: f64 = 0.99;
+
+/// What is kept of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    Cpus,
+    Kept,
+    Goal,
+    Throttled,
+    Took,
+    Alone,
+    Bound,
+    Bandwidth,
+}
+
+const FIELDS: usize = 8;
+
+/// A service in a row; what is not known is no number.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    name: u32,
+    values: [f32; FIELDS],
+}
+
+/// What a service used of a place, in CPUs' worth of time; of [`BUSY`], what everybody did.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    name: u32,
+    place: u16,
+    cpus: f32,
+}
+
+/// What happened until `at_s`, since the row before. Points are in the order of their names.
+#[derive(Clone, Debug)]
+struct Row {
+    at_s: f64,
+    seconds: f32,
+    points: Box<[Point]>,
+    uses: Box<[Use]>,
+}
+
+/// Rows of one length.
+#[derive(Clone, Debug)]
+struct Resolution {
+    /// Rows are dropped after this long, seconds.
+    length: f64,
+    step: f64,
+    /// A row may be shorter than its step by this.
+    slack: f64,
+    /// Where there are more rows than this, each two become one, and steps twice as long.
+    most: usize,
+    rows: VecDeque<Arc<Row>>,
+    /// When the row that is being made began.
+    since: Option<f64>,
+    /// Seconds that it summarises.
+    seconds: f32,
+    /// Sums and seconds by service.
+    sums: BTreeMap<u32, [(f32, f32); FIELDS]>,
+    used: BTreeMap<(u32, u16), f32>,
+}
+
+impl Resolution {
+    fn new(length: f64, step: f64, slack: f64, most: usize) -> Self {
+        Self {
+            length,
+            step,
+            slack,
+            most,
+            rows: VecDeque::new(),
+            since: None,
+            seconds: 0.0,
+            sums: BTreeMap::new(),
+            used: BTreeMap::new(),
+        }
+    }
+
+    /// Adds what was so for some seconds.
+    fn add(&mut self, at_s: f64, seconds: f32, points: &[Point], uses: &[Use]) {
+        let since = *self.since.get_or_insert(at_s);
+        self.seconds += seconds;
+        for point in points {
+            let sums = self.sums.entry(point.name).or_default();
+            for (i, (sum, value)) in sums.iter_mut().zip(point.values).enumerate().filter(|(_, (_, v))| !v.is_nan()) {
+                // A short time of slow answers is to be seen in a long row, too.
+                *sum = if i == Of::Took as usize {
+                    (sum.0.max(value), 1.0)
+                } else {
+                    (sum.0 + value * seconds, sum.1 + seconds)
+                };
+            }
+        }
+        for one in uses {
+            *self.used.entry((one.name, one.place)).or_default() += one.cpus * seconds;
+        }
+        if at_s - since >= self.step - self.slack {
+            self.close(at_s);
+        }
+    }
+
+    /// What was added since the last row, as one.
+    fn take(&mut self, at_s: f64) -> Row {
+        let mean = |(sum, n): (f32, f32)| if n > 0.0 { sum / n } else { f32::NAN };
+        let mut points: Vec<Point> = std::mem::take(&mut self.sums)
+            .into_iter()
+            .map(|(name, sums)| Point { name, values: sums.map(mean) })
+            .collect();
+        if points.len() > SERVICES {
+            points.sort_by(|a, b| b.rank().total_cmp(&a.rank()));
+            points.truncate(SERVICES);
+            points.sort_by_key(|point| point.name);
+        }
+        let seconds = self.seconds;
+        let ran = std::mem::take(&mut self.used).into_iter().filter(|(_, cpus)| *cpus > 0.0);
+        let mut uses: Vec<Use> = ran.map(|((name, place), cpus)| Use { name, place, cpus: cpus / seconds }).collect();
+        if uses.len() > USES {
+            uses.sort_by(|a, b| b.cpus.total_cmp(&a.cpus));
+            uses.truncate(USES);
+        }
+        (self.since, self.seconds) = (Some(at_s), 0.0);
+        Row { at_s, seconds, points: points.into(), uses: uses.into() }
+    }
+
+    fn close(&mut self, at_s: f64) {
+        let row = self.take(at_s);
+        self.rows.push_back(Arc::new(row));
+        while self.rows.front().is_some_and(|row| at_s - row.at_s >= self.length) {
+            self.rows.pop_front();
+        }
+        if self.rows.len() > self.most {
+            self.step *= 2.0;
+            let rows = self.rows.make_contiguous();
+            self.rows = rows.chunks(2).map(|pair| Arc::new(Row::merged(pair))).collect();
+        }
+    }
+}
+
+impl Row {
+    /// Neighbours as one.
+    fn merged(rows: &[Arc<Self>]) -> Self {
+        let mut resolution = Resolution::new(f64::INFINITY, f64::INFINITY, 0.0, usize::MAX);
+        for row in rows {
+            resolution.add(row.at_s, row.seconds, &row.points, &row.uses);
+        }
+        resolution.take(rows.last().map_or(0.0, |row| row.at_s))
+    }
+}
+
+impl Point {
+    fn of(name: u32, service: &ServiceStatus) -> Self {
+        let took =
+            service.latencies.iter().find(|told| (told.quantile - QUANTILE).abs() < 1e-6).map(|told| told.seconds);
+        let bound = service.bound.filter(|bound| (bound.quantile - QUANTILE).abs() < 1e-6);
+        let mut values = [f32::NAN; FIELDS];
+        for (of, value) in [
+            (Of::Cpus, service.cpus),
+            (Of::Kept, service.kept),
+            (Of::Goal, service.goal),
+            (Of::Throttled, service.throttled),
+            (Of::Took, took),
+            (Of::Alone, bound.map(|bound| bound.alone_s)),
+            (Of::Bound, bound.map(|bound| bound.goal_s)),
+            (Of::Bandwidth, service.bandwidth),
+        ] {
+            values[of as usize] = value.filter(|value| value.is_finite()).map_or(f32::NAN, |value| value as f32);
+        }
+        Self { name, values }
+    }
+
+    fn get(&self, of: Of) -> Option<f32> {
+        Some(self.values[of as usize]).filter(|value| !value.is_nan())
+    }
+
+    /// Who stays where there is no room for all.
+    fn rank(&self) -> f32 {
+        let first = self.get(Of::Goal).is_some() || self.get(Of::Throttled).is_some();
+        self.get(Of::Cpus).unwrap_or(0.0) + if first { f32::from(u16::MAX) } else { 0.0 }
+    }
+}
+
+/// A part of the machine.
+#[derive(Clone, Debug, PartialEq)]
+struct Place {
+    name: String,
+    cpus: f64,
+}
+
+/// The parts of a machine: its cache domains where there are several, else its CPUs; neighbours together where there
+/// are many.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Places {
+    all: Vec<Place>,
+    of: BTreeMap<CpuId, u16>,
+}
+
+impl Places {
+    fn of(topology: &Topology) -> Self {
+        let (domains, packages) = (topology.llc_domains(), topology.packages().len());
+        let parts: Vec<Vec<CpuId>> = if domains.len() > 1 {
+            domains.iter().map(|domain| domain.cpus.iter().collect()).collect()
+        } else {
+            topology.usable().iter().map(|cpu| vec![cpu]).collect()
+        };
+        let together = parts.len().div_ceil(PLACES).max(1);
+        let mut places = Self::default();
+        for (i, parts) in parts.chunks(together).enumerate() {
+            let first = i * together;
+            let last = first + parts.len() - 1;
+            let numbers = if first == last { first.to_string() } else { format!("{first} to {last}") };
+            let plural = if first == last { "" } else { "s" };
+            let name = match domains.get(first).filter(|_| domains.len() > 1) {
+                Some(domain) if packages > 1 => format!("cache domain{plural} {numbers} (package {})", domain.package),
+                Some(_) => format!("cache domain{plural} {numbers}"),
+                None => {
+                    let ends = [parts[0][0], parts[parts.len() - 1][0]];
+                    if first == last { format!("CPU {}", ends[0]) } else { format!("CPUs {} to {}", ends[0], ends[1]) }
+                }
+            };
+            let cpus: Vec<CpuId> = parts.iter().flatten().copied().collect();
+            places.all.push(Place { name, cpus: cpus.len() as f64 });
+            places.of.extend(cpus.into_iter().map(|cpu| (cpu, i as u16)));
+        }
+        places
+    }
+}
+
+/// All of it.
+#[derive(Clone, Debug)]
+pub struct History {
+    places: Arc<Places>,
+    /// By name: what stands for it in rows, and when it was there last.
+    names: BTreeMap<Arc<str>, (u32, f64)>,
+    next: u32,
+    /// When there was no room for a name.
+    crowded: Option<f64>,
+    resolutions: Vec<Resolution>,
+}
+
+impl History {
+    /// Whether nothing was taken in.
+    pub fn is_empty(&self) -> bool {
+        self.resolutions.iter().all(|resolution| resolution.since.is_none())
+    }
+
+    /// That of a daemon: see [`SPANS`].
+    pub fn live(topology: &Topology) -> Self {
+        let resolution = |(length, step): &(f64, f64)| Resolution::new(*length, *step, TICK / 2.0, usize::MAX);
+        Self::new(topology, SPANS.iter().map(resolution).collect())
+    }
+
+    /// That of a recording, all of it.
+    pub fn whole(topology: &Topology) -> Self {
+        Self::new(topology, vec![Resolution::new(f64::INFINITY, SHORTEST, 0.0, ROWS)])
+    }
+
+    fn new(topology: &Topology, resolutions: Vec<Resolution>) -> Self {
+        Self { places: Arc::new(Places::of(topology)), names: BTreeMap::new(), next: 0, crowded: None, resolutions }
+    }
+
+    /// Takes in how services and CPUs stand at a moment, seconds since the beginning, and stood for a second.
+    pub fn add(&mut self, at_s: f64, services: &[ServiceStatus], cpus: &[CpuStatus]) {
+        self.add_for(at_s, TICK, services, cpus);
+    }
+
+    /// The same for other times.
+    pub fn add_for(&mut self, at_s: f64, seconds: f64, services: &[ServiceStatus], cpus: &[CpuStatus]) {
+        let mut points = Vec::with_capacity(services.len());
+        let mut busy: BTreeMap<u16, f64> = BTreeMap::new();
+        for cpu in cpus {
+            if let Some(at) = self.places.of.get(&cpu.cpu) {
+                *busy.entry(*at).or_default() += cpu.busy;
+            }
+        }
+        let of_busy = |(place, cpus): (u16, f64)| Use { name: BUSY, place, cpus: cpus as f32 };
+        let mut uses: Vec<Use> = busy.into_iter().map(of_busy).collect();
+        for service in services.iter().filter(|service| !service.paused) {
+            let Some(name) = self.name(&service.name, at_s) else { continue };
+            points.push(Point::of(name, service));
+            let mut on: BTreeMap<u16, f64> = BTreeMap::new();
+            for place in &service.places {
+                if let Some(at) = self.places.of.get(&place.cpu) {
+                    *on.entry(*at).or_default() += place.cpus;
+                }
+            }
+            uses.extend(on.into_iter().map(|(place, cpus)| Use { name, place, cpus: cpus as f32 }));
+        }
+        for resolution in &mut self.resolutions {
+            resolution.add(at_s, seconds as f32, &points, &uses);
+        }
+    }
+
+    /// Nothing comes behind this: what was begun is a row, too.
+    pub fn end(&mut self, at_s: f64) {
+        self.resolutions
+            .iter_mut()
+            .filter(|resolution| resolution.seconds > 0.0)
+            .for_each(|resolution| resolution.close(at_s));
+    }
+
+    /// What stands for a name. Where there are too many, those that were not there for the longest time are forgotten,
+    /// and where all of them are there, the newcomer is left out.
+    fn name(&mut self, name: &str, at_s: f64) -> Option<u32> {
+        if let Some((id, seen)) = self.names.get_mut(name) {
+            *seen = at_s;
+            return Some(*id);
+        }
+        if self.names.len() >= NAMES {
+            if self.crowded == Some(at_s) {
+                return None;
+            }
+            let mut seen: Vec<f64> = self.names.values().map(|(_, seen)| *seen).collect();
+            seen.sort_by(f64::total_cmp);
+            let oldest = seen[NAMES / 4].min(at_s - GONE);
+            self.names.retain(|_, (_, seen)| *seen > oldest);
+            if self.names.len() >= NAMES {
+                self.crowded = Some(at_s);
+                return None;
+            }
+        }
+        self.next += 1;
+        self.names.insert(name.into(), (self.next, at_s));
+        Some(self.next)
+    }
+
+    /// What there is of a span, by its place in [`SPANS`].
+    pub fn excerpt(&self, span: usize) -> Excerpt {
+        Excerpt {
+            rows: self
+                .resolutions
+                .get(span)
+                .map_or_else(Vec::new, |resolution| resolution.rows.iter().cloned().collect()),
+            names: self.names.iter().map(|(name, (id, _))| (*id, name.clone())).collect(),
+            places: self.places.clone(),
+        }
+    }
+
+    /// Bytes of heap memory that it takes at most, by what is held now.
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        use std::mem::size_of;
+        let row = |row: &Arc<Row>| size_of::<Row>() + 16 + size_of_val(&*row.points) + size_of_val(&*row.uses);
+        // Nodes of trees are at least half full.
+        let resolution = |resolution: &Resolution| {
+            let making = resolution.sums.len() * 2 * size_of::<(u32, [(f32, f32); FIELDS])>()
+                + resolution.used.len() * 2 * size_of::<((u32, u16), f32)>();
+            resolution.rows.iter().map(row).sum::<usize>() + making + resolution.rows.capacity() * size_of::<Arc<Row>>()
+        };
+        let name = |name: &Arc<str>| name.len() + 16 + 2 * size_of::<(Arc<str>, (u32, f64))>();
+        self.resolutions.iter().map(resolution).sum::<usize>() + self.names.keys().map(name).sum::<usize>()
+    }
+}
+
+/// The rows of a span: whoever makes something of them holds up nobody who adds to them.
+#[derive(Debug)]
+pub struct Excerpt {
+    rows: Vec<Arc<Row>>,
+    names: BTreeMap<u32, Arc<str>>,
+    places: Arc<Places>,
+}
+
+impl Excerpt {
+    /// What is plotted of it.
+    pub fn plots(&self) -> Plots {
+        let mut plots = self.goals();
+        plots.extend(self.latencies());
+        plots.extend(self.throttled());
+        plots.extend(self.bandwidth());
+        plots.extend(self.occupied());
+        Plots { at_s: self.rows.iter().map(|row| (row.at_s * 1e3).round() / 1e3).collect(), plots }
+    }
+
+    /// A service over time.
+    fn values(&self, name: u32, of: Of) -> Vec<Option<f64>> {
+        let point = |row: &Arc<Row>| {
+            let at = row.points.binary_search_by_key(&name, |point| point.name).ok()?;
+            row.points[at].get(of).map(f64::from)
+        };
+        self.rows.iter().map(point).collect()
+    }
+
+    fn line(&self, name: u32, of: Of, called: String, role: Role) -> Option<Line> {
+        let line = Line::new(called, role, self.values(name, of));
+        line.values.iter().any(Option::is_some).then_some(line)
+    }
+
+    /// Those whose `rank` is known and who have a name, the one with the greatest mean of it first.
+    fn known(&self, rank: impl Fn(&Point) -> Option<f32>) -> Vec<u32> {
+        let mut sums: BTreeMap<u32, (f32, f32)> = BTreeMap::new();
+        for point in self.rows.iter().flat_map(|row| row.points.iter()) {
+            if let Some(rank) = rank(point) {
+                let (sum, n) = sums.entry(point.name).or_default();
+                (*sum, *n) = (*sum + rank, *n + 1.0);
+            }
+        }
+        let named = sums.into_iter().filter(|(name, _)| self.names.contains_key(name));
+        let mut known: Vec<(u32, f32)> = named.map(|(name, (sum, n))| (name, sum / n)).collect();
+        known.sort_by(|a, b| b.1.total_cmp(&a.1));
+        known.into_iter().map(|(name, _)| name).collect()
+    }
+
+    fn called(&self, name: u32) -> String {
+        self.names.get(&name).map_or_else(String::new, ToString::to_string)
+    }
+
+    /// Lines of the first of them, and how many are left out.
+    fn lines(&self, all: &[u32], of: Of) -> (Vec<Line>, usize) {
+        let lines: Vec<Line> =
+            all.iter().take(LINES).filter_map(|name| self.line(*name, of, self.called(*name), Role::Plain)).collect();
+        (lines, all.len().saturating_sub(LINES))
+    }
+
+    fn goals(&self) -> Vec<Plot> {
+        // Who is furthest below its goal first.
+        let all = self.known(|point| Some(point.get(Of::Goal)? - point.get(Of::Kept)?));
+        let (mut lines, left_out) = self.lines(&all, Of::Kept);
+        if lines.is_empty() {
+            return Vec::new();
+        }
+        let goals: Vec<Line> = all
+            .iter()
+            .take(LINES)
+            .filter_map(|name| self.line(*name, Of::Goal, format!("goal of {}", self.called(*name)), Role::Goal))
+            .collect();
+        let same = goals.windows(2).all(|pair| pair[0].last() == pair[1].last());
+        if same {
+            lines.extend(goals.into_iter().take(1).map(|goal| Line { name: "goal".to_owned(), ..goal }));
+        } else {
+            lines.extend(goals);
+        }
+        let title = "Speed kept in the last minute, of the speed alone".to_owned();
+        vec![Plot { left_out, ..Plot::new("goals", "goals", title, "share", lines) }]
+    }
+
+    fn latencies(&self) -> Vec<Plot> {
+        let all = self.known(|point| point.get(Of::Took).map(|_| f32::from(u8::from(point.get(Of::Goal).is_some()))));
+        let plot = |(i, name): (usize, &u32)| {
+            let lines =
+                [(Of::Took, "p99", Role::Plain), (Of::Bound, "goal", Role::Goal), (Of::Alone, "alone", Role::Alone)];
+            let lines =
+                lines.into_iter().filter_map(|(of, called, role)| self.line(*name, of, called.to_owned(), role));
+            let title = format!("p99 of {}", self.called(*name));
+            let left_out = if i == 0 { all.len().saturating_sub(LATENCIES) } else { 0 };
+            Plot { left_out, ..Plot::new(&format!("p99-{i}"), "goals", title, "seconds", lines.collect()) }
+        };
+        all.iter().take(LATENCIES).enumerate().map(plot).collect()
+    }
+
+    fn throttled(&self) -> Option<Plot> {
+        let all = self.known(|point| point.get(Of::Throttled));
+        let (lines, left_out) = self.lines(&all, Of::Throttled);
+        let title = "Share of the last minute in which services were made to wait".to_owned();
+        let plot = Plot { left_out, most: Some(1.0), ..Plot::new("throttled", "goals", title, "share", lines) };
+        (!plot.lines.is_empty()).then_some(plot)
+    }
+
+    fn bandwidth(&self) -> Option<Plot> {
+        let all = self.known(|point| point.get(Of::Bandwidth));
+        let (lines, left_out) = self.lines(&all, Of::Bandwidth);
+        let title = "Bytes from memory, by misses of the last-level cache".to_owned();
+        let plot = Plot { left_out, ..Plot::new("bandwidth", "memory", title, "bytes_per_s", lines) };
+        (!plot.lines.is_empty()).then_some(plot)
+    }
+
+    /// Who ran where, by CPU time that was really used.
+    fn occupied(&self) -> Vec<Plot> {
+        let mut sums: BTreeMap<u32, f32> = BTreeMap::new();
+        for one in self.rows.iter().flat_map(|row| row.uses.iter()) {
+            *sums.entry(one.name).or_default() += one.cpus;
+        }
+        if sums.is_empty() {
+            return Vec::new();
+        }
+        let mut all: Vec<(u32, f32)> = sums.into_iter().filter(|(name, _)| self.names.contains_key(name)).collect();
+        all.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let shown: Vec<u32> = all.iter().take(LINES).map(|(name, _)| *name).collect();
+        // Rows, by place and by line; the last line is all other services.
+        let mut used = vec![vec![vec![0.0_f64; self.rows.len()]; shown.len() + 1]; self.places.all.len()];
+        let mut busy = vec![vec![0.0_f64; self.rows.len()]; self.places.all.len()];
+        for (at, row) in self.rows.iter().enumerate() {
+            for one in &row.uses {
+                let (place, cpus) = (usize::from(one.place), f64::from(one.cpus));
+                if one.name == BUSY {
+                    busy[place][at] = cpus;
+                } else {
+                    let line = shown.iter().position(|name| *name == one.name).unwrap_or(shown.len());
+                    used[place][line][at] += cpus;
+                }
+            }
+        }
+        self.add_foreign(&mut used, &busy);
+        let others = [("other services", Role::Others), ("other programs", Role::Foreign)];
+        let plot = |(i, (place, used)): (usize, (&Place, Vec<Vec<f64>>))| {
+            let named = shown.iter().map(|name| (self.called(*name), Role::Plain));
+            let named = named.chain(others.iter().map(|(name, role)| ((*name).to_owned(), *role)));
+            let lines = named.zip(used).map(|((name, role), cpus)| {
+                Line::new(name, role, cpus.into_iter().map(Some).collect()) //
+            });
+            // Who never ran here needs no line; but a place where nobody ran is to be seen, too.
+            let (mut lines, idle): (Vec<Line>, Vec<Line>) =
+                lines.partition(|line| line.values.iter().flatten().any(|cpus| *cpus > 0.0));
+            if lines.is_empty() {
+                lines.extend(idle.into_iter().take(1));
+            }
+            let plot = Plot::new(&format!("place-{i}"), "places", place.name.clone(), "cpus", lines);
+            Plot { most: Some(place.cpus), stacked: true, ..plot }
+        };
+        self.places.all.iter().zip(used).enumerate().map(plot).collect()
+    }
+
+    /// Adds a line to each place for programs outside of services: what it was busy beyond what is known.
+    fn add_foreign(&self, used: &mut [Vec<Vec<f64>>], busy: &[Vec<f64>]) {
+        let known = |place: &[Vec<f64>], at: usize| place.iter().map(|line| line[at]).sum::<f64>();
+        let mut foreign = vec![vec![0.0; self.rows.len()]; used.len()];
+        let mut begin = 0;
+        while begin < self.rows.len() {
+            let (mut end, mut seconds) = (begin, 0.0);
+            while end < self.rows.len() && seconds < OTHERS {
+                seconds += f64::from(self.rows[end].seconds);
+                end += 1;
+            }
+            let mean = |place: usize| {
+                let beyond = |at: usize| busy[place][at] - known(&used[place], at);
+                (begin..end).map(|at| beyond(at) * f64::from(self.rows[at].seconds)).sum::<f64>() / seconds
+            };
+            let beyond: Vec<f64> = (0..used.len()).map(mean).collect();
+            // The time of a thread counts where it was seen last: what is too much in one place is missing in another.
+            let above: f64 = beyond.iter().filter(|cpus| **cpus > 0.0).sum();
+            let part = (beyond.iter().sum::<f64>() / above).max(0.0);
+            let told = beyond.iter().map(|cpus| cpus.max(0.0) * part).enumerate();
+            for (place, cpus) in told.filter(|(_, cpus)| *cpus >= LITTLE) {
+                for (at, foreign) in foreign[place].iter_mut().enumerate().take(end).skip(begin) {
+                    let room = self.places.all[place].cpus - known(&used[place], at);
+                    *foreign = cpus.min(room).max(0.0);
+                }
+            }
+            begin = end;
+        }
+        for (place, foreign) in used.iter_mut().zip(foreign) {
+            place.push(foreign);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

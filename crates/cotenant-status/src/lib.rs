@@ -1,0 +1,17 @@
+//! What is shown of services and of the machine, as plain values: who fills them in and who draws them lies elsewhere.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
+pub mod class;
+pub mod goals;
+pub mod history;
+pub mod hurts;
+pub mod identity;
+mod latency;
+pub mod page;
+pub mod picture;
+pub mod plots;
+pub mod quantities;
+pub mod speeds;
+pub mod status;
+pub mod watch;

@@ -1,0 +1,233 @@
+//! What `cotenant top` shows, whoever tells it: plain values, which `--json` prints as they are.
+
+use crate::status::{CpuStatus, Decision, ServiceStatus, Status, Trial};
+use cotenant_cli::messages::count;
+use cotenant_cli::progress::{about, ago};
+use cotenant_model::interference::Row;
+use cotenant_model::{CpuId, Topology};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Decisions that are shown at most.
+pub const DECISIONS: usize = 40;
+
+/// A moment.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Picture {
+    /// Who tells it, and what that one does.
+    pub source: String,
+    /// Seconds since the source began.
+    pub at_s: f64,
+    /// Of a recording: which of its moments this is.
+    pub moment: Option<Moment>,
+    /// The CPUs that may be used, by what they share.
+    pub packages: Vec<Package>,
+    /// The services that run.
+    pub services: Vec<ServiceStatus>,
+    /// Who loses speed while who runs, beyond doubt, the greatest loss first.
+    pub interference: Vec<Row>,
+    /// The last decisions, the latest last.
+    pub last: Vec<Decision>,
+    /// What became of the last trials of `shapes`, the latest last.
+    pub trials: Vec<Trial>,
+    /// What is missing, or was not done.
+    pub notes: Vec<String>,
+}
+
+/// A moment of a recording.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Moment {
+    /// From 1.
+    pub number: usize,
+    /// How many there are.
+    pub of: usize,
+}
+
+/// A package.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Package {
+    /// Its cache domains.
+    pub domains: Vec<Domain>,
+}
+
+/// Cores that share a last-level cache.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Domain {
+    /// Its cores.
+    pub cores: Vec<Core>,
+}
+
+/// A core.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Core {
+    /// Its CPUs.
+    pub cpus: Vec<Context>,
+}
+
+/// A CPU.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Context {
+    /// Which one.
+    pub cpu: CpuId,
+    /// The share of the last second in which it was busy; null where that is not known.
+    pub busy: Option<f64>,
+    /// Services that ran here, the one that used most first.
+    pub services: Vec<Share>,
+}
+
+/// What uses less of a CPU is not named there.
+const LITTLE: f64 = 0.01;
+/// A CPU that is busy for less is idle.
+const IDLE: f64 = 0.02;
+
+/// Whose most of a CPU is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Whose<'a> {
+    /// It is idle.
+    Nobody,
+    /// Nothing is known of it.
+    Unknown,
+    /// Programs outside of services.
+    Others,
+    /// That service, and how many more are named beside it.
+    Service(&'a str, usize),
+}
+
+impl Context {
+    /// What most of its time went to.
+    pub fn whose(&self) -> Whose<'_> {
+        let known: f64 = self.services.iter().map(|share| share.cpus).sum();
+        let mut named = self.services.iter().filter(|share| share.cpus >= LITTLE);
+        match (self.busy, named.next()) {
+            (None, None) => Whose::Unknown,
+            (Some(busy), _) if busy < IDLE => Whose::Nobody,
+            (Some(busy), _) if busy - known > known => Whose::Others,
+            (_, Some(share)) => Whose::Service(&share.service, named.count()),
+            (_, None) => Whose::Nobody,
+        }
+    }
+}
+
+/// What a service used of a CPU.
+#[derive(Clone, Debug, Serialize)]
+pub struct Share {
+    /// The service.
+    pub service: String,
+    /// CPUs' worth of time.
+    pub cpus: f64,
+}
+
+impl Picture {
+    /// When something was, as people say it: the time of a recording, else how long ago.
+    pub fn when(&self, at_s: f64) -> String {
+        if self.moment.is_some() { format!("{at_s:.1} s") } else { ago(self.at_s - at_s) }
+    }
+
+    /// Of what the daemon says.
+    pub fn of_status(topology: &Topology, status: &Status) -> Self {
+        let changes: usize = status.changes.values().sum();
+        let changes =
+            if changes > 0 { format!(", {} to be undone", count(changes as u64, "change")) } else { String::new() };
+        let cost = status.cpu_s / status.uptime_s.max(1.0) * 100.0;
+        let mut notes = status.notes.clone();
+        notes.extend(status.config_error.iter().map(|why| format!("the configuration of before is in force: {why}")));
+        if status.is_stale() {
+            notes.push(format!("the last sample is {} old", about(status.age())));
+        }
+        Self {
+            source: format!(
+                "daemon {} ({}) {}{changes}, own cost {cost:.2} % of a CPU",
+                status.version,
+                status.pid,
+                status.mode()
+            ),
+            at_s: status.uptime_s,
+            moment: None,
+            packages: packages(topology, &status.cpus, &status.services),
+            services: status.services.clone(),
+            interference: status.interference.clone(),
+            last: last(&status.last),
+            trials: status.trials.clone(),
+            notes,
+        }
+    }
+
+    /// How much of its time all of the machine is busy; `None` where that is not known.
+    pub fn busy(&self) -> Option<f64> {
+        mean(self.cpus().map(|cpu| cpu.busy))
+    }
+
+    /// All CPUs.
+    pub fn cpus(&self) -> impl Iterator<Item = &Context> {
+        self.packages.iter().flat_map(|package| &package.domains).flat_map(Domain::cpus)
+    }
+
+    /// `2 packages, 4 cache domains, 8 cores, 16 CPUs`
+    pub fn machine(&self) -> String {
+        let domains = || self.packages.iter().flat_map(|package| &package.domains);
+        let counts = [
+            (self.packages.len(), "package"),
+            (domains().count(), "cache domain"),
+            (domains().map(|domain| domain.cores.len()).sum(), "core"),
+            (self.cpus().count(), "CPU"),
+        ];
+        counts.map(|(n, what)| count(n as u64, what)).join(", ")
+    }
+
+    /// The time, as people read it.
+    pub fn time(&self) -> String {
+        match self.moment {
+            Some(_) => format!("{:.1} s", self.at_s),
+            None => about(Duration::try_from_secs_f64(self.at_s).unwrap_or_default()),
+        }
+    }
+}
+
+impl Domain {
+    /// All CPUs.
+    pub fn cpus(&self) -> impl Iterator<Item = &Context> {
+        self.cores.iter().flat_map(|core| &core.cpus)
+    }
+
+    /// How much of its time the domain is busy; `None` where that is not known.
+    pub fn busy(&self) -> Option<f64> {
+        mean(self.cpus().map(|cpu| cpu.busy))
+    }
+}
+
+fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    let (sum, n) = values.flatten().fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
+    (n > 0.0).then(|| sum / n)
+}
+
+/// The latest decisions.
+pub fn last(all: &[Decision]) -> Vec<Decision> {
+    all[all.len().saturating_sub(DECISIONS)..].to_vec()
+}
+
+/// The CPUs of a machine with what runs there.
+pub fn packages(topology: &Topology, busy: &[CpuStatus], services: &[ServiceStatus]) -> Vec<Package> {
+    let busy: BTreeMap<CpuId, f64> = busy.iter().map(|status| (status.cpu, status.busy)).collect();
+    let mut on: BTreeMap<CpuId, Vec<Share>> = BTreeMap::new();
+    for service in services {
+        for place in &service.places {
+            on.entry(place.cpu).or_default().push(Share { service: service.name.clone(), cpus: place.cpus });
+        }
+    }
+    let mut cpu = |id: CpuId| {
+        let mut services = on.remove(&id).unwrap_or_default();
+        services.sort_by(|a, b| b.cpus.total_cmp(&a.cpus));
+        Context { cpu: id, busy: busy.get(&id).copied(), services }
+    };
+    let mut packages = vec![Package::default(); topology.packages().len()];
+    for domain in topology.llc_domains() {
+        let cores = topology.cores().iter().map(|core| core.and(&domain.cpus)).filter(|cpus| !cpus.is_empty());
+        let cores = cores.map(|cpus| Core { cpus: cpus.iter().map(&mut cpu).collect() }).collect();
+        if let Some(package) = packages.get_mut(domain.package) {
+            package.domains.push(Domain { cores });
+        }
+    }
+    packages.retain(|package| !package.domains.is_empty());
+    packages
+}

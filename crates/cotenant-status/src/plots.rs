@@ -1,0 +1,124 @@
+//! What the page and reports plot, as plain values: JSON that `parts.js` draws.
+
+use serde::Serialize;
+
+/// Plots over the same time.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Plots {
+    /// The ends of the rows, seconds since the beginning.
+    pub at_s: Vec<f64>,
+    /// Each plot.
+    pub plots: Vec<Plot>,
+}
+
+/// A plot over time.
+#[derive(Clone, Debug, Serialize)]
+pub struct Plot {
+    /// Which one it is, the same over time.
+    pub id: String,
+    /// The part of the page that it belongs to: `goals`, `memory`, `places`.
+    pub part: &'static str,
+    /// Its title.
+    pub title: String,
+    /// `share` (0–1), `seconds`, `cpus`, `bytes_per_s`, or what is written behind the numbers.
+    pub unit: String,
+    /// Whether lines stand on each other, as parts of a whole.
+    pub stacked: bool,
+    /// The value that has to fit at least.
+    pub most: Option<f64>,
+    /// Those with a line are so many fewer than there are.
+    pub left_out: usize,
+    /// Its own time, where that is not the others'.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_s: Option<Vec<f64>>,
+    /// Its lines.
+    pub lines: Vec<Line>,
+}
+
+/// A line of a plot.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    /// Its name.
+    pub name: String,
+    /// What it is to the others.
+    pub role: Role,
+    /// One for each moment; what is not known is null, and interrupts it.
+    pub values: Vec<Option<f64>>,
+}
+
+/// What a line is to the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Something that was measured.
+    Plain,
+    /// What is to be reached.
+    Goal,
+    /// What would be without the others.
+    Alone,
+    /// All that have no line of their own.
+    Others,
+    /// What belongs to none of them.
+    Foreign,
+}
+
+impl Plot {
+    /// Neither stacked nor bounded.
+    pub fn new(id: &str, part: &'static str, title: String, unit: &str, lines: Vec<Line>) -> Self {
+        let (id, unit) = (id.to_owned(), unit.to_owned());
+        Self { id, part, title, unit, stacked: false, most: None, left_out: 0, at_s: None, lines }
+    }
+}
+
+impl Line {
+    /// Values that are no finite numbers count as unknown.
+    pub fn new(name: String, role: Role, values: Vec<Option<f64>>) -> Self {
+        let known = |value: Option<f64>| value.filter(|value| value.is_finite()).map(digits);
+        Self { name, role, values: values.into_iter().map(known).collect() }
+    }
+
+    /// The last known value.
+    pub fn last(&self) -> Option<f64> {
+        self.values.iter().rev().copied().find_map(|value| value)
+    }
+}
+
+/// Four digits, or all before the point: more cannot be seen, and cost bytes.
+pub fn digits(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return 0.0;
+    }
+    let places = 3 - value.abs().log10().floor() as i32;
+    if places <= 0 {
+        return value.round();
+    }
+    // Powers of ten above this are not exact, nor is anything so small worth showing.
+    let power = 10_f64.powi(places.min(22));
+    (value * power).round() / power
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_digits_are_enough() {
+        for (value, text) in [
+            (0.123_456, "0.1235"),
+            (12_345.678, "12346.0"),
+            (1.0, "1.0"),
+            (0.000_315_44, "0.0003154"),
+            (f64::NAN, "0.0"),
+            (-2.5, "-2.5"),
+            (1e-300, "0.0"),
+        ] {
+            assert_eq!(serde_json::to_string(&digits(value)).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_not_known() {
+        let line = Line::new("a".to_owned(), Role::Plain, vec![Some(f64::NAN), Some(0.5), None, Some(f64::INFINITY)]);
+        assert_eq!((&line.values[..], line.last()), (&[None, Some(0.5), None, None][..], Some(0.5)));
+    }
+}

@@ -1,0 +1,534 @@
+//! What the daemon says of itself: one snapshot a second, for the control socket and the metrics.
+
+use crate::class::Class;
+use crate::identity::{Identity, learnt};
+use cotenant_cli::messages::count;
+use cotenant_cli::progress::{about, ago};
+use cotenant_cli::table::Table;
+use cotenant_model::action::{Evidence, Outcome};
+use cotenant_model::interference::Row;
+use cotenant_model::number::scaled;
+use cotenant_model::{CpuId, CpuSet, Mode};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+/// All of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// The daemon's version.
+    pub version: String,
+    /// Its process id.
+    pub pid: u32,
+    /// What the configuration says.
+    pub mode: Mode,
+    /// Whether nothing is changed for now, whatever the mode is.
+    pub paused: bool,
+    /// Seconds since it was started.
+    pub uptime_s: f64,
+    /// The main configuration file.
+    pub config: String,
+    /// Why the configuration on disk is not the one in force.
+    pub config_error: Option<String>,
+    /// CPU time of the daemon so far, seconds.
+    pub cpu_s: f64,
+    /// Resident memory of the daemon, bytes.
+    pub resident_bytes: Option<u64>,
+    /// What can be counted, in words.
+    pub tier: String,
+    /// Whether each signal is counted here, by name.
+    pub signals: BTreeMap<String, bool>,
+    /// Age of the last sample when this was made, seconds.
+    pub sample_age_s: f64,
+    /// When this was made.
+    #[serde(skip, default = "Instant::now")]
+    pub made: Instant,
+    /// Time between two samples, seconds.
+    pub interval_s: f64,
+    /// Where metrics are served, or are to be; absent where nobody wants that.
+    pub listen: Option<Listen>,
+    /// How busy each CPU is; none before a second is over.
+    #[serde(default)]
+    pub cpus: Vec<CpuStatus>,
+    /// Bytes per second that services brought in from memory in the last second through the CPUs of each memory node,
+    /// by its number; empty where misses of the last-level cache are not counted.
+    #[serde(default)]
+    pub memory: BTreeMap<u32, f64>,
+    /// Containers that the bridge to the container runtime has told of; absent where it has not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub containers: Option<usize>,
+    /// What is changed now and will be undone, by kind.
+    pub changes: BTreeMap<String, usize>,
+    /// The services that it manages, and those that are left alone.
+    pub services: Vec<ServiceStatus>,
+    /// Who loses speed while who runs, beyond doubt, the greatest loss first.
+    pub interference: Vec<Row>,
+    /// Orders carried out so far, by effect and stage of the policy.
+    pub decisions: Vec<Decisions>,
+    /// The last of them, the latest last.
+    pub last: Vec<Decision>,
+    /// What became of the last trials of `shapes`, the latest last.
+    #[serde(default)]
+    pub trials: Vec<Trial>,
+    /// Remarks about what is missing or was not done.
+    pub notes: Vec<String>,
+}
+
+/// A service.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ServiceStatus {
+    /// Its name.
+    pub name: String,
+    /// The rule that names it.
+    pub rule: String,
+    /// Its class.
+    pub class: Class,
+    /// The policy that places it.
+    pub policy: String,
+    /// Which container it is, where it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<Identity>,
+    /// The user of its processes; root where they are of several.
+    pub uid: u32,
+    /// Whether it is left alone for now, because somebody asked for that.
+    pub paused: bool,
+    /// Its processes.
+    pub processes: usize,
+    /// Its threads.
+    pub threads: usize,
+    /// CPUs' worth of time that its threads ran in the last second; absent where that was not counted.
+    pub cpus: Option<f64>,
+    /// How fast it is, in units of its source.
+    pub speed: Option<f64>,
+    /// What tells that.
+    pub source: Option<String>,
+    /// Why its metric says nothing now, where it fails again and again.
+    #[serde(default)]
+    pub metric_error: Option<String>,
+    /// The share of its speed alone that it is to keep, of class high.
+    pub goal: Option<f64>,
+    /// The share of its speed alone that it kept in the last minute, of class high.
+    pub kept: Option<f64>,
+    /// The share of the last minute in which it was made to wait, of class low.
+    pub throttled: Option<f64>,
+    /// How long its answers took in the last seconds, where that is known.
+    pub latencies: Vec<Quantile>,
+    /// What its goal comes to in seconds, where it is judged by how long its answers take.
+    #[serde(default)]
+    pub bound: Option<Bound>,
+    /// Bytes per second from memory in the last second: a line of 64 bytes for each miss of the last-level cache.
+    #[serde(default)]
+    pub bandwidth: Option<f64>,
+    /// Where its threads ran in the last second.
+    #[serde(default)]
+    pub places: Vec<Place>,
+    /// Those of its threads that ran most in the last second, the busiest first.
+    #[serde(default)]
+    pub busiest: Vec<ThreadStatus>,
+}
+
+/// A CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CpuStatus {
+    /// Which one.
+    pub cpu: CpuId,
+    /// The share of the last second in which it was busy, whoever used it.
+    pub busy: f64,
+}
+
+/// What a service uses of a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Place {
+    /// Which CPU.
+    pub cpu: CpuId,
+    /// CPUs' worth of time.
+    pub cpus: f64,
+    /// Last-level cache misses a second there; absent where they are not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub misses_per_s: Option<f64>,
+}
+
+/// A thread.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThreadStatus {
+    /// Its kernel id.
+    pub tid: u32,
+    /// Its name.
+    pub name: String,
+    /// Where it runs, or ran last.
+    pub cpu: Option<CpuId>,
+    /// CPUs' worth of time.
+    pub cpus: f64,
+    /// Where it may run.
+    pub allowed: CpuSet,
+}
+
+/// So large a share of answers came within so many seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Quantile {
+    /// The share, 0–1.
+    pub quantile: f64,
+    /// The seconds.
+    pub seconds: f64,
+}
+
+/// What a goal means for the answers of a service: so large a share of them came within so many seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bound {
+    /// The share, 0–1.
+    pub quantile: f64,
+    /// While it is alone.
+    pub alone_s: f64,
+    /// At its goal.
+    pub goal_s: f64,
+}
+
+/// A placement that was held against the one that stood.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// When it was over, seconds since the start of the daemon.
+    pub at_s: f64,
+    /// What was tried: threads in each cache domain, by program.
+    pub shape: String,
+    /// By how much it was faster: 0.05 is 5 %.
+    pub gain: f64,
+    /// The interval of that, valid at every look; null where it has no bounds yet.
+    pub interval: Option<[f64; 2]>,
+    /// Pairs of windows that were compared.
+    pub pairs: usize,
+    /// Whether it stood from then on.
+    pub kept: bool,
+}
+
+/// Where metrics are served.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Listen {
+    /// The address with its port.
+    pub address: String,
+    /// Why they are not; it is tried again and again.
+    pub error: Option<String>,
+}
+
+/// How often what was done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Decisions {
+    /// What was done.
+    pub action: String,
+    /// The stage of the policy that asked for it.
+    pub reason: String,
+    /// How often.
+    pub count: u64,
+}
+
+/// One of them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Decision {
+    /// Seconds since the start of the daemon.
+    pub at_s: f64,
+    /// The service that it is about.
+    pub service: String,
+    /// Whose that was; absent where it was nobody's, and from what an older daemon says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// What was ordered.
+    pub what: String,
+    /// What became of it, where it was not carried out.
+    pub outcome: Option<String>,
+    /// All of why; absent from what an older daemon says.
+    #[serde(default)]
+    pub why: Option<Why>,
+}
+
+/// A decision in parts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Why {
+    /// Who decided, and the part of it that asked for this.
+    pub policy: String,
+    /// The part of the policy that asked for this.
+    pub stage: String,
+    /// By what it has its effect.
+    pub means: String,
+    /// The thread that it is about, by name and kernel id; null where it is about the service as a whole.
+    pub thread: Option<String>,
+    /// Where that ran.
+    pub from_cpu: Option<CpuId>,
+    /// What was ordered, in words.
+    pub to: String,
+    /// The CPUs that the thread may use from then on.
+    pub may_use: Option<CpuSet>,
+    /// What was measured, and what that was held against.
+    pub evidence: Option<Evidence>,
+    /// The reason as one line.
+    pub text: String,
+}
+
+/// The name of an outcome; `None` for [`Outcome::Applied`].
+pub fn outcome_name(outcome: Outcome) -> Option<&'static str> {
+    match outcome {
+        Outcome::Applied => None,
+        Outcome::Gone => Some("gone"),
+        Outcome::Stale => Some("stale"),
+        Outcome::Denied => Some("denied"),
+        Outcome::NotThisMachine => Some("advised"),
+    }
+}
+
+/// An older sample is stale, unless samples are wanted more seldom.
+const STALE: Duration = Duration::from_secs(10);
+
+impl ServiceStatus {
+    /// Without what files and servers say that the daemon reads with its own rights.
+    #[must_use]
+    pub fn for_anybody(self) -> Self {
+        let metric_error = self.metric_error.map(|_| "its metric fails; the administrator sees why".to_owned());
+        Self { metric_error, ..self }
+    }
+
+    /// Its name in the table of who hurts whom.
+    pub fn learnt(&self) -> String {
+        learnt(&self.name, self.uid, self.container.as_ref())
+    }
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl Status {
+    /// Without a service, and with nothing known.
+    ///
+    /// # Panics
+    /// Never: its text is valid.
+    pub fn of_nobody(made: Instant) -> Self {
+        let text = r#"{"version": "1.2.3", "pid": 1, "mode": "observe", "paused": false, "uptime_s": 0.0, "config": "",
+            "cpu_s": 0.5, "tier": "", "signals": {}, "sample_age_s": 0.0, "interval_s": 0.1, "changes": {},
+            "services": [], "interference": [], "decisions": [], "last": [], "notes": []}"#;
+        Self { made, ..serde_json::from_str(text).unwrap() }
+    }
+}
+
+impl Status {
+    /// The same, to be told now: by those who did not make it, its age cannot be known.
+    #[must_use]
+    pub fn told_now(&self) -> Self {
+        Self { sample_age_s: self.age().as_secs_f64(), ..self.clone() }
+    }
+
+    /// How old the last sample is by now.
+    pub fn age(&self) -> Duration {
+        Duration::try_from_secs_f64(self.sample_age_s).unwrap_or_default() + self.made.elapsed()
+    }
+
+    /// Whether it is older than it may be: 10 s, or three intervals.
+    pub fn is_stale(&self) -> bool {
+        self.age() > STALE.max(Duration::try_from_secs_f64(3.0 * self.interval_s).unwrap_or_default())
+    }
+
+    /// What a user may see who is not the daemon's own: their services, and nothing of others.
+    #[must_use]
+    pub fn for_user(&self, uid: u32) -> Self {
+        let theirs = self.services.iter().filter(|service| service.uid == uid).cloned();
+        let services: Vec<ServiceStatus> = theirs.map(ServiceStatus::for_anybody).collect();
+        let learnt: BTreeSet<String> = services.iter().map(ServiceStatus::learnt).collect();
+        Self {
+            interference: self
+                .interference
+                .iter()
+                .filter(|row| learnt.contains(&row.victim) && learnt.contains(&row.aggressor))
+                .cloned()
+                .collect(),
+            last: self.last.iter().filter(|decision| decision.uid == Some(uid)).cloned().collect(),
+            decisions: Vec::new(),
+            changes: BTreeMap::new(),
+            trials: Vec::new(),
+            containers: None,
+            notes: Vec::new(),
+            config_error: None,
+            memory: BTreeMap::new(),
+            services,
+            ..self.told_now()
+        }
+    }
+
+    /// How long ago something was decided.
+    pub fn when(&self, decision: &Decision) -> String {
+        ago(self.uptime_s - decision.at_s)
+    }
+
+    /// What it does, as a verb.
+    pub fn mode(&self) -> &'static str {
+        match self.mode {
+            Mode::Observe if self.paused => "observes, paused for now",
+            Mode::Observe => "observes",
+            Mode::Advise if self.paused => "advises, paused for now",
+            Mode::Advise => "advises",
+            Mode::Enforce if self.paused => "enforces, paused for now",
+            Mode::Enforce => "enforces",
+        }
+    }
+
+    /// For people.
+    ///
+    /// # Errors
+    /// Where `out` takes no more.
+    pub fn print(&self, out: &mut cotenant_cli::page::Sheet<'_>) -> anyhow::Result<()> {
+        let mode = self.mode();
+        let since = about(Duration::try_from_secs_f64(self.uptime_s).unwrap_or_default());
+        writeln!(out, "cotenant {} (process {}) {mode}, since {since}", self.version, self.pid)?;
+        let share = self.cpu_s / self.uptime_s.max(1.0) * 100.0;
+        let memory =
+            self.resident_bytes.map_or_else(String::new, |bytes| format!(", {} MB", bytes.div_ceil(1_000_000)));
+        writeln!(out, "own cost: {share:.2} % of a CPU{memory}; counters: {}", self.tier)?;
+        match &self.config_error {
+            Some(why) => writeln!(out, "configuration: that of before is in force: {why}")?,
+            None => writeln!(out, "configuration: {}", self.config)?,
+        }
+        match &self.listen {
+            Some(Listen { address, error: None }) => writeln!(out, "metrics: http://{address}/metrics")?,
+            Some(Listen { address, error: Some(why) }) => {
+                writeln!(out, "metrics: none, {address} cannot be listened at: {why}")?;
+            }
+            None => {}
+        }
+        if let Some(known) = self.containers {
+            writeln!(out, "containers: {known} told of by the bridge")?;
+        }
+        if self.is_stale() {
+            writeln!(out, "warning: it has looked at nobody for {}; does it hang?", about(self.age()))?;
+        }
+        self.print_services(out)?;
+        for service in &self.services {
+            if let Some(why) = &service.metric_error {
+                writeln!(out, "warning: {}: {why}", service.name)?;
+            }
+        }
+        for row in &self.interference {
+            writeln!(
+                out,
+                "{} loses {:.1} % ({:.1} to {:.1}) while {} runs, from {}",
+                row.victim,
+                row.loss * 100.0,
+                row.low * 100.0,
+                row.high * 100.0,
+                row.aggressor,
+                count(row.events, "event"),
+            )?;
+        }
+        for decision in self.last.iter().rev().take(10) {
+            writeln!(out, "{}: {}", self.when(decision), decision.line())?;
+        }
+        for note in &self.notes {
+            writeln!(out, "note: {note}")?;
+        }
+        Ok(())
+    }
+
+    fn print_services(&self, out: &mut cotenant_cli::page::Sheet<'_>) -> io::Result<()> {
+        if self.services.is_empty() {
+            return writeln!(out, "no service that the rules name runs now");
+        }
+        let mut table =
+            Table::new(["service", "rule", "class", "policy", ">threads", ">CPUs", ">speed", "told by", "goal"]);
+        let percent =
+            |share: Option<f64>| share.map_or_else(|| "?".to_owned(), |share| format!("{:.1} %", share * 100.0));
+        for service in &self.services {
+            let goal = match (service.goal, service.throttled) {
+                (Some(goal), _) => format!("{} of {} kept", percent(service.kept), percent(Some(goal))),
+                (None, Some(throttled)) => format!("waited {}", percent(Some(throttled))),
+                (None, None) => String::new(),
+            };
+            let policy = if service.paused { "paused" } else { &service.policy };
+            table.row([
+                service.name.clone(),
+                service.rule.clone(),
+                service.class.name().to_owned(),
+                policy.to_owned(),
+                service.threads.to_string(),
+                service.cpus.map_or_else(|| "?".to_owned(), |cpus| format!("{cpus:.2}")),
+                service.speed.map_or_else(|| "?".to_owned(), scaled),
+                service.source.clone().unwrap_or_else(|| "nothing".to_owned()),
+                goal,
+            ]);
+        }
+        out.table(&table)
+    }
+}
+
+impl Decision {
+    /// `redis.service: task 7 (io, tid 12): CPU 0 → 1; shapes: …`, `sort.service: naps for 40 ms; controller: …`
+    pub fn line(&self) -> String {
+        let outcome = self.outcome.as_ref().map_or_else(String::new, |outcome| format!(" [{outcome}]"));
+        let what = match &self.why {
+            Some(why) if why.thread.is_none() => format!("{}; {}", why.to, why.text),
+            _ => self.what.clone(),
+        };
+        format!("{}: {what}{outcome}", self.service)
+    }
+
+    /// The same in fewer words: `io CPU 0 → 1: shapes: …`
+    pub fn short(&self) -> String {
+        let Some(why) = &self.why else { return self.line() };
+        let outcome = self.outcome.as_ref().map_or_else(String::new, |outcome| format!(" [{outcome}]"));
+        let change = match (&why.thread, why.from_cpu) {
+            (Some(thread), Some(cpu)) => {
+                let name = thread.rsplit_once(" (").map_or(&**thread, |(name, _)| name);
+                format!("{name} CPU {cpu} → {}", why.to.strip_prefix("CPU ").unwrap_or(&why.to))
+            }
+            _ => format!("{} {}", self.service, why.to),
+        };
+        format!("{change}: {}{outcome}", why.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The daemon reads files that they may not.
+    #[test]
+    fn users_are_not_told_what_the_daemon_has_read_for_a_metric() {
+        let why = Some("metric log: 'root:$6$…', which is no number".to_owned());
+        let service = ServiceStatus { uid: 7, metric_error: why, ..ServiceStatus::default() };
+        let status = Status { services: vec![service], ..Status::of_nobody(Instant::now()) };
+        let told = status.for_user(7).services[0].metric_error.clone().unwrap();
+        assert_eq!(told, "its metric fails; the administrator sees why");
+    }
+
+    /// A loop that hangs tells nothing new: whoever asks is told how long that has been so.
+    #[test]
+    fn what_is_told_later_is_older() {
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(20)).expect("the machine is older");
+        let status = Status::of_nobody(long_ago);
+        for told in [status.told_now(), status.for_user(7)] {
+            assert!(told.sample_age_s >= 20.0 && told.is_stale());
+        }
+        let paused = |mode| Status { mode, paused: true, ..Status::of_nobody(Instant::now()) }.mode();
+        assert!([Mode::Observe, Mode::Advise, Mode::Enforce].map(paused).iter().all(|mode| mode.contains("paused")));
+    }
+
+    /// Another user's service may have had the same name before.
+    #[test]
+    fn a_user_sees_what_was_decided_about_their_own() {
+        let user = 7_000;
+        let of =
+            |uid| Decision { at_s: 0.0, service: "job".to_owned(), uid, what: String::new(), outcome: None, why: None };
+        let row = |name: &str| Row {
+            victim: name.to_owned(),
+            aggressor: name.to_owned(),
+            loss: 0.2,
+            low: 0.1,
+            high: 0.3,
+            events: 9,
+        };
+        let status = Status {
+            last: [Some(0), Some(user), None].map(of).into(),
+            interference: vec![row("job"), row("job (user 7000)")],
+            services: vec![ServiceStatus { name: "job".to_owned(), uid: user, ..ServiceStatus::default() }],
+            notes: vec!["of others".to_owned()],
+            ..Status::of_nobody(Instant::now())
+        };
+        let seen = status.for_user(user);
+        assert_eq!(seen.last.iter().map(|decision| decision.uid).collect::<Vec<_>>(), [Some(user)]);
+        assert_eq!(seen.interference.iter().map(|row| &*row.victim).collect::<Vec<_>>(), ["job (user 7000)"]);
+        assert!(seen.notes.is_empty() && seen.services.len() == 1);
+        assert!(status.for_user(user + 1).last.is_empty());
+    }
+}

@@ -1,0 +1,446 @@
+//! What the rounds of a loop show: speeds, interference, decisions and trials, up to now.
+
+use crate::identity::{Identity, learnt};
+use crate::latency::Latency;
+use crate::speeds::Speeds;
+use crate::status::{
+    Bound, CpuStatus, Decision, Decisions, Place, ServiceStatus, ThreadStatus, Trial, Why, outcome_name,
+};
+use cotenant_model::interference::{Interference, Row};
+use cotenant_model::policy::{ProtectedApp, TrialResult};
+use cotenant_model::speed::Source;
+use cotenant_model::view::merge;
+use cotenant_model::{
+    AppId, CpuId, CpuSample, Effect, Order, Outcome, Reading, Round, Sample, Signal, TaskId, TaskView, Time, Topology,
+};
+use cotenant_record::moves::Move;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// Decisions that are kept to be shown, and trials.
+const LAST: usize = 256;
+const TRIALS: usize = 64;
+
+/// Threads and CPU time are counted over this long.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// Threads of a service that are named.
+const THREADS: usize = 16;
+
+/// Whether goals are kept is told of this long; a speed that is older is not told.
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Sums whose last one is older are not told: whoever added them has gone.
+const STALE_AFTER: Duration = Duration::from_secs(15);
+
+/// How a service stands.
+#[derive(Clone, Debug, Default)]
+struct Now {
+    uid: Option<u32>,
+    threads: usize,
+    /// What its threads ran since the window began, and since when.
+    ran: Option<(Ran, Time)>,
+    /// Up to when that is known: several rules may tell of the same time.
+    until: Time,
+    cpus: Option<f64>,
+    places: Vec<Place>,
+    busiest: Vec<ThreadStatus>,
+    speed: Option<(Time, f64)>,
+    told: Option<String>,
+    /// What it did, and what it would have done alone, at some moments of the last minute.
+    kept: Last<[f64; 2]>,
+    slept: Last<f64>,
+    latency: Latency,
+    bandwidth: Option<f64>,
+    /// The quantile by which its goal is judged, and that of the answers while it is alone, seconds.
+    alone: Option<(f64, f64)>,
+}
+
+/// CPU time in nanoseconds: in all, by CPU, by thread.
+#[derive(Clone, Debug, Default)]
+struct Ran {
+    all: f64,
+    on: BTreeMap<CpuId, f64>,
+    of: BTreeMap<TaskId, f64>,
+    /// Misses of the last-level cache by CPU, where they are counted.
+    missed: BTreeMap<CpuId, f64>,
+}
+
+impl Ran {
+    fn add(&mut self, threads: &[&TaskView], seconds: f64) {
+        for task in threads {
+            let Some(ns) = task.per_s(Signal::CpuTime).map(|per_s| per_s * seconds).filter(|ns| *ns > 0.0) else {
+                continue;
+            };
+            self.all += ns;
+            *self.of.entry(task.info.id).or_default() += ns;
+            if let Some(cpu) = task.cpu {
+                *self.on.entry(cpu).or_default() += ns;
+                if let Some(per_s) = task.per_s(Signal::LlcMisses) {
+                    *self.missed.entry(cpu).or_default() += per_s * seconds;
+                }
+            }
+        }
+    }
+}
+
+impl Now {
+    /// Takes in what its threads ran in a round; tells what became of it where a window is over. `line`: bytes that a
+    /// miss of the last-level cache brings.
+    fn ran(&mut self, round: &Round<'_>, threads: &[&TaskView], window: Duration, line: f64) {
+        if round.prev.at < self.until {
+            return;
+        }
+        self.until = round.sample.at;
+        let (ran, since) = self.ran.get_or_insert_with(|| (Ran::default(), round.prev.at));
+        ran.add(threads, round.view.interval.as_secs_f64());
+        let length = (round.sample.at - *since).as_nanos() as f64;
+        if !round.whole || round.sample.at - *since < window || length == 0.0 {
+            return;
+        }
+        let counted = threads.is_empty() || ran.all > 0.0;
+        let counted = counted || threads.iter().any(|task| task.per_s(Signal::CpuTime).is_some());
+        self.cpus = counted.then_some(ran.all / length);
+        let missed: f64 = ran.missed.values().sum();
+        self.bandwidth = (!ran.missed.is_empty()).then_some(missed * line / (length / 1e9));
+        let place = |(cpu, ns): (&CpuId, &f64)| Place {
+            cpu: *cpu,
+            cpus: ns / length,
+            misses_per_s: ran.missed.get(cpu).map(|misses| misses / length * 1e9),
+        };
+        self.places = ran.on.iter().map(place).collect();
+        let mut busiest: Vec<(&&TaskView, f64)> =
+            threads.iter().map(|task| (task, ran.of.get(&task.info.id).copied().unwrap_or_default())).collect();
+        busiest.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let shown = busiest.into_iter().take(THREADS).map(|(task, ns)| ThreadStatus {
+            tid: task.info.tid,
+            name: task.info.comm.clone(),
+            cpu: task.cpu,
+            cpus: ns / length,
+            allowed: task.info.allowed.clone(),
+        });
+        self.busiest = shown.collect();
+        self.ran = None;
+    }
+}
+
+/// How busy the CPUs are.
+#[derive(Debug, Default)]
+struct Busy {
+    /// When the window began, and what was counted by then.
+    since: Option<(Time, Vec<CpuSample>)>,
+    told: Vec<CpuStatus>,
+}
+
+impl Busy {
+    fn add(&mut self, last: &Sample, sample: &Sample, window: Duration) {
+        let (since, before) = self.since.get_or_insert_with(|| (last.at, last.cpus.clone()));
+        let length = sample.at - *since;
+        if length < window || length.is_zero() {
+            return;
+        }
+        let share = |(before, now): (Option<&CpuSample>, &CpuSample)| {
+            let ns = now.busy_ns.checked_sub(before?.busy_ns)?;
+            Some(CpuStatus { cpu: now.id, busy: (ns as f64 / length.as_nanos() as f64).min(1.0) })
+        };
+        self.told = merge(before.as_slice(), &sample.cpus, |cpu| cpu.id).filter_map(share).collect();
+        self.since = Some((sample.at, sample.cpus.clone()));
+    }
+}
+
+/// Sums at moments of the last minute, the latest last.
+#[derive(Clone, Debug)]
+struct Last<T>(VecDeque<(Time, T)>);
+
+impl<T> Default for Last<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<T: Copy> Last<T> {
+    /// Protected one a second, for a minute.
+    fn add(&mut self, at: Time, value: T) {
+        if self.0.back().is_some_and(|(last, _)| at < *last + WINDOW) {
+            return;
+        }
+        self.0.push_back((at, value));
+        while self.0.front().is_some_and(|(first, _)| at - *first > MINUTE) {
+            self.0.pop_front();
+        }
+    }
+
+    /// The first and the last, where these are of now.
+    fn ends(&self, now: Time) -> Option<[(Time, T); 2]> {
+        Some([*self.0.front()?, *self.0.back()?]).filter(|[first, last]| last.0 > first.0 && now < last.0 + STALE_AFTER)
+    }
+}
+
+/// An order in words, and the application that it is about.
+pub struct Decided {
+    /// The application; `None` where the sample lacks it.
+    pub app: Option<AppId>,
+    /// What was decided, and why.
+    pub decision: Decision,
+}
+
+/// Adds up rounds, and fills in how services stand.
+pub struct Watch {
+    topology: Topology,
+    /// Threads and CPU time are counted over this long.
+    window: Duration,
+    speeds: Speeds,
+    interference: Interference,
+    now: BTreeMap<AppId, Now>,
+    busy: Busy,
+    counts: BTreeMap<(String, String), u64>,
+    last: VecDeque<Decision>,
+    trials: VecDeque<Trial>,
+    /// Service and reason of the last one.
+    reason: Option<(String, String)>,
+    /// The time of the last sample on the clock of the host.
+    pub at: Time,
+    /// Seconds from the start of the daemon to that of this clock.
+    since: f64,
+}
+
+impl Watch {
+    /// Knows nothing yet. CPU time and threads are shown after each `window`.
+    pub fn new(topology: &Topology, window: Duration) -> Self {
+        Self {
+            topology: topology.clone(),
+            window,
+            speeds: Speeds::default(),
+            interference: Interference::default(),
+            now: BTreeMap::new(),
+            busy: Busy::default(),
+            counts: BTreeMap::new(),
+            last: VecDeque::new(),
+            trials: VecDeque::new(),
+            reason: None,
+            at: Time::default(),
+            since: 0.0,
+        }
+    }
+
+    /// The same for the daemon: with the interference that an earlier one has learned. The host's clock began this long
+    /// after the daemon.
+    pub fn of_daemon(topology: &Topology, interference: Interference, since: Duration) -> Self {
+        Self { interference, since: since.as_secs_f64(), ..Self::new(topology, WINDOW) }
+    }
+
+    /// What is learned of interference, to be kept.
+    pub fn learned(&self) -> &Interference {
+        &self.interference
+    }
+
+    /// Takes in a round, and returns its decisions, one for each order. `policies` are the names of the rules' policies.
+    /// `judged`: speeds alone are true, since the throttled applications really wait.
+    pub fn round(&mut self, round: &Round<'_>, policies: &[String], judged: bool) -> Vec<Decided> {
+        self.at = round.sample.at;
+        let tasks = round.view.by_app();
+        self.speeds.add(round, &tasks);
+        self.interference.watch(&self.topology, round);
+        if round.whole {
+            self.busy.add(round.last, round.sample, self.window);
+        }
+        for app in &round.view.apps {
+            let now = self.now.entry(app.id).or_default();
+            let threads = tasks.of(app.id);
+            now.threads = threads.len();
+            now.ran(round, threads, self.window, self.topology.line_size());
+            if let Some(source) = self.speeds.best(app.id) {
+                now.told = Some(source.to_string());
+                if let Some(reading) = source.reading(round.view, app).and_then(Reading::as_speed) {
+                    now.speed = Some((self.at, reading.value));
+                }
+            }
+        }
+        for app in &round.sample.apps {
+            if let (Some(so_far), Some(now)) = (&app.latency_ns, self.now.get_mut(&app.id)) {
+                now.latency.add(self.at, so_far);
+            }
+        }
+        if let Some(explanation) = round.explain() {
+            if judged {
+                explanation.protected.iter().for_each(|app| self.protected(app));
+            }
+            if let Some(trial) = explanation.trial.filter(|_| !round.orders.is_empty()) {
+                self.tried(trial);
+            }
+        }
+        let policy = policies.get(round.rule).map_or("", String::as_str);
+        let decided: Vec<Decided> =
+            round.orders.iter().zip(round.outcomes).map(|(order, o)| self.decided(round, order, *o, policy)).collect();
+        for decided in &decided {
+            self.remember(&decided.decision);
+        }
+        decided
+    }
+
+    /// Takes in how a protected application stands.
+    fn protected(&mut self, app: &ProtectedApp) {
+        let Some(now) = self.now.get_mut(&app.app) else { return };
+        if let Source::Latency(percentile) = &app.source {
+            let alone = app.alone.filter(|alone| *alone > 0.0);
+            now.alone = alone.map(|alone| (percentile.quantile(), alone.recip()));
+        }
+        if let Some(expected) = app.expected {
+            now.kept.add(self.at, [app.done, expected]);
+        }
+    }
+
+    /// An order in words.
+    fn decided(&self, round: &Round<'_>, order: &Order, outcome: Outcome, policy: &str) -> Decided {
+        let done = Move::new(round.sample, order);
+        let app = order.action.app().or_else(|| Some(round.sample.task(order.action.task()?)?.info.app));
+        let service = round.sample.apps.iter().find(|known| Some(known.id) == app);
+        let service = service.map(|app| app.name.clone()).unwrap_or_default();
+        let what = done.to_string();
+        let why = Why {
+            policy: policy.to_owned(),
+            stage: done.reason.stage.clone(),
+            means: effect_name(done.effect),
+            thread: done.task.map(|task| match done.tid {
+                Some(tid) => format!("{} ({tid})", done.comm),
+                None => format!("task {task}"),
+            }),
+            from_cpu: done.from_cpu,
+            to: match done.to_cpus.len() {
+                0 => done.to(),
+                1 => format!("CPU {}", done.to()),
+                _ => format!("CPUs {}", done.to()),
+            },
+            may_use: (!done.affinity.is_empty()).then(|| done.affinity.iter().copied().collect()),
+            evidence: done.reason.evidence,
+            text: done.reason.text,
+        };
+        let at_s = self.since + self.at.as_secs_f64();
+        let uid = app.and_then(|app| self.now.get(&app)?.uid);
+        let outcome = outcome_name(outcome).map(str::to_owned);
+        Decided { app, decision: Decision { at_s, service, uid, what, outcome, why: Some(why) } }
+    }
+
+    /// Counts a decision, and keeps it unless it is the last one renewed: naps are, ten times a second.
+    fn remember(&mut self, decision: &Decision) {
+        let Some(why) = &decision.why else { return };
+        if decision.outcome.is_none() {
+            *self.counts.entry((why.means.clone(), why.stage.clone())).or_default() += 1;
+        }
+        let reason = (decision.service.clone(), why.text.clone());
+        if self.reason.replace(reason.clone()) == Some(reason) {
+            return;
+        }
+        if self.last.len() == LAST {
+            self.last.pop_front();
+        }
+        self.last.push_back(decision.clone());
+    }
+
+    /// Takes in the last trial that ended. Policies name it again and again.
+    fn tried(&mut self, trial: TrialResult) {
+        let at_s = self.since + trial.at.as_secs_f64();
+        let known = |old: &Trial| old.at_s.to_bits() == at_s.to_bits() && old.shape == trial.shape;
+        if self.trials.iter().any(known) {
+            return;
+        }
+        if self.trials.len() == TRIALS {
+            self.trials.pop_front();
+        }
+        let TrialResult { shape, gain, interval, pairs, kept, .. } = trial;
+        self.trials.push_back(Trial { at_s, shape, gain, interval, pairs, kept });
+    }
+
+    /// A service is observed from now on: its user, and its name in the table of interference.
+    pub fn manage(&mut self, app: AppId, name: &str, uid: u32, container: Option<&Identity>) {
+        self.now.entry(app).or_default().uid = Some(uid);
+        let learnt = learnt(name, uid, container);
+        if learnt != name {
+            self.interference.call(app, learnt);
+        }
+    }
+
+    /// A service is managed no more.
+    pub fn forget(&mut self, app: AppId) {
+        self.now.remove(&app);
+        self.speeds.forget(app);
+        self.interference.forget(app);
+    }
+
+    /// How a service stands, with what the roster knows of it.
+    pub fn fill(&self, app: AppId, status: ServiceStatus) -> ServiceStatus {
+        let now = self.now.get(&app).cloned().unwrap_or_default();
+        let speed = now.speed.filter(|(at, _)| self.at - *at <= MINUTE).map(|(_, speed)| speed);
+        let kept = now.kept.ends(self.at).map(|[(_, first), (_, last)]| [last[0] - first[0], last[1] - first[1]]);
+        let kept = kept.filter(|[_, alone]| *alone > 0.0).map(|[done, alone]| done / alone);
+        let share = |[first, last]: [(Time, f64); 2]| (last.1 - first.1) / (last.0 - first.0).as_secs_f64();
+        let throttled = now.slept.ends(self.at).map(share);
+        let (cpus, source) = (now.cpus, now.told);
+        let (latencies, places, busiest) = (now.latency.told, now.places, now.busiest);
+        let (threads, bandwidth) = (now.threads, now.bandwidth);
+        let bound = now.alone.filter(|_| kept.is_some()).zip(status.goal.filter(|goal| *goal > 0.0));
+        let bound = bound.map(|((quantile, alone_s), goal)| Bound { quantile, alone_s, goal_s: alone_s / goal });
+        let known = ServiceStatus { threads, cpus, speed, source, kept, throttled, ..status };
+        ServiceStatus { latencies, bound, bandwidth, places, busiest, ..known }
+    }
+
+    /// Takes in how many seconds a throttled service has waited so far.
+    pub fn slept(&mut self, app: AppId, seconds: f64, at: Time) {
+        if let Some(now) = self.now.get_mut(&app) {
+            now.slept.add(at, seconds);
+        }
+    }
+
+    /// How busy the CPUs are.
+    pub fn cpus(&self) -> Vec<CpuStatus> {
+        self.busy.told.clone()
+    }
+
+    /// Losses beyond doubt, the greatest first.
+    pub fn interference(&self) -> Vec<Row> {
+        self.interference.rows()
+    }
+
+    /// How often each action was carried out, by the stage that asked for it.
+    pub fn decisions(&self) -> Vec<Decisions> {
+        let of = |((action, reason), count): (&(String, String), &u64)| Decisions {
+            action: action.clone(),
+            reason: reason.clone(),
+            count: *count,
+        };
+        self.counts.iter().map(of).collect()
+    }
+
+    /// The last decisions, the latest last.
+    pub fn last(&self) -> Vec<Decision> {
+        self.last.iter().cloned().collect()
+    }
+
+    /// What became of the last trials of `shapes`, the latest last.
+    pub fn trials(&self) -> Vec<Trial> {
+        self.trials.iter().cloned().collect()
+    }
+}
+
+/// As it is written in recordings, too.
+fn effect_name(effect: Effect) -> String {
+    serde_json::to_value(effect).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_told_while_somebody_adds_them() {
+        let at = |s: u64| Time(s * 1_000_000_000);
+        let mut sums = Last::default();
+        sums.add(at(1), 5.0);
+        assert_eq!(sums.ends(at(1)), None, "one tells nothing");
+        sums.add(at(3), 9.0);
+        assert_eq!(sums.ends(at(4)), Some([(at(1), 5.0), (at(3), 9.0)]));
+        assert_eq!(sums.ends(at(18)), None);
+        sums.add(at(90), 20.0);
+        assert_eq!(sums.ends(at(91)), None, "what was before is forgotten");
+    }
+}
