@@ -337,6 +337,7 @@ impl Goals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cotenant_model::policy::Statement;
     use cotenant_model::{AppView, Time};
     use std::time::Duration;
 
@@ -412,6 +413,7 @@ mod tests {
                 done: 4_800.0 * seconds,
                 weight: seconds,
                 expected: (seconds > 0.0).then_some(5_000.0 * seconds),
+                said: Statement::default(),
             };
             let throttling = Throttling { goal: Some(0.9), ..Throttling::default() };
             Explanation { protected: vec![high], throttling: Some(throttling), ..Explanation::default() }

@@ -14,4 +14,5 @@ pub mod plots;
 pub mod quantities;
 pub mod speeds;
 pub mod status;
+pub mod values;
 pub mod watch;

@@ -8,6 +8,7 @@ use cotenant_cli::table::Table;
 use cotenant_model::action::{Evidence, Outcome};
 use cotenant_model::interference::Row;
 use cotenant_model::number::scaled;
+use cotenant_model::policy::Statement;
 use cotenant_model::{CpuId, CpuSet, Mode};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,9 +115,9 @@ pub struct ServiceStatus {
     pub throttled: Option<f64>,
     /// How long its answers took in the last seconds, where that is known.
     pub latencies: Vec<Quantile>,
-    /// What its goal comes to in seconds, where it is judged by how long its answers take.
-    #[serde(default)]
-    pub bound: Option<Bound>,
+    /// What its policy says of it.
+    #[serde(flatten)]
+    pub said: Statement,
     /// Bytes per second from memory in the last second: a line of 64 bytes for each miss of the last-level cache.
     #[serde(default)]
     pub bandwidth: Option<f64>,
@@ -171,17 +172,6 @@ pub struct Quantile {
     pub quantile: f64,
     /// The seconds.
     pub seconds: f64,
-}
-
-/// What a goal means for the answers of a service: so large a share of them came within so many seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Bound {
-    /// The share, 0–1.
-    pub quantile: f64,
-    /// While it is alone.
-    pub alone_s: f64,
-    /// At its goal.
-    pub goal_s: f64,
 }
 
 /// A placement that was held against the one that stood.

@@ -3,12 +3,9 @@
 use crate::identity::{Identity, learnt};
 use crate::latency::Latency;
 use crate::speeds::Speeds;
-use crate::status::{
-    Bound, CpuStatus, Decision, Decisions, Place, ServiceStatus, ThreadStatus, Trial, Why, outcome_name,
-};
+use crate::status::{CpuStatus, Decision, Decisions, Place, ServiceStatus, ThreadStatus, Trial, Why, outcome_name};
 use cotenant_model::interference::{Interference, Row};
-use cotenant_model::policy::{ProtectedApp, TrialResult};
-use cotenant_model::speed::Source;
+use cotenant_model::policy::{ProtectedApp, Statement, TrialResult};
 use cotenant_model::view::merge;
 use cotenant_model::{
     AppId, CpuId, CpuSample, Effect, Order, Outcome, Reading, Round, Sample, Signal, TaskId, TaskView, Time, Topology,
@@ -52,8 +49,8 @@ struct Now {
     slept: Last<f64>,
     latency: Latency,
     bandwidth: Option<f64>,
-    /// The quantile by which its goal is judged, and that of the answers while it is alone, seconds.
-    alone: Option<(f64, f64)>,
+    /// What its policy says of it.
+    said: Statement,
 }
 
 /// CPU time in nanoseconds: in all, by CPU, by thread.
@@ -281,10 +278,7 @@ impl Watch {
     /// Takes in how a protected application stands.
     fn protected(&mut self, app: &ProtectedApp) {
         let Some(now) = self.now.get_mut(&app.app) else { return };
-        if let Source::Latency(percentile) = &app.source {
-            let alone = app.alone.filter(|alone| *alone > 0.0);
-            now.alone = alone.map(|alone| (percentile.quantile(), alone.recip()));
-        }
+        now.said.clone_from(&app.said);
         if let Some(expected) = app.expected {
             now.kept.add(self.at, [app.done, expected]);
         }
@@ -378,10 +372,9 @@ impl Watch {
         let (cpus, source) = (now.cpus, now.told);
         let (latencies, places, busiest) = (now.latency.told, now.places, now.busiest);
         let (threads, bandwidth) = (now.threads, now.bandwidth);
-        let bound = now.alone.filter(|_| kept.is_some()).zip(status.goal.filter(|goal| *goal > 0.0));
-        let bound = bound.map(|((quantile, alone_s), goal)| Bound { quantile, alone_s, goal_s: alone_s / goal });
+        let said = if kept.is_some() { now.said } else { Statement::default() };
         let known = ServiceStatus { threads, cpus, speed, source, kept, throttled, ..status };
-        ServiceStatus { latencies, bound, bandwidth, places, busiest, ..known }
+        ServiceStatus { latencies, said, bandwidth, places, busiest, ..known }
     }
 
     /// Takes in how many seconds a throttled service has waited so far.

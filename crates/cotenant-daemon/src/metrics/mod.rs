@@ -4,6 +4,7 @@
 
 use cotenant_model::{Mode, text};
 use cotenant_status::status::{ServiceStatus, Status};
+use cotenant_status::values::Value;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, prometheus_text};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -189,17 +190,10 @@ fn about_services(to: &mut DescriptorEncoder<'_>, services: &[ServiceStatus]) ->
     // Of a service that is left alone nothing is known but that.
     let services: Vec<(&str, &ServiceStatus)> =
         info.iter().map(|[name, ..]| &**name).zip(services).filter(|(_, service)| !service.paused).collect();
-    let each = |value: fn(&ServiceStatus) -> Option<f64>| {
-        services.iter().filter_map(move |(name, service)| Some((labels(name, service), value(service)?)))
-    };
-    gauges(to, "cotenant_service_threads", "Threads of a service", None, each(|service| Some(service.threads as f64)))?;
-    gauges(
-        to,
-        "cotenant_service_cpus",
-        "CPUs that a service kept busy in the last second: CPU seconds per second",
-        None,
-        each(|service| service.cpus),
-    )?;
+    for (value, metric) in Value::ALL.into_iter().filter_map(|value| Some((value, value.metric()?))) {
+        let series = services.iter().filter_map(|(name, service)| Some((labels(name, service), value.of(service)?)));
+        gauges(to, metric.name, metric.help, None, series)?;
+    }
     let speeds = services
         .iter()
         .filter_map(|(name, service)| Some((labels(name, service), clean(service.source.as_deref()?), service.speed?)));
@@ -210,28 +204,6 @@ fn about_services(to: &mut DescriptorEncoder<'_>, services: &[ServiceStatus]) ->
         "How fast a service is, in the unit of what tells it (source); compare it only with the same service and source",
         None,
         speeds.iter().map(|(labels, source, speed)| (with(labels, "source", source), *speed)),
-    )?;
-    gauges(
-        to,
-        "cotenant_service_speed_ratio",
-        "Speed of a service of class high in the last minute as a share of its speed alone (1: as fast as alone), which \
-         is measured while the services of class low are made to wait",
-        None,
-        each(|service| service.kept),
-    )?;
-    gauges(
-        to,
-        "cotenant_service_goal_ratio",
-        "The same as a share of its goal: below 1 the goal was missed in the last minute",
-        None,
-        each(|service| Some(service.kept? / service.goal.filter(|goal| *goal > 0.0)?)),
-    )?;
-    gauges(
-        to,
-        "cotenant_service_throttled_ratio",
-        "Share of the last minute in which a service of class low was made to wait",
-        None,
-        each(|service| service.throttled),
     )?;
     let latencies = services.iter().flat_map(|(name, service)| {
         service.latencies.iter().map(move |told| (labels(name, service), told.quantile.to_string(), told.seconds))

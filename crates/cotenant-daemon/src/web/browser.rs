@@ -4,11 +4,12 @@ use super::*;
 use crate::browser::Browser;
 use cotenant_model::action::{Evidence, Unit};
 use cotenant_model::interference::Row;
+use cotenant_model::policy::{Bound, Statement};
 use cotenant_model::profile::MachineProfile;
 use cotenant_model::topology::synthetic;
 use cotenant_model::{CpuId, CpuSet, Mode, Signal};
 use cotenant_status::class::Class;
-use cotenant_status::status::{Bound, CpuStatus, Decision, Place, Quantile, ServiceStatus, ThreadStatus, Trial, Why};
+use cotenant_status::status::{CpuStatus, Decision, Place, Quantile, ServiceStatus, ThreadStatus, Trial, Why};
 
 /// What a program might call itself.
 const EVIL: &str = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>&\"'";
@@ -74,7 +75,7 @@ fn status(second: u32, stranger: &str) -> Status {
         latencies: [(0.5, 1.2e-4), (0.95, 1.6e-4), (0.99, p99)]
             .map(|(quantile, seconds)| Quantile { quantile, seconds })
             .to_vec(),
-        bound: Some(Bound { quantile: 0.99, alone_s: 1.67e-4, goal_s: 1.86e-4 }),
+        said: Statement { bound: Some(Bound { quantile: 0.99, alone_s: 1.67e-4, goal_s: 1.86e-4 }) },
         busiest: vec![thread(4_711, "postgres", 0), thread(4_712, stranger, 1)],
         ..service("postgresql@15-main.service", Class::High, &[(0, 0.9), (1, 0.52)])
     };

@@ -35,6 +35,27 @@ pub struct ProtectedApp {
     pub weight: f64,
     /// What `done` would have been alone; `None` before its speed alone is known.
     pub expected: Option<f64>,
+    /// What is shown with it as it is.
+    pub said: Statement,
+}
+
+/// What a policy says of an application, shown with it as it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Statement {
+    /// What its goal means in seconds, where its answers are judged by how long they take.
+    pub bound: Option<Bound>,
+}
+
+/// What a goal means for the answers of a service: this share of them came within so many seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bound {
+    /// The share, 0–1.
+    pub quantile: f64,
+    /// While it is alone.
+    pub alone_s: f64,
+    /// At its goal.
+    pub goal_s: f64,
 }
 
 impl ProtectedApp {

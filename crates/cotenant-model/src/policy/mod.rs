@@ -8,7 +8,7 @@ pub mod settings;
 mod state;
 
 pub use contract::{DynPolicy, Needs, Policy, Refusal};
-pub use explain::{Explanation, Learned, Limited, ProtectedApp, Throttling, TrialResult};
+pub use explain::{Bound, Explanation, Learned, Limited, ProtectedApp, Statement, Throttling, TrialResult};
 pub use registry::{Entry, Registry};
 pub use settings::{NoSettings, SettingError, Settings};
 pub use state::{PolicyState, State};

@@ -3,20 +3,25 @@
 use super::phase::Why;
 use super::settings::QosConfig;
 use super::state::QosState;
-use cotenant_model::policy::{Explanation, Limited, ProtectedApp, Throttling};
+use cotenant_model::policy::{Bound, Explanation, Limited, ProtectedApp, Statement, Throttling};
+use cotenant_model::speed::Source;
 
 impl QosState {
     /// Who is protected and how well, who gives way for that, and how.
     pub(super) fn explain(&self, config: &QosConfig) -> Explanation {
         let of = |sums: &[f64], i: usize| sums.get(i).copied().unwrap_or_default();
-        let protected = config.high.iter().enumerate().map(|(i, high)| ProtectedApp {
-            app: high.app,
-            source: high.metric.clone(),
-            goal: config.goal(high),
-            alone: self.alone.get(i).copied().flatten(),
-            done: of(&self.total.speeds, i),
-            weight: of(&self.total.weights, i),
-            expected: self.expected(i),
+        let protected = config.high.iter().enumerate().map(|(i, high)| {
+            let (alone, goal) = (self.alone.get(i).copied().flatten(), config.goal(high));
+            ProtectedApp {
+                app: high.app,
+                source: high.metric.clone(),
+                goal,
+                alone,
+                done: of(&self.total.speeds, i),
+                weight: of(&self.total.weights, i),
+                expected: self.expected(i),
+                said: Statement { bound: bound(&high.metric, alone, goal) },
+            }
         });
         let blind = self.phase.is_some_and(|phase| phase.why == Why::Unknown && !phase.background);
         let throttling = Throttling {
@@ -36,4 +41,12 @@ impl QosState {
             trial: None,
         }
     }
+}
+
+/// What a goal means in seconds, of a speed that is the inverse of a latency.
+fn bound(source: &Source, alone: Option<f64>, goal: Option<f64>) -> Option<Bound> {
+    let Source::Latency(percentile) = source else { return None };
+    let alone_s = alone.filter(|alone| *alone > 0.0)?.recip();
+    let goal = goal.filter(|goal| *goal > 0.0)?;
+    Some(Bound { quantile: percentile.quantile(), alone_s, goal_s: alone_s / goal })
 }

@@ -4,6 +4,7 @@
 
 use crate::plots::{Line, Plot, Plots, Role};
 use crate::status::{CpuStatus, ServiceStatus};
+use crate::values::{ServicePlot, Value};
 use cotenant_model::{CpuId, Topology};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -48,23 +49,8 @@ const LINES: usize = 7;
 /// Services whose latencies are plotted.
 const LATENCIES: usize = 4;
 
-/// The quantile of latencies that is plotted.
-const QUANTILE: f64 = 0.99;
-
-/// What is kept of a service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Of {
-    Cpus,
-    Kept,
-    Goal,
-    Throttled,
-    Took,
-    Alone,
-    Bound,
-    Bandwidth,
-}
-
-const FIELDS: usize = 8;
+/// Values of a service that are kept.
+const FIELDS: usize = Value::KEPT.len();
 
 /// A service in a row; what is not known is no number.
 #[derive(Clone, Copy, Debug)]
@@ -133,7 +119,7 @@ impl Resolution {
             let sums = self.sums.entry(point.name).or_default();
             for (i, (sum, value)) in sums.iter_mut().zip(point.values).enumerate().filter(|(_, (_, v))| !v.is_nan()) {
                 // A short time of slow answers is to be seen in a long row, too.
-                *sum = if i == Of::Took as usize {
+                *sum = if Value::KEPT[i].peaks() {
                     (sum.0.max(value), 1.0)
                 } else {
                     (sum.0 + value * seconds, sum.1 + seconds)
@@ -198,33 +184,21 @@ impl Row {
 
 impl Point {
     fn of(name: u32, service: &ServiceStatus) -> Self {
-        let took =
-            service.latencies.iter().find(|told| (told.quantile - QUANTILE).abs() < 1e-6).map(|told| told.seconds);
-        let bound = service.bound.filter(|bound| (bound.quantile - QUANTILE).abs() < 1e-6);
-        let mut values = [f32::NAN; FIELDS];
-        for (of, value) in [
-            (Of::Cpus, service.cpus),
-            (Of::Kept, service.kept),
-            (Of::Goal, service.goal),
-            (Of::Throttled, service.throttled),
-            (Of::Took, took),
-            (Of::Alone, bound.map(|bound| bound.alone_s)),
-            (Of::Bound, bound.map(|bound| bound.goal_s)),
-            (Of::Bandwidth, service.bandwidth),
-        ] {
-            values[of as usize] = value.filter(|value| value.is_finite()).map_or(f32::NAN, |value| value as f32);
-        }
+        let number =
+            |of: Value| of.of(service).filter(|value| value.is_finite()).map_or(f32::NAN, |value| value as f32);
+        let values = Value::KEPT.map(number);
         Self { name, values }
     }
 
-    fn get(&self, of: Of) -> Option<f32> {
-        Some(self.values[of as usize]).filter(|value| !value.is_nan())
+    fn get(&self, of: Value) -> Option<f32> {
+        let place = Value::KEPT.iter().position(|kept| *kept == of)?;
+        Some(self.values[place]).filter(|value| !value.is_nan())
     }
 
     /// Who stays where there is no room for all.
     fn rank(&self) -> f32 {
-        let first = self.get(Of::Goal).is_some() || self.get(Of::Throttled).is_some();
-        self.get(Of::Cpus).unwrap_or(0.0) + if first { f32::from(u16::MAX) } else { 0.0 }
+        let first = self.get(Value::Goal).is_some() || self.get(Value::Throttled).is_some();
+        self.get(Value::Cpus).unwrap_or(0.0) + if first { f32::from(u16::MAX) } else { 0.0 }
     }
 }
 
@@ -413,14 +387,13 @@ impl Excerpt {
     pub fn plots(&self) -> Plots {
         let mut plots = self.goals();
         plots.extend(self.latencies());
-        plots.extend(self.throttled());
-        plots.extend(self.bandwidth());
+        plots.extend(Value::KEPT.into_iter().filter_map(|value| self.of_value(value)));
         plots.extend(self.occupied());
         Plots { at_s: self.rows.iter().map(|row| (row.at_s * 1e3).round() / 1e3).collect(), plots }
     }
 
     /// A service over time.
-    fn values(&self, name: u32, of: Of) -> Vec<Option<f64>> {
+    fn values(&self, name: u32, of: Value) -> Vec<Option<f64>> {
         let point = |row: &Arc<Row>| {
             let at = row.points.binary_search_by_key(&name, |point| point.name).ok()?;
             row.points[at].get(of).map(f64::from)
@@ -428,7 +401,7 @@ impl Excerpt {
         self.rows.iter().map(point).collect()
     }
 
-    fn line(&self, name: u32, of: Of, called: String, role: Role) -> Option<Line> {
+    fn line(&self, name: u32, of: Value, called: String, role: Role) -> Option<Line> {
         let line = Line::new(called, role, self.values(name, of));
         line.values.iter().any(Option::is_some).then_some(line)
     }
@@ -453,7 +426,7 @@ impl Excerpt {
     }
 
     /// Lines of the first of them, and how many are left out.
-    fn lines(&self, all: &[u32], of: Of) -> (Vec<Line>, usize) {
+    fn lines(&self, all: &[u32], of: Value) -> (Vec<Line>, usize) {
         let lines: Vec<Line> =
             all.iter().take(LINES).filter_map(|name| self.line(*name, of, self.called(*name), Role::Plain)).collect();
         (lines, all.len().saturating_sub(LINES))
@@ -461,15 +434,15 @@ impl Excerpt {
 
     fn goals(&self) -> Vec<Plot> {
         // Who is furthest below its goal first.
-        let all = self.known(|point| Some(point.get(Of::Goal)? - point.get(Of::Kept)?));
-        let (mut lines, left_out) = self.lines(&all, Of::Kept);
+        let all = self.known(|point| Some(point.get(Value::Goal)? - point.get(Value::Kept)?));
+        let (mut lines, left_out) = self.lines(&all, Value::Kept);
         if lines.is_empty() {
             return Vec::new();
         }
         let goals: Vec<Line> = all
             .iter()
             .take(LINES)
-            .filter_map(|name| self.line(*name, Of::Goal, format!("goal of {}", self.called(*name)), Role::Goal))
+            .filter_map(|name| self.line(*name, Value::Goal, format!("goal of {}", self.called(*name)), Role::Goal))
             .collect();
         let same = goals.windows(2).all(|pair| pair[0].last() == pair[1].last());
         if same {
@@ -482,10 +455,14 @@ impl Excerpt {
     }
 
     fn latencies(&self) -> Vec<Plot> {
-        let all = self.known(|point| point.get(Of::Took).map(|_| f32::from(u8::from(point.get(Of::Goal).is_some()))));
+        let all =
+            self.known(|point| point.get(Value::P99).map(|_| f32::from(u8::from(point.get(Value::Goal).is_some()))));
         let plot = |(i, name): (usize, &u32)| {
-            let lines =
-                [(Of::Took, "p99", Role::Plain), (Of::Bound, "goal", Role::Goal), (Of::Alone, "alone", Role::Alone)];
+            let lines = [
+                (Value::P99, "p99", Role::Plain),
+                (Value::P99Goal, "goal", Role::Goal),
+                (Value::P99Alone, "alone", Role::Alone),
+            ];
             let lines =
                 lines.into_iter().filter_map(|(of, called, role)| self.line(*name, of, called.to_owned(), role));
             let title = format!("p99 of {}", self.called(*name));
@@ -495,20 +472,13 @@ impl Excerpt {
         all.iter().take(LATENCIES).enumerate().map(plot).collect()
     }
 
-    fn throttled(&self) -> Option<Plot> {
-        let all = self.known(|point| point.get(Of::Throttled));
-        let (lines, left_out) = self.lines(&all, Of::Throttled);
-        let title = "Share of the last minute in which services were made to wait".to_owned();
-        let plot = Plot { left_out, most: Some(1.0), ..Plot::new("throttled", "goals", title, "share", lines) };
-        (!plot.lines.is_empty()).then_some(plot)
-    }
-
-    fn bandwidth(&self) -> Option<Plot> {
-        let all = self.known(|point| point.get(Of::Bandwidth));
-        let (lines, left_out) = self.lines(&all, Of::Bandwidth);
-        let title = "Bytes from memory, by misses of the last-level cache".to_owned();
-        let plot = Plot { left_out, ..Plot::new("bandwidth", "memory", title, "bytes_per_s", lines) };
-        (!plot.lines.is_empty()).then_some(plot)
+    /// A plot of one value, with a line for each service.
+    fn of_value(&self, value: Value) -> Option<Plot> {
+        let ServicePlot { id, part, title, most } = value.plot()?;
+        let all = self.known(|point| point.get(value));
+        let (lines, left_out) = self.lines(&all, value);
+        let plot = Plot::new(id, part, title.to_owned(), value.unit().name(), lines);
+        (!plot.lines.is_empty()).then_some(Plot { most, left_out, ..plot })
     }
 
     /// Who ran where, by CPU time that was really used.

@@ -1,5 +1,6 @@
 use super::*;
-use crate::status::{Bound, CpuStatus, Place as Ran, Quantile};
+use crate::status::{CpuStatus, Place as Ran, Quantile};
+use cotenant_model::policy::{Bound, Statement};
 use cotenant_model::topology::synthetic;
 
 /// Two packages of two cache domains with two cores each.
@@ -114,7 +115,7 @@ fn goals_latencies_and_waiting_are_means_but_the_worst_p99_is_seen() {
             goal: Some(0.9),
             kept: (at > 1).then_some(if at % 2 == 0 { 0.8 } else { 1.0 }),
             latencies: vec![Quantile { quantile: 0.99, seconds }],
-            bound: Some(Bound { quantile: 0.99, alone_s: 0.000_9, goal_s: 0.001 }),
+            said: Statement { bound: Some(Bound { quantile: 0.99, alone_s: 0.000_9, goal_s: 0.001 }) },
             ..service("high", &[(0, 0.1)])
         };
         let low = ServiceStatus { throttled: Some(0.25), ..service("low", &[(1, 0.9)]) };
@@ -187,7 +188,7 @@ fn six_hours_of_two_hundred_services_are_below_30_mb() {
                         throttled: Some(0.1),
                         bandwidth: Some(1e9),
                         latencies: vec![Quantile { quantile: 0.99, seconds: 0.001 }],
-                        bound: Some(Bound { quantile: 0.99, alone_s: 0.000_9, goal_s: 0.001 }),
+                        said: Statement { bound: Some(Bound { quantile: 0.99, alone_s: 0.000_9, goal_s: 0.001 }) },
                         ..service(
                             &format!("{turn:0200}"),
                             &[(i % 256, 0.3), ((i + 16) % 256, 0.2), ((i + 99) % 256, 0.1)],

@@ -8,6 +8,7 @@ use crate::class::Class;
 use crate::history::{Excerpt, History, SPANS};
 use crate::picture::{Context, Picture, Whose};
 use crate::status::{ServiceStatus, Status};
+use crate::values::{Fact, Value};
 use cotenant_model::{CpuId, Topology};
 
 use serde::Serialize;
@@ -75,6 +76,8 @@ pub struct Now {
     whose: BTreeMap<CpuId, String>,
     /// Services that are not listed, because there are so many.
     left_out: usize,
+    /// The facts about a service that are one number each.
+    facts: Vec<Fact>,
     /// How long the spans are that can be asked for, and how often there is something new; seconds.
     spans: [(f64, f64); SPANS.len()],
 }
@@ -137,7 +140,8 @@ impl Now {
         picture.interference.truncate(PAIRS);
         picture.notes.truncate(NOTES);
         let left_out = there - picture.services.len();
-        Self { picture, whose, left_out, spans: SPANS }
+        let facts = Value::ALL.into_iter().filter_map(Value::fact).collect();
+        Self { picture, whose, left_out, facts, spans: SPANS }
     }
 }
 

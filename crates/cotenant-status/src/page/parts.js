@@ -313,7 +313,7 @@ const Parts = (() => {
   const HEADS = [["class", ""], ["speed kept, or waiting", ""], ["p99", "n"], ["CPUs", "n"], ["speed", "n wide"], ["told by", "wide"], ["policy", "wide"], ["rule", "wide"]];
   const CLASSES = ["high", "low", "normal", "ignore"];
 
-  const details = service => {
+  const details = (service, picture) => {
     const facts = [
       ["Uses", `${service.cpus === null ? NONE : service.cpus.toFixed(2)} CPUs with ${count(service.threads, "thread")} of ${count(service.processes, "process")}`],
       ["On", service.places.length ? service.places.map(place => `CPU ${place.cpu}: ${place.cpus.toFixed(2)}`).join(", ") : NONE],
@@ -321,9 +321,8 @@ const Parts = (() => {
       ["Speed", service.speed === null ? "not known" : `${scaled(service.speed, PLAIN)} by ${service.source}`],
       service.goal === null ? null : ["Goal", `${text(service.kept, "share")} of its speed alone in the last minute; the goal is ${text(service.goal, "share")}`],
       service.bound === null ? null : ["In seconds", `alone ${text(service.bound.alone_s, "seconds")}, at the goal ${text(service.bound.goal_s, "seconds")}`],
-      service.throttled === null ? null : ["Made to wait", `${text(service.throttled, "share")} of the last minute`],
       service.latencies.length === 0 ? null : ["Latencies", service.latencies.map(latency => `p${latency.quantile * 100} ${text(latency.seconds, "seconds")}`).join(", ")],
-      service.bandwidth === null ? null : ["From memory", text(service.bandwidth, "bytes_per_s")],
+      ...picture.facts.map(({ key, unit, label, behind }) => service[key] === null ? null : [label, text(service[key], unit) + behind]),
     ].filter(fact => fact !== null);
     const threads = service.busiest.map(thread => el("tr", {},
       el("th", { scope: "row" }, thread.name), el("td", { class: "n" }, String(thread.tid)),
@@ -393,7 +392,7 @@ const Parts = (() => {
       : hidden > 0 ? `${count(hidden, "more service")} ${hidden === 1 ? "runs" : "run"}; cotenant top lists all.` : "");
     const chosen = picture.services.find(service => service.name === into.list.chosen);
     panel.hidden = !chosen;
-    if (chosen) panel.replaceChildren(el("h3", {}, chosen.name), ...details(chosen).filter(Boolean));
+    if (chosen) panel.replaceChildren(el("h3", {}, chosen.name), ...details(chosen, picture).filter(Boolean));
   };
 
   // ---- the machine ----

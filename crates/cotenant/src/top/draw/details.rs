@@ -1,6 +1,6 @@
 //! One service, or one of its threads.
 
-use super::{Drawn, Pen, dim, goal, known, memory, misses, on, p99, percent, policy, take};
+use super::{Drawn, Pen, dim, goal, known, misses, on, p99, percent, policy, take};
 use crate::top::ui;
 use cotenant_cli::live_view::cut;
 use cotenant_cli::messages::count;
@@ -9,6 +9,7 @@ use cotenant_model::text::clean;
 use cotenant_status::hurts;
 use cotenant_status::picture::Picture;
 use cotenant_status::status::{Decision, ServiceStatus, ThreadStatus};
+use cotenant_status::values::{Fact, Value, ValueUnit};
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Text};
@@ -55,19 +56,14 @@ fn facts(service: &ServiceStatus) -> Vec<(&'static str, String)> {
         _ => "not known".to_owned(),
     };
     facts.push(("speed", speed));
-    if !memory(service).is_empty() {
-        facts.push(("from memory", memory(service)));
-    }
+    facts.extend(Value::ALL.into_iter().filter_map(|value| of_value(value, service)));
     if service.goal.is_some() {
         facts.push(("goal", format!("{} of its speed alone, in the last minute", goal(service))));
     }
-    if let Some(bound) = service.bound {
+    if let Some(bound) = service.said.bound {
         let [alone, goal] = [bound.alone_s, bound.goal_s].map(scaled);
         let quantile = (bound.quantile * 1e4).round() / 1e2;
         facts.push(("at the goal", format!("p{quantile} {goal}s, alone {alone}s")));
-    }
-    if let Some(throttled) = service.throttled {
-        facts.push(("throttled", format!("waited for {} of the last minute", percent(throttled))));
     }
     if !p99(service).is_empty() {
         let quantile = |latency: &cotenant_status::status::Quantile| {
@@ -76,6 +72,19 @@ fn facts(service: &ServiceStatus) -> Vec<(&'static str, String)> {
         facts.push(("latency", service.latencies.iter().map(quantile).collect::<Vec<_>>().join(", ")));
     }
     facts
+}
+
+/// The fact of a value, where it has one.
+fn of_value(value: Value, service: &ServiceStatus) -> Option<(&'static str, String)> {
+    let (Fact { label, around: [before, behind], .. }, number) = (value.fact()?, value.of(service)?);
+    let text = match value.unit() {
+        ValueUnit::Share => percent(number),
+        ValueUnit::BytesPerS => format!("{}B/s", scaled(number)),
+        ValueUnit::Seconds => format!("{}s", scaled(number)),
+        ValueUnit::Cpus => format!("{number:.2} CPUs"),
+        ValueUnit::Count => scaled(number),
+    };
+    Some((label, format!("{before}{text}{behind}")))
 }
 
 fn fact(pen: &mut Pen<'_>, line: Rect, label: &str, value: &str, alert: bool) {

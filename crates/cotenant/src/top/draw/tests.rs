@@ -4,12 +4,13 @@ use super::super::text_of;
 use super::super::ui::{Act, Drawn, Page, Ui};
 use super::draw;
 use cotenant_model::interference::Row;
+use cotenant_model::policy::{Bound, Statement};
 use cotenant_model::testing::golden;
 use cotenant_model::topology::synthetic;
 use cotenant_model::{CpuId, CpuSet};
 use cotenant_status::class::Class;
 use cotenant_status::picture::{self, Moment, Picture};
-use cotenant_status::status::{Bound, CpuStatus, Decision, Place, Quantile, ServiceStatus, ThreadStatus, Why};
+use cotenant_status::status::{CpuStatus, Decision, Place, Quantile, ServiceStatus, ThreadStatus, Why};
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::Rect;
@@ -48,7 +49,7 @@ fn services() -> Vec<ServiceStatus> {
         source: Some("latency_p99_s".to_owned()),
         goal: Some(0.9),
         kept: Some(0.847),
-        bound: Some(Bound { quantile: 0.99, alone_s: 2.668e-4, goal_s: 2.964e-4 }),
+        said: Statement { bound: Some(Bound { quantile: 0.99, alone_s: 2.668e-4, goal_s: 2.964e-4 }) },
         bandwidth: Some(1.23e9),
         latencies: [(0.5, 1.2e-4), (0.95, 2.4e-4), (0.99, 3.15e-4)]
             .map(|(quantile, seconds)| Quantile { quantile, seconds })

@@ -1,0 +1,241 @@
+//! The numbers that are shown of each service, wherever they are shown: one table for the metrics, the terminal, the
+//! page and the plots of pages and reports.
+
+use crate::status::ServiceStatus;
+use serde::Serialize;
+
+/// The quantile of latencies that is plotted.
+const QUANTILE: f64 = 0.99;
+
+/// A number that is shown of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Threads.
+    Threads,
+    /// CPUs' worth of time in the last second.
+    Cpus,
+    /// Speed in the last minute over its speed alone.
+    Kept,
+    /// What `Kept` is to be.
+    Goal,
+    /// `Kept` over `Goal`.
+    OfGoal,
+    /// The p99 of its answers.
+    P99,
+    /// What `P99` is alone.
+    P99Alone,
+    /// What `P99` is at the goal.
+    P99Goal,
+    /// Bytes from memory in the last second.
+    Bandwidth,
+    /// Share of the last minute in which it was throttled.
+    Throttled,
+}
+
+/// How a number reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueUnit {
+    /// A plain count.
+    Count,
+    /// CPUs' worth of time.
+    Cpus,
+    /// A share, 0–1.
+    Share,
+    /// Seconds.
+    Seconds,
+    /// Bytes per second.
+    BytesPerS,
+}
+
+impl ValueUnit {
+    /// As plots have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Count => "",
+            Self::Cpus => "cpus",
+            Self::Share => "share",
+            Self::Seconds => "seconds",
+            Self::BytesPerS => "bytes_per_s",
+        }
+    }
+}
+
+/// A metric of each service.
+#[derive(Clone, Copy, Debug)]
+pub struct ServiceMetric {
+    /// Its name.
+    pub name: &'static str,
+    /// What it says.
+    pub help: &'static str,
+}
+
+/// A fact about a service where all of it is shown.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Fact {
+    /// The key of the number in a service's JSON.
+    pub key: &'static str,
+    /// How it reads, as plots have it.
+    pub unit: &'static str,
+    /// Its label in a terminal.
+    #[serde(skip)]
+    pub label: &'static str,
+    /// What stands around it in a terminal.
+    #[serde(skip)]
+    pub around: [&'static str; 2],
+    /// Its label in a browser.
+    #[serde(rename = "label")]
+    pub browser_label: &'static str,
+    /// What stands behind it in a browser.
+    #[serde(rename = "behind")]
+    pub browser_behind: &'static str,
+}
+
+/// A plot of a number over time, with a line for each service.
+#[derive(Clone, Copy, Debug)]
+pub struct ServicePlot {
+    /// Its id.
+    pub id: &'static str,
+    /// The part of a page that it belongs to.
+    pub part: &'static str,
+    /// Its title.
+    pub title: &'static str,
+    /// The value that has to fit at least.
+    pub most: Option<f64>,
+}
+
+impl Value {
+    /// All of them, as views list them.
+    pub const ALL: [Self; 10] = [
+        Self::Threads,
+        Self::Cpus,
+        Self::Kept,
+        Self::Goal,
+        Self::OfGoal,
+        Self::P99,
+        Self::P99Alone,
+        Self::P99Goal,
+        Self::Bandwidth,
+        Self::Throttled,
+    ];
+
+    /// Those that a history keeps.
+    pub const KEPT: [Self; 8] = [
+        Self::Cpus,
+        Self::Kept,
+        Self::Goal,
+        Self::P99,
+        Self::P99Alone,
+        Self::P99Goal,
+        Self::Throttled,
+        Self::Bandwidth,
+    ];
+
+    /// The number of a service; `None` where it is not known, or does not apply.
+    pub fn of(self, service: &ServiceStatus) -> Option<f64> {
+        let at_p99 = |quantile: f64| (quantile - QUANTILE).abs() < 1e-6;
+        let bound = || service.said.bound.filter(|bound| at_p99(bound.quantile));
+        match self {
+            Self::Threads => Some(service.threads as f64),
+            Self::Cpus => service.cpus,
+            Self::Kept => service.kept,
+            Self::Goal => service.goal,
+            Self::OfGoal => Some(service.kept? / service.goal.filter(|goal| *goal > 0.0)?),
+            Self::P99 => service.latencies.iter().find(|took| at_p99(took.quantile)).map(|took| took.seconds),
+            Self::P99Alone => bound().map(|bound| bound.alone_s),
+            Self::P99Goal => bound().map(|bound| bound.goal_s),
+            Self::Bandwidth => service.bandwidth,
+            Self::Throttled => service.throttled,
+        }
+    }
+
+    /// How it reads.
+    pub fn unit(self) -> ValueUnit {
+        match self {
+            Self::Threads => ValueUnit::Count,
+            Self::Cpus => ValueUnit::Cpus,
+            Self::Kept | Self::Goal | Self::OfGoal | Self::Throttled => ValueUnit::Share,
+            Self::P99 | Self::P99Alone | Self::P99Goal => ValueUnit::Seconds,
+            Self::Bandwidth => ValueUnit::BytesPerS,
+        }
+    }
+
+    /// Its metric; `None`: it has none, or one with labels of its own.
+    pub fn metric(self) -> Option<ServiceMetric> {
+        let (name, help) = match self {
+            Self::Threads => ("cotenant_service_threads", "Threads of a service"),
+            Self::Cpus => {
+                ("cotenant_service_cpus", "CPUs that a service kept busy in the last second: CPU seconds per second")
+            }
+            Self::Kept => (
+                "cotenant_service_speed_ratio",
+                "Speed of a service of class high in the last minute as a share of its speed alone (1: as fast as \
+                 alone), which is measured while the services of class low are made to wait",
+            ),
+            Self::OfGoal => (
+                "cotenant_service_goal_ratio",
+                "The same as a share of its goal: below 1 the goal was missed in the last minute",
+            ),
+            Self::Throttled => (
+                "cotenant_service_throttled_ratio",
+                "Share of the last minute in which a service of class low was made to wait",
+            ),
+            Self::Goal | Self::P99 | Self::P99Alone | Self::P99Goal | Self::Bandwidth => return None,
+        };
+        Some(ServiceMetric { name, help })
+    }
+
+    /// Its fact; `None`: it is part of another one.
+    pub fn fact(self) -> Option<Fact> {
+        let unit = self.unit().name();
+        match self {
+            Self::Bandwidth => Some(Fact {
+                key: "bandwidth",
+                unit,
+                label: "from memory",
+                around: ["", ""],
+                browser_label: "From memory",
+                browser_behind: "",
+            }),
+            Self::Throttled => Some(Fact {
+                key: "throttled",
+                unit,
+                label: "throttled",
+                around: ["waited for ", " of the last minute"],
+                browser_label: "Made to wait",
+                browser_behind: " of the last minute",
+            }),
+            Self::Threads
+            | Self::Cpus
+            | Self::Kept
+            | Self::Goal
+            | Self::OfGoal
+            | Self::P99
+            | Self::P99Alone
+            | Self::P99Goal => None,
+        }
+    }
+
+    /// Its plot; `None`: it has none, or shares one with other numbers.
+    pub fn plot(self) -> Option<ServicePlot> {
+        match self {
+            Self::Throttled => Some(ServicePlot {
+                id: "throttled",
+                part: "goals",
+                title: "Share of the last minute in which services were made to wait",
+                most: Some(1.0),
+            }),
+            Self::Bandwidth => Some(ServicePlot {
+                id: "bandwidth",
+                part: "memory",
+                title: "Bytes from memory, by misses of the last-level cache",
+                most: None,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Whether a longer stretch of time shows its highest value, not its mean: a short time of slow answers counts.
+    pub fn peaks(self) -> bool {
+        self == Self::P99
+    }
+}
