@@ -3,8 +3,6 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod args;
-#[cfg(test)]
-mod browser;
 mod calibrated;
 pub mod cli;
 pub mod cmd;

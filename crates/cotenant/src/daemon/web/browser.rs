@@ -1,7 +1,6 @@
 //! The page in a real browser: what it draws, for whom, and that names on it stay names.
 
 use super::*;
-use crate::browser::Browser;
 use crate::daemon::config::Class;
 use crate::daemon::status::{Bound, CpuStatus, Decision, Place, Quantile, ServiceStatus, ThreadStatus, Trial, Why};
 use cotenant_model::action::{Evidence, Unit};
@@ -9,6 +8,7 @@ use cotenant_model::interference::Row;
 use cotenant_model::profile::MachineProfile;
 use cotenant_model::topology::synthetic;
 use cotenant_model::{CpuId, CpuSet, Mode, Signal};
+use cotenant_testing::browser::Browser;
 
 /// What a program might call itself.
 const EVIL: &str = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>&\"'";
