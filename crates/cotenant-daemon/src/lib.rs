@@ -6,9 +6,6 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
-#[cfg(test)]
-#[path = "../../cotenant/src/browser.rs"]
-mod browser;
 mod cast;
 pub mod client;
 mod config;

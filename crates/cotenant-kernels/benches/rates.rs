@@ -5,11 +5,8 @@
 //!
 //! `cargo bench -p cotenant-kernels --bench rates [-- NAME…]`; without names, all kernels, in about a minute.
 
-#[path = "../../../benches/report.rs"]
-mod report;
-
 use cotenant_kernels::{Caches, Config, Kernel};
-use report::Report;
+use cotenant_testing::bench::Report;
 use serde_json::json;
 use std::time::Duration;
 

@@ -1,15 +1,12 @@
 //! What reading reports costs: CPU time to sum up units and latencies of 1 and of 64 threads. One JSON object per line.
 
-#[path = "../../../benches/report.rs"]
-mod report;
-
 use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
 use cotenant_linux::sense::perf::Counting;
 use cotenant_linux::sense::processes::Target;
 use cotenant_linux::sys::own_cpu_time;
 use cotenant_model::topology::{Cpu, Parts};
 use cotenant_model::{AppId, CpuId, Time, Topology};
-use report::Report;
+use cotenant_testing::bench::Report;
 use serde_json::json;
 use std::sync::Barrier;
 

@@ -3,20 +3,14 @@
 //! of the sampler alone where 400 threads are born a second in 200 processes. One JSON object per line. With
 //! `-- births` the latter only.
 
-#[allow(dead_code)] // what other benchmarks need of it
-#[path = "../../../benches/program.rs"]
-mod program;
-#[path = "../../../benches/report.rs"]
-mod report;
-
 use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
 use cotenant_linux::sense::perf::Counting;
 use cotenant_linux::sense::processes::Target;
 use cotenant_linux::sys;
 use cotenant_model::topology::{Cpu, Parts};
 use cotenant_model::{CpuSet, Time, Topology};
-use program::{INTERVAL, Running};
-use report::Report;
+use cotenant_testing::bench::Report;
+use cotenant_testing::bench::program::{self, INTERVAL, Running};
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

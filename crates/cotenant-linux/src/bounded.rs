@@ -207,7 +207,7 @@ fn open(path: impl AsRef<Path>) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TempDir;
+    use cotenant_testing::TempDir;
 
     #[test]
     fn a_file_without_an_end_is_refused() {

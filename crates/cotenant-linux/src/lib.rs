@@ -28,6 +28,4 @@ pub mod undo;
 pub use fsroot::FsRoot;
 
 #[cfg(test)]
-mod testing;
-#[cfg(test)]
 mod tests;

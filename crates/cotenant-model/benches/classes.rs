@@ -3,12 +3,9 @@
 //!
 //! `cargo bench -p cotenant-model --bench classes`. Lists as many classes as come in a second, at most a million.
 
-#[path = "../../../benches/report.rs"]
-mod report;
-
 use cotenant_model::testing::machine;
 use cotenant_model::topology::symmetry::{Enumeration, Labels, Tenant};
-use report::Report;
+use cotenant_testing::bench::Report;
 use std::time::{Duration, Instant};
 
 /// Packages, LLC domains per package, cores per domain, contexts per core; threads of each application.

@@ -4,13 +4,10 @@
 //! `cargo bench -p cotenant-model --bench interference`. Of all applications one in four comes and goes, four tasks
 //! each; a minute of rounds of 100 ms.
 
-#[path = "../../../benches/report.rs"]
-mod report;
-
 use cotenant_model::interference::Interference;
 use cotenant_model::testing::machine;
 use cotenant_model::{AppId, AppSample, Count, CpuId, Sample, Signal, TaskId, TaskInfo, TaskSample, Time, View};
-use report::Report;
+use cotenant_testing::bench::Report;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -9,9 +9,6 @@
 //!
 //! The paper's mapper takes 9.97 µs on 40 CPUs, migrations included (§4.4); moves are decided here, not carried out.
 
-#[path = "../../../benches/report.rs"]
-mod report;
-
 use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Config, Ctx, DynPolicy, Settings, State};
 use cotenant_model::profile::{AppProfile, By, Loss, MachineProfile, Pressure, Thresholds};
@@ -21,7 +18,7 @@ use cotenant_model::{
     TaskSample, Time, Topology, View,
 };
 use cotenant_policies::{Sam, SamConfig};
-use report::Report;
+use cotenant_testing::bench::Report;
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::Arc;

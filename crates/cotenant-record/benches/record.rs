@@ -2,9 +2,6 @@
 //!
 //! `cargo bench -p cotenant-model --bench record`
 
-#[path = "../../../benches/report.rs"]
-mod report;
-
 use cotenant_model::policy::State;
 use cotenant_model::testing::machine;
 use cotenant_model::{
@@ -12,7 +9,7 @@ use cotenant_model::{
 };
 use cotenant_record::testing::header;
 use cotenant_record::{RecordWriter, Recording};
-use report::Report;
+use cotenant_testing::bench::Report;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

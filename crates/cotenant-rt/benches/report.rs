@@ -3,10 +3,7 @@
 //! CPU time, not wall-clock time: 64 threads on fewer CPUs wait for one another, but a report must not become dearer
 //! by it.
 
-#[path = "../../../benches/report.rs"]
-mod report;
-
-use report::Report;
+use cotenant_testing::bench::Report;
 use serde_json::json;
 use std::hint::black_box;
 use std::sync::Barrier;

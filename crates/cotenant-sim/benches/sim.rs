@@ -8,14 +8,11 @@
 //! `cargo bench -p cotenant-sim --bench sim`. Target: 300 simulated seconds per second for 64 tasks on 40 CPUs, on
 //! one core.
 
-#[path = "../../../benches/report.rs"]
-mod report;
-
 use cotenant_model::machine::Machine;
 use cotenant_sim::batch::{self, Plan};
 use cotenant_sim::optimum::Limits;
 use cotenant_sim::scenario::Scenario;
-use report::Report;
+use cotenant_testing::bench::Report;
 use serde_json::json;
 use std::time::Instant;
 

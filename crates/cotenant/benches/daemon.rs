@@ -11,20 +11,10 @@
 //!
 //! `COTENANT_BENCH_SECONDS` (20 for each row; 600 for `soak`) says how long.
 
-#[path = "../../../benches/cost.rs"]
-mod cost;
-#[path = "../../../benches/daemons.rs"]
-mod daemons;
-#[allow(dead_code)] // what other benchmarks need of it
-#[path = "../../../benches/program.rs"]
-mod program;
-#[path = "../../../benches/report.rs"]
-mod report;
-
-use cost::{cpu_ns, family, memory_kib};
-use daemons::{Daemon, cpus, told};
-use program::Running;
-use report::Report;
+use cotenant_testing::bench::Report;
+use cotenant_testing::bench::cost::{cpu_ns, family, memory_kib};
+use cotenant_testing::bench::daemon::{self, Daemon, cpus};
+use cotenant_testing::bench::program::{self, Running};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{self, Read, Write};
@@ -36,6 +26,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+const COTENANT: &str = env!("CARGO_BIN_EXE_cotenant");
 /// Looks get rarer in the first seconds.
 const SETTLE: Duration = Duration::from_secs(15);
 const THREADS: usize = 10;
@@ -262,7 +253,7 @@ impl Folder {
     /// The daemon, in this mode and with this policy for all services. It has a page where it has an address.
     fn daemon(&self, mode: &str, policy: &str, address: Option<SocketAddr>) -> Daemon {
         let services = self.0.join("services/*");
-        let map = format!("X{}", ".".repeat(cpus() - 1));
+        let map = format!("X{}", ".".repeat(cpus(COTENANT) - 1));
         let text = format!(
             "mode = \"{mode}\"\nlisten = \"{}\"\n[set.static]\nmap = \"{map}\"\n[[rule]]\nname = \"bench\"\n\
              match = {{ command = '{}' }}\npolicy = \"{policy}\"\n\
@@ -275,12 +266,15 @@ impl Folder {
             self.log().display(),
             self.0.join(BATCH).display(),
         );
-        Daemon::start(&self.0, &text, Stdio::null())
+        Daemon::start(COTENANT, &self.0, &text, Stdio::null())
     }
 
     /// How it stands; null where it does not answer.
     fn status(&self) -> Value {
-        let out = told(&self.0, &["status", "--json"], None).stderr(Stdio::null()).output().expect("it starts");
+        let out = daemon::command(COTENANT, &self.0, &["status", "--json"], None)
+            .stderr(Stdio::null())
+            .output()
+            .expect("it starts");
         serde_json::from_slice(&out.stdout).unwrap_or_default()
     }
 }

@@ -13,28 +13,19 @@
 //! daemon, alone and under the fixed setting (in a minute without answers it was not), and the batch service's CPU time
 //! over that of the fixed setting (mean of each).
 
-#[allow(dead_code)] // what other benchmarks need of it
-#[path = "../../../benches/cost.rs"]
-mod cost;
-#[path = "../../../benches/daemons.rs"]
-mod daemons;
-#[path = "../../../benches/report.rs"]
-mod report;
-#[path = "../../../benches/servers.rs"]
-mod servers;
-
-use cost::{cpu_ns, family};
 use cotenant_model::stats::median::middle;
-use daemons::Daemon;
-use report::Report;
+use cotenant_testing::bench::Report;
+use cotenant_testing::bench::cost::{cpu_ns, family};
+use cotenant_testing::bench::daemon::Daemon;
+use cotenant_testing::bench::servers::{PORT, Server, is_there, shell};
 use serde_json::{Value, json};
-use servers::{COTENANT, PORT, Server, is_there, shell};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+const COTENANT: &str = env!("CARGO_BIN_EXE_cotenant");
 const MINUTE: Duration = Duration::from_secs(60);
 const BATCH: usize = 2;
 /// What ends with this benchmark, also where that is killed.
@@ -173,7 +164,7 @@ impl Folder {
             100.0 * goal
         );
         let log = File::create(std::env::temp_dir().join("cotenant-database.log")).expect("a log");
-        Daemon::start(&self.0, &text, log)
+        Daemon::start(COTENANT, &self.0, &text, log)
     }
 }
 

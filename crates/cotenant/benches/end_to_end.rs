@@ -11,26 +11,16 @@
 //! `cargo bench -p cotenant --bench end_to_end`; `COTENANT_BENCH_SECONDS` (default 20) is the length of each
 //! measurement. With `-- births` the crowd only.
 
-#[path = "../../../benches/cost.rs"]
-mod cost;
-#[allow(dead_code)] // no daemon here
-#[path = "../../../benches/daemons.rs"]
-mod daemons;
-#[allow(dead_code)] // what other benchmarks need of it
-#[path = "../../../benches/program.rs"]
-mod program;
-#[path = "../../../benches/report.rs"]
-mod report;
-
-use cost::{cpu_ns, family, memory_kib};
-use daemons::cpus;
-use program::Running;
-use report::Report;
+use cotenant_testing::bench::Report;
+use cotenant_testing::bench::cost::{cpu_ns, family, memory_kib};
+use cotenant_testing::bench::daemon::cpus;
+use cotenant_testing::bench::program::{self, Running};
 use serde_json::{Value, json};
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+const COTENANT: &str = env!("CARGO_BIN_EXE_cotenant");
 /// Looks at processes get rarer in the first seconds.
 const SETTLE: Duration = Duration::from_secs(15);
 const THREADS: usize = 1_000;
@@ -46,7 +36,7 @@ fn main() {
     let cotenant = env!("CARGO_BIN_EXE_cotenant");
     let top = format!("stty rows 50 cols 200; exec {cotenant} top --no-daemon");
     // One CPU for all: everything is moved, so that there is a guardian.
-    let map = format!("X{}", ".".repeat(cpus() - 1));
+    let map = format!("X{}", ".".repeat(cpus(COTENANT) - 1));
     let mut report = Report::new("end_to_end");
     let births_only = std::env::args().any(|arg| arg == "births");
     let programs = [100, THREADS].map(|running| json!({"threads": THREADS, "running": running}));

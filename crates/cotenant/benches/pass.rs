@@ -11,11 +11,8 @@
 //! `cargo bench -p cotenant --bench pass`; needs clang 19, and says so where there is none. `COTENANT_BENCH_PAIRS` of
 //! each build (default 7).
 
-#[path = "../../../benches/report.rs"]
-mod report;
-
 use cotenant_model::stats::median::{Median, median};
-use report::Report;
+use cotenant_testing::bench::Report;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;

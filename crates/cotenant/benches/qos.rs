@@ -23,16 +23,11 @@
 //! second of the batch program; `best_fixed_cpus`, the most of it that any other way gave which kept 0.9 (of that, else
 //! of the speed); `monitor_cpus`; `stolen`, share of all CPU time in these rounds that the host gave to other guests.
 
-#[path = "../../../benches/report.rs"]
-mod report;
-#[path = "../../../benches/servers.rs"]
-mod servers;
-
 use cotenant_model::proc_text::stolen_ticks;
 use cotenant_model::stats::median::middle;
-use report::Report;
+use cotenant_testing::bench::Report;
+use cotenant_testing::bench::servers::{self, PORT, Server, address, is_there};
 use serde_json::{Value, json};
-use servers::{COTENANT, PORT, Server, is_there, shell, told};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
@@ -42,6 +37,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+const COTENANT: &str = env!("CARGO_BIN_EXE_cotenant");
 const WAYS: [&str; 6] = ["together", "nice", "quota", "weight", "background", "naps"];
 
 /// Tells this program to be a client: `RATE SECONDS`.
@@ -247,7 +243,7 @@ fn run(
         if let Some(cpus) = cpus {
             command.args(["-c", cpus, COTENANT]);
         }
-        told(&mut command);
+        address(command.env("COTENANT", COTENANT));
         let child = command.args(words).stderr(Stdio::piped()).spawn().ok()?;
         let pid = child.id().to_string();
         let waiter = std::thread::spawn(move || child.wait_with_output());
@@ -281,6 +277,13 @@ fn run(
     groups.clear();
     let [speed, p99] = said(&String::from_utf8_lossy(&output.stdout))?;
     Some([speed, p99, used / seconds, 0.0])
+}
+
+/// A line of a program of the table, in which `$COTENANT` is the command.
+fn shell(line: &str, cpus: Option<&str>) -> Command {
+    let mut command = servers::shell(line, cpus);
+    command.env("COTENANT", COTENANT);
+    command
 }
 
 fn main() {

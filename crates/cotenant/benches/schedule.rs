@@ -25,13 +25,10 @@
 //! The jobs' rates are known only where they can be counted or are in stored profiles; else `mas`, `cas` and `das`
 //! take them in turns.
 
-#[path = "../../../benches/report.rs"]
-mod report;
-
 use cotenant_model::stats::Summary;
 use cotenant_model::stats::median::median;
+use cotenant_testing::bench::Report;
 use fastrand::Rng;
-use report::Report;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

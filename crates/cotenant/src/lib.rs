@@ -2,8 +2,6 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
-#[cfg(test)]
-mod browser;
 pub mod cli;
 pub mod cmd;
 #[cfg(feature = "fuzzing")]

@@ -1,16 +1,13 @@
 //! `cargo xtask pictures`: the pictures of the README and the book, in `docs/pictures`. What the README shows is drawn
 //! from figures that are kept beside it; `tidy` holds the drawing to them.
 
-#[path = "../../../crates/cotenant/src/browser.rs"]
-#[allow(dead_code)] // what tests need of it
-mod browser;
 mod demo;
 mod lines;
 mod terminal;
 
 use crate::target_folder;
 use anyhow::{Context, Result, bail};
-use browser::Browser;
+use cotenant_testing::browser::Browser;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

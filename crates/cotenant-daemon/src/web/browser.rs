@@ -1,7 +1,6 @@
 //! The page in a real browser: what it draws, for whom, and that names on it stay names.
 
 use super::*;
-use crate::browser::Browser;
 use cotenant_model::action::{Evidence, Unit};
 use cotenant_model::interference::Row;
 use cotenant_model::policy::{Bound, Statement};
@@ -10,6 +9,7 @@ use cotenant_model::topology::synthetic;
 use cotenant_model::{CpuId, CpuSet, Mode, Signal};
 use cotenant_status::class::Class;
 use cotenant_status::status::{CpuStatus, Decision, Place, Quantile, ServiceStatus, ThreadStatus, Trial, Why};
+use cotenant_testing::browser::Browser;
 
 /// What a program might call itself.
 const EVIL: &str = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>&\"'";

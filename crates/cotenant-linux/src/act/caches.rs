@@ -172,8 +172,8 @@ fn traffic(group: &Path) -> Option<u64> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::testing::TempDir;
     use crate::tests::journal;
+    use cotenant_testing::TempDir;
 
     /// A mount with two caches of 12 ways and two memory domains.
     pub(crate) fn tree(dir: &TempDir) -> FsRoot {

@@ -136,7 +136,7 @@ fn works(hierarchy: Hierarchy, parent: &Path, home: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TempDir;
+    use cotenant_testing::TempDir;
 
     #[test]
     fn beside_our_group_where_nothing_is_escaped() {

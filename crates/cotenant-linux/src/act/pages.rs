@@ -213,7 +213,7 @@ fn next_batch(now: usize, moved: usize, took: Duration) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TempDir;
+    use cotenant_testing::TempDir;
 
     #[test]
     fn calls_grow_to_what_takes_the_time_that_is_aimed_at() {

@@ -463,8 +463,8 @@ fn note(set: Result<Option<String>, LimitError>, written: &mut Option<String>, n
 mod tests {
     use super::*;
     use crate::act::caches::tests::tree;
-    use crate::testing::TempDir;
     use crate::tests::journal;
+    use cotenant_testing::TempDir;
 
     #[test]
     fn caches_are_limited_as_ordered() {

@@ -91,7 +91,7 @@ impl<'a> ReadRef<'a> for Parts<'a> {
 mod tests {
     use super::*;
     use crate::sys::confined;
-    use crate::testing::{TempDir, elf};
+    use cotenant_testing::{TempDir, elf};
     use std::process::Command;
     use std::time::Duration;
 

@@ -177,7 +177,7 @@ fn programs(root: &Path) -> Vec<Rival> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TempDir;
+    use cotenant_testing::TempDir;
 
     fn found(files: &[(&str, &str)]) -> Vec<(&'static str, String)> {
         let dir = TempDir::new("rivals");

@@ -263,7 +263,7 @@ fn groups(objects: Vec<Object>) -> Vec<Group> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TempDir;
+    use cotenant_testing::TempDir;
 
     const MIB: u64 = 1 << 20;
 

@@ -87,7 +87,7 @@ pub fn resolve(namespace: &str, path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TempDir;
+    use cotenant_testing::TempDir;
 
     #[test]
     fn paths_of_a_namespace_are_told_from_the_real_root() {

@@ -129,7 +129,7 @@ impl io::Read for Deadline {
 mod tests {
     use super::*;
     use crate::sys::Mapping;
-    use crate::testing::TempDir;
+    use cotenant_testing::TempDir;
 
     const LONG: Duration = Duration::from_secs(60);
     const MEMORY: u64 = 64 << 20;

@@ -134,7 +134,7 @@ fn set_nofile(limit: &libc::rlimit) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::eventually;
+    use cotenant_testing::eventually;
 
     #[test]
     fn a_lock_excludes_other_open_files() {

@@ -111,7 +111,7 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TempDir;
+    use cotenant_testing::TempDir;
     use std::os::unix::net::UnixListener;
 
     #[test]

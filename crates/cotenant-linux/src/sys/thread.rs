@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn the_first_process_and_the_journal_may_not_wait() {
-        let dir = crate::testing::TempDir::new("journald");
+        let dir = cotenant_testing::TempDir::new("journald");
         let journald = dir.path().join("systemd-journald");
         std::os::unix::fs::symlink("/bin/sleep", &journald).unwrap();
         let mut child = std::process::Command::new(journald).arg("60").spawn().unwrap();

@@ -3,8 +3,8 @@
 use super::roles::{Subject, applier_of, command, journals, two_cpus};
 use crate::act::restore;
 use crate::sys;
-use crate::testing::{Player, TempDir, eventually};
 use cotenant_model::CpuSet;
+use cotenant_testing::{Player, TempDir, eventually};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@ use crate::act::restore;
 use crate::fault;
 use crate::sys;
 use crate::sys::thread::{self, Held};
-use crate::testing::{Player, TempDir, eventually, kills, pass};
+use cotenant_testing::{Player, TempDir, eventually, kills, pass};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use super::roles::{Subject, applier_of, journals, two_cpus};
 use crate::sys;
 use crate::sys::thread;
-use crate::testing::{Player, TempDir, eventually};
+use cotenant_testing::{Player, TempDir, eventually};
 
 #[test]
 fn a_thousand_threads_that_come_and_go() {

@@ -278,9 +278,9 @@ fn family(pid: u32) -> Vec<Identity> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TempDir;
     use crate::undo::file;
     use cotenant_model::testing::malformed;
+    use cotenant_testing::TempDir;
     use std::process::{Child, Command};
 
     #[test]

@@ -204,10 +204,10 @@ fn parse_header(text: &str) -> Option<(Here, Identity)> {
 mod tests {
     use super::*;
     use crate::sys::thread;
-    use crate::testing::{TempDir, eventually};
     use crate::undo::effects::Effects;
     use crate::undo::state_dir::open_own;
     use cotenant_model::testing::malformed;
+    use cotenant_testing::{TempDir, eventually};
     use std::fs::OpenOptions;
     use std::os::unix::fs::PermissionsExt;
 

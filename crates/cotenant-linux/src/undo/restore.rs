@@ -142,8 +142,8 @@ pub fn undo_journal(path: &Path, contents: &Contents, table: Table, report: &mut
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TempDir;
     use crate::undo::file::JournalFile;
+    use cotenant_testing::TempDir;
 
     #[test]
     fn a_journal_that_its_guardian_has_just_deleted_is_no_failure() {

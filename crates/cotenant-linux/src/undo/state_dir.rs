@@ -164,7 +164,7 @@ pub fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TempDir;
+    use cotenant_testing::TempDir;
     use std::io::Write;
     use std::os::unix::fs::{PermissionsExt, symlink};
 

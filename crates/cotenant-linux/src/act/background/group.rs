@@ -41,8 +41,8 @@ pub fn file_here() -> Option<&'static str> {
 mod tests {
     use super::*;
     use crate::act::cpu_time::{Quota, works_here};
-    use crate::testing::TempDir;
     use crate::tests::journal;
+    use cotenant_testing::TempDir;
     use std::fs;
 
     #[test]

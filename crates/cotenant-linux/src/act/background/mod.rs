@@ -143,8 +143,8 @@ fn now() -> Time {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TempDir;
     use crate::tests::{infos, journal};
+    use cotenant_testing::TempDir;
     use std::fs;
     use std::process::Command;
 

@@ -258,8 +258,8 @@ impl Effect for Units {
 mod tests {
     use super::*;
     use crate::act::restore;
-    use crate::testing::TempDir;
     use crate::tests::journal;
+    use cotenant_testing::TempDir;
     use std::time::Duration;
 
     const NOW: Time = Time::from_secs(5);

@@ -220,7 +220,7 @@ pub fn works(hierarchy: Hierarchy, parent: &Path, home: &Path, test: impl Fn(&Gr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TempDir;
+    use cotenant_testing::TempDir;
 
     #[test]
     fn a_switch_stays_open_and_is_looked_for_again_where_it_was_not_found() {

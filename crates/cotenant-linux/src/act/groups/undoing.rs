@@ -204,8 +204,8 @@ fn thaw_foreign(group: &Group) -> Result<(), GroupError> {
 mod tests {
     use super::*;
     use crate::act::restore;
-    use crate::testing::TempDir;
     use crate::tests::{journal, journals};
+    use cotenant_testing::TempDir;
 
     fn made(path: &str) -> GroupRecord {
         GroupRecord::Made(Group { hierarchy: Hierarchy::V2, path: path.into(), home: None })

@@ -192,7 +192,7 @@ fn head(flags: &File, frame: u64) -> io::Result<Option<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TempDir;
+    use cotenant_testing::TempDir;
 
     /// A made-up machine of two nodes with 64 MiB in blocks of 16 MiB, and a process 7 whose 4,096 pages from address
     /// 0 on lie in frames 4,096 and up: the first half on node 0, the rest on node 1. Its last 512 pages are one huge

@@ -88,7 +88,7 @@ pub fn of_process(pid: u32, areas: &[Area]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TempDir;
+    use cotenant_testing::TempDir;
 
     fn device(array: u16, position: u8) -> Vec<u8> {
         let mut raw = vec![0; 0x13];

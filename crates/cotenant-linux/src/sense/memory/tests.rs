@@ -1,6 +1,6 @@
 use super::*;
-use crate::testing::TempDir;
 use cotenant_model::areas::page_samples::Stratum;
+use cotenant_testing::TempDir;
 use std::fmt::Write as _;
 
 fn at(ms: u64) -> Time {

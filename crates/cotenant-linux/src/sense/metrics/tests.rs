@@ -1,7 +1,7 @@
 //! Sources that work, and all that a source can do wrong. Servers listen on the loopback only.
 
 use super::*;
-use crate::testing::{TempDir, eventually};
+use cotenant_testing::{TempDir, eventually};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

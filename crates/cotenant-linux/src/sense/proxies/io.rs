@@ -109,7 +109,7 @@ mod tests {
     use crate::FsRoot;
     use crate::sense::ends::{End, Ends};
     use crate::sense::processes::{Follower, Target};
-    use crate::testing::{eventually, spawn_fresh};
+    use cotenant_testing::{eventually, spawn_fresh};
     use std::io::{BufRead, BufReader, Write};
     use std::process::{Command, Stdio};
 

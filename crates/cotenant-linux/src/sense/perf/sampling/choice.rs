@@ -148,7 +148,7 @@ impl Events {
 mod tests {
     use super::*;
     use crate::sense::perf::events::{Model, Table};
-    use crate::testing::TempDir;
+    use cotenant_testing::TempDir;
 
     const PRIVATE: &[Signal] = &[Signal::L2LinesIn, Signal::PrivateMisses];
     const LAST: &[Signal] = &[Signal::L3LinesIn, Signal::LlcMisses];

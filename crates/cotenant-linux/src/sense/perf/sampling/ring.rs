@@ -66,7 +66,7 @@ impl Ring {
 mod tests {
     use super::super::record::{Records, golden};
     use super::*;
-    use crate::testing::TempDir;
+    use cotenant_testing::TempDir;
     use std::fs::{File, OpenOptions};
     use std::mem::offset_of;
     use std::os::fd::AsFd;

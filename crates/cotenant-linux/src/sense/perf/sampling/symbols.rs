@@ -220,7 +220,7 @@ fn debug_file(program: &File) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{TempDir, elf};
+    use cotenant_testing::{TempDir, elf};
 
     #[inline(never)]
     fn somewhere_known(x: u64) -> u64 {

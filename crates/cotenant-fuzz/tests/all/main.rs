@@ -1,0 +1,3 @@
+//! The tests of the parsers of foreign input.
+
+mod malformed;

@@ -1,0 +1,400 @@
+//! What programs report through libcotenant, what OpenMP and MPI count of them, and what they only pretend to.
+
+use crate::program::Program;
+use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
+use cotenant_linux::sense::perf::Counting;
+use cotenant_linux::sense::processes::Target;
+use cotenant_linux::sense::progress;
+use cotenant_model::topology::{Cpu, Parts};
+use cotenant_model::{AppId, AppSample, CpuSet, Time, Topology};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Long enough for anything that must happen.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+struct Watch {
+    observer: Observer,
+    begin: Instant,
+}
+
+impl Watch {
+    fn new(pid: u32) -> Self {
+        let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+        let cpu = |id| Cpu { id, online: true, allowed: true, efficiency_class: None, coord: None };
+        let cpus = CpuSet::parse_list(&online).unwrap().iter().map(cpu).collect();
+        let topology = Topology::new(Parts { cpus, ..Parts::default() }).unwrap();
+        let target = AppTarget { name: "program".into(), target: Target::Trees(vec![pid]) };
+        let options = Options { counting: Counting::Nothing, ..Options::default() };
+        let observer = Observer::new(&topology, vec![target], options).unwrap();
+        Self { observer, begin: Instant::now() }
+    }
+
+    fn app(&mut self) -> AppSample {
+        let at = Time(self.begin.elapsed().as_nanos() as u64);
+        self.observer.sample(at, &mut |new| new.mask.clone()).unwrap().apps.remove(0)
+    }
+
+    /// Samples until `done`; what was seen then.
+    fn until(&mut self, what: &str, mut done: impl FnMut(&AppSample) -> bool) -> AppSample {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let app = self.app();
+            if done(&app) {
+                return app;
+            }
+            assert!(Instant::now() < deadline, "waited for: {what}; {app:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Samples until something is refused; the remark.
+    fn refusal(&mut self) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let app = self.app();
+            if let Some(refused) = self.observer.refused_reports().next() {
+                assert_eq!((app.progress, app.latency_ns), (None, None));
+                return refused.clone();
+            }
+            assert!(Instant::now() < deadline, "nothing was refused; {app:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// libcotenant, installed in a new folder; its prefix.
+fn installed(folder: &Path) -> PathBuf {
+    let prefix = folder.join("prefix");
+    std::fs::create_dir_all(folder).unwrap();
+    done(Command::new(format!("{ROOT}/scripts/install-lib")).arg("--prefix").arg(&prefix).arg("--debug"));
+    prefix
+}
+
+#[test]
+fn what_a_program_reports_is_read() {
+    let mut program = Program::start(3);
+    let mut watch = Watch::new(program.pid());
+    assert_eq!(watch.app().progress, None, "who reports nothing has no progress, not 0");
+    program.ask("units 5");
+    assert_eq!(watch.until("the first report", |app| app.progress.is_some()).progress, Some(5));
+    program.ask("units-of-thread 7");
+    let app = watch.app();
+    assert_eq!((app.progress, app.latency_ns), (Some(12), None), "and the thread is gone");
+    for ns in ["1000", "1001", "500000"] {
+        program.ask(&format!("latency {ns}"));
+    }
+    let latency = watch.app().latency_ns.unwrap();
+    let buckets: Vec<_> = latency.buckets().iter().map(|b| (b.low, b.high, b.count)).collect();
+    assert_eq!(buckets, [(960.0, 1_024.0, 2), (491_520.0, 524_288.0, 1)]);
+    assert_eq!(watch.observer.refused_reports().count(), 0);
+}
+
+#[test]
+fn who_only_looks_for_orders_has_no_progress() {
+    let mut program = Program::start(2);
+    let mut watch = Watch::new(program.pid());
+    program.ask("mark");
+    let shown = || matches!(crate::program::orders::of(program.pid()), Ok(Some(_)));
+    watch.until("its memory", |_| shown());
+    for _ in 0..2 {
+        watch = Watch::new(program.pid()); // which looks at once
+        assert_eq!(watch.app().progress, None, "not 0");
+    }
+    program.ask("units 5");
+    assert_eq!(watch.until("the first report", |app| app.progress.is_some()).progress, Some(5));
+}
+
+#[test]
+fn what_was_reported_outlives_who_did() {
+    let mut program = Program::start(2);
+    let mut watch = Watch::new(program.pid());
+    program.ask("units 5");
+    watch.until("the first report", |app| app.progress == Some(5));
+    program.ask("units 6"); // after the last look
+    program.kill_without_reaping();
+    let deadline = Instant::now() + PATIENCE;
+    while !watch.observer.is_empty() {
+        assert!(Instant::now() < deadline, "its end is noticed");
+        watch.app();
+    }
+    assert_eq!(watch.app().progress, Some(11));
+    assert_eq!(watch.observer.reported(AppId(0)).unwrap().units, 11);
+}
+
+#[test]
+fn children_and_other_programs_in_its_place_are_added_up() {
+    let mut program = Program::start(2);
+    let mut watch = Watch::new(program.pid());
+    program.ask("units 5");
+    watch.until("the first report", |app| app.progress == Some(5));
+    let child = program.ask("fork-and-report 20");
+    watch.until("the child's report", |app| app.progress == Some(25));
+    program.ask(&format!("end-child {child}"));
+    program.ask("units 1");
+    watch.until("the child's end", |app| app.progress == Some(26));
+    program.tell("exec");
+    let name = || std::fs::read_to_string(format!("/proc/{}/comm", program.pid())).unwrap();
+    watch.until("another program in its place", |_| name() == "sleep\n");
+    assert_eq!(watch.app().progress, Some(26));
+}
+
+#[test]
+fn what_no_libcotenant_made_is_refused_with_a_reason() {
+    for (how, why) in [
+        ("truncated", "bytes instead of"),
+        ("unsealed", "not sealed"),
+        ("mode", "mode 666"),
+        ("owner", "user 12345"),
+        ("magic", "does not begin"),
+        ("version", "version 2"),
+        ("process", "the memory of process"),
+        ("start", "the memory of process"),
+    ] {
+        if how == "owner" && cotenant_linux::sys::euid() != 0 {
+            eprintln!("skipped in part: only root can give a file away");
+            continue;
+        }
+        let mut program = Program::start(1);
+        program.ask(&format!("forge {how}"));
+        let mut watch = Watch::new(program.pid());
+        watch.app();
+        assert_eq!(watch.observer.refused_reports().next(), None, "{how}: it may be made just now");
+        let refusal = watch.refusal();
+        assert!(refusal.contains(why) && !refusal.contains('\n'), "{how}: {refusal}");
+    }
+}
+
+#[test]
+fn what_is_still_being_made_is_no_forgery() {
+    let mut program = Program::start(1);
+    program.ask("forge unbegun");
+    let mut watch = Watch::new(program.pid());
+    watch.app(); // a process is looked at as soon as it is there
+    assert_eq!(watch.observer.refused_reports().next(), None);
+    program.ask("units 3");
+    assert_eq!(watch.until("the report", |app| app.progress.is_some()).progress, Some(3));
+    assert_eq!(watch.observer.refused_reports().next(), None);
+}
+
+#[test]
+fn counts_that_cannot_be_are_absent() {
+    let mut program = Program::start(1);
+    program.ask("forge nothing"); // right in all but its numbers
+    let remark = Watch::new(program.pid()).refusal();
+    assert!(remark.contains("2^50"), "{remark}");
+    let mut program = Program::start(1);
+    program.ask("units 5");
+    let mut watch = Watch::new(program.pid());
+    watch.until("the report", |app| app.progress == Some(5));
+    let (jump, one_less) = (u64::MAX / 2, u64::MAX);
+    for (units, progress) in [(jump, None), (0, Some(5)), (7, Some(12)), (one_less, None), (0, Some(12)), (1, Some(13))]
+    {
+        program.ask(&format!("units {units}"));
+        assert_eq!(watch.app().progress, progress, "{units}");
+    }
+    assert_eq!(watch.observer.reported(AppId(0)).unwrap().units, 13);
+    assert_eq!(watch.observer.refused_reports().count(), 1, "it is said once");
+}
+
+#[test]
+fn an_honest_report_beside_a_forged_one_is_found() {
+    let mut program = Program::start(1);
+    program.ask("forge process");
+    program.ask("units 3");
+    let mut watch = Watch::new(program.pid());
+    assert_eq!(watch.until("the report", |app| app.progress.is_some()).progress, Some(3));
+}
+
+/// Runs a command to its end; its standard output.
+fn done(command: &mut Command) -> String {
+    let output = command.stderr(Stdio::inherit()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn has(program: &str) -> bool {
+    Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}
+
+#[test]
+fn the_example_in_c_reports_through_the_installed_library() {
+    for tool in ["gcc", "pkg-config"] {
+        if !has(tool) {
+            eprintln!("skipped: no {tool} to build the example with; apt-get install {tool}");
+            return;
+        }
+    }
+    let page = std::fs::read_to_string(format!("{ROOT}/docs/how-to/report-progress.md")).unwrap();
+    let example = page.split("```c file=server.c\n").nth(1).unwrap().split("```").next().unwrap();
+    let folder = std::env::temp_dir().join(format!("cotenant-example-{}", std::process::id()));
+    let prefix = installed(&folder);
+    std::fs::write(folder.join("server.c"), example).unwrap();
+    let flags = |what: &[&str]| -> Vec<String> {
+        let pkg_config = ["lib/pkgconfig"].map(|dir| prefix.join(dir));
+        let flags = done(Command::new("pkg-config").args(what).arg("cotenant").env("PKG_CONFIG_PATH", &pkg_config[0]));
+        flags.split_whitespace().map(str::to_owned).collect()
+    };
+    let archive = prefix.join("lib/libcotenant.a").display().to_string();
+    for (kind, libraries) in [("shared", flags(&["--libs"])), ("archive", vec![archive])] {
+        let binary = folder.join(kind);
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-Wall", "-Wextra", "-Werror", "-O1"]).arg(folder.join("server.c")).args(flags(&["--cflags"]));
+        done(gcc.args(libraries).arg("-o").arg(&binary));
+        let mut server = Command::new(&binary);
+        server.env("LD_LIBRARY_PATH", prefix.join("lib")).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // Nobody looks: it does the same.
+        let unseen = server.spawn().unwrap().wait_with_output().unwrap();
+        assert_eq!((unseen.status.code(), unseen.stdout), (Some(0), b"7484.471\n".to_vec()), "{kind}");
+        let mut running = server.spawn().unwrap();
+        let mut watch = Watch::new(running.id());
+        let app = watch.until("all its reports", |app| app.progress == Some(1_000));
+        assert_eq!(app.latency_ns.unwrap().count(), 1_000, "{kind}");
+        drop(running.stdin.take());
+        assert_eq!(running.wait().unwrap().code(), Some(0));
+    }
+    if has("g++") {
+        let header = prefix.join("include/cotenant.h");
+        done(Command::new("g++").args(["-Wall", "-Werror", "-fsyntax-only", "-x", "c++"]).arg(header));
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// A thousand iterations in each of four schedules, of which the chunked static one tells six; a hundred tasks, five
+/// parallel regions.
+const LOOPS: &str = r#"
+#include <stdio.h>
+static double sum;
+#define LOOP(how) \
+    _Pragma("omp parallel num_threads(2)") \
+    _Pragma(#how) \
+    for (int i = 0; i < 1000; i++) { \
+        _Pragma("omp atomic") \
+        sum += i; \
+    }
+int main(void) {
+    LOOP(omp for)
+    LOOP(omp for schedule(static, 3))
+    LOOP(omp for schedule(dynamic, 7))
+    LOOP(omp for schedule(guided))
+    #pragma omp parallel num_threads(2)
+    #pragma omp single
+    for (int i = 0; i < 100; i++)
+        #pragma omp task
+        {
+            #pragma omp atomic
+            sum += 1;
+        }
+    printf("%.0f\n", sum);
+    fflush(stdout);
+    getchar();
+    return 0;
+}
+"#;
+
+#[test]
+fn what_openmp_sees_done_is_counted() {
+    let library = Command::new("clang-19").arg("-print-file-name=libomp.so").output();
+    if !library.is_ok_and(|out| out.stdout.starts_with(b"/")) {
+        eprintln!("skipped: no OpenMP of LLVM; apt-get install clang-19 libomp-19-dev");
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("cotenant-openmp-{}", std::process::id()));
+    let prefix = installed(&folder);
+    std::fs::write(folder.join("loops.c"), LOOPS).unwrap();
+    let binary = folder.join("loops");
+    done(Command::new("clang-19").args(["-O1", "-fopenmp"]).arg(folder.join("loops.c")).arg("-o").arg(&binary));
+    let mut loops = Command::new(&binary);
+    loops.env("LD_LIBRARY_PATH", prefix.join("lib")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    progress::counted_by_openmp(&mut loops);
+    let mut running = loops.spawn().unwrap();
+    let mut watch = Watch::new(running.id());
+    let app = watch.until("all that it does", |app| app.openmp >= Some(3_111));
+    assert_eq!((app.openmp, app.progress, app.mpi), (Some(3_111), None, None), "it reports nothing itself");
+    drop(running.stdin.take());
+    let output = running.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stdout), (Some(0), b"1998100\n".to_vec()));
+
+    // Who names a tool keeps it, and who names none of ours has none.
+    loops.env("OMP_TOOL_LIBRARIES", "another.so");
+    progress::counted_by_openmp(&mut loops);
+    let mut running = loops.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(running.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!((line.as_str(), Watch::new(running.id()).app().openmp), ("1998100\n", None));
+    drop(running.stdin.take());
+    assert_eq!(running.wait().unwrap().code(), Some(0));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// As much of MPI as the program below calls: each call answers by its arguments.
+const MPI: &str = r"
+#ifndef LOADED
+int MPI_Sendrecv(const void *a, int b, void *c, int d, int e, const void *f, int g, void *h, int i, int j, void *k, long *l) {
+    return a && c && f && h && k ? b + 10 * d + 100 * e + 1000 * g + 10000 * i + 100000 * j + (int)*l : -1;
+}
+void mpi_sendrecv_(int *a, int *b, int *c, int *d, int *e, int *f, int *g, int *h, int *i, int *j, int *k, int *l, int *m) {
+    *m = *a + *b + *c + *d + *e + *f + *g + *h + *i + *j + *k + *l;
+}
+int MPI_Test(void) { return 7; }
+#else
+int MPI_Wait(void *a, int *b) { return a ? *b : -1; }
+int go(int n) { return MPI_Wait(&n, &n); }
+#endif
+";
+
+const CALLS: &str = r#"
+#include <dlfcn.h>
+#include <stdio.h>
+int MPI_Sendrecv(const void *, int, void *, int, int, const void *, int, void *, int, int, void *, long *);
+void mpi_sendrecv_(int *, int *, int *, int *, int *, int *, int *, int *, int *, int *, int *, int *, int *);
+int MPI_Test(void);
+int main(int argc, char **argv) {
+    int x = 1, y = 0, sum = 0;
+    long z = 9000000;
+    for (int i = 0; i < 10; i++) sum = MPI_Sendrecv(&x, 1, &x, 2, 3, &x, 4, &x, 5, 6, &x, &z);
+    mpi_sendrecv_(&x, &x, &x, &x, &x, &x, &x, &x, &x, &x, &x, &x, &y);
+    for (int i = 0; i < 100; i++) x = MPI_Test();
+    void *loaded = dlopen(argv[argc - 1], RTLD_NOW | RTLD_LOCAL);
+    int (*go)(int) = (int (*)(int))dlsym(loaded, "go");
+    printf("%d %d %d %d\n", sum, y, x, go(3));
+    fflush(stdout);
+    getchar();
+    return 0;
+}
+"#;
+
+/// Ten calls with twelve arguments, one of Fortran with thirteen, one of a library that the program loads for itself;
+/// and a hundred that only ask.
+#[test]
+fn calls_of_mpi_are_counted_and_change_nothing() {
+    if !has("gcc") {
+        eprintln!("skipped: no gcc; apt-get install gcc");
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("cotenant-mpi-{}", std::process::id()));
+    let prefix = installed(&folder);
+    let at = |name: &str| folder.join(name);
+    std::fs::write(at("mpi.c"), MPI).unwrap();
+    std::fs::write(at("calls.c"), CALLS).unwrap();
+    let gcc = |words: &[&str], from: &str, to: &str| {
+        done(Command::new("gcc").arg("-O1").arg(at(from)).args(words).arg("-o").arg(at(to)));
+    };
+    gcc(&["-shared", "-fPIC"], "mpi.c", "libmpi.so");
+    gcc(&["-shared", "-fPIC", "-DLOADED"], "mpi.c", "loaded.so");
+    gcc(&["-L", &folder.display().to_string(), "-lmpi", "-ldl", "-Wl,-rpath,$ORIGIN"], "calls.c", "calls");
+    let mut calls = Command::new(at("calls"));
+    calls.arg(at("loaded.so")).env("LD_PRELOAD", prefix.join("lib/libcotenant-mpi.so.0"));
+    let mut running = calls.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut watch = Watch::new(running.id());
+    let app = watch.until("all its calls", |app| app.mpi >= Some(12));
+    assert_eq!((app.mpi, app.progress, app.openmp), (Some(12), None, None));
+    drop(running.stdin.take());
+    let output = running.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stdout), (Some(0), b"9654321 12 7 3\n".to_vec()));
+    std::fs::remove_dir_all(folder).unwrap();
+}

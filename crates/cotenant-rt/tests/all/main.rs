@@ -1,0 +1,3 @@
+//! The integration tests of libcotenant.
+
+mod process;

@@ -1,0 +1,9 @@
+//! What benchmarks share.
+
+pub mod cost;
+pub mod daemon;
+pub mod program;
+mod report;
+pub mod servers;
+
+pub use report::Report;

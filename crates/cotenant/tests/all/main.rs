@@ -1,0 +1,36 @@
+//! The integration tests of the `cotenant` command: one module for each part of it, and [`world`], which they share.
+
+mod auto;
+mod bench;
+mod calibrate;
+mod cc;
+mod characterize;
+mod cli;
+mod corpus;
+mod daemon;
+mod demo;
+mod distances;
+mod endpoint;
+mod enlarged;
+mod harm;
+mod hostile;
+mod interference;
+mod kernel;
+mod kernel_footprints;
+mod mix;
+mod own_policy;
+mod pages;
+mod profiles;
+mod progress;
+mod qos;
+mod recording;
+mod regions;
+mod report;
+mod schedule;
+mod sharing;
+mod sim;
+mod terminal;
+mod top;
+mod topo;
+mod windows;
+mod world;

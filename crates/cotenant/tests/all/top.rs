@@ -1,0 +1,139 @@
+//! `cotenant top` without a daemon: what it sees of this machine, as root and as anybody, and of recordings.
+
+use crate::world::{binary, is_root, skip};
+use cotenant_testing::{TempDir, spawn_fresh};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Output, Stdio};
+
+/// A program of a name that nobody else has, which keeps a CPU busy.
+struct Busy {
+    folder: TempDir,
+    child: Child,
+}
+
+const NAME: &str = "busy-for-top";
+
+impl Busy {
+    fn start(test: &str, uid: Option<u32>) -> Self {
+        let folder = TempDir::new(test);
+        let program = folder.path().join(NAME);
+        fs::copy(fs::canonicalize("/bin/sh").unwrap(), &program).unwrap();
+        let mut command = Command::new(&program);
+        command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+        if let Some(uid) = uid {
+            command.uid(uid).gid(uid);
+        }
+        Self { child: spawn_fresh(&mut command), folder }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn picture(out: &Output) -> Value {
+    serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {out:?}"))
+}
+
+fn service<'a>(picture: &'a Value, name: &str) -> Option<&'a Value> {
+    picture["services"].as_array().unwrap().iter().find(|service| service["name"] == name)
+}
+
+#[test]
+fn our_own_look_sees_what_runs_and_where() {
+    let busy = Busy::start("top-own", None);
+    let picture = picture(&Command::new(binary()).args(["top", "--no-daemon", "--json"]).output().unwrap());
+    let found = service(&picture, NAME).unwrap_or_else(|| panic!("{picture}"));
+    assert!(found["cpus"].as_f64().unwrap() > 0.0 && found["busiest"][0]["tid"] == busy.child.id(), "{found}");
+    let on = &found["places"][0]["cpu"];
+    let cpus =
+        picture["packages"].as_array().unwrap().iter().flat_map(|package| package["domains"].as_array().unwrap());
+    let cpus = cpus.flat_map(|domain| domain["cores"].as_array().unwrap());
+    let there = cpus.flat_map(|core| core["cpus"].as_array().unwrap()).find(|cpu| cpu["cpu"] == *on).unwrap();
+    assert!(there["services"].as_array().unwrap().iter().any(|share| share["service"] == NAME), "{there}");
+    assert!(busy.folder.path().exists());
+}
+
+#[test]
+fn anybody_sees_their_own_programs_without_root() {
+    if !is_root() {
+        return skip("becoming another user takes root");
+    }
+    let _roots = Busy::start("top-root", None);
+    let own = Busy::start("top-user", Some(65_534));
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--clear-groups", &binary(), "top", "--no-daemon", "--json"]);
+    let out = command.env("HOME", own.folder.path()).output().unwrap();
+    if matches!(out.status.code(), Some(126 | 127)) {
+        return skip("another user cannot execute the binary here");
+    }
+    let picture = picture(&out);
+    assert!(picture["services"].as_array().unwrap().iter().all(|service| service["uid"] == 65_534), "{picture}");
+    assert_eq!(service(&picture, NAME).unwrap()["processes"], 1, "{picture}");
+}
+
+#[test]
+fn a_recording_is_shown_at_any_time() {
+    let folder = TempDir::new("top-recording");
+    let run = |words: &[&str]| Command::new(binary()).args(words).current_dir(folder.path()).output().unwrap();
+    let recorded = run(&["record", "-q", "-o", "a.rec", "--interval", "20ms", "--", "sleep", "1"]);
+    assert!(recorded.status.success(), "{recorded:?}");
+    let at = |s: f64| picture(&run(&["top", "a.rec", "--at", &format!("{s:.3}s"), "--json"]));
+    let time = |picture: &Value| picture["at_s"].as_f64().unwrap();
+    let [first, last] = [0.0, 99.0].map(at);
+    let half = f64::midpoint(time(&first), time(&last));
+    let middle = at(half);
+    assert!(time(&first) < time(&middle) && time(&middle) <= half, "{first} {middle}");
+    assert_eq!((&first["moment"]["number"], &last["moment"]["number"]), (&1.into(), &last["moment"]["of"]), "{last}");
+    let default = picture(&run(&["top", "a.rec", "--json"]));
+    assert!(time(&default) > time(&middle) && default["services"][0]["name"] == "sleep", "where something ran last");
+    assert_eq!(middle["services"][0]["name"], "sleep");
+    let once = run(&["top", "a.rec", "--once"]);
+    let text = String::from_utf8(once.stdout).unwrap();
+    assert!(text.starts_with("cotenant top · recording a.rec, observed"), "{text}");
+    assert_eq!(text.lines().count(), 24);
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+/// Recordings of every policy that an earlier release wrote, with naps, limits, counters and pages.
+#[test]
+fn recordings_of_before_are_shown() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/corpus/0.1.0/recordings");
+    let mut shown = 0;
+    for file in fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let out = Command::new(binary()).args(["top", "--json"]).arg(&path).output().unwrap();
+        assert!(out.status.success(), "{}: {out:?}", path.display());
+        let picture = picture(&out);
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        assert!(!picture["packages"].as_array().unwrap().is_empty(), "{name}");
+        if name.starts_with("qos-") {
+            let classes: Vec<&Value> =
+                picture["services"].as_array().unwrap().iter().map(|service| &service["class"]).collect();
+            assert!(classes.iter().any(|class| **class != "normal"), "{name}: {picture}");
+        }
+        shown += 1;
+    }
+    assert!(shown > 20, "{shown}");
+}
+
+#[test]
+fn what_cannot_be_shown_is_said_in_one_line() {
+    for (words, code, said) in [
+        (&["top"][..], 2, "standard output is not a terminal that can be drawn on; --once prints one screen"),
+        (&["top", "/proc/self/stat", "--once"], 2, "this is not a recording"),
+        (&["top", "--once", "--socket", "/nonexistent/s"], 2, "no daemon answers at /nonexistent/s"),
+        (&["top", "--once", "--json"], 2, "cannot be used with"),
+        (&["top", "--at", "1s"], 2, "required"),
+    ] {
+        let out = Command::new(binary()).args(words).stdin(Stdio::null()).output().unwrap();
+        let why = String::from_utf8(out.stderr).unwrap();
+        assert_eq!((out.status.code(), why.lines().count()), (Some(code), 1), "{words:?}: {why}");
+        assert!(why.contains(said), "{words:?}: {why}");
+    }
+}

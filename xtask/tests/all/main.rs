@@ -1,0 +1,4 @@
+//! The integration tests of chores.
+
+mod guests;
+mod tally;
