@@ -1,11 +1,11 @@
 //! What is known of programs from before, and who it is used for.
 
-use super::moves::Kind;
-use super::null_tests::{NOISE, Program};
+use super::moves::CandidateKind;
+use super::null_tests::{NOISE, NoisyProgram};
 use super::settings::{KnownGroup, KnownShape, ShapesSettings};
 use super::shape::{Doubling, Shape};
 use super::tests::Pretend;
-use super::{Phase, Shapes, ShapesState};
+use super::{Shapes, ShapesPhase, ShapesState};
 use cotenant_model::testing::machine;
 use cotenant_model::{Outcome, Time};
 
@@ -39,7 +39,7 @@ fn what_is_known_must_win_a_trial_where_programs_ran_before() {
     let (_, state) = machine.run(&policy, 3.0, APPLIED);
     assert_eq!((&machine.cpus, machine.reasons.len()), (&Pretend::new(1.2).cpus, 0));
     let first = state.learned.as_ref().and_then(|learned| learned.first.as_ref());
-    assert_eq!(first.map(|first| first.kind), Some(Kind::Known));
+    assert_eq!(first.map(|first| first.kind), Some(CandidateKind::Known));
     let (speed, state) = machine.go_on(&policy, state, 20.0, APPLIED);
     assert!(speed > 1.19 && state.learned.as_ref().is_some_and(|learned| learned.kept == 1), "{speed}");
 }
@@ -49,7 +49,7 @@ fn what_is_known_must_win_a_trial_where_programs_ran_before() {
 fn who_leaves_cpus_idle_begins_so() {
     let shares = |machine: &Pretend| if machine.cpus[0] == machine.cpus[1] { 1.5 } else { 1.0 };
     let new = || Pretend {
-        other: Some((shares, [1, 2].map(|seed| Program::new(0.01, NOISE, seed)))),
+        other: Some((shares, [1, 2].map(|seed| NoisyProgram::new(0.01, NOISE, seed)))),
         ..Pretend::on(machine(1, 1, 4, 1), vec![0, 1, 2, 3], 1.0)
     };
     let packed =
@@ -131,5 +131,5 @@ fn what_has_no_room_is_not_known() {
 fn where_nobody_may_be_placed_it_goes_on() {
     let policy = knowing(learnt(&mut Pretend::new(1.2)).memory().to_vec());
     let (_, state) = Pretend::new(1.2).run(&policy, 20.0, |_| Outcome::Denied);
-    assert!(matches!(state.phase, Phase::Rest { .. }) && state.plan.wanted().is_empty(), "{:?}", state.phase);
+    assert!(matches!(state.phase, ShapesPhase::Rest { .. }) && state.plan.wanted().is_empty(), "{:?}", state.phase);
 }

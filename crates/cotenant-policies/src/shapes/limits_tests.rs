@@ -1,6 +1,6 @@
 //! What the whole policy holds to: the guard, the objective, the budget.
 
-use super::null_tests::{NOISE, Program};
+use super::null_tests::{NOISE, NoisyProgram};
 use super::settings::{Objective, ShapesSettings};
 use super::tests::Pretend;
 use super::{Shapes, ShapesState};
@@ -43,7 +43,7 @@ fn trials_cost_no_more_than_they_may() {
     let cpus: Vec<u32> = (0..2).flat_map(|app| (0..8).map(move |i| i / 2 * 4 + i % 2 + 2 * app)).collect();
     for noise in [0.01, 0.05] {
         let mut machine = Pretend::on(machine(2, 2, 4, 1), cpus.clone(), 1.0);
-        machine.other = Some((costly, [1, 2].map(|seed| Program::new(noise, NOISE, seed))));
+        machine.other = Some((costly, [1, 2].map(|seed| NoisyProgram::new(noise, NOISE, seed))));
         let (_, state) = machine.run(&Shapes::default(), 600.0, APPLIED);
         let trials = state.learned.map_or(0, |learned| learned.trials);
         assert!(trials > 5 && machine.lost > 0.5, "{noise}: {trials} {}", machine.lost);

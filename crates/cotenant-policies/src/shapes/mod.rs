@@ -12,11 +12,11 @@
 //!     └── threads or applications came or went, or what they may use changed
 //! ```
 
-mod board;
 mod guard;
 #[cfg(test)]
 mod known_tests;
 mod learned;
+mod learned_situation;
 mod ledger;
 #[cfg(test)]
 mod limits_tests;
@@ -24,12 +24,13 @@ mod moves;
 #[cfg(test)]
 mod null_tests;
 mod order;
-mod pages;
+mod page_trial;
 mod phases;
 mod rest;
 mod settings;
 mod shape;
-mod situation;
+mod shape_board;
+mod speed_meter;
 #[cfg(test)]
 mod tests;
 mod trial;
@@ -39,21 +40,21 @@ pub use settings::{KnownGroup, KnownShape, Objective, ObjectiveError, ShapesSett
 use super::plan::Plan;
 use super::sam::{Sam, SamConfig};
 use crate::atom::situation::Load;
-use board::Board;
 use cotenant_model::policy::{Ctx, Needs, Policy};
 use cotenant_model::speed::{self, Ladder};
 use cotenant_model::{ActionOutcome, AppId, CpuSet, Decision, Outcome, Proposal, Reason, TaskId, Time, View};
 use fastrand::Rng;
-use learned::{Candidate, Learned};
-use ledger::Ledger;
-use order::Counted;
-use pages::PageTrial;
-use rest::Heard;
+use learned::{Learned, ShapeCandidate};
+use ledger::TrialLedger;
+use order::GroupCounts;
+use page_trial::PageTrial;
+use rest::HeardSpeeds;
 use serde::{Deserialize, Serialize};
-use shape::{Places, Shape};
-use situation::Meter;
+use shape::Shape;
+use shape_board::ShapePlaces;
+use speed_meter::SpeedMeter;
 use std::collections::{BTreeMap, BTreeSet};
-use trial::{Side, Trial};
+use trial::{ShapeTrial, Side};
 
 /// What became of a trial that is over.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -102,7 +103,7 @@ pub struct ShapesState {
     /// On which all of this was learnt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     machine: Option<u64>,
-    phase: Phase,
+    phase: ShapesPhase,
     /// Tasks of the last round.
     tasks: Vec<TaskId>,
     /// How often in a row there was nothing to learn.
@@ -117,11 +118,11 @@ pub struct ShapesState {
     ladders: BTreeMap<AppId, Ladder>,
     /// Applications that told a speed once, and have fallen silent: they do not count until they tell one again.
     silent: BTreeSet<AppId>,
-    meter: Meter,
+    meter: SpeedMeter,
     plan: Plan,
     learned: Option<Box<Learned>>,
     /// What trials have cost, while nothing is known.
-    ledger: Option<Ledger>,
+    ledger: Option<TrialLedger>,
     /// The best shapes of situations of before.
     memory: Vec<KnownShape>,
     /// Groups of those whose best shape is the kernel's, whatever was known before.
@@ -138,7 +139,7 @@ pub struct ShapesState {
     lives: Vec<f64>,
     /// Threads that begin where their programs were fastest before; then, whether that is what stands: what the kernel
     /// would have chosen was not seen.
-    born: Places,
+    born: ShapePlaces,
     begun: bool,
     /// Whether the masks of the incumbent are still to be widened.
     widens: bool,
@@ -156,7 +157,7 @@ pub struct ShapesState {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Phase {
+enum ShapesPhase {
     /// Nothing is known yet.
     #[default]
     Fresh,
@@ -171,26 +172,26 @@ enum Phase {
         asked: Option<Time>,
     },
     /// A candidate competes.
-    Trial(Box<Running>),
+    Trial(Box<RunningTrial>),
     /// Memory follows the threads, for a trial: of the incumbent, or of a candidate that was no better without.
-    Pages { trial: Box<PageTrial>, candidate: Option<(Shape, Places)> },
+    Pages { trial: Box<PageTrial>, candidate: Option<(Shape, ShapePlaces)> },
     /// Nothing is left to try for now; `saving`: trials have cost enough.
-    Rest { until: Time, saving: bool, heard: Heard },
+    Rest { until: Time, saving: bool, heard: HeardSpeeds },
 }
 
 /// A trial with its candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Running {
-    candidate: Candidate,
+struct RunningTrial {
+    candidate: ShapeCandidate,
     /// Where the threads go for it.
-    places: Places,
-    trial: Trial,
+    places: ShapePlaces,
+    trial: ShapeTrial,
     /// When the plan last changed, while it is not known to stand.
     asked: Option<Time>,
 }
 
 /// A round of the loop.
-struct Round<'a> {
+struct ShapesRound<'a> {
     ctx: &'a Ctx<'a>,
     policy: &'a Shapes,
     view: &'a View,
@@ -201,13 +202,13 @@ struct Round<'a> {
     notes: Vec<String>,
 }
 
-impl Round<'_> {
+impl ShapesRound<'_> {
     fn tick(&self) -> Time {
         self.now + self.ctx.config.interval
     }
 
     /// Whether memory may move, and there is anywhere to move it.
-    fn moves_memory(&self, board: &Board) -> bool {
+    fn moves_memory(&self, board: &shape_board::ShapeBoard) -> bool {
         self.ctx.config.move_pages && board.labels.len() > 1
     }
 }
@@ -226,8 +227,8 @@ impl ShapesState {
     /// Whether what stands is only tried.
     pub fn is_trying(&self) -> bool {
         match &self.phase {
-            Phase::Trial(running) => running.trial.side() == Side::Candidate,
-            Phase::Pages { candidate, .. } => candidate.is_some(),
+            ShapesPhase::Trial(running) => running.trial.side() == Side::Candidate,
+            ShapesPhase::Pages { candidate, .. } => candidate.is_some(),
             _ => false,
         }
     }
@@ -238,7 +239,7 @@ impl ShapesState {
     }
 
     /// Puts threads in place; those that it does not name are the kernel's, as is who may not be there any more.
-    fn put(&mut self, view: &View, places: &Places, why: impl Into<String>) {
+    fn put(&mut self, view: &View, places: &ShapePlaces, why: impl Into<String>) {
         let may = |(task, set): &(&TaskId, &CpuSet)| {
             !set.is_empty() && view.task(**task).is_some_and(|t| set.is_subset(&t.info.allowed))
         };
@@ -300,7 +301,7 @@ impl ShapesState {
 
     /// Hears what tells the speed of the applications, while nothing is changed.
     fn listen(&mut self, view: &View) {
-        if matches!(self.phase, Phase::Trial(_) | Phase::Pages { .. }) {
+        if matches!(self.phase, ShapesPhase::Trial(_) | ShapesPhase::Pages { .. }) {
             self.ladders.values_mut().for_each(|ladder| ladder.cut(view.at));
             return;
         }
@@ -315,21 +316,21 @@ impl ShapesState {
 
     fn watch(&mut self, now: Time) {
         self.retraced = 0;
-        self.phase = Phase::Watch { since: now };
+        self.phase = ShapesPhase::Watch { since: now };
         self.load = Load::default();
         self.meter.clear();
     }
 
     fn trace(&mut self) {
-        self.phase = Phase::Trace { points: Vec::new(), long: false, asked: None };
+        self.phase = ShapesPhase::Trace { points: Vec::new(), long: false, asked: None };
         self.meter.clear();
         if let Some(learned) = &mut self.learned {
-            learned.counted = Counted::default();
+            learned.counted = GroupCounts::default();
         }
     }
 
     /// One round. Returns when the next one is due.
-    fn step(&mut self, round: &mut Round<'_>) -> Time {
+    fn step(&mut self, round: &mut ShapesRound<'_>) -> Time {
         let (view, now) = (round.view, round.now);
         self.listen(view);
         let tasks: Vec<TaskId> = view.tasks.iter().map(|t| t.info.id).collect();
@@ -340,10 +341,10 @@ impl ShapesState {
             self.tasks.clone_from(&tasks);
             self.recount(view);
         }
-        let watching = matches!(self.phase, Phase::Watch { .. });
+        let watching = matches!(self.phase, ShapesPhase::Watch { .. });
         let left = !watching && !self.plan.fits(round.ctx, view.tasks.iter());
-        if tasks != self.tasks || left || matches!(self.phase, Phase::Fresh) {
-            if matches!(self.phase, Phase::Trial(_) | Phase::Pages { .. }) {
+        if tasks != self.tasks || left || matches!(self.phase, ShapesPhase::Fresh) {
+            if matches!(self.phase, ShapesPhase::Trial(_) | ShapesPhase::Pages { .. }) {
                 self.put_back(view, "threads came or went");
                 self.break_off(view, now);
             }
@@ -354,24 +355,24 @@ impl ShapesState {
         self.widen(view);
         let calm = std::mem::take(&mut self.calm);
         match std::mem::take(&mut self.phase) {
-            Phase::Fresh => self.watch(now),
-            Phase::Watch { since } => return self.watched(round, since),
-            Phase::Trace { points, long, asked } => self.traced(round, points, long, asked),
-            Phase::Trial(running) => self.tried(round, running),
-            Phase::Pages { trial, candidate } => self.followed(round, trial, candidate),
-            Phase::Rest { until, saving, mut heard } if now < until => {
+            ShapesPhase::Fresh => self.watch(now),
+            ShapesPhase::Watch { since } => return self.watched(round, since),
+            ShapesPhase::Trace { points, long, asked } => self.traced(round, points, long, asked),
+            ShapesPhase::Trial(running) => self.tried(round, running),
+            ShapesPhase::Pages { trial, candidate } => self.followed(round, trial, candidate),
+            ShapesPhase::Rest { until, saving, mut heard } if now < until => {
                 self.let_go(view);
                 if !saving && self.is_another_speed(view, &mut heard) {
                     round.notes.push("speeds are others than before: all of it is measured again".to_owned());
                     self.trace();
                     return round.tick();
                 }
-                self.phase = Phase::Rest { until, saving, heard };
+                self.phase = ShapesPhase::Rest { until, saving, heard };
                 self.calm = (calm + 1).min(CALMEST);
                 return until.min(now + round.ctx.config.interval * 2_u32.pow(self.calm));
             }
-            Phase::Rest { saving: true, .. } => self.choose(round),
-            Phase::Rest { saving: false, .. } => self.trace(),
+            ShapesPhase::Rest { saving: true, .. } => self.choose(round),
+            ShapesPhase::Rest { saving: false, .. } => self.trace(),
         }
         round.tick()
     }
@@ -398,7 +399,7 @@ impl Policy for Shapes {
         mut s: ShapesState,
         now: Time,
     ) -> Decision<ShapesState> {
-        let machine = Some(board::fingerprint(ctx.topology));
+        let machine = Some(shape_board::fingerprint(ctx.topology));
         if s.machine != machine {
             let anew = Self::State { machine, ..Default::default() };
             s = if s.machine.is_none() { Self::State { machine, ..s } } else { anew };
@@ -406,7 +407,7 @@ impl Policy for Shapes {
         s.plan.learn(ctx, view, outcomes, now);
         let rng = Rng::with_seed(s.seed.unwrap_or(self.settings.seed));
         let advises = outcomes.iter().any(|o| o.outcome == Outcome::NotThisMachine);
-        let mut round = Round { ctx, policy: self, view, now, advises, rng, notes: Vec::new() };
+        let mut round = ShapesRound { ctx, policy: self, view, now, advises, rng, notes: Vec::new() };
         let wake_at = s.step(&mut round);
         s.seed = Some(round.rng.get_seed());
         let why = s.why.clone();

@@ -1,18 +1,17 @@
 //! The phases of `shapes`: what each of them does with a round.
 
-use super::board::Board;
 use super::guard::{DOUBTED, GUARDED, guards};
-use super::learned::{Candidate, Learned, REST};
-use super::ledger::{ADVANCE, Ledger};
-use super::moves::Kind;
-use super::order::Model;
-use super::pages::{Next, PageTrial};
-use super::rest::Heard;
+use super::learned::{Learned, REST, ShapeCandidate};
+use super::learned_situation::{Survey, much_lighter, survey};
+use super::ledger::{ADVANCE, TrialLedger};
+use super::moves::CandidateKind;
+use super::page_trial::{PageNext, PageTrial};
+use super::rest::HeardSpeeds;
 use super::settings::{KnownShape, Objective, ShapesSettings};
-use super::shape::{Places, Shape};
-use super::situation::{Survey, domain_of, much_lighter, survey};
-use super::trial::{Ask, Clock, Estimate, STAGES, Side, Trial, Verdict};
-use super::{CALMEST, Phase, Round, Running, ShapesState, Tried};
+use super::shape::Shape;
+use super::shape_board::{ShapeBoard, ShapePlaces};
+use super::trial::{Ask, Clock, STAGES, ShapeTrial, Side, TrialEstimate, TrialVerdict};
+use super::{CALMEST, RunningTrial, ShapesPhase, ShapesRound, ShapesState, Tried};
 use cotenant_model::speed::{Ladder, Source};
 use cotenant_model::stats::median::middle;
 use cotenant_model::{AppId, CpuSet, TaskId, TaskView, Time, View};
@@ -47,8 +46,8 @@ const LIVES: std::ops::RangeInclusive<usize> = 2..=5;
 
 impl ShapesState {
     /// Nobody has come or gone for a while?
-    pub(super) fn watched(&mut self, round: &mut Round<'_>, since: Time) -> Time {
-        self.phase = Phase::Watch { since };
+    pub(super) fn watched(&mut self, round: &mut ShapesRound<'_>, since: Time) -> Time {
+        self.phase = ShapesPhase::Watch { since };
         // Nothing is known yet of the round in which somebody came.
         if round.now > since {
             self.load.add(round.view);
@@ -63,7 +62,7 @@ impl ShapesState {
     }
 
     /// The set of tasks has settled.
-    fn begin(&mut self, round: &mut Round<'_>) {
+    fn begin(&mut self, round: &mut ShapesRound<'_>) {
         let heard: BTreeMap<AppId, &Ladder> =
             self.ladders.iter().filter(|(id, _)| !self.silent.contains(id)).map(|(id, ladder)| (*id, ladder)).collect();
         let born = std::mem::take(&mut self.born);
@@ -104,20 +103,20 @@ impl ShapesState {
                     self.since = round.now;
                 }
                 let ledger = before.map(|before| before.ledger.anew()).or(self.ledger.take());
-                let mut learned = Learned::new(situation, ledger.unwrap_or_else(|| Ledger::new(round.now)));
+                let mut learned = Learned::new(situation, ledger.unwrap_or_else(|| TrialLedger::new(round.now)));
                 let allowed = learned.situation.allowed();
                 let sound = |known: &KnownShape| {
                     known.of(&groups).filter(|shape| shape.is_for(&board, &threads) && shape.fits(&board, &allowed))
                 };
                 let known = self.remembered(&round.policy.settings).find_map(sound);
                 let begun = known.as_ref().filter(|_| !born.is_empty()).map(|shape| {
-                    let here = |task| domain_of(&board, round.view, &born, task);
+                    let here = |task| board.domain_of(round.view, &born, task);
                     shape.seats(&board, &self.members, &allowed, here, |_| None)
                 });
                 self.begun = begun.is_some();
                 match known {
                     Some(shape) if self.begun => learned.incumbent = shape,
-                    known => learned.first = known.map(|shape| Candidate::new(shape, Kind::Known)),
+                    known => learned.first = known.map(|shape| ShapeCandidate::new(shape, CandidateKind::Known)),
                 }
                 self.learned = Some(Box::new(learned));
                 if let Some(places) = begun {
@@ -136,7 +135,7 @@ impl ShapesState {
     /// A round of the incumbent was measured.
     pub(super) fn traced(
         &mut self,
-        round: &mut Round<'_>,
+        round: &mut ShapesRound<'_>,
         mut points: Vec<(f64, Vec<f64>)>,
         mut long: bool,
         asked: Option<Time>,
@@ -150,7 +149,7 @@ impl ShapesState {
         if self.plan.stands() {
             learned.counted.add(round.view, &self.members, learned.situation.groups.len());
         }
-        let point = self.meter.add(round.view, &learned.situation).filter(|_| self.plan.stands());
+        let point = self.meter.add(round.view, &learned.situation.measures).filter(|_| self.plan.stands());
         points.extend(point.map(|point| (point.seconds, point.logs)));
         let goal = learned.goal(round.policy.settings.objective.as_ref(), round.view);
         let first = points.first().map(|(_, logs)| logs.clone()).unwrap_or_default();
@@ -171,7 +170,7 @@ impl ShapesState {
         if self.is_unheard(round.view) {
             return self.unheard(round);
         }
-        self.phase = Phase::Trace { points, long, asked };
+        self.phase = ShapesPhase::Trace { points, long, asked };
     }
 
     /// What should stand cannot be put in place: the kernel places everybody, and that is measured.
@@ -205,7 +204,7 @@ impl ShapesState {
     }
 
     /// Whether other threads take part than those that did when it began to measure.
-    fn has_others(&self, round: &Round<'_>) -> bool {
+    fn has_others(&self, round: &ShapesRound<'_>) -> bool {
         let active = |task: &&TaskView| self.load.is_active(task.info.id) == Some(true);
         let now: Vec<TaskId> = round.view.tasks.iter().filter(active).map(|task| task.info.id).collect();
         now.iter().any(|task| self.members.binary_search_by_key(task, |member| member.0).is_err())
@@ -219,17 +218,17 @@ impl ShapesState {
 
     /// Where the best shape of the programs that are there now is known, threads that have just come begin in it: they
     /// are to touch their memory there. A process' first thread waits for the others, which would have its mask.
-    pub(super) fn give_birth(&mut self, round: &Round<'_>) {
+    pub(super) fn give_birth(&mut self, round: &ShapesRound<'_>) {
         let (view, settings) = (round.view, &round.policy.settings);
         self.born.retain(|task, _| view.task(*task).is_some());
         // Where somebody was there before all of this began, what is known must win a trial.
-        let late = matches!(self.phase, Phase::Fresh) && view.tasks.iter().any(|task| task.info.old);
+        let late = matches!(self.phase, ShapesPhase::Fresh) && view.tasks.iter().any(|task| task.info.old);
         if late || self.remembered(settings).next().is_none() || changes(&self.lived(round.now)) {
             return;
         }
         let name = |app: AppId| view.app(app).map_or("", |app| app.name.as_str());
         let present: BTreeSet<&str> = view.tasks.iter().map(|task| name(task.info.app)).collect();
-        let board = Board::new(round.ctx.topology, round.ctx.topology.usable(), |_| 0);
+        let board = ShapeBoard::new(round.ctx.topology, round.ctx.topology.usable(), |_| 0);
         let of = |known: &&KnownShape| {
             let names: BTreeSet<&str> = known.groups.iter().map(|group| group.app.as_str()).collect();
             let threads: Vec<usize> = known.groups.iter().map(|group| group.threads).collect();
@@ -276,9 +275,9 @@ impl ShapesState {
     }
 
     /// Somebody who told a speed has told none for long: the others go on without it.
-    fn unheard(&mut self, round: &mut Round<'_>) {
+    fn unheard(&mut self, round: &mut ShapesRound<'_>) {
         if let Some(learned) = &self.learned {
-            let silent = self.meter.silent(&learned.situation);
+            let silent = self.meter.silent(&learned.situation.measures);
             let names: Vec<&str> = silent.iter().filter_map(|id| Some(round.view.app(*id)?.name.as_str())).collect();
             let (names, waits) = (names.join(", "), self.meter.waits());
             round
@@ -294,8 +293,8 @@ impl ShapesState {
     /// What is being tried ends without a verdict; what it has cost counts, and memory goes back.
     pub(super) fn break_off(&mut self, view: &View, now: Time) {
         let cost = match &self.phase {
-            Phase::Trial(running) => running.trial.cost,
-            Phase::Pages { trial, .. } => {
+            ShapesPhase::Trial(running) => running.trial.cost,
+            ShapesPhase::Pages { trial, .. } => {
                 self.moves = trial.undo(view);
                 trial.cost
             }
@@ -307,7 +306,7 @@ impl ShapesState {
     }
 
     /// The incumbent was measured for long enough.
-    fn known(&mut self, round: &mut Round<'_>, clock: Clock) {
+    fn known(&mut self, round: &mut ShapesRound<'_>, clock: Clock) {
         let Some(mut learned) = self.learned.take() else { return self.watch(round.now) };
         learned.clock = clock;
         let board = learned.situation.board(round.ctx);
@@ -321,17 +320,17 @@ impl ShapesState {
                 learned.begin_with(&board, shape, places, spots);
             }
         }
-        learned.model = Model::new(&learned, &board, round.view, &self.members);
+        learned.predict(&board, round.view, &self.members);
         self.learned = Some(learned);
         self.choose(round);
     }
 
     /// What stands: its shape, the CPUs of each thread, and the CPU of each where that is not held.
-    fn standing(&self, view: &View, board: &Board, groups: usize) -> (Shape, Places, Places) {
+    fn standing(&self, view: &View, board: &ShapeBoard, groups: usize) -> (Shape, ShapePlaces, ShapePlaces) {
         let mut shape = Shape::empty(groups, board.domains.len());
         let mut standing: Vec<Vec<&TaskView>> = vec![Vec::new(); board.domains.len()];
         for &(task, group) in &self.members {
-            let domain = domain_of(board, view, self.plan.wanted(), task);
+            let domain = board.domain_of(view, self.plan.wanted(), task);
             let Some((domain, task)) = domain.zip(view.task(task)) else { continue };
             shape.counts[group][domain] += 1;
             standing[domain].push(task);
@@ -370,7 +369,7 @@ impl ShapesState {
     }
 
     /// The next trial, or rest.
-    pub(super) fn choose(&mut self, round: &mut Round<'_>) {
+    pub(super) fn choose(&mut self, round: &mut ShapesRound<'_>) {
         let Some(mut learned) = self.learned.take() else { return self.watch(round.now) };
         let board = learned.situation.board(round.ctx);
         let due = |advance| learned.ledger.due(round.policy.settings.regret, advance, round.now);
@@ -389,18 +388,18 @@ impl ShapesState {
             return self.rest(round.view, due, true, why);
         }
         if let Some(sam) = &round.policy.sam {
-            learned.ask(sam, round, &board, &self.members);
+            learned.ask(sam, (round.ctx, round.view), &board, &self.members);
         }
         let (home, memory) = (learned.places.clone(), learned.memory.clone());
         let allowed = learned.situation.allowed();
-        let stands = |places: &Places, task| domain_of(&board, round.view, places, task);
+        let stands = |places: &ShapePlaces, task| board.domain_of(round.view, places, task);
         let seats = |shape: &Shape| {
             shape.seats(&board, &self.members, &allowed, |task| stands(&home, task), |task| stands(&memory, task))
         };
         let goal = learned.goal(round.policy.settings.objective.as_ref(), round.view);
         let next = loop {
             let Some(candidate) = learned.next(&board, &goal, dares, &mut round.rng) else { break None };
-            if candidate.kind == Kind::Kernel {
+            if candidate.kind == CandidateKind::Kernel {
                 let places = learned.kernel_places.clone();
                 break Some((candidate, places));
             }
@@ -421,9 +420,9 @@ impl ShapesState {
                 None => self.follow(round.view, near),
             };
         };
-        let (mut trial, side) = Trial::new(round.now, learned.recent.take(), candidate.pairs.clone());
+        let (mut trial, side) = ShapeTrial::new(round.now, learned.recent.take(), candidate.pairs.clone());
         // Also where the whole is clearly better off: somebody may be worse off than the guard allows.
-        let looks_closely = candidate.kind == Kind::Kernel && learned.is_near(round.policy.settings.guard);
+        let looks_closely = candidate.kind == CandidateKind::Kernel && learned.is_near(round.policy.settings.guard);
         trial.least = if looks_closely { GUARDED } else { 0 };
         let text = candidate.shape.text(&learned.situation.names(), &board);
         learned.trials += 1;
@@ -438,27 +437,27 @@ impl ShapesState {
             }
         }
         let asked = changes.then_some(round.now);
-        self.phase = Phase::Trial(Box::new(Running { candidate, places, trial, asked }));
+        self.phase = ShapesPhase::Trial(Box::new(RunningTrial { candidate, places, trial, asked }));
     }
 
     /// Tries whether memory is to follow the threads.
-    fn follow(&mut self, view: &View, candidate: Option<(Shape, Places)>) {
+    fn follow(&mut self, view: &View, candidate: Option<(Shape, ShapePlaces)>) {
         self.put_back(view, "it stands");
         self.meter.clear();
-        self.phase = Phase::Pages { trial: Box::default(), candidate };
+        self.phase = ShapesPhase::Pages { trial: Box::default(), candidate };
     }
 
     fn rest(&mut self, view: &View, until: Time, saving: bool, why: &str) {
         self.put_back(view, why);
         self.meter.clear();
-        self.phase = Phase::Rest { until, saving, heard: Heard::default() };
+        self.phase = ShapesPhase::Rest { until, saving, heard: HeardSpeeds::default() };
     }
 
     /// Whether an application is faster or slower than when the rest began: what was learnt is of another load, and is
     /// forgotten but for what stands.
-    pub(super) fn is_another_speed(&mut self, view: &View, heard: &mut Heard) -> bool {
+    pub(super) fn is_another_speed(&mut self, view: &View, heard: &mut HeardSpeeds) -> bool {
         let Some(learned) = &mut self.learned else { return false };
-        let point = self.meter.add(view, &learned.situation);
+        let point = self.meter.add(view, &learned.situation.measures);
         let shifted = point.is_some_and(|point| heard.add(&point, learned.shifts));
         if shifted {
             learned.again();
@@ -467,13 +466,13 @@ impl ShapesState {
     }
 
     /// A round of a trial.
-    pub(super) fn tried(&mut self, round: &mut Round<'_>, mut running: Box<Running>) {
+    pub(super) fn tried(&mut self, round: &mut ShapesRound<'_>, mut running: Box<RunningTrial>) {
         let Some(learned) = &mut self.learned else { return self.watch(round.now) };
         running.asked = running.asked.filter(|_| !self.plan.stands());
         if let Some(asked) = running.asked {
             if round.advises {
                 // There is nothing to measure: what would be tried stays on show.
-                self.phase = Phase::Trial(running);
+                self.phase = ShapesPhase::Trial(running);
                 return;
             }
             if round.now - asked > 3 * round.ctx.config.interval {
@@ -484,8 +483,8 @@ impl ShapesState {
         }
         let goal = learned.goal(round.policy.settings.objective.as_ref(), round.view);
         let stage = STAGES[running.candidate.stage.min(STAGES.len() - 1)];
-        let Some(point) = self.meter.add(round.view, &learned.situation) else {
-            self.phase = Phase::Trial(running);
+        let Some(point) = self.meter.add(round.view, &learned.situation.measures) else {
+            self.phase = ShapesPhase::Trial(running);
             if self.is_unheard(round.view) {
                 self.unheard(round);
             }
@@ -494,21 +493,21 @@ impl ShapesState {
         let side = running.trial.side();
         let mut ask = running.trial.add(&point, &goal, &mut learned.clock, stage, ALPHA, &mut round.rng);
         // Better for the whole, and nobody is known to lose too much, nor not to.
-        if ask == Ask::Done(Verdict::Better)
-            && running.candidate.kind != Kind::Kernel
+        if ask == Ask::Done(TrialVerdict::Better)
+            && running.candidate.kind != CandidateKind::Kernel
             && running.trial.pairs.len() < DOUBTED
             && learned.is_doubtful(round.policy.settings.guard, &running.trial.pairs)
         {
             ask = running.trial.another_block(side, false, &mut round.rng);
         }
         match ask {
-            Ask::Stay => self.phase = Phase::Trial(running),
+            Ask::Stay => self.phase = ShapesPhase::Trial(running),
             Ask::Switch(side) => {
                 running.trial.switched(round.now);
                 running.asked = Some(round.now);
                 let (board, names) = (learned.situation.board(round.ctx), learned.situation.names());
                 let (text, places) = (running.candidate.shape.text(&names, &board), running.places.clone());
-                self.phase = Phase::Trial(running);
+                self.phase = ShapesPhase::Trial(running);
                 match side {
                     Side::Candidate => self.put(round.view, &places, format!("tried: {text}")),
                     Side::Incumbent => self.put_incumbent(round.view, "the one that stands, to compare"),
@@ -519,23 +518,23 @@ impl ShapesState {
     }
 
     /// A trial is over.
-    fn judge(&mut self, round: &mut Round<'_>, running: Running, verdict: Verdict) {
-        let Running { candidate, places, trial, .. } = running;
+    fn judge(&mut self, round: &mut ShapesRound<'_>, running: RunningTrial, verdict: TrialVerdict) {
+        let RunningTrial { candidate, places, trial, .. } = running;
         let settings = &round.policy.settings;
         let Some(learned) = &mut self.learned else { return self.watch(round.now) };
         let board = learned.situation.board(round.ctx);
         let estimate = trial.estimate(&learned.goal(settings.objective.as_ref(), round.view), &learned.clock, ALPHA);
         let (changes, variances) = learned.changes(&trial.pairs);
         learned.measured(&trial.pairs[candidate.pairs.len()..]);
-        let is_kernel = candidate.kind == Kind::Kernel;
+        let is_kernel = candidate.kind == CandidateKind::Kernel;
         let guarded =
             |changes: &[f64]| !is_kernel && estimate.pairs >= 2 && guards(settings.guard, &learned.standing, changes);
         // With what audits before have shown, somebody is further below the kernel's placement than may be.
         let audited = is_kernel && estimate.pairs >= GUARDED;
         let (standing, doubts) = if audited { learned.audited(&changes, &variances) } else { Default::default() };
         let violated = audited && guards(settings.guard, &standing, &vec![0.0; standing.len()]);
-        let kept = (verdict == Verdict::Better && !guarded(&learned.at_worst(&changes, &variances))) || violated;
-        let open = verdict == Verdict::Undecided && estimate.mean > 0.0 && !guarded(&changes);
+        let kept = (verdict == TrialVerdict::Better && !guarded(&learned.at_worst(&changes, &variances))) || violated;
+        let open = verdict == TrialVerdict::Undecided && estimate.mean > 0.0 && !guarded(&changes);
         learned.count(&candidate, kept);
         // The window of what stands from now on; the kernel chooses again.
         learned.recent = match (kept, is_kernel) {
@@ -564,7 +563,7 @@ impl ShapesState {
             learned.dismiss(candidate, trial.pairs, estimate.mean, open);
             self.result = format!("not kept: {said}");
         }
-        if verdict == Verdict::Restless {
+        if verdict == TrialVerdict::Restless {
             self.put_back(round.view, "the load changes too often to tell");
             return self.trace();
         }
@@ -574,15 +573,15 @@ impl ShapesState {
     /// A round of a trial of memory.
     pub(super) fn followed(
         &mut self,
-        round: &mut Round<'_>,
+        round: &mut ShapesRound<'_>,
         mut trial: Box<PageTrial>,
-        candidate: Option<(Shape, Places)>,
+        candidate: Option<(Shape, ShapePlaces)>,
     ) {
         let settings = &round.policy.settings;
         let Some(learned) = &self.learned else { return self.watch(round.now) };
-        let point = self.meter.add(round.view, &learned.situation).filter(|_| self.plan.stands());
+        let point = self.meter.add(round.view, &learned.situation.measures).filter(|_| self.plan.stands());
         if self.is_unheard(round.view) {
-            self.phase = Phase::Pages { trial, candidate };
+            self.phase = ShapesPhase::Pages { trial, candidate };
             return self.unheard(round);
         }
         let Some(learned) = &mut self.learned else { return self.watch(round.now) };
@@ -591,16 +590,16 @@ impl ShapesState {
         let refused = |changes: &[f64]| guards(settings.guard, &learned.standing, changes);
         let worth = |change: &[f64]| goal.worth(change);
         match trial.add(round.ctx.topology, [&learned.places, &places], round.view, point, worth, refused) {
-            Next::Wait => self.phase = Phase::Pages { trial, candidate },
-            Next::Move { orders, back } => {
+            PageNext::Wait => self.phase = ShapesPhase::Pages { trial, candidate },
+            PageNext::Move { orders, back } => {
                 self.moves = orders;
                 if back || candidate.is_some() {
                     let to = if back { learned.places.clone() } else { places };
                     self.put(round.view, &to, "where its memory goes");
                 }
-                self.phase = Phase::Pages { trial, candidate };
+                self.phase = ShapesPhase::Pages { trial, candidate };
             }
-            Next::Done(changes, stays) => {
+            PageNext::Done(changes, stays) => {
                 let gain = goal.worth(&changes);
                 learned.ledger.spent(trial.cost, if stays { gain } else { 0.0 }, round.now);
                 learned.recent = None;
@@ -646,16 +645,16 @@ fn renewed(before: &[(TaskId, usize)], after: &[(TaskId, usize)]) -> bool {
 }
 
 /// `None` where nothing was measured.
-fn tried(at: Time, shape: String, estimate: &Estimate, kept: bool) -> Option<Tried> {
-    let Estimate { mean, radius, pairs } = *estimate;
+fn tried(at: Time, shape: String, estimate: &TrialEstimate, kept: bool) -> Option<Tried> {
+    let TrialEstimate { mean, radius, pairs } = *estimate;
     let interval = radius.is_finite().then(|| [mean - radius, mean + radius].map(f64::exp_m1));
     mean.is_finite().then(|| Tried { at, shape, gain: mean.exp_m1(), interval, pairs, kept })
 }
 
 /// `+4.2 % (+1.1 to +7.3 %), 4 pairs of windows`.
-fn said(estimate: &Estimate) -> String {
+fn said(estimate: &TrialEstimate) -> String {
     let percent = |log: f64| log.exp_m1() * 100.0;
-    let Estimate { mean, radius, pairs } = *estimate;
+    let TrialEstimate { mean, radius, pairs } = *estimate;
     if !radius.is_finite() {
         return format!("{:+.1} % at a glance", percent(mean));
     }

@@ -1,11 +1,11 @@
 //! Shapes by hand. The whole policy on a made-up machine.
 
-use super::board::Board;
 use super::guard::guards;
 use super::moves::{KINDS, neighbour, orderly, seeds};
-use super::null_tests::Program;
-use super::shape::{Doubling, Places, Shape};
-use super::{Phase, Shapes, ShapesState};
+use super::null_tests::NoisyProgram;
+use super::shape::{Doubling, Shape};
+use super::shape_board::{ShapeBoard, ShapePlaces};
+use super::{Shapes, ShapesPhase, ShapesState};
 use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Config, Ctx, Policy};
 use cotenant_model::profile::MachineProfile;
@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Two domains of four cores with two contexts each.
-fn board() -> Board {
+fn board() -> ShapeBoard {
     let topology = machine(2, 1, 4, 2);
-    Board::new(&topology, topology.usable(), |_| 0)
+    ShapeBoard::new(&topology, topology.usable(), |_| 0)
 }
 
 fn shape(counts: &[&[u16]], order: &[u8]) -> Shape {
@@ -37,7 +37,7 @@ fn members(groups: &[usize]) -> Vec<(TaskId, usize)> {
 }
 
 /// CPUs of a core are 2n and 2n + 1 here or n and n + 8: taken from the board.
-fn text(places: &Places) -> Vec<String> {
+fn text(places: &ShapePlaces) -> Vec<String> {
     places.values().map(ToString::to_string).collect()
 }
 
@@ -90,11 +90,11 @@ fn symmetric_shapes_are_one() {
     assert_ne!(key(&[&[4, 0], &[4, 0]], &[0, 1]), key(&[&[4, 0], &[4, 0]], &[1, 0]));
     // Where nodes differ, mirrored shapes do.
     let topology = machine(2, 1, 4, 2);
-    let labelled = Board::new(&topology, topology.usable(), |node| node as u64);
+    let labelled = ShapeBoard::new(&topology, topology.usable(), |node| node as u64);
     assert_ne!(shape(&[&[4, 0]], &[0]).key(&labelled), shape(&[&[0, 4]], &[0]).key(&labelled));
     // A bus for both, or for each one, where all memory is one node.
     let uniform = clovertown();
-    let uniform = Board::new(&uniform, uniform.usable(), |_| 0);
+    let uniform = ShapeBoard::new(&uniform, uniform.usable(), |_| 0);
     let key = |counts: &[u16]| shape(&[counts], &[0]).key(&uniform);
     assert_ne!(key(&[1, 1, 0, 0]), key(&[1, 0, 1, 0]));
     assert_eq!(key(&[1, 1, 0, 0]), key(&[0, 0, 1, 1]));
@@ -114,7 +114,7 @@ fn threads_stay_where_they_are_as_far_as_may_be() {
 #[test]
 fn threads_go_where_their_memory_is() {
     let topology = machine(2, 2, 2, 1);
-    let board = Board::new(&topology, topology.usable(), |_| 0);
+    let board = ShapeBoard::new(&topology, topology.usable(), |_| 0);
     let all = vec![topology.usable().clone()];
     // Two domains per node; each of the first four threads has its memory in its domain, the last one elsewhere.
     let now = |task: TaskId| Some([0, 1, 2, 3, 3][task.0 as usize]);
@@ -128,7 +128,7 @@ fn threads_go_where_their_memory_is() {
 #[test]
 fn groups_are_set_apart_one_after_the_other() {
     let topology = machine(2, 4, 2, 2);
-    let board = Board::new(&topology, topology.usable(), |_| 0);
+    let board = ShapeBoard::new(&topology, topology.usable(), |_| 0);
     let mixed = shape(&[&[1; 8], &[1; 8], &[1; 8]], &[0, 1, 2]);
     let first = orderly(&board, &mixed).into_iter().find(|next| next.counts[0] == [4, 0, 0, 0, 4, 0, 0, 0]).unwrap();
     assert_eq!(first.counts[1..], [[0, 2, 1, 1, 0, 2, 1, 1], [0, 1, 2, 1, 0, 1, 2, 1]]);
@@ -151,7 +151,7 @@ proptest! {
         seed: u64,
     ) {
         let topology = machine(packages, llcs, cores, smt);
-        let board = Board::new(&topology, topology.usable(), |_| 0);
+        let board = ShapeBoard::new(&topology, topology.usable(), |_| 0);
         let allowed = vec![topology.usable().clone(); threads.len()];
         let mut rng = Rng::with_seed(seed);
         let first = seeds(&board, &threads, &Doubling::default());
@@ -175,7 +175,7 @@ proptest! {
 }
 
 /// How fast both programs are, and what each says of it.
-type Other = (fn(&Pretend) -> f64, [Program; 2]);
+type Other = (fn(&Pretend) -> f64, [NoisyProgram; 2]);
 
 /// A made-up machine: two domains, two programs of four threads; together in one domain they run at `together`.
 pub(super) struct Pretend {
@@ -410,7 +410,7 @@ fn what_is_slower_is_put_back() {
     let (speed, state) = machine.run(&Shapes::default(), 120.0, |_| Outcome::Applied);
     assert!((speed - 1.0).abs() < 1e-9, "{speed}");
     assert!(state.plan.wanted().is_empty() && state.learned.as_ref().unwrap().trials > 0, "{state:?}");
-    assert!(matches!(state.phase, Phase::Rest { .. }), "{:?}", state.phase);
+    assert!(matches!(state.phase, ShapesPhase::Rest { .. }), "{:?}", state.phase);
     // Each order says what became of the trial before, with its interval; a loss that is seen at once has none.
     let said =
         |what: &str| machine.reasons.iter().any(|reason| reason.contains("not kept: a ") && reason.contains(what));
@@ -433,7 +433,7 @@ fn advice_is_what_would_be_tried() {
     let mut machine = Pretend::crowded(3.0);
     let (_, state) = machine.run(&Shapes::default(), 60.0, |_| Outcome::NotThisMachine);
     assert!(
-        matches!(state.phase, Phase::Trial(_)) && state.why.starts_with("tried: "),
+        matches!(state.phase, ShapesPhase::Trial(_)) && state.why.starts_with("tried: "),
         "{} {:?}",
         state.why,
         state.phase
@@ -449,7 +449,7 @@ fn advice_is_what_would_be_tried() {
 fn what_is_not_good_any_more_is_given_back() {
     let mut machine = Pretend::new(1.2);
     let (_, state) = machine.run(&Shapes::default(), 3_600.0, |_| Outcome::Applied);
-    assert!(matches!(state.phase, Phase::Rest { .. }), "{:?}", state.phase);
+    assert!(matches!(state.phase, ShapesPhase::Rest { .. }), "{:?}", state.phase);
     machine.together = 0.8;
     let (speed, state) = machine.go_on(&Shapes::default(), state, 240.0, |_| Outcome::Applied);
     assert!((speed - 1.0).abs() < 1e-9, "{speed} {:?} {:?}", state.phase, machine.notes);
