@@ -4,14 +4,14 @@ use super::learned_situation::LearnedSituation;
 use super::ledger::TrialLedger;
 use super::moves::{CandidateKind, KINDS, even, neighbour, orderly, seeds};
 use super::order::{GroupCounts, ShapeModel};
-use super::settings::Objective;
+use super::settings::{KnownShape, Objective};
 use super::shape::Shape;
 use super::shape_board::{ShapeBoard, ShapePlaces};
 use super::trial::{Clock, Goal, STAGES, by_app};
 use crate::sam::{Sam, SamState};
 use cotenant_model::policy::{Ctx, Policy};
 use cotenant_model::stats::Summary;
-use cotenant_model::{Action, AppId, Decision, TaskId, Time, View};
+use cotenant_model::{Action, Decision, TaskId, Time, View};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -126,10 +126,7 @@ impl Learned {
             None => self.situation.favoured().map_or(Goal::Mean, Goal::App),
             Some(Objective::Mean) => Goal::Mean,
             Some(Objective::Fair) => Goal::Fair(self.standing.clone()),
-            Some(Objective::App(name)) => {
-                let named = |id: &AppId| view.app(*id).is_some_and(|app| app.name == *name);
-                self.situation.measures.keys().position(named).map_or(Goal::Mean, Goal::App)
-            }
+            Some(Objective::App(name)) => self.situation.measured(view, name).map_or(Goal::Mean, Goal::App),
         }
     }
 
@@ -220,6 +217,18 @@ impl Learned {
         let now = |task| board.domain_of(view, &self.places, task);
         self.kernel_places = shape.seats(board, members, &self.situation.allowed(), now, now);
         (self.kernel, self.is_kernel, self.audit) = (shape, false, true);
+    }
+
+    /// The incumbent, for when the same programs run again.
+    pub fn known(&self) -> KnownShape {
+        KnownShape::new(&self.situation.described(), &self.incumbent)
+    }
+
+    /// Where threads go in a shape, from where the incumbent has them.
+    pub fn seats(&self, shape: &Shape, board: &ShapeBoard, view: &View, members: &[(TaskId, usize)]) -> ShapePlaces {
+        let stands = |places: &ShapePlaces, task| board.domain_of(view, places, task);
+        let (now, memory) = (|task| stands(&self.places, task), |task| stands(&self.memory, task));
+        shape.seats(board, members, &self.situation.allowed(), now, memory)
     }
 
     /// Sets up the model from what was counted while the incumbent was measured.

@@ -45,8 +45,10 @@ pub(super) struct Survey {
     pub situation: LearnedSituation,
     /// The threads that take part, ascending, each with its group.
     pub members: Vec<(TaskId, usize)>,
-    /// Remarks for people.
-    pub notes: Vec<String>,
+    /// Names of applications without any speed.
+    pub unmeasured: Vec<String>,
+    /// Whether there are more groups of threads than can be placed.
+    pub has_dropped: bool,
 }
 
 /// The situation as the last rounds show it.
@@ -79,7 +81,7 @@ pub(super) fn survey(
     }
     let mut largest: Vec<_> = found.into_iter().collect();
     largest.sort_by_key(|((group, comm, light), tasks)| (Reverse(tasks.len()), *group, comm.clone(), *light));
-    let dropped = largest.len().saturating_sub(GROUPS);
+    let has_dropped = largest.len() > GROUPS;
     largest.truncate(GROUPS);
     largest.sort_by(|a, b| a.0.cmp(&b.0));
     let (mut groups, mut members) = (Vec::new(), Vec::new());
@@ -94,19 +96,12 @@ pub(super) fn survey(
         groups.push(ThreadGroup { app: whole.app, name, part, on: whole.on.clone(), threads: tasks.len() });
     }
     members.sort_unstable();
-    let mut notes = Vec::new();
-    if !seen.silent.is_empty() {
-        let silent = seen.silent.join(", ");
-        notes.push(format!("nothing tells how fast these are, so they do not count: {silent}"));
-    }
-    if dropped > 0 {
-        notes.push(format!("of the groups of threads, the {GROUPS} largest are placed; the others are left alone"));
-    }
     let label = |node: &cotenant_model::topology::MemoryNode| labels.nodes.get(&node.id).copied().unwrap_or(0);
     let labels = ctx.topology.nodes().iter().map(label).collect();
     let measures = seen.situation.measures;
     let favoured = measures.keys().copied().find(|id| is_sensitive(ctx, view, *id));
-    Ok(Survey { situation: LearnedSituation { groups, measures, favoured, labels }, members, notes })
+    let situation = LearnedSituation { groups, measures, favoured, labels };
+    Ok(Survey { situation, members, unmeasured: seen.silent, has_dropped })
 }
 
 /// Of threads that are alike, given by how much each runs, those that run much less than the others: nobody is between.
@@ -132,6 +127,11 @@ impl LearnedSituation {
     /// The place of the application that is to be fast above all, among those whose speed counts.
     pub fn favoured(&self) -> Option<usize> {
         self.measures.keys().position(|id| Some(*id) == self.favoured)
+    }
+
+    /// The place of the application of this name among those whose speed counts.
+    pub fn measured(&self, view: &View, name: &str) -> Option<usize> {
+        self.measures.keys().position(|id| view.app(*id).is_some_and(|app| app.name == name))
     }
 
     /// Where each group may run.

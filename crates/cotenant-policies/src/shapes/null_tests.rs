@@ -230,7 +230,7 @@ fn null_week() {
             let back =
                 machine.notes.iter().rposition(|(_, note, _)| note.starts_with("given back")).map_or(0, |i| i + 1);
             let left = machine.notes[back..].iter().filter(|(_, note, _)| note.starts_with("kept")).count();
-            let trials = state.learned.as_ref().map_or(0, |learned| learned.trials);
+            let trials = state.trialling.learned().map_or(0, |learned| learned.trials);
             let row = json!({
                 "hours": hours, "noise": noise, "kind": kind.name, "seed": seed, "trials": trials,
                 "kept": told("kept"), "given_back": told("given back"), "left": left, "speed": speed

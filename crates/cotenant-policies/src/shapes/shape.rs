@@ -2,7 +2,7 @@
 //! Threads of a group are alike, so are domains of the same build: everything else is symmetry.
 
 use super::shape_board::{ShapeBoard, ShapeDomain, ShapePlaces, digest};
-use cotenant_model::{CpuSet, TaskId};
+use cotenant_model::{CpuSet, TaskId, TaskView, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -32,6 +32,41 @@ pub(super) struct Doubling {
 impl Shape {
     pub fn empty(groups: usize, domains: usize) -> Self {
         Self { counts: vec![vec![0; domains]; groups], doubling: Doubling::default() }
+    }
+
+    /// What stands: its shape, the CPUs of each thread, and the CPU of each where that is not held.
+    pub fn standing(
+        board: &ShapeBoard,
+        view: &View,
+        members: &[(TaskId, usize)],
+        wanted: &ShapePlaces,
+        groups: usize,
+    ) -> (Self, ShapePlaces, ShapePlaces) {
+        let mut shape = Self::empty(groups, board.domains.len());
+        let mut standing: Vec<Vec<&TaskView>> = vec![Vec::new(); board.domains.len()];
+        for &(task, group) in members {
+            let domain = board.domain_of(view, wanted, task);
+            let Some((domain, task)) = domain.zip(view.task(task)) else { continue };
+            shape.counts[group][domain] += 1;
+            standing[domain].push(task);
+        }
+        let (mut places, mut spots) = (BTreeMap::new(), BTreeMap::new());
+        for (domain, tasks) in board.domains.iter().zip(standing) {
+            // Which threads share cores is the kernel's choice, too: that is kept where each thread has a CPU. Else
+            // all threads may use the whole domain, from where each stands.
+            let cpus: CpuSet = tasks.iter().filter_map(|task| task.cpu).collect();
+            let exact = tasks.len() > domain.room() && cpus.len() == tasks.len() && cpus.is_subset(&domain.cpus);
+            let crowded = tasks.len() > domain.room();
+            for task in tasks {
+                let spot = task.cpu.filter(|cpu| crowded && task.info.allowed.contains(*cpu)).map(CpuSet::single);
+                if let Some(spot) = spot.clone().filter(|_| !exact) {
+                    spots.insert(task.info.id, spot);
+                }
+                let place = spot.filter(|_| exact).unwrap_or_else(|| domain.cpus.and(&task.info.allowed));
+                places.insert(task.info.id, place);
+            }
+        }
+        (shape, places, spots)
     }
 
     /// Whether it is one of these numbers of threads on this board.

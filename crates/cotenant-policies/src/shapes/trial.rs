@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// Time after a change that is not measured: caches are cold, and queues are evened out.
 pub(super) const SETTLE: Duration = Duration::from_millis(200);
+/// How long the incumbent is measured before anything is tried, seconds; where its speed jumps.
+pub(super) const TRACE: [f64; 2] = [3.0, 8.0];
 /// Windows, seconds.
 const WINDOWS: std::ops::RangeInclusive<f64> = 0.3..=2.6;
 /// Scale of the gains that are looked for, a parameter of the test: it is most powerful there.
