@@ -75,7 +75,7 @@ pub use qos::{High, Limits, Qos, QosConfig};
 pub use quantum::{CoSchedule, Quantum, QuantumSettings, QuantumState, wanted};
 pub use resense::{Resense, ResenseSettings, ResenseState};
 pub use sam::{Sam, SamConfig, SamState};
-pub use shapes::{KnownGroup, KnownShape, Objective, ObjectiveError, Shapes, ShapesSettings, ShapesState, Tried};
+pub use shapes::{KnownGroup, KnownShape, Objective, ObjectiveError, Shapes, ShapesSettings, ShapesState};
 
 use cotenant_model::policy::{Entry, Policy, Registry};
 

@@ -1,11 +1,12 @@
 //! What is known of programs from before, and who it is used for.
 
-use super::moves::Kind;
-use super::null_tests::{NOISE, Program};
+use super::moves::CandidateKind;
+use super::null_tests::{NOISE, NoisyProgram};
 use super::settings::{KnownGroup, KnownShape, ShapesSettings};
 use super::shape::{Doubling, Shape};
 use super::tests::Pretend;
-use super::{Phase, Shapes, ShapesState};
+use super::trialling::ShapesPhase;
+use super::{Shapes, ShapesState};
 use cotenant_model::testing::machine;
 use cotenant_model::{Outcome, Time};
 
@@ -34,14 +35,14 @@ fn what_is_known_must_win_a_trial_where_programs_ran_before() {
     let policy = knowing(learnt(&mut Pretend::new(1.2)).memory().to_vec());
     let mut machine = Pretend::new(1.2);
     let (speed, state) = machine.run(&policy, 2.0, APPLIED);
-    assert!(speed > 1.19 && state.begun, "{speed}");
+    assert!(speed > 1.19 && state.trialling.has_begun(), "{speed}");
     let mut machine = Pretend { old: true, ..Pretend::new(1.2) };
     let (_, state) = machine.run(&policy, 3.0, APPLIED);
     assert_eq!((&machine.cpus, machine.reasons.len()), (&Pretend::new(1.2).cpus, 0));
-    let first = state.learned.as_ref().and_then(|learned| learned.first.as_ref());
-    assert_eq!(first.map(|first| first.kind), Some(Kind::Known));
+    let first = state.trialling.learned().and_then(|learned| learned.first.as_ref());
+    assert_eq!(first.map(|first| first.kind), Some(CandidateKind::Known));
     let (speed, state) = machine.go_on(&policy, state, 20.0, APPLIED);
-    assert!(speed > 1.19 && state.learned.as_ref().is_some_and(|learned| learned.kept == 1), "{speed}");
+    assert!(speed > 1.19 && state.trialling.learned().is_some_and(|learned| learned.kept == 1), "{speed}");
 }
 
 /// Threads that are best in turn on one CPU beside free ones begin there, and stay: nothing else is better.
@@ -49,7 +50,7 @@ fn what_is_known_must_win_a_trial_where_programs_ran_before() {
 fn who_leaves_cpus_idle_begins_so() {
     let shares = |machine: &Pretend| if machine.cpus[0] == machine.cpus[1] { 1.5 } else { 1.0 };
     let new = || Pretend {
-        other: Some((shares, [1, 2].map(|seed| Program::new(0.01, NOISE, seed)))),
+        other: Some((shares, [1, 2].map(|seed| NoisyProgram::new(0.01, NOISE, seed)))),
         ..Pretend::on(machine(1, 1, 4, 1), vec![0, 1, 2, 3], 1.0)
     };
     let packed =
@@ -57,11 +58,14 @@ fn who_leaves_cpus_idle_begins_so() {
     let policy = knowing(vec![KnownShape::new(&[group("a", 2), group("b", 2)], &packed)]);
     for seconds in [1.0, 4.0, 20.0] {
         let (speed, state) = new().run(&policy, seconds, APPLIED);
-        assert!(speed > 1.49, "{seconds}: {:?}", state.phase);
+        assert!(speed > 1.49, "{seconds}: {:?}", state.trialling.phase());
     }
     let mut machine = new();
     let (_, state) = machine.run(&policy, 60.0, APPLIED);
-    assert_eq!(state.learned.map(|learned| (learned.incumbent, learned.is_kernel)), Some((packed, false)));
+    assert_eq!(
+        state.trialling.learned().map(|learned| (&learned.incumbent, learned.is_kernel)),
+        Some((&packed, false))
+    );
     assert!(machine.lost < -0.9 * 0.5 * 60.0, "{}", machine.lost);
 }
 
@@ -74,7 +78,7 @@ fn whoever_is_gone_is_forgotten() {
     for round in 1..100 {
         (machine.first, machine.cpus) = (8 * round, Pretend::new(1.2).cpus);
         state = machine.go_on(&Shapes::default(), state, 0.3, APPLIED).1;
-        most = most.max(state.born.len());
+        most = most.max(state.memory.born().len());
     }
     assert!((6..=8).contains(&most), "{most}");
 }
@@ -89,7 +93,7 @@ fn programs_are_known_by_their_names() {
         for swapped in [false, true] {
             (machine.first, machine.cpus, machine.swapped) = (8, Pretend::new(1.2).cpus, swapped);
             let (_, state) = machine.go_on(&Shapes::default(), state.clone(), 2.0, APPLIED);
-            assert!(state.begun, "{names:?} {swapped}");
+            assert!(state.trialling.has_begun(), "{names:?} {swapped}");
         }
     }
 }
@@ -123,7 +127,7 @@ fn what_has_no_room_is_not_known() {
     let full = Shape { counts: vec![vec![4, 0]; 2], doubling: Doubling::default() };
     let policy = knowing(vec![KnownShape::new(&[group("a", 4), group("b", 4)], &full)]);
     let (_, state) = Pretend { old: true, ..Pretend::new(1.2) }.run(&policy, 2.0, APPLIED);
-    assert_eq!(state.learned.unwrap().first, None);
+    assert_eq!(state.trialling.learned().unwrap().first, None);
 }
 
 /// It does not wait for ever for what never stands.
@@ -131,5 +135,9 @@ fn what_has_no_room_is_not_known() {
 fn where_nobody_may_be_placed_it_goes_on() {
     let policy = knowing(learnt(&mut Pretend::new(1.2)).memory().to_vec());
     let (_, state) = Pretend::new(1.2).run(&policy, 20.0, |_| Outcome::Denied);
-    assert!(matches!(state.phase, Phase::Rest { .. }) && state.plan.wanted().is_empty(), "{:?}", state.phase);
+    assert!(
+        matches!(state.trialling.phase(), ShapesPhase::Rest { .. }) && state.outgoing.placed().wanted.is_empty(),
+        "{:?}",
+        state.trialling.phase()
+    );
 }

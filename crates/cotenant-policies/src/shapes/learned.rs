@@ -1,18 +1,17 @@
 //! What is known about a situation, and what is tried next in it.
 
-use super::Round;
-use super::board::Board;
-use super::ledger::Ledger;
-use super::moves::{KINDS, Kind, even, neighbour, orderly, seeds};
-use super::order::{Counted, Model};
-use super::settings::Objective;
-use super::shape::{Places, Shape};
-use super::situation::{Situation, domain_of};
+use super::learned_situation::LearnedSituation;
+use super::ledger::TrialLedger;
+use super::moves::{CandidateKind, KINDS, even, neighbour, orderly, seeds};
+use super::order::{GroupCounts, ShapeModel};
+use super::settings::{KnownShape, Objective};
+use super::shape::Shape;
+use super::shape_board::{ShapeBoard, ShapePlaces};
 use super::trial::{Clock, Goal, STAGES, by_app};
 use crate::sam::{Sam, SamState};
-use cotenant_model::policy::Policy;
+use cotenant_model::policy::{Ctx, Policy};
 use cotenant_model::stats::Summary;
-use cotenant_model::{Action, AppId, Decision, TaskId, Time, View};
+use cotenant_model::{Action, Decision, TaskId, Time, View};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -40,17 +39,17 @@ const LONGEST_REST: Duration = Duration::from_secs(3_600);
 
 /// A shape that may be better.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Candidate {
+pub(super) struct ShapeCandidate {
     pub shape: Shape,
-    pub kind: Kind,
+    pub kind: CandidateKind,
     /// What was measured so far: candidate over incumbent, per application.
     pub pairs: Vec<Vec<f64>>,
     /// Which of [`STAGES`] is next.
     pub stage: usize,
 }
 
-impl Candidate {
-    pub fn new(shape: Shape, kind: Kind) -> Self {
+impl ShapeCandidate {
+    pub fn new(shape: Shape, kind: CandidateKind) -> Self {
         Self { shape, kind, pairs: Vec::new(), stage: 0 }
     }
 
@@ -63,21 +62,21 @@ impl Candidate {
 /// What is known about a situation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Learned {
-    pub situation: Situation,
+    pub situation: LearnedSituation,
     pub clock: Clock,
     /// What the kernel had chosen, and where each thread stood then.
     pub kernel: Shape,
-    pub kernel_places: Places,
+    pub kernel_places: ShapePlaces,
     /// Where each thread stood when its memory came to lie where it does.
-    pub memory: Places,
+    pub memory: ShapePlaces,
     /// The best so far.
     pub incumbent: Shape,
-    pub places: Places,
+    pub places: ShapePlaces,
     /// Whether that is what the kernel had chosen.
     pub is_kernel: bool,
     /// Where threads of crowded domains stood then, in which the kernel goes on choosing: whoever comes back begins
     /// there, since where the candidate has put it is where the kernel may leave it.
-    pub spots: Places,
+    pub spots: ShapePlaces,
     /// How far each application is above its speed under the kernel's placement, as logarithms.
     pub standing: Vec<f64>,
     /// Variances of these.
@@ -91,12 +90,12 @@ pub(super) struct Learned {
     orderly: Option<usize>,
     /// Keys of shapes that were tried.
     tried: Vec<u64>,
-    promising: Vec<Candidate>,
+    promising: Vec<ShapeCandidate>,
     /// Trials and successes of each of [`KINDS`].
     luck: [[u32; 2]; KINDS.len()],
     /// The incumbent's last window, and when it ended.
     pub recent: Option<(Time, Vec<f64>)>,
-    pub ledger: Ledger,
+    pub ledger: TrialLedger,
     rest: Duration,
     /// How often a rest has ended because speeds were others.
     pub shifts: u32,
@@ -107,18 +106,18 @@ pub(super) struct Learned {
     /// Whether it has been tried, since the incumbent stands, to let memory follow.
     followed: bool,
     /// What is tried before anything else: what was best before, where `sam` would move threads.
-    pub first: Option<Candidate>,
+    pub first: Option<ShapeCandidate>,
     /// Shapes that were not much worse with the memory where it is, and by how much.
     near: Vec<(Shape, f64)>,
     pub trials: u32,
     pub kept: u32,
     /// What counters told while the incumbent was measured, and what that promises of other shapes.
-    pub counted: Counted,
-    pub model: Option<Model>,
+    pub counted: GroupCounts,
+    pub model: Option<ShapeModel>,
 }
 
 impl Learned {
-    pub fn new(situation: Situation, ledger: Ledger) -> Self {
+    pub fn new(situation: LearnedSituation, ledger: TrialLedger) -> Self {
         Self { situation, rest: REST, is_kernel: true, ledger, ..Self::default() }
     }
 
@@ -127,28 +126,25 @@ impl Learned {
             None => self.situation.favoured().map_or(Goal::Mean, Goal::App),
             Some(Objective::Mean) => Goal::Mean,
             Some(Objective::Fair) => Goal::Fair(self.standing.clone()),
-            Some(Objective::App(name)) => {
-                let named = |id: &AppId| view.app(*id).is_some_and(|app| app.name == *name);
-                self.situation.measures.keys().position(named).map_or(Goal::Mean, Goal::App)
-            }
+            Some(Objective::App(name)) => self.situation.measured(view, name).map_or(Goal::Mean, Goal::App),
         }
     }
 
     /// Whether a shape can be tried, and never was; it counts as tried from now on.
-    fn is_new(&mut self, shape: &Shape, board: &Board) -> bool {
+    fn is_new(&mut self, shape: &Shape, board: &ShapeBoard) -> bool {
         shape.fits(board, &self.situation.allowed()) && self.note(shape.key(board))
     }
 
     /// Of all that might be tried now, what counters promise most of, if it is more than what stands.
-    fn promised(&mut self, board: &Board, goal: &Goal, dares: bool, rng: &mut Rng) -> Option<Candidate> {
+    fn promised(&mut self, board: &ShapeBoard, goal: &Goal, dares: bool, rng: &mut Rng) -> Option<ShapeCandidate> {
         let model = self.model.as_ref()?;
-        let mut pool: Vec<(Shape, Kind)> = Vec::new();
+        let mut pool: Vec<(Shape, CandidateKind)> = Vec::new();
         if self.orderly.is_some() {
-            pool.extend(orderly(board, &self.incumbent).into_iter().map(|shape| (shape, Kind::Inside)));
+            pool.extend(orderly(board, &self.incumbent).into_iter().map(|shape| (shape, CandidateKind::Inside)));
         }
         if self.seeds.is_some() {
             let all = seeds(board, &self.situation.threads(), &self.incumbent.doubling);
-            pool.extend(all.into_iter().map(|shape| (shape, Kind::Seed)));
+            pool.extend(all.into_iter().map(|shape| (shape, CandidateKind::Seed)));
         }
         for _ in 0..if self.idle < FRUITLESS { DRAWN } else { 0 } {
             let kind = self.draw(rng);
@@ -164,7 +160,7 @@ impl Learned {
                 && shape.fits(board, &allowed)
                 && !self.tried.contains(&shape.key(board))
             {
-                best = (worth, Some(Candidate::new(shape, kind)));
+                best = (worth, Some(ShapeCandidate::new(shape, kind)));
             }
         }
         let candidate = best.1?;
@@ -193,7 +189,7 @@ impl Learned {
     }
 
     /// What stands is what the kernel has chosen: everything is held against it from now on.
-    pub fn begin_with(&mut self, board: &Board, shape: Shape, places: Places, spots: Places) {
+    pub fn begin_with(&mut self, board: &ShapeBoard, shape: Shape, places: ShapePlaces, spots: ShapePlaces) {
         self.begin_search();
         self.note(shape.key(board));
         (self.kernel, self.kernel_places, self.spots) = (shape.clone(), places.clone(), spots);
@@ -213,14 +209,32 @@ impl Learned {
 
     /// The shape that stands is the one that was best before. What the kernel would have chosen is taken to be an even
     /// spread, and competes first.
-    pub fn doubt(&mut self, board: &Board, view: &View, members: &[(TaskId, usize)]) {
+    pub fn doubt(&mut self, board: &ShapeBoard, view: &View, members: &[(TaskId, usize)]) {
         let shape = even(board, &self.situation.threads());
         if !self.note(shape.key(board)) {
             return;
         }
-        let now = |task| domain_of(board, view, &self.places, task);
+        let now = |task| board.domain_of(view, &self.places, task);
         self.kernel_places = shape.seats(board, members, &self.situation.allowed(), now, now);
         (self.kernel, self.is_kernel, self.audit) = (shape, false, true);
+    }
+
+    /// The incumbent, for when the same programs run again.
+    pub fn known(&self) -> KnownShape {
+        KnownShape::new(&self.situation.described(), &self.incumbent)
+    }
+
+    /// Where threads go in a shape, from where the incumbent has them.
+    pub fn seats(&self, shape: &Shape, board: &ShapeBoard, view: &View, members: &[(TaskId, usize)]) -> ShapePlaces {
+        let stands = |places: &ShapePlaces, task| board.domain_of(view, places, task);
+        let (now, memory) = (|task| stands(&self.places, task), |task| stands(&self.memory, task));
+        shape.seats(board, members, &self.situation.allowed(), now, memory)
+    }
+
+    /// Sets up the model from what was counted while the incumbent was measured.
+    pub fn predict(&mut self, board: &ShapeBoard, view: &View, members: &[(TaskId, usize)]) {
+        let Self { counted, incumbent, memory, situation, .. } = &*self;
+        self.model = ShapeModel::new(counted, incumbent, memory, situation, board, view, members);
     }
 
     /// Threads that have come take the places of like ones that have gone.
@@ -241,20 +255,19 @@ impl Learned {
     }
 
     /// Asks `sam` now and then what it would move.
-    pub fn ask(&mut self, sam: &Sam, round: &Round<'_>, board: &Board, members: &[(TaskId, usize)]) {
+    pub fn ask(&mut self, sam: &Sam, (ctx, view): (&Ctx<'_>, &View), board: &ShapeBoard, members: &[(TaskId, usize)]) {
         let idle = self.first.is_none() && self.trials.is_multiple_of(ASKED);
-        if !idle || self.incumbent.counts.is_empty() || Policy::check(sam, round.ctx).is_err() {
+        if !idle || self.incumbent.counts.is_empty() || Policy::check(sam, ctx).is_err() {
             return;
         }
-        let Decision { proposals, .. } =
-            Policy::decide(sam, round.ctx, round.view, &[], SamState::default(), round.view.at);
+        let Decision { proposals, .. } = Policy::decide(sam, ctx, view, &[], SamState::default(), view.at);
         let mut shape = self.incumbent.clone();
         for proposal in &proposals {
             let Action::Place { task, contexts } = &proposal.action else { continue };
             let Ok(member) = members.binary_search_by_key(task, |member| member.0) else { continue };
             let counts = &mut shape.counts[members[member].1];
             let to = board.domains.iter().position(|domain| contexts.is_subset(&domain.cpus));
-            let from = domain_of(board, round.view, &self.places, *task).filter(|&from| counts[from] > 0);
+            let from = board.domain_of(view, &self.places, *task).filter(|&from| counts[from] > 0);
             if let (Some(from), Some(to)) = (from, to) {
                 counts[from] -= 1;
                 counts[to] += 1;
@@ -262,14 +275,17 @@ impl Learned {
         }
         shape.choose_doubling();
         if self.is_new(&shape, board) {
-            self.first = Some(Candidate::new(shape, Kind::Sam));
+            self.first = Some(ShapeCandidate::new(shape, CandidateKind::Sam));
         }
     }
 
     /// The next candidate; `None` where nothing is left. `dares`: also one that is not work-conserving.
-    pub fn next(&mut self, board: &Board, goal: &Goal, dares: bool, rng: &mut Rng) -> Option<Candidate> {
+    pub fn next(&mut self, board: &ShapeBoard, goal: &Goal, dares: bool, rng: &mut Rng) -> Option<ShapeCandidate> {
         if std::mem::take(&mut self.audit) && !self.is_kernel {
-            return Some(Candidate { stage: 1, ..Candidate::new(self.kernel.clone(), Kind::Kernel) });
+            return Some(ShapeCandidate {
+                stage: 1,
+                ..ShapeCandidate::new(self.kernel.clone(), CandidateKind::Kernel)
+            });
         }
         if let Some(first) = self.first.take() {
             return Some(first);
@@ -285,7 +301,7 @@ impl Learned {
             let next = (drawn..all.len()).find(|&i| self.is_new(&all[i], board));
             self.orderly = next.map(|i| i + 1);
             if let Some(i) = next {
-                return Some(Candidate::new(all[i].clone(), Kind::Inside));
+                return Some(ShapeCandidate::new(all[i].clone(), CandidateKind::Inside));
             }
         }
         if let Some(drawn) = self.seeds {
@@ -293,7 +309,7 @@ impl Learned {
             let next = (drawn..all.len()).find(|&i| self.is_new(&all[i], board));
             self.seeds = next.map(|i| i + 1);
             if let Some(i) = next {
-                return Some(Candidate::new(all[i].clone(), Kind::Seed));
+                return Some(ShapeCandidate::new(all[i].clone(), CandidateKind::Seed));
             }
         }
         for _ in 0..if self.idle < FRUITLESS { DRAWS } else { 0 } {
@@ -302,7 +318,7 @@ impl Learned {
             if let Some(shape) =
                 drawn.filter(|shape| (dares || shape.is_work_conserving(board)) && self.is_new(shape, board))
             {
-                return Some(Candidate::new(shape, kind));
+                return Some(ShapeCandidate::new(shape, kind));
             }
         }
         // Nothing new: those that looked good, the best first, are looked at more closely.
@@ -312,7 +328,7 @@ impl Learned {
     }
 
     /// A kind of neighbour, by its success so far.
-    fn draw(&self, rng: &mut Rng) -> Kind {
+    fn draw(&self, rng: &mut Rng) -> CandidateKind {
         let weight = |[trials, kept]: [u32; 2]| f64::from(kept + 1) / f64::from(trials + 2);
         let mut at = rng.f64() * self.luck.iter().map(|luck| weight(*luck)).sum::<f64>();
         let drawn = self.luck.iter().position(|luck| {
@@ -343,14 +359,14 @@ impl Learned {
     }
 
     /// A candidate could not be put in place, which says nothing about it.
-    pub fn forget(&mut self, candidate: &Candidate, board: &Board) {
+    pub fn forget(&mut self, candidate: &ShapeCandidate, board: &ShapeBoard) {
         let key = candidate.shape.key(board);
         self.tried.retain(|tried| *tried != key);
         (self.seeds, self.orderly, self.recent) = (Some(0), Some(0), None);
     }
 
     /// A trial was made of this kind.
-    pub fn count(&mut self, candidate: &Candidate, kept: bool) {
+    pub fn count(&mut self, candidate: &ShapeCandidate, kept: bool) {
         if let Some(i) = KINDS.iter().position(|kind| *kind == candidate.kind) {
             self.luck[i][0] += u32::from(candidate.stage == 0);
             self.luck[i][1] += u32::from(kept);
@@ -380,7 +396,7 @@ impl Learned {
     pub fn keep(
         &mut self,
         shape: Shape,
-        places: Places,
+        places: ShapePlaces,
         (changes, variances): (&[f64], &[f64]),
         is_kernel: bool,
         with_memory: bool,
@@ -404,13 +420,13 @@ impl Learned {
     }
 
     /// The candidate is not kept. `open`: more trials might show that it is better.
-    pub fn dismiss(&mut self, mut candidate: Candidate, pairs: Vec<Vec<f64>>, worth: f64, open: bool) {
-        if worth > -NEAR && !matches!(candidate.kind, Kind::Kernel | Kind::Share) {
+    pub fn dismiss(&mut self, mut candidate: ShapeCandidate, pairs: Vec<Vec<f64>>, worth: f64, open: bool) {
+        if worth > -NEAR && !matches!(candidate.kind, CandidateKind::Kernel | CandidateKind::Share) {
             self.near.push((candidate.shape.clone(), worth));
             self.near.sort_by(|a, b| b.1.total_cmp(&a.1));
             self.near.truncate(NEAREST);
         }
-        if open && candidate.stage + 1 < STAGES.len() && candidate.kind != Kind::Kernel {
+        if open && candidate.stage + 1 < STAGES.len() && candidate.kind != CandidateKind::Kernel {
             candidate.stage += 1;
             candidate.pairs = pairs;
             self.promising.push(candidate);
@@ -429,7 +445,7 @@ fn pooled((squares, freedom): (f64, f64), now: Summary) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::situation::Group;
+    use super::super::learned_situation::ThreadGroup;
     use super::*;
     use cotenant_model::AppId;
     use cotenant_model::testing::machine;
@@ -440,9 +456,9 @@ mod tests {
     fn cpus_are_left_idle_only_by_those_who_dare() {
         for (cpus, dares, expected) in [(1, false, false), (1, true, true), (2, false, true)] {
             let topology = machine(1, 1, 2, cpus);
-            let board = Board::new(&topology, topology.usable(), |_| 0);
+            let board = ShapeBoard::new(&topology, topology.usable(), |_| 0);
             let on = topology.usable().clone();
-            let group = Group { app: AppId(0), name: String::new(), part: String::new(), on, threads: 2 };
+            let group = ThreadGroup { app: AppId(0), name: String::new(), part: String::new(), on, threads: 2 };
             let incumbent = Shape { counts: vec![vec![2]], ..Shape::default() };
             let mut learned = Learned { incumbent, ..Learned::default() };
             learned.situation.groups.push(group);
@@ -456,9 +472,11 @@ mod tests {
     #[test]
     fn which_of_those_that_looked_good_is_the_best_depends_on_the_goal() {
         let topology = machine(1, 2, 2, 1);
-        let board = Board::new(&topology, topology.usable(), |_| 0);
-        let candidate =
-            |pair: [f64; 2]| Candidate { pairs: vec![pair.to_vec()], ..Candidate::new(Shape::empty(2, 2), Kind::Move) };
+        let board = ShapeBoard::new(&topology, topology.usable(), |_| 0);
+        let candidate = |pair: [f64; 2]| ShapeCandidate {
+            pairs: vec![pair.to_vec()],
+            ..ShapeCandidate::new(Shape::empty(2, 2), CandidateKind::Move)
+        };
         let [mean, slowest] = [[0.3, -0.1], [0.05, 0.04]].map(candidate);
         let mut learned = Learned { trials: 1, idle: FRUITLESS, ..Learned::default() };
         for (goal, wanted) in [(Goal::Mean, &mean), (Goal::Fair(vec![0.0; 2]), &slowest)] {

@@ -12,7 +12,7 @@ const USUAL: f64 = 0.1;
 
 /// What was lost and gained, in seconds of the incumbent's speed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Ledger {
+pub(super) struct TrialLedger {
     began: Time,
     /// By all trials.
     lost: f64,
@@ -20,7 +20,7 @@ pub(super) struct Ledger {
     last: Vec<(f64, f64, Time)>,
 }
 
-impl Ledger {
+impl TrialLedger {
     pub fn new(began: Time) -> Self {
         Self { began, ..Self::default() }
     }
@@ -67,10 +67,10 @@ mod tests {
     /// Two trials of a second each; one has kept 10 %, which pays for both after 20 s and a third one after 30 s.
     #[test]
     fn gains_pay_for_trials_until_the_kernel_s_placement_is_back() {
-        let mut ledger = Ledger::new(Time(0));
+        let mut ledger = TrialLedger::new(Time(0));
         ledger.spent(1.0, 0.0, Time::from_secs(10));
         ledger.spent(1.0, 0.1, Time::from_secs(10));
-        let due = |ledger: &Ledger, s| ledger.due(0.01, ADVANCE, Time::from_secs(s));
+        let due = |ledger: &TrialLedger, s| ledger.due(0.01, ADVANCE, Time::from_secs(s));
         assert_eq!(due(&ledger, 41), Time::from_secs(41));
         let waits = Time::from_secs(250); // 2 s lost and one more, less what is advanced, at 1 %
         assert_eq!(due(&ledger, 39), waits);

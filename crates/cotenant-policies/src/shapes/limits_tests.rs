@@ -1,6 +1,6 @@
 //! What the whole policy holds to: the guard, the objective, the budget.
 
-use super::null_tests::{NOISE, Program};
+use super::null_tests::{NOISE, NoisyProgram};
 use super::settings::{Objective, ShapesSettings};
 use super::tests::Pretend;
 use super::{Shapes, ShapesState};
@@ -17,7 +17,10 @@ fn opposed(settings: ShapesSettings) -> (f64, ShapesState) {
 #[test]
 fn the_guard_refuses_what_one_program_pays_for() {
     let (speed, state) = opposed(ShapesSettings::default());
-    assert!((speed - 1.0).abs() < 1e-9 && state.learned.is_some_and(|learned| learned.trials > 1), "{speed}");
+    assert!(
+        (speed - 1.0).abs() < 1e-9 && state.trialling.learned().is_some_and(|learned| learned.trials > 1),
+        "{speed}"
+    );
     let (speed, _) = opposed(ShapesSettings { guard: None, ..ShapesSettings::default() });
     assert!((speed - 1.3).abs() < 1e-9, "{speed}");
 }
@@ -26,7 +29,10 @@ fn the_guard_refuses_what_one_program_pays_for() {
 fn fair_leaves_nobody_behind() {
     let objective = Some(Objective::Fair);
     let (speed, state) = opposed(ShapesSettings { objective, guard: None, ..ShapesSettings::default() });
-    assert!((speed - 1.0).abs() < 1e-9 && state.learned.is_some_and(|learned| learned.trials > 1), "{speed}");
+    assert!(
+        (speed - 1.0).abs() < 1e-9 && state.trialling.learned().is_some_and(|learned| learned.trials > 1),
+        "{speed}"
+    );
 }
 
 /// The kernel's placement is the fastest by far.
@@ -43,9 +49,9 @@ fn trials_cost_no_more_than_they_may() {
     let cpus: Vec<u32> = (0..2).flat_map(|app| (0..8).map(move |i| i / 2 * 4 + i % 2 + 2 * app)).collect();
     for noise in [0.01, 0.05] {
         let mut machine = Pretend::on(machine(2, 2, 4, 1), cpus.clone(), 1.0);
-        machine.other = Some((costly, [1, 2].map(|seed| Program::new(noise, NOISE, seed))));
+        machine.other = Some((costly, [1, 2].map(|seed| NoisyProgram::new(noise, NOISE, seed))));
         let (_, state) = machine.run(&Shapes::default(), 600.0, APPLIED);
-        let trials = state.learned.map_or(0, |learned| learned.trials);
+        let trials = state.trialling.learned().map_or(0, |learned| learned.trials);
         assert!(trials > 5 && machine.lost > 0.5, "{noise}: {trials} {}", machine.lost);
         assert!(machine.beyond < 0.4, "{noise}: {} of {}", machine.beyond, machine.lost);
     }
@@ -56,6 +62,6 @@ fn trials_cost_no_more_than_they_may() {
 fn who_tells_seldom_is_waited_for() {
     let mut machine = Pretend { seldom: Some(45), ..Pretend::new(1.2) };
     let (_, state) = machine.run(&Shapes::default(), 900.0, APPLIED);
-    let measures = state.learned.as_ref().map(|learned| (learned.situation.measures.len(), learned.trials));
+    let measures = state.trialling.learned().map(|learned| (learned.situation.measures.len(), learned.trials));
     assert!(measures.is_some_and(|(measures, trials)| measures == 2 && trials > 0), "{measures:?} {:?}", machine.notes);
 }

@@ -1,7 +1,7 @@
 //! Which shapes are tried: those to begin with, and those next to the one that stands.
 
-use super::board::{Board, Domain};
 use super::shape::{Doubling, Shape};
+use super::shape_board::{ShapeBoard, ShapeDomain};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 /// How a shape comes from another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Kind {
+pub(super) enum CandidateKind {
     /// One of those to begin with.
     Seed,
     /// One that was best before, for the same programs.
@@ -38,8 +38,16 @@ pub(super) enum Kind {
 }
 
 /// The kinds of neighbours, in the order in which they are drawn where nothing is known of them.
-pub(super) const KINDS: [Kind; 8] =
-    [Kind::Set, Kind::Move, Kind::Swap, Kind::Share, Kind::Part, Kind::Inside, Kind::Exchange, Kind::Any];
+pub(super) const KINDS: [CandidateKind; 8] = [
+    CandidateKind::Set,
+    CandidateKind::Move,
+    CandidateKind::Swap,
+    CandidateKind::Share,
+    CandidateKind::Part,
+    CandidateKind::Inside,
+    CandidateKind::Exchange,
+    CandidateKind::Any,
+];
 
 /// Orders of doubling are all tried for so many groups; of more, each group first once.
 const ORDERED: usize = 3;
@@ -48,7 +56,7 @@ const FEW: usize = 4;
 
 /// Puts `n` threads of a group one after the other where it is emptiest, the first of equals in the order of
 /// `domains`.
-fn deal(shape: &mut Shape, board: &Board, group: usize, n: usize, domains: &[usize]) {
+fn deal(shape: &mut Shape, board: &ShapeBoard, group: usize, n: usize, domains: &[usize]) {
     // Whether it is full, its load over its cores (in 65,536ths), and which it is.
     let fill = |load: usize, at: usize| {
         let domain = &board.domains[domains[at]];
@@ -95,7 +103,7 @@ fn orders(groups: usize) -> Vec<Vec<u8>> {
 }
 
 /// Threads dealt over all domains: what kernels come to.
-pub(super) fn even(board: &Board, threads: &[usize]) -> Shape {
+pub(super) fn even(board: &ShapeBoard, threads: &[usize]) -> Shape {
     let (dealt, mut shape) = (board.dealt(), Shape::empty(threads.len(), board.domains.len()));
     for (g, &n) in threads.iter().enumerate() {
         deal(&mut shape, board, g, n, &dealt);
@@ -105,7 +113,7 @@ pub(super) fn even(board: &Board, threads: &[usize]) -> Shape {
 
 /// Shapes to begin with, the likely ones first: even; own domains per group, neighbouring, dealt over nodes and
 /// packages; each two clusters of groups on halves of the machine; the fewest domains.
-pub(super) fn seeds(board: &Board, threads: &[usize], doubling: &Doubling) -> Vec<Shape> {
+pub(super) fn seeds(board: &ShapeBoard, threads: &[usize], doubling: &Doubling) -> Vec<Shape> {
     let (groups, domains) = (threads.len(), board.domains.len());
     let all: Vec<usize> = (0..domains).collect();
     let dealt = board.dealt();
@@ -175,7 +183,7 @@ pub(super) fn seeds(board: &Board, threads: &[usize], doubling: &Doubling) -> Ve
 }
 
 /// A neighbour of a shape. `None` where this draw came to none.
-pub(super) fn neighbour(board: &Board, shape: &Shape, kind: Kind, rng: &mut Rng) -> Option<Shape> {
+pub(super) fn neighbour(board: &ShapeBoard, shape: &Shape, kind: CandidateKind, rng: &mut Rng) -> Option<Shape> {
     let (groups, domains) = (shape.counts.len(), board.domains.len());
     if groups == 0 || domains == 0 {
         return None;
@@ -186,10 +194,10 @@ pub(super) fn neighbour(board: &Board, shape: &Shape, kind: Kind, rng: &mut Rng)
     let pick = |rng: &mut Rng, from: &[usize]| (!from.is_empty()).then(|| from[rng.usize(..from.len())]);
     let with = |shape: &Shape, g: usize| -> Vec<usize> { (0..domains).filter(|&d| shape.counts[g][d] > 0).collect() };
     match kind {
-        Kind::Seed | Kind::Known | Kind::Sam | Kind::Kernel => return None,
-        Kind::Set => set(board, &mut next, group, rng)?,
-        Kind::Inside => inside(board, &mut next, group, rng)?,
-        Kind::Part => {
+        CandidateKind::Seed | CandidateKind::Known | CandidateKind::Sam | CandidateKind::Kernel => return None,
+        CandidateKind::Set => set(board, &mut next, group, rng)?,
+        CandidateKind::Inside => inside(board, &mut next, group, rng)?,
+        CandidateKind::Part => {
             let other = (group + rng.usize(1..groups.max(2))) % groups;
             let parts = if rng.bool() { board.parts(|d| d.package) } else { board.parts(|d| d.node) };
             let parts = if parts.len() > 1 { parts } else { (0..domains).map(|d| vec![d]).collect() };
@@ -212,7 +220,7 @@ pub(super) fn neighbour(board: &Board, shape: &Shape, kind: Kind, rng: &mut Rng)
                 deal(&mut next, board, g, threads[g], &(0..domains).collect::<Vec<_>>());
             }
         }
-        Kind::Move | Kind::Swap => {
+        CandidateKind::Move | CandidateKind::Swap => {
             let from = pick(rng, &with(shape, group))?;
             let to = rng.usize(..domains);
             let here = shape.counts[group][from];
@@ -226,20 +234,20 @@ pub(super) fn neighbour(board: &Board, shape: &Shape, kind: Kind, rng: &mut Rng)
                 next.counts[g][b] += n;
             };
             go(group, from, to, n);
-            if kind == Kind::Swap {
+            if kind == CandidateKind::Swap {
                 let others: Vec<usize> = (0..groups).filter(|&g| g != group && shape.counts[g][to] > 0).collect();
                 go(pick(rng, &others)?, to, from, n);
             }
         }
-        Kind::Exchange => {
+        CandidateKind::Exchange => {
             let (a, b) = (rng.usize(..domains), rng.usize(..domains));
             if board.domains[a].node == board.domains[b].node {
                 return None;
             }
             next.counts.iter_mut().for_each(|counts| counts.swap(a, b));
         }
-        Kind::Share => share(board, &mut next, group, rng),
-        Kind::Any => {
+        CandidateKind::Share => share(board, &mut next, group, rng),
+        CandidateKind::Any => {
             if domains > FEW || groups > FEW {
                 return None;
             }
@@ -261,7 +269,7 @@ pub(super) fn neighbour(board: &Board, shape: &Shape, kind: Kind, rng: &mut Rng)
 }
 
 /// Who shares cores: another one first, two groups with each other, one that would not have to.
-fn share(board: &Board, next: &mut Shape, group: usize, rng: &mut Rng) {
+fn share(board: &ShapeBoard, next: &mut Shape, group: usize, rng: &mut Rng) {
     let groups = next.counts.len();
     let crowds = next.crowds(board);
     match rng.u8(..if crowds { 3 } else { 1 }) {
@@ -280,7 +288,7 @@ fn share(board: &Board, next: &mut Shape, group: usize, rng: &mut Rng) {
 }
 
 /// A group over some of the domains; the others stay, leave these, or are put anew.
-fn set(board: &Board, next: &mut Shape, group: usize, rng: &mut Rng) -> Option<()> {
+fn set(board: &ShapeBoard, next: &mut Shape, group: usize, rng: &mut Rng) -> Option<()> {
     let (groups, domains) = (next.counts.len(), board.domains.len());
     if domains < 2 {
         return None;
@@ -337,14 +345,14 @@ enum Within {
     /// Own domains per group.
     Own,
     /// One group in domains of its own.
-    Apart(usize, Size),
+    Apart(usize, ApartSize),
     /// One group among the others again.
     Among(usize),
 }
 
 /// How many domains a group gets for its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Size {
+enum ApartSize {
     /// As few as its threads have cores.
     Cores,
     /// As few as its threads have CPUs.
@@ -355,18 +363,20 @@ enum Size {
     Less,
 }
 
-fn inside(board: &Board, next: &mut Shape, group: usize, rng: &mut Rng) -> Option<()> {
-    let of: fn(&Domain) -> usize = if rng.bool() { |d| d.node } else { |d| d.package };
-    let apart = [Size::Cores, Size::Seats, Size::More, Size::Less].map(|size| Within::Apart(group, size));
+fn inside(board: &ShapeBoard, next: &mut Shape, group: usize, rng: &mut Rng) -> Option<()> {
+    let of: fn(&ShapeDomain) -> usize = if rng.bool() { |d| d.node } else { |d| d.package };
+    let apart =
+        [ApartSize::Cores, ApartSize::Seats, ApartSize::More, ApartSize::Less].map(|size| Within::Apart(group, size));
     let ways = [&[Within::Even, Within::Own], &apart[..], &[Within::Among(group)]].concat();
     arrange(board, next, of, ways[rng.usize(..ways.len())])
 }
 
 /// Shapes that are tried before any other: orderly inside each node and package, so that few threads leave their
 /// memory. One group after the other gets domains of its own.
-pub(super) fn orderly(board: &Board, shape: &Shape) -> Vec<Shape> {
-    let parts: [fn(&Domain) -> usize; 2] = [|d| d.node, |d| d.package];
-    let apart = (0..shape.counts.len()).flat_map(|g| [Size::Cores, Size::Seats].map(|size| Within::Apart(g, size)));
+pub(super) fn orderly(board: &ShapeBoard, shape: &Shape) -> Vec<Shape> {
+    let parts: [fn(&ShapeDomain) -> usize; 2] = [|d| d.node, |d| d.package];
+    let apart =
+        (0..shape.counts.len()).flat_map(|g| [ApartSize::Cores, ApartSize::Seats].map(|size| Within::Apart(g, size)));
     let ways = [Within::Own].into_iter().chain(apart).chain([Within::Even]).flat_map(|how| parts.map(|of| (of, how)));
     let shapes = ways.filter_map(|(of, how)| {
         let mut next = shape.clone();
@@ -376,7 +386,7 @@ pub(super) fn orderly(board: &Board, shape: &Shape) -> Vec<Shape> {
     shapes.collect()
 }
 
-fn arrange(board: &Board, next: &mut Shape, of: fn(&Domain) -> usize, how: Within) -> Option<()> {
+fn arrange(board: &ShapeBoard, next: &mut Shape, of: fn(&ShapeDomain) -> usize, how: Within) -> Option<()> {
     let parts = board.parts(of);
     if parts.iter().all(|part| part.len() < 2) {
         return None;
@@ -396,7 +406,7 @@ fn arrange(board: &Board, next: &mut Shape, of: fn(&Domain) -> usize, how: Withi
 }
 
 /// One group in domains of its own, the others in the rest; whoever stands apart already goes on doing so.
-fn set_apart(board: &Board, next: &mut Shape, part: &[usize], group: usize, size: Size) {
+fn set_apart(board: &ShapeBoard, next: &mut Shape, part: &[usize], group: usize, size: ApartSize) {
     let mut free = free_for(next, part, group);
     // First where most of it stands: fewer threads move.
     free.sort_by_key(|&d| Reverse(next.counts[group][d]));
@@ -405,12 +415,12 @@ fn set_apart(board: &Board, next: &mut Shape, part: &[usize], group: usize, size
         return;
     }
     let threads = take(next, &free);
-    let most = |of: fn(&Domain) -> usize| free.iter().map(|&d| of(&board.domains[d])).max().unwrap_or(1).max(1);
+    let most = |of: fn(&ShapeDomain) -> usize| free.iter().map(|&d| of(&board.domains[d])).max().unwrap_or(1).max(1);
     let domains = match size {
-        Size::Cores => threads[group].div_ceil(most(Domain::room)),
-        Size::Seats => threads[group].div_ceil(most(Domain::seats)),
-        Size::More => now + 1,
-        Size::Less => now - 1,
+        ApartSize::Cores => threads[group].div_ceil(most(ShapeDomain::room)),
+        ApartSize::Seats => threads[group].div_ceil(most(ShapeDomain::seats)),
+        ApartSize::More => now + 1,
+        ApartSize::Less => now - 1,
     };
     let (own, rest) = free.split_at(domains.clamp(1, free.len()));
     deal(next, board, group, threads[group], own);
@@ -434,13 +444,13 @@ fn take(shape: &mut Shape, part: &[usize]) -> Vec<usize> {
 }
 
 /// Every group over all of some domains.
-fn level(board: &Board, next: &mut Shape, part: &[usize]) {
+fn level(board: &ShapeBoard, next: &mut Shape, part: &[usize]) {
     let threads = take(next, part);
     threads.iter().enumerate().for_each(|(g, &n)| deal(next, board, g, n, part));
 }
 
 /// Own domains per group.
-fn own(board: &Board, next: &mut Shape, part: &[usize]) {
+fn own(board: &ShapeBoard, next: &mut Shape, part: &[usize]) {
     let threads = take(next, part);
     let (mut from, mut before, total) = (0, 0, threads.iter().sum::<usize>());
     for (g, &n) in threads.iter().enumerate().filter(|(_, n)| **n > 0) {
@@ -452,7 +462,7 @@ fn own(board: &Board, next: &mut Shape, part: &[usize]) {
 }
 
 /// Deals over some domains as many as have a CPU there, and the others over all of `part`.
-fn deal_first(shape: &mut Shape, board: &Board, group: usize, n: usize, domains: &[usize], part: &[usize]) {
+fn deal_first(shape: &mut Shape, board: &ShapeBoard, group: usize, n: usize, domains: &[usize], part: &[usize]) {
     let free = domains.iter().map(|&d| board.domains[d].seats().saturating_sub(shape.load(d))).sum();
     deal(shape, board, group, n.min(free), domains);
     deal(shape, board, group, n.saturating_sub(free), part);

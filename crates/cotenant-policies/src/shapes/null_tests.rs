@@ -5,8 +5,9 @@
 
 use super::Shapes;
 use super::settings::ShapesSettings;
+use super::speed_meter::SpeedPoint;
 use super::tests::Pretend;
-use super::trial::{Ask, Clock, Goal, Point, SETTLE, STAGES, Side, Trial, Verdict};
+use super::trial::{Ask, Clock, Goal, SETTLE, STAGES, ShapeTrial, Side, TrialVerdict};
 use cotenant_model::testing::machine;
 use cotenant_model::{Outcome, Time};
 use fastrand::Rng;
@@ -14,7 +15,7 @@ use serde_json::json;
 
 /// What a program's speed is like, besides noise.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Kind {
+pub(super) struct NoiseKind {
     name: &'static str,
     /// Seconds, and by how much faster the first half of that time is.
     phase: Option<(f64, f64)>,
@@ -26,18 +27,18 @@ pub(super) struct Kind {
     jump: f64,
 }
 
-pub(super) const NOISE: Kind = Kind { name: "noise", phase: None, follows: None, outliers: 0.0, jump: 0.0 };
+pub(super) const NOISE: NoiseKind = NoiseKind { name: "noise", phase: None, follows: None, outliers: 0.0, jump: 0.0 };
 
-const fn phases(name: &'static str, seconds: f64) -> Kind {
-    Kind { name, phase: Some((seconds, 0.1)), ..NOISE }
+const fn phases(name: &'static str, seconds: f64) -> NoiseKind {
+    NoiseKind { name, phase: Some((seconds, 0.1)), ..NOISE }
 }
 
-const SHORT_PHASES: Kind = phases("phases, 0.6 s", 0.6);
-const ALL: Kind = Kind { name: "all of it", phase: Some((1.3, 0.1)), outliers: 0.01, jump: 0.2, ..NOISE };
+const SHORT_PHASES: NoiseKind = phases("phases, 0.6 s", 0.6);
+const ALL: NoiseKind = NoiseKind { name: "all of it", phase: Some((1.3, 0.1)), outliers: 0.01, jump: 0.2, ..NOISE };
 
 /// Phases of 0.3 to 10.8 s; from 1.6 s on they are as long as a block, half of them two windows, of windows of 0.3 to
 /// 2.6 s.
-const KINDS: [Kind; 16] = [
+const KINDS: [NoiseKind; 16] = [
     NOISE,
     phases("phases, 0.3 s", 0.3),
     SHORT_PHASES,
@@ -50,26 +51,26 @@ const KINDS: [Kind; 16] = [
     phases("phases, 6.8 s", 6.8),
     phases("phases, 10 s", 10.0),
     phases("phases, 10.8 s", 10.8),
-    Kind { name: "phases as long as a block, from the first trial on", follows: Some(0.1), ..NOISE },
-    Kind { name: "outliers", outliers: 0.01, ..NOISE },
-    Kind { name: "jumps", jump: 0.2, ..NOISE },
+    NoiseKind { name: "phases as long as a block, from the first trial on", follows: Some(0.1), ..NOISE },
+    NoiseKind { name: "outliers", outliers: 0.01, ..NOISE },
+    NoiseKind { name: "jumps", jump: 0.2, ..NOISE },
     ALL,
 ];
 
 /// A program whose speed is read every 0.1 s.
 #[derive(Clone, Debug)]
-pub(super) struct Program {
+pub(super) struct NoisyProgram {
     /// Standard deviation of a reading; half of the variance lasts for a second.
     noise: f64,
-    kind: Kind,
+    kind: NoiseKind,
     rng: Rng,
     slow: f64,
     level: f64,
     at: f64,
 }
 
-impl Program {
-    pub fn new(noise: f64, kind: Kind, seed: u64) -> Self {
+impl NoisyProgram {
+    pub fn new(noise: f64, kind: NoiseKind, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let at = rng.f64() * 100.0;
         Self { noise, kind, rng, slow: 0.0, level: 0.0, at }
@@ -79,12 +80,12 @@ impl Program {
         (-2.0 * (1.0 - self.rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * self.rng.f64()).cos()
     }
 
-    pub fn read(&mut self, effect: f64, now: Time) -> Point {
+    pub fn read(&mut self, effect: f64, now: Time) -> SpeedPoint {
         self.at += 0.1;
         let keep = (-0.1_f64).exp();
         self.slow = self.slow * keep + (1.0 - keep * keep).sqrt() * self.normal();
         let noise = self.noise * std::f64::consts::FRAC_1_SQRT_2 * (self.slow + self.normal());
-        let Kind { phase, outliers, jump, .. } = self.kind;
+        let NoiseKind { phase, outliers, jump, .. } = self.kind;
         let phase = phase.map_or(0.0, |(length, size)| if self.at / length % 1.0 < 0.5 { size } else { 0.0 });
         let sign = |rng: &mut Rng| if rng.bool() { 1.0 } else { -1.0 };
         if jump > 0.0 && self.rng.f64() < 0.1 / 30.0 {
@@ -92,12 +93,12 @@ impl Program {
         }
         let off = if outliers > 0.0 && self.rng.f64() < outliers { sign(&mut self.rng) * 0.5 } else { 0.0 };
         let log = effect + noise + phase + self.level + f64::ln_1p(off);
-        Point { at: now, seconds: 0.1, logs: vec![log] }
+        SpeedPoint { at: now, seconds: 0.1, logs: vec![log] }
     }
 }
 
 /// Tries a candidate of this effect through all stages: whether it was kept, and seconds that it took.
-fn experiment(program: &mut Program, effect: f64, seed: u64) -> (bool, f64) {
+fn experiment(program: &mut NoisyProgram, effect: f64, seed: u64) -> (bool, f64) {
     let mut rng = Rng::with_seed(seed);
     let mut now = Time(1_000_000_000);
     let mut step = || {
@@ -121,7 +122,7 @@ fn experiment(program: &mut Program, effect: f64, seed: u64) -> (bool, f64) {
     let mut now = began;
     let mut recent = None;
     for stage in STAGES {
-        let (mut trial, mut side) = Trial::new(now, recent.take(), std::mem::take(&mut pairs));
+        let (mut trial, mut side) = ShapeTrial::new(now, recent.take(), std::mem::take(&mut pairs));
         if side == Side::Candidate {
             trial.switched(now);
         }
@@ -137,8 +138,8 @@ fn experiment(program: &mut Program, effect: f64, seed: u64) -> (bool, f64) {
                 Ask::Done(verdict) => break verdict,
             }
         };
-        if verdict != Verdict::Undecided || trial.estimate(&Goal::Mean, &clock, 0.05).mean <= 0.0 {
-            return (verdict == Verdict::Better, (now - began).as_secs_f64());
+        if verdict != TrialVerdict::Undecided || trial.estimate(&Goal::Mean, &clock, 0.05).mean <= 0.0 {
+            return (verdict == TrialVerdict::Better, (now - began).as_secs_f64());
         }
         pairs = trial.pairs;
     }
@@ -146,8 +147,8 @@ fn experiment(program: &mut Program, effect: f64, seed: u64) -> (bool, f64) {
 }
 
 /// Share of kept candidates, and seconds per trial.
-fn kept(noise: f64, kind: Kind, effect: f64, trials: u64) -> (f64, f64) {
-    let all = (0..trials).map(|seed| experiment(&mut Program::new(noise, kind, seed), effect, seed ^ 0x5eed));
+fn kept(noise: f64, kind: NoiseKind, effect: f64, trials: u64) -> (f64, f64) {
+    let all = (0..trials).map(|seed| experiment(&mut NoisyProgram::new(noise, kind, seed), effect, seed ^ 0x5eed));
     let (kept, seconds): (Vec<bool>, Vec<f64>) = all.unzip();
     let share = kept.iter().filter(|kept| **kept).count() as f64 / trials as f64;
     (share, seconds.iter().sum::<f64>() / trials as f64)
@@ -222,14 +223,14 @@ fn null_week() {
             // Four domains of four cores; each has two threads of each program.
             let cpus: Vec<u32> = (0..2).flat_map(|app| (0..8).map(move |i| i / 2 * 4 + i % 2 + 2 * app)).collect();
             let mut machine = Pretend::on(machine(2, 2, 4, 1), cpus, 1.0);
-            machine.other = Some((slower, [1, 2].map(|app| Program::new(noise, kind, 10 * seed + app))));
+            machine.other = Some((slower, [1, 2].map(|app| NoisyProgram::new(noise, kind, 10 * seed + app))));
             let policy = Shapes::new(ShapesSettings { seed, ..ShapesSettings::default() });
             let (speed, state) = machine.run(&policy, hours * 3_600.0, |_| Outcome::Applied);
             let told = |what: &str| machine.notes.iter().filter(|(_, note, _)| note.starts_with(what)).count();
             let back =
                 machine.notes.iter().rposition(|(_, note, _)| note.starts_with("given back")).map_or(0, |i| i + 1);
             let left = machine.notes[back..].iter().filter(|(_, note, _)| note.starts_with("kept")).count();
-            let trials = state.learned.as_ref().map_or(0, |learned| learned.trials);
+            let trials = state.trialling.learned().map_or(0, |learned| learned.trials);
             let row = json!({
                 "hours": hours, "noise": noise, "kind": kind.name, "seed": seed, "trials": trials,
                 "kept": told("kept"), "given_back": told("given back"), "left": left, "speed": speed

@@ -1,15 +1,14 @@
 //! In which order candidates are tried where hardware counters tell what threads do: a small model of what a shape does
 //! to each group of threads. Its errors cost trials and never correctness, since what it ranks last is tried, too.
 
-use super::board::Board;
-use super::learned::Learned;
+use super::learned_situation::LearnedSituation;
 use super::shape::Shape;
-use super::situation::{Situation, domain_of};
+use super::shape_board::{ShapeBoard, ShapePlaces};
 use cotenant_model::{AppId, Signal, TaskId, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What is counted, in the order of [`Counted::sums`]. The last three may be missing.
+/// What is counted, in the order of [`GroupCounts::sums`]. The last three may be missing.
 const SIGNALS: [Signal; 8] = [
     Signal::Cycles,
     Signal::Instructions,
@@ -40,13 +39,13 @@ const COMPUTES: f64 = 0.05;
 
 /// What was counted while the incumbent stood, summed over the threads of each group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Counted {
+pub(super) struct GroupCounts {
     sums: Vec<[f64; SIGNALS.len()]>,
     /// Seconds that threads were there, of each group.
     seconds: Vec<f64>,
 }
 
-impl Counted {
+impl GroupCounts {
     /// Adds a round. A thread without a signal that is needed adds nothing.
     pub fn add(&mut self, view: &View, members: &[(TaskId, usize)], groups: usize) {
         self.sums.resize(groups, [0.0; SIGNALS.len()]);
@@ -65,7 +64,7 @@ impl Counted {
 
 /// What a thread of a group does, per instruction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Thread {
+struct ThreadModel {
     /// Cycles of its own work where it has a core to itself, and part of the time that these take.
     compute: f64,
     busy: f64,
@@ -86,8 +85,8 @@ struct Thread {
 
 /// The model, from what was counted under one shape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Model {
-    threads: Vec<Thread>,
+pub(super) struct ShapeModel {
+    threads: Vec<ThreadModel>,
     /// Misses per second of the domain with most of them.
     most: f64,
     /// Threads of each group whose memory lies on each node.
@@ -104,15 +103,23 @@ struct Treated {
     waits: f64,
 }
 
-impl Model {
+impl ShapeModel {
     /// From what was counted under the incumbent. `None` where some group was not.
-    pub fn new(learned: &Learned, board: &Board, view: &View, members: &[(TaskId, usize)]) -> Option<Self> {
-        let Learned { counted, incumbent: shape, memory, situation, .. } = learned;
+    /// `memory` is where each thread stood when its memory came to lie where it does.
+    pub fn new(
+        counted: &GroupCounts,
+        shape: &Shape,
+        memory: &ShapePlaces,
+        situation: &LearnedSituation,
+        board: &ShapeBoard,
+        view: &View,
+        members: &[(TaskId, usize)],
+    ) -> Option<Self> {
         let groups = situation.groups.len();
         let nodes = board.labels.len();
         let mut lies = vec![vec![0; nodes]; groups];
         for &(task, group) in members.iter().filter(|(_, group)| *group < groups) {
-            if let Some(domain) = domain_of(board, view, memory, task) {
+            if let Some(domain) = board.domain_of(view, memory, task) {
                 lies[group][board.domains[domain].node] += 1;
             }
         }
@@ -124,7 +131,7 @@ impl Model {
             }
             let per = |events: f64| events / instructions;
             let busy = (1.0 - stalls / cycles).clamp(COMPUTES, 1.0);
-            Some(Thread {
+            Some(ThreadModel {
                 compute: per(cycles) * busy,
                 busy,
                 feels: per(cycles) * (1.0 - busy),
@@ -156,7 +163,7 @@ impl Model {
     }
 
     /// How much faster each measured application would be than where it was counted, as logarithms.
-    pub fn changes(&self, shape: &Shape, board: &Board, situation: &Situation) -> Vec<f64> {
+    pub fn changes(&self, shape: &Shape, board: &ShapeBoard, situation: &LearnedSituation) -> Vec<f64> {
         let mut sums: BTreeMap<AppId, [f64; 2]> = BTreeMap::new();
         for (group, thread) in self.threads.iter().enumerate() {
             let Treated { crowd, waits } = self.treated(shape, board, situation, group);
@@ -178,7 +185,7 @@ impl Model {
 
     /// Misses per instruction of a thread of a group in a domain.
     fn misses(&self, shape: &Shape, group: usize, domain: usize) -> f64 {
-        let Thread { requests, misses, part, shares, .. } = self.threads[group];
+        let ThreadModel { requests, misses, part, shares, .. } = self.threads[group];
         let hits = 1.0 - misses / requests.max(f64::MIN_POSITIVE);
         let less = part - self.part(shape, group, domain).ln();
         (misses * (MISSES * hits * (1.0 - shares) * less).exp()).min(requests)
@@ -189,7 +196,7 @@ impl Model {
         (0..self.threads.len()).map(of).sum()
     }
 
-    fn treated(&self, shape: &Shape, board: &Board, situation: &Situation, group: usize) -> Treated {
+    fn treated(&self, shape: &Shape, board: &ShapeBoard, situation: &LearnedSituation, group: usize) -> Treated {
         let thread = &self.threads[group];
         let all = (shape.threads(group) as f64).max(1.0);
         let mut treated = Treated { crowd: 0.0, waits: 0.0 };
@@ -227,7 +234,7 @@ impl Model {
     }
 
     /// By how much longer a thread's own work takes in a domain, by who shares its core.
-    fn crowd(&self, shape: &Shape, board: &Board, group: usize, d: usize) -> f64 {
+    fn crowd(&self, shape: &Shape, board: &ShapeBoard, group: usize, d: usize) -> f64 {
         let counts: Vec<usize> = shape.counts.iter().map(|counts| usize::from(counts[d])).collect();
         let (load, domain) = (counts.iter().sum::<usize>(), &board.domains[d]);
         if load > domain.seats() {
@@ -251,31 +258,36 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
+    use super::super::learned_situation::ThreadGroup;
     use super::super::shape::Doubling;
-    use super::super::situation::Group;
     use super::*;
     use cotenant_model::speed::Source;
     use cotenant_model::testing::{ViewBuilder, machine};
 
     /// A second of each of two programs with four threads, of these events per thread, in the order of [`SIGNALS`];
     /// two threads of each in each of two domains of four cores with two contexts.
-    fn model(events: [[f64; SIGNALS.len()]; 2]) -> (Model, Board, Situation) {
+    fn model(events: [[f64; SIGNALS.len()]; 2]) -> (ShapeModel, ShapeBoard, LearnedSituation) {
         let topology = machine(2, 1, 4, 2);
-        let board = Board::new(&topology, topology.usable(), |_| 0);
-        let group = |app: u32| Group { app: AppId(app), on: topology.usable().clone(), threads: 4, ..Group::default() };
+        let board = ShapeBoard::new(&topology, topology.usable(), |_| 0);
+        let group = |app: u32| ThreadGroup {
+            app: AppId(app),
+            on: topology.usable().clone(),
+            threads: 4,
+            ..ThreadGroup::default()
+        };
         let measures = (0..2).map(|app| (AppId(app), Source::Progress)).collect();
-        let mut situation = Situation::default();
+        let mut situation = LearnedSituation::default();
         (situation.groups, situation.measures) = ((0..2).map(group).collect(), measures);
-        let counted = Counted { sums: events.map(|own| own.map(|n| 4.0 * n)).to_vec(), seconds: vec![4.0; 2] };
+        let counted = GroupCounts { sums: events.map(|own| own.map(|n| 4.0 * n)).to_vec(), seconds: vec![4.0; 2] };
         let mut builder = ViewBuilder::new(&topology);
         for task in 0..8 {
             builder = builder.task(task, task / 4, board.domains[task as usize % 2].cpus.first().unwrap().0);
         }
         let members: Vec<_> = (0..8).map(|task| (TaskId(task), task as usize / 4)).collect();
         let incumbent = shape([[2, 2], [2, 2]]);
-        let mut learned = Learned::default();
-        (learned.incumbent, learned.counted, learned.situation) = (incumbent, counted, situation.clone());
-        (Model::new(&learned, &board, &builder.view(), &members).unwrap(), board, situation)
+        let (memory, view) = (ShapePlaces::new(), builder.view());
+        let model = ShapeModel::new(&counted, &incumbent, &memory, &situation, &board, &view, &members).unwrap();
+        (model, board, situation)
     }
 
     fn shape(counts: [[u16; 2]; 2]) -> Shape {

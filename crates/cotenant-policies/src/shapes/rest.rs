@@ -1,6 +1,6 @@
 //! Rest: nothing is tried, and it is heard whether what stands is as fast as it was.
 
-use super::trial::{Point, Window};
+use super::speed_meter::{SpeedPoint, SpeedWindow};
 use serde::{Deserialize, Serialize};
 
 /// Seconds of a window. Phases of programs are shorter.
@@ -17,8 +17,8 @@ const DEVIATIONS: f64 = 4.0;
 
 /// How fast the applications are while it rests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Heard {
-    window: Window,
+pub(super) struct HeardSpeeds {
+    window: SpeedWindow,
     /// The last windows: logarithms of the speeds.
     last: Vec<Vec<f64>>,
     /// Those before: how many, and for each application the sum and the sum of squares.
@@ -26,10 +26,10 @@ pub(super) struct Heard {
     sums: Vec<[f64; 2]>,
 }
 
-impl Heard {
+impl HeardSpeeds {
     /// Takes what a round tells; whether some application is faster or slower than before by now, beyond chance, as it
     /// has been `shifts` times.
-    pub fn add(&mut self, point: &Point, shifts: u32) -> bool {
+    pub fn add(&mut self, point: &SpeedPoint, shifts: u32) -> bool {
         self.window.add(point);
         if self.window.seconds() < WINDOW {
             return false;
@@ -67,11 +67,11 @@ mod tests {
 
     /// When it is heard, seconds: an application is that much slower from 100 s on, and varies from window to window.
     fn heard(slower: f64, varies: f64, shifts: u32) -> Option<u64> {
-        let mut heard = Heard::default();
+        let mut heard = HeardSpeeds::default();
         (1..=4_000_u64).find(|&s| {
             let at = |s: u64| if s > 100 { -slower } else { 0.0 };
             let varies = if s.div_ceil(10) % 2 == 0 { varies } else { -varies };
-            heard.add(&Point { at: Time::from_secs(s), seconds: 1.0, logs: vec![0.0, at(s) + varies] }, shifts)
+            heard.add(&SpeedPoint { at: Time::from_secs(s), seconds: 1.0, logs: vec![0.0, at(s) + varies] }, shifts)
         })
     }
 

@@ -1,16 +1,13 @@
 //! Shapes: how many threads of each group stand in each cache domain, and whose threads double up on a core there.
 //! Threads of a group are alike, so are domains of the same build: everything else is symmetry.
 
-use super::board::{Board, Domain};
-use cotenant_model::{CpuSet, TaskId};
+use super::shape_board::{ShapeBoard, ShapeDomain, ShapePlaces, digest};
+use cotenant_model::{CpuSet, TaskId, TaskView, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Most groups that are placed; threads of further ones are left alone.
 pub(super) const GROUPS: usize = 8;
-
-/// Where threads go.
-pub(super) type Places = BTreeMap<TaskId, CpuSet>;
 
 /// A family of mappings that are alike.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,8 +34,43 @@ impl Shape {
         Self { counts: vec![vec![0; domains]; groups], doubling: Doubling::default() }
     }
 
+    /// What stands: its shape, the CPUs of each thread, and the CPU of each where that is not held.
+    pub fn standing(
+        board: &ShapeBoard,
+        view: &View,
+        members: &[(TaskId, usize)],
+        wanted: &ShapePlaces,
+        groups: usize,
+    ) -> (Self, ShapePlaces, ShapePlaces) {
+        let mut shape = Self::empty(groups, board.domains.len());
+        let mut standing: Vec<Vec<&TaskView>> = vec![Vec::new(); board.domains.len()];
+        for &(task, group) in members {
+            let domain = board.domain_of(view, wanted, task);
+            let Some((domain, task)) = domain.zip(view.task(task)) else { continue };
+            shape.counts[group][domain] += 1;
+            standing[domain].push(task);
+        }
+        let (mut places, mut spots) = (BTreeMap::new(), BTreeMap::new());
+        for (domain, tasks) in board.domains.iter().zip(standing) {
+            // Which threads share cores is the kernel's choice, too: that is kept where each thread has a CPU. Else
+            // all threads may use the whole domain, from where each stands.
+            let cpus: CpuSet = tasks.iter().filter_map(|task| task.cpu).collect();
+            let exact = tasks.len() > domain.room() && cpus.len() == tasks.len() && cpus.is_subset(&domain.cpus);
+            let crowded = tasks.len() > domain.room();
+            for task in tasks {
+                let spot = task.cpu.filter(|cpu| crowded && task.info.allowed.contains(*cpu)).map(CpuSet::single);
+                if let Some(spot) = spot.clone().filter(|_| !exact) {
+                    spots.insert(task.info.id, spot);
+                }
+                let place = spot.filter(|_| exact).unwrap_or_else(|| domain.cpus.and(&task.info.allowed));
+                places.insert(task.info.id, place);
+            }
+        }
+        (shape, places, spots)
+    }
+
     /// Whether it is one of these numbers of threads on this board.
-    pub fn is_for(&self, board: &Board, threads: &[usize]) -> bool {
+    pub fn is_for(&self, board: &ShapeBoard, threads: &[usize]) -> bool {
         let all = |(g, counts): (usize, &Vec<u16>)| {
             counts.len() == board.domains.len() && threads.get(g) == Some(&self.threads(g))
         };
@@ -76,12 +108,12 @@ impl Shape {
     }
 
     /// Whether anybody has to share a core.
-    pub fn crowds(&self, board: &Board) -> bool {
+    pub fn crowds(&self, board: &ShapeBoard) -> bool {
         board.domains.iter().enumerate().any(|(d, domain)| self.load(d) > domain.room())
     }
 
     /// Whether no threads take turns on a CPU, and get half of the time at most, while others are free.
-    pub fn is_work_conserving(&self, board: &Board) -> bool {
+    pub fn is_work_conserving(&self, board: &ShapeBoard) -> bool {
         let packs = |d: usize| self.doubling.packed.is_some_and(|g| self.counts[g as usize][d] > 1);
         let single = |d: usize| board.domains[d].units.iter().any(|unit| unit.len() == 1);
         !(0..board.domains.len()).any(|d| packs(d) && single(d) && self.load(d) <= board.domains[d].room())
@@ -89,10 +121,10 @@ impl Shape {
 
     /// Whether no domain has more threads than it may: its CPUs; where there are more threads than CPUs, its part of
     /// them, rounded up, and one more; and nobody stands where it may not run.
-    pub fn fits(&self, board: &Board, allowed: &[CpuSet]) -> bool {
+    pub fn fits(&self, board: &ShapeBoard, allowed: &[CpuSet]) -> bool {
         let (threads, seats) = ((0..self.counts.len()).map(|g| self.threads(g)).sum::<usize>(), board.seats());
-        let share = |domain: &Domain| (threads * domain.seats()).div_ceil(seats) + 1;
-        let most = |domain: &Domain| if threads > seats { share(domain) } else { domain.seats() };
+        let share = |domain: &ShapeDomain| (threads * domain.seats()).div_ceil(seats) + 1;
+        let most = |domain: &ShapeDomain| if threads > seats { share(domain) } else { domain.seats() };
         let may = |g: usize, d: usize| self.counts[g][d] == 0 || board.domains[d].cpus.intersects(&allowed[g]);
         board
             .domains
@@ -103,7 +135,7 @@ impl Shape {
 
     /// The same for all shapes that a symmetry of the machine maps onto each other. Where nobody shares a core, who
     /// would do so first does not count.
-    pub fn key(&self, board: &Board) -> u64 {
+    pub fn key(&self, board: &ShapeBoard) -> u64 {
         let column = |d: usize| -> Vec<u64> {
             let counts = self.counts.iter().map(|group| u64::from(group[d]));
             std::iter::once(u64::from(board.domains[d].class)).chain(counts).collect()
@@ -140,12 +172,12 @@ impl Shape {
     /// node of their memory, and stay in their domain.
     pub fn seats(
         &self,
-        board: &Board,
+        board: &ShapeBoard,
         members: &[(TaskId, usize)],
         allowed: &[CpuSet],
         now: impl Fn(TaskId) -> Option<usize>,
         memory: impl Fn(TaskId) -> Option<usize>,
-    ) -> Places {
+    ) -> ShapePlaces {
         let mut places = BTreeMap::new();
         let mut standing: Vec<Vec<Vec<TaskId>>> = vec![vec![Vec::new(); self.counts.len()]; board.domains.len()];
         for (group, counts) in self.counts.iter().enumerate() {
@@ -176,7 +208,7 @@ impl Shape {
     }
 
     /// Places inside a domain: the whole of it for everybody, but where somebody has to share a core.
-    fn inside(&self, domain: &Domain, groups: &[Vec<TaskId>], allowed: &[CpuSet], places: &mut Places) {
+    fn inside(&self, domain: &ShapeDomain, groups: &[Vec<TaskId>], allowed: &[CpuSet], places: &mut ShapePlaces) {
         let threads: usize = groups.iter().map(Vec::len).sum();
         let free_choice = |g: usize| groups[g].is_empty() || domain.cpus.is_subset(&allowed[g]);
         let packs = self.doubling.packed.is_some_and(|g| groups.get(g as usize).is_some_and(|own| own.len() > 1));
@@ -244,7 +276,7 @@ impl Shape {
     }
 
     /// `sgd 8+2, membench 0+10; sgd doubles up`, with the names of the groups; of many domains how many have so many.
-    pub fn text(&self, names: &[String], board: &Board) -> String {
+    pub fn text(&self, names: &[String], board: &ShapeBoard) -> String {
         let group = |(g, counts): (usize, &Vec<u16>)| {
             let name = names.get(g).map_or("?", String::as_str);
             if counts.len() <= 8 {
@@ -268,10 +300,4 @@ impl Shape {
             _ => counts,
         }
     }
-}
-
-/// FNV-1a of numbers.
-pub(super) fn digest(numbers: impl Iterator<Item = u64>) -> u64 {
-    let bytes = numbers.flat_map(u64::to_le_bytes);
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

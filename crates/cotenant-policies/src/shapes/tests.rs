@@ -1,11 +1,12 @@
 //! Shapes by hand. The whole policy on a made-up machine.
 
-use super::board::Board;
 use super::guard::guards;
 use super::moves::{KINDS, neighbour, orderly, seeds};
-use super::null_tests::Program;
-use super::shape::{Doubling, Places, Shape};
-use super::{Phase, Shapes, ShapesState};
+use super::null_tests::NoisyProgram;
+use super::shape::{Doubling, Shape};
+use super::shape_board::{ShapeBoard, ShapePlaces};
+use super::trialling::ShapesPhase;
+use super::{Shapes, ShapesState};
 use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Config, Ctx, Policy};
 use cotenant_model::profile::MachineProfile;
@@ -21,9 +22,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Two domains of four cores with two contexts each.
-fn board() -> Board {
+fn board() -> ShapeBoard {
     let topology = machine(2, 1, 4, 2);
-    Board::new(&topology, topology.usable(), |_| 0)
+    ShapeBoard::new(&topology, topology.usable(), |_| 0)
 }
 
 fn shape(counts: &[&[u16]], order: &[u8]) -> Shape {
@@ -37,7 +38,7 @@ fn members(groups: &[usize]) -> Vec<(TaskId, usize)> {
 }
 
 /// CPUs of a core are 2n and 2n + 1 here or n and n + 8: taken from the board.
-fn text(places: &Places) -> Vec<String> {
+fn text(places: &ShapePlaces) -> Vec<String> {
     places.values().map(ToString::to_string).collect()
 }
 
@@ -90,11 +91,11 @@ fn symmetric_shapes_are_one() {
     assert_ne!(key(&[&[4, 0], &[4, 0]], &[0, 1]), key(&[&[4, 0], &[4, 0]], &[1, 0]));
     // Where nodes differ, mirrored shapes do.
     let topology = machine(2, 1, 4, 2);
-    let labelled = Board::new(&topology, topology.usable(), |node| node as u64);
+    let labelled = ShapeBoard::new(&topology, topology.usable(), |node| node as u64);
     assert_ne!(shape(&[&[4, 0]], &[0]).key(&labelled), shape(&[&[0, 4]], &[0]).key(&labelled));
     // A bus for both, or for each one, where all memory is one node.
     let uniform = clovertown();
-    let uniform = Board::new(&uniform, uniform.usable(), |_| 0);
+    let uniform = ShapeBoard::new(&uniform, uniform.usable(), |_| 0);
     let key = |counts: &[u16]| shape(&[counts], &[0]).key(&uniform);
     assert_ne!(key(&[1, 1, 0, 0]), key(&[1, 0, 1, 0]));
     assert_eq!(key(&[1, 1, 0, 0]), key(&[0, 0, 1, 1]));
@@ -114,7 +115,7 @@ fn threads_stay_where_they_are_as_far_as_may_be() {
 #[test]
 fn threads_go_where_their_memory_is() {
     let topology = machine(2, 2, 2, 1);
-    let board = Board::new(&topology, topology.usable(), |_| 0);
+    let board = ShapeBoard::new(&topology, topology.usable(), |_| 0);
     let all = vec![topology.usable().clone()];
     // Two domains per node; each of the first four threads has its memory in its domain, the last one elsewhere.
     let now = |task: TaskId| Some([0, 1, 2, 3, 3][task.0 as usize]);
@@ -128,7 +129,7 @@ fn threads_go_where_their_memory_is() {
 #[test]
 fn groups_are_set_apart_one_after_the_other() {
     let topology = machine(2, 4, 2, 2);
-    let board = Board::new(&topology, topology.usable(), |_| 0);
+    let board = ShapeBoard::new(&topology, topology.usable(), |_| 0);
     let mixed = shape(&[&[1; 8], &[1; 8], &[1; 8]], &[0, 1, 2]);
     let first = orderly(&board, &mixed).into_iter().find(|next| next.counts[0] == [4, 0, 0, 0, 4, 0, 0, 0]).unwrap();
     assert_eq!(first.counts[1..], [[0, 2, 1, 1, 0, 2, 1, 1], [0, 1, 2, 1, 0, 1, 2, 1]]);
@@ -151,7 +152,7 @@ proptest! {
         seed: u64,
     ) {
         let topology = machine(packages, llcs, cores, smt);
-        let board = Board::new(&topology, topology.usable(), |_| 0);
+        let board = ShapeBoard::new(&topology, topology.usable(), |_| 0);
         let allowed = vec![topology.usable().clone(); threads.len()];
         let mut rng = Rng::with_seed(seed);
         let first = seeds(&board, &threads, &Doubling::default());
@@ -175,7 +176,7 @@ proptest! {
 }
 
 /// How fast both programs are, and what each says of it.
-type Other = (fn(&Pretend) -> f64, [Program; 2]);
+type Other = (fn(&Pretend) -> f64, [NoisyProgram; 2]);
 
 /// A made-up machine: two domains, two programs of four threads; together in one domain they run at `together`.
 pub(super) struct Pretend {
@@ -373,7 +374,7 @@ fn what_is_faster_is_found_and_kept() {
         machine.notes.iter().map(|(_, note, _)| note).filter(|n| n.starts_with("kept: ")).collect();
     assert_eq!(kept.len(), 1, "{:?}", machine.notes);
     assert!(kept[0].contains(" to +") && kept[0].ends_with(" pairs of windows"), "{kept:?}");
-    let learned = state.learned.unwrap();
+    let learned = state.trialling.learned().unwrap();
     assert!(!learned.is_kernel && learned.kept == 1, "{learned:?}");
     assert!(learned.standing.iter().all(|gain| (gain - 1.2_f64.ln()).abs() < 0.02), "{:?}", learned.standing);
 }
@@ -385,7 +386,7 @@ fn who_shares_a_cpu_is_found_although_the_kernel_leaves_everybody() {
     let mut machine = Pretend::crowded(3.0);
     let (speed, state) = machine.run(&Shapes::default(), 60.0, |_| Outcome::Applied);
     assert!((speed - 3.0).abs() < 1e-9, "{speed}");
-    let learned = state.learned.unwrap();
+    let learned = state.trialling.learned().unwrap();
     assert!(!learned.is_kernel && learned.standing.iter().all(|gain| (gain - 3.0_f64.ln()).abs() < 0.1), "{learned:?}");
 }
 
@@ -395,8 +396,8 @@ fn who_falls_silent_stops_nobody() {
     let mut machine = Pretend::new(1.2);
     machine.tells = Time::from_millis(2_000);
     let (speed, state) = machine.run(&Shapes::default(), 120.0, |_| Outcome::Applied);
-    assert!((speed - 1.2).abs() < 1e-9, "{speed} {:?}", state.phase);
-    assert_eq!(state.learned.unwrap().situation.measures.len(), 1);
+    assert!((speed - 1.2).abs() < 1e-9, "{speed} {:?}", state.trialling.phase());
+    assert_eq!(state.trialling.learned().unwrap().situation.measures.len(), 1);
     let told: Vec<&String> =
         machine.notes.iter().map(|(_, note, _)| note).filter(|n| n.starts_with("for 30 s")).collect();
     assert!(told.len() == 1 && told[0].ends_with(": b"), "{:?}", machine.notes);
@@ -409,8 +410,8 @@ fn what_is_slower_is_put_back() {
     let mut machine = Pretend::new(0.8);
     let (speed, state) = machine.run(&Shapes::default(), 120.0, |_| Outcome::Applied);
     assert!((speed - 1.0).abs() < 1e-9, "{speed}");
-    assert!(state.plan.wanted().is_empty() && state.learned.as_ref().unwrap().trials > 0, "{state:?}");
-    assert!(matches!(state.phase, Phase::Rest { .. }), "{:?}", state.phase);
+    assert!(state.outgoing.placed().wanted.is_empty() && state.trialling.learned().unwrap().trials > 0, "{state:?}");
+    assert!(matches!(state.trialling.phase(), ShapesPhase::Rest { .. }), "{:?}", state.trialling.phase());
     // Each order says what became of the trial before, with its interval; a loss that is seen at once has none.
     let said =
         |what: &str| machine.reasons.iter().any(|reason| reason.contains("not kept: a ") && reason.contains(what));
@@ -424,7 +425,7 @@ fn what_is_denied_did_not_happen() {
     let late = Time::from_millis(30_000);
     let fate = |at| if at < late { Outcome::Denied } else { Outcome::Applied };
     let (speed, state) = machine.run(&Shapes::default(), 240.0, fate);
-    assert!((speed - 1.2).abs() < 1e-9, "{speed} {:?}", state.phase);
+    assert!((speed - 1.2).abs() < 1e-9, "{speed} {:?}", state.trialling.phase());
 }
 
 /// Nothing is ordered but what would be tried, as long as the programs are those, and all of it is the kernel's.
@@ -433,14 +434,14 @@ fn advice_is_what_would_be_tried() {
     let mut machine = Pretend::crowded(3.0);
     let (_, state) = machine.run(&Shapes::default(), 60.0, |_| Outcome::NotThisMachine);
     assert!(
-        matches!(state.phase, Phase::Trial(_)) && state.why.starts_with("tried: "),
+        matches!(state.trialling.phase(), ShapesPhase::Trial(_)) && state.outgoing.why().starts_with("tried: "),
         "{} {:?}",
-        state.why,
-        state.phase
+        state.outgoing.why(),
+        state.trialling.phase()
     );
     (machine.first, machine.cpus) = (8, Pretend::crowded(3.0).cpus);
     let (_, state) = machine.go_on(&Shapes::default(), state, 2.0, |_| Outcome::NotThisMachine);
-    assert!(state.plan.wanted().is_empty(), "{:?}", state.plan);
+    assert!(state.outgoing.placed().wanted.is_empty(), "{:?}", state.outgoing);
 }
 
 /// Together the programs are faster for an hour, and slower from then on: what stands is found to be so while it rests,
@@ -449,10 +450,10 @@ fn advice_is_what_would_be_tried() {
 fn what_is_not_good_any_more_is_given_back() {
     let mut machine = Pretend::new(1.2);
     let (_, state) = machine.run(&Shapes::default(), 3_600.0, |_| Outcome::Applied);
-    assert!(matches!(state.phase, Phase::Rest { .. }), "{:?}", state.phase);
+    assert!(matches!(state.trialling.phase(), ShapesPhase::Rest { .. }), "{:?}", state.trialling.phase());
     machine.together = 0.8;
     let (speed, state) = machine.go_on(&Shapes::default(), state, 240.0, |_| Outcome::Applied);
-    assert!((speed - 1.0).abs() < 1e-9, "{speed} {:?} {:?}", state.phase, machine.notes);
+    assert!((speed - 1.0).abs() < 1e-9, "{speed} {:?} {:?}", state.trialling.phase(), machine.notes);
 }
 
 /// Both programs begin anew, as the kernel spreads them: they begin where they were fastest before. That must win
@@ -465,9 +466,9 @@ fn who_begins_anew_begins_where_it_was_fastest() {
         let (before, state) = machine.run(&policy, 60.0, applied);
         (machine.first, machine.cpus, machine.together) = (8, Pretend::new(1.2).cpus, together);
         let (anew, state) = machine.go_on(&policy, state, 2.0, applied);
-        assert!(before > 1.19 && (anew - together).abs() < 1e-9, "{before} {anew} {:?}", state.plan);
+        assert!(before > 1.19 && (anew - together).abs() < 1e-9, "{before} {anew} {:?}", state.outgoing);
         let (again, state) = machine.go_on(&policy, state, 60.0, applied);
-        assert!((again - ends).abs() < 1e-9, "{again} {:?} {:?}", state.phase, machine.notes);
+        assert!((again - ends).abs() < 1e-9, "{again} {:?} {:?}", state.trialling.phase(), machine.notes);
         // What was given up is not where they begin the next time.
         (machine.first, machine.cpus) = (16, Pretend::new(1.2).cpus);
         let (later, _) = machine.go_on(&policy, state, 2.0, applied);
@@ -490,7 +491,7 @@ fn who_begins_anew_all_the_time_begins_where_the_kernel_says() {
             machine.names = if last { known.clone() } else { [format!("a{round}"), format!("b{round}")] };
             state = machine.go_on(&policy, state, if last { 2.0 } else { 10.0 }, applied).1;
         }
-        assert_eq!(!state.plan.wanted().is_empty(), born, "{passing} {:?}", state.lives);
+        assert_eq!(!state.outgoing.placed().wanted.is_empty(), born, "{passing} {:?}", state.situation);
     }
 }
 
@@ -502,7 +503,7 @@ fn the_first_thread_waits_for_the_others() {
     let (_, state) = machine.run(&policy, 60.0, applied);
     (machine.first, machine.cpus) = (8, Pretend::new(1.2).cpus);
     let (_, state) = machine.go_on(&policy, state, 0.15, applied);
-    let placed: Vec<u32> = state.plan.wanted().keys().map(|task| task.0).collect();
+    let placed: Vec<u32> = state.outgoing.placed().wanted.keys().map(|task| task.0).collect();
     assert_eq!(placed, [9, 10, 11, 13, 14, 15]);
 }
 
@@ -521,11 +522,11 @@ fn what_does_not_last_is_left_alone() {
         // Each is another program than those before.
         machine.names = [format!("a{round}"), format!("b{round}")];
         state = machine.go_on(&policy, state, 10.0, applied).1;
-        let trials = state.learned.as_ref().map_or(0, |learned| learned.trials);
+        let trials = state.trialling.learned().map_or(0, |learned| learned.trials);
         assert_eq!(trials > 0, round < 3, "{round}: {trials}");
     }
     let (speed, state) = machine.go_on(&policy, state, 90.0, applied);
-    assert!(speed > 1.19, "{speed} {:?}", state.phase);
+    assert!(speed > 1.19, "{speed} {:?}", state.trialling.phase());
 }
 
 /// One program would lose a tenth where the mean gains: the guard refuses, `off` allows it.

@@ -4,6 +4,7 @@
 //!   A0 │settle│ B1 B2 │settle│ A1       or       B0 │settle│ A1 A2 │settle│ B1      (a coin says which)
 //! ```
 
+use super::speed_meter::{SpeedPoint, SpeedWindow};
 use cotenant_model::Time;
 use cotenant_model::stats::Summary;
 use cotenant_model::stats::anytime::half_width;
@@ -14,6 +15,8 @@ use std::time::Duration;
 
 /// Time after a change that is not measured: caches are cold, and queues are evened out.
 pub(super) const SETTLE: Duration = Duration::from_millis(200);
+/// How long the incumbent is measured before anything is tried, seconds; where its speed jumps.
+pub(super) const TRACE: [f64; 2] = [3.0, 8.0];
 /// Windows, seconds.
 const WINDOWS: std::ops::RangeInclusive<f64> = 0.3..=2.6;
 /// Scale of the gains that are looked for, a parameter of the test: it is most powerful there.
@@ -33,15 +36,6 @@ const THROWN: u32 = 3;
 const JUMP: f64 = 4.0;
 /// Differences of windows, one after the other, that are remembered.
 const REMEMBERED: usize = 60;
-
-/// What a round tells: natural logarithms of the applications' speeds, in the order of the situation's measures.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Point {
-    pub at: Time,
-    /// Seconds that it summarises.
-    pub seconds: f64,
-    pub logs: Vec<f64>,
-}
 
 /// What is to be as high as possible.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -146,7 +140,7 @@ impl Clock {
 
 /// How certain a trial must become.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Stage {
+pub(super) struct TrialStage {
     /// A candidate that cannot be better by this is dropped.
     pub delta: f64,
     /// Blocks after which it is undecided.
@@ -154,26 +148,29 @@ pub(super) struct Stage {
 }
 
 /// From coarse to fine: telling nothing from half a percent costs most of all.
-pub(super) const STAGES: [Stage; 3] =
-    [Stage { delta: 0.02, blocks: 2 }, Stage { delta: 0.01, blocks: 6 }, Stage { delta: 0.005, blocks: 12 }];
+pub(super) const STAGES: [TrialStage; 3] = [
+    TrialStage { delta: 0.02, blocks: 2 },
+    TrialStage { delta: 0.01, blocks: 6 },
+    TrialStage { delta: 0.005, blocks: 12 },
+];
 
 /// An estimate with the interval that is valid at every look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Estimate {
+pub(super) struct TrialEstimate {
     pub mean: f64,
     pub radius: f64,
     /// Pairs of windows.
     pub pairs: usize,
 }
 
-impl Estimate {
+impl TrialEstimate {
     /// Whether it is a gain that is worth a change.
     fn is_gain(self) -> bool {
         self.mean - self.radius > 0.0 && self.mean >= LEAST
     }
 
     /// Whether it is less than what a stage looks for.
-    fn is_lost(self, stage: Stage) -> bool {
+    fn is_lost(self, stage: TrialStage) -> bool {
         let Self { mean, radius, .. } = self;
         mean + radius < stage.delta || (mean < -HOPELESS && mean + 0.6 * radius < 0.0)
     }
@@ -195,13 +192,13 @@ pub(super) enum Ask {
     /// The other one in place.
     Switch(Side),
     /// It is over.
-    Done(Verdict),
+    Done(TrialVerdict),
 }
 
 /// How a trial ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Verdict {
+pub(super) enum TrialVerdict {
     Better,
     Worse,
     Undecided,
@@ -209,39 +206,14 @@ pub(super) enum Verdict {
     Restless,
 }
 
-/// A window that is being measured: speed × seconds per application, and seconds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Window {
-    sums: Vec<f64>,
-    seconds: f64,
-}
-
-impl Window {
-    pub fn add(&mut self, point: &Point) {
-        self.sums.resize(point.logs.len(), 0.0);
-        for (sum, log) in self.sums.iter_mut().zip(&point.logs) {
-            *sum += log.exp() * point.seconds;
-        }
-        self.seconds += point.seconds;
-    }
-
-    pub fn seconds(&self) -> f64 {
-        self.seconds
-    }
-
-    pub fn logs(&self) -> Vec<f64> {
-        self.sums.iter().map(|sum| (sum / self.seconds).ln()).collect()
-    }
-}
-
 /// A trial under way.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Trial {
+pub(super) struct ShapeTrial {
     /// Whether the block is B A A B.
     reversed: bool,
     /// Windows of the block that are over.
     windows: Vec<Vec<f64>>,
-    window: Window,
+    window: SpeedWindow,
     /// Nothing is measured before this.
     from: Time,
     /// Candidate over incumbent, per pair of windows: logarithms per application.
@@ -260,7 +232,7 @@ pub(super) struct Trial {
     pub last: [Option<(Time, Vec<f64>)>; 2],
 }
 
-impl Trial {
+impl ShapeTrial {
     /// A trial that begins now with the incumbent in place, or with the candidate where the incumbent was measured a
     /// moment ago. What was measured of the candidate before counts.
     pub fn new(now: Time, recent: Option<(Time, Vec<f64>)>, pairs: Vec<Vec<f64>>) -> (Self, Side) {
@@ -283,15 +255,15 @@ impl Trial {
     /// The other one has been put in place.
     pub fn switched(&mut self, now: Time) {
         self.from = now + SETTLE;
-        self.window = Window::default();
+        self.window = SpeedWindow::default();
     }
 
     /// What is known of the candidate's gain.
-    pub fn estimate(&self, goal: &Goal, clock: &Clock, alpha: f64) -> Estimate {
+    pub fn estimate(&self, goal: &Goal, clock: &Clock, alpha: f64) -> TrialEstimate {
         let gains: Vec<f64> = self.pairs.iter().map(|pair| goal.worth(pair)).collect();
         let known = estimate(&gains, clock, alpha);
         // How much a part of a window varies is not known.
-        if self.pairs.len() < 2 && self.glanced { Estimate { radius: f64::INFINITY, ..known } } else { known }
+        if self.pairs.len() < 2 && self.glanced { TrialEstimate { radius: f64::INFINITY, ..known } } else { known }
     }
 
     /// Enters what two windows tell, of which the second is the one further inside the block.
@@ -304,10 +276,10 @@ impl Trial {
     /// Takes what a round tells.
     pub fn add(
         &mut self,
-        point: &Point,
+        point: &SpeedPoint,
         goal: &Goal,
         clock: &mut Clock,
-        stage: Stage,
+        stage: TrialStage,
         alpha: f64,
         rng: &mut Rng,
     ) -> Ask {
@@ -333,18 +305,19 @@ impl Trial {
             if goal.worth(&lead) < -HOPELESS - clock.quick && self.pairs.len() >= self.least {
                 self.pairs.push(lead);
                 self.glanced = true;
-                return Ask::Done(Verdict::Worse);
+                return Ask::Done(TrialVerdict::Worse);
             }
         }
-        if self.window.seconds + 0.05 < clock.window {
+        if self.window.seconds() + 0.05 < clock.window {
             return Ask::Stay;
         }
-        self.window = Window::default();
+        self.window = SpeedWindow::default();
         self.last[side as usize] = Some((point.at, logs.clone()));
         self.windows.push(logs);
         if let [outer, inner] = &self.windows.clone()[..] {
             self.enter([outer, inner], goal);
-            if let Some(verdict) = self.judge(goal, clock, stage, alpha).filter(|seen| *seen != Verdict::Undecided) {
+            if let Some(verdict) = self.judge(goal, clock, stage, alpha).filter(|seen| *seen != TrialVerdict::Undecided)
+            {
                 return Ask::Done(verdict);
             }
             // All four windows say whether it counts.
@@ -361,7 +334,7 @@ impl Trial {
         if inner.abs() > limit || outer.abs() > limit * std::f64::consts::SQRT_2 {
             self.thrown += 1;
             if self.thrown >= THROWN {
-                return Ask::Done(Verdict::Restless);
+                return Ask::Done(TrialVerdict::Restless);
             }
         } else {
             self.thrown = 0;
@@ -388,7 +361,7 @@ impl Trial {
         if self.side() == side { Ask::Stay } else { Ask::Switch(self.side()) }
     }
 
-    fn judge(&self, goal: &Goal, clock: &Clock, stage: Stage, alpha: f64) -> Option<Verdict> {
+    fn judge(&self, goal: &Goal, clock: &Clock, stage: TrialStage, alpha: f64) -> Option<TrialVerdict> {
         let gains: Vec<f64> = self.pairs.iter().map(|pair| goal.worth(pair)).collect();
         if gains.len() < self.least.max(1) {
             return None;
@@ -397,22 +370,22 @@ impl Trial {
         // Whatever changes while a block is measured may look like a gain in it, and then is a loss in the other order.
         let both = self.orders.iter().all(|gains| !gains.is_empty());
         if estimate.is_gain() && self.orders.iter().all(|gains| Summary::of(gains).mean > 0.0) {
-            return Some(Verdict::Better);
+            return Some(TrialVerdict::Better);
         }
         if estimate.is_lost(stage) {
-            return Some(Verdict::Worse);
+            return Some(TrialVerdict::Worse);
         }
-        (estimate.pairs >= 2 * stage.blocks && both).then_some(Verdict::Undecided)
+        (estimate.pairs >= 2 * stage.blocks && both).then_some(TrialVerdict::Undecided)
     }
 }
 
 /// What gains of pairs tell.
-fn estimate(gains: &[f64], clock: &Clock, alpha: f64) -> Estimate {
+fn estimate(gains: &[f64], clock: &Clock, alpha: f64) -> TrialEstimate {
     let Summary { n: pairs, mean, variance } = Summary::of(gains);
     // Of few differences the variance is not known well.
     let doubt = 1.2 + 6.0 / (clock.squares.len() as f64).max(6.0);
     let variance = (clock.mean_square().max(variance) * doubt).max(1e-12);
-    Estimate { mean, radius: half_width(variance, pairs as f64, TAU, alpha), pairs }
+    TrialEstimate { mean, radius: half_width(variance, pairs as f64, TAU, alpha), pairs }
 }
 
 /// What pairs of windows tell of each application.
@@ -438,13 +411,13 @@ mod tests {
 
     /// A trial in windows of 0.3 s, by a speed that each side has at each time, seconds: how it ends, after how many
     /// pairs, and for how many rounds of 0.1 s each side stood.
-    fn tried(speed: impl Fn(Side, f64) -> f64) -> (Verdict, usize, [u32; 2]) {
+    fn tried(speed: impl Fn(Side, f64) -> f64) -> (TrialVerdict, usize, [u32; 2]) {
         let mut clock = Clock { window: 0.3, quick: 0.01, squares: vec![1e-6; REMEMBERED] };
-        let (mut trial, mut side) = Trial::new(Time(0), None, Vec::new());
+        let (mut trial, mut side) = ShapeTrial::new(Time(0), None, Vec::new());
         let (mut rng, mut rounds) = (Rng::with_seed(1), [0; 2]);
         for round in 1.. {
             let at = Time::from_millis(100 * round);
-            let point = Point { at, seconds: 0.1, logs: vec![speed(side, round as f64 / 10.0 - 0.05)] };
+            let point = SpeedPoint { at, seconds: 0.1, logs: vec![speed(side, round as f64 / 10.0 - 0.05)] };
             rounds[side as usize] += 1;
             match trial.add(&point, &Goal::Mean, &mut clock, STAGES[0], 0.05, &mut rng) {
                 Ask::Stay => {}
@@ -462,17 +435,17 @@ mod tests {
     #[test]
     fn two_windows_show_a_loss_and_a_block_and_a_half_a_gain() {
         let of = |gain: f64| tried(|side, _| if side == Side::Candidate { gain } else { 0.0 });
-        assert_eq!(of(-0.02), (Verdict::Worse, 1, [3, 2 + 3]));
-        assert_eq!(of(-0.1), (Verdict::Worse, 1, [3, 2 + 1]));
+        assert_eq!(of(-0.02), (TrialVerdict::Worse, 1, [3, 2 + 3]));
+        assert_eq!(of(-0.1), (TrialVerdict::Worse, 1, [3, 2 + 1]));
         // A B B A, and then B A.
-        assert_eq!(of(0.05), (Verdict::Better, 3, [3 + 2 + 3 + 2 + 3, 2 + 6 + 2 + 3]));
+        assert_eq!(of(0.05), (TrialVerdict::Better, 3, [3 + 2 + 3 + 2 + 3, 2 + 6 + 2 + 3]));
     }
 
     /// Faster for 0.8 of each 1.6 s, which is when the first candidate stands.
     #[test]
     fn phases_as_long_as_a_block_are_no_gain() {
         let (verdict, ..) = tried(|_, s| if (0.4..1.2).contains(&(s % 1.6)) { 0.05 } else { 0.0 });
-        assert_ne!(verdict, Verdict::Better);
+        assert_ne!(verdict, TrialVerdict::Better);
     }
 
     /// 0.05 and a tenth of the mean; before anything was kept, too.

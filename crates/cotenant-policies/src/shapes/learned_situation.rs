@@ -1,12 +1,11 @@
 //! What shapes are about: groups of threads that are alike, and what tells the speed of their applications.
 
-use super::board::Board;
 use super::settings::KnownGroup;
-use super::shape::{GROUPS, Places};
-use super::trial::Point;
+use super::shape::GROUPS;
+use super::shape_board::ShapeBoard;
 use crate::atom::situation::{Load, is_sensitive, look, page_labels};
 use cotenant_model::policy::Ctx;
-use cotenant_model::speed::{self, Ladder, Source};
+use cotenant_model::speed::{Ladder, Source};
 use cotenant_model::{AppId, AppView, CpuSet, TaskId, View};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -17,7 +16,7 @@ const APART: f64 = 3.0;
 
 /// Threads that may change places with each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Group {
+pub(super) struct ThreadGroup {
     pub app: AppId,
     /// For people: the application's name, with that of the threads where it has several groups.
     pub name: String,
@@ -31,8 +30,8 @@ pub(super) struct Group {
 
 /// What is learned holds for one situation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Situation {
-    pub groups: Vec<Group>,
+pub(super) struct LearnedSituation {
+    pub groups: Vec<ThreadGroup>,
     /// Of the applications whose speed counts.
     pub measures: BTreeMap<AppId, Source>,
     /// One of these that its profile marks as latency-sensitive.
@@ -43,11 +42,13 @@ pub(super) struct Situation {
 
 /// What is seen of a situation.
 pub(super) struct Survey {
-    pub situation: Situation,
+    pub situation: LearnedSituation,
     /// The threads that take part, ascending, each with its group.
     pub members: Vec<(TaskId, usize)>,
-    /// Remarks for people.
-    pub notes: Vec<String>,
+    /// Names of applications without any speed.
+    pub unmeasured: Vec<String>,
+    /// Whether there are more groups of threads than can be placed.
+    pub has_dropped: bool,
 }
 
 /// The situation as the last rounds show it.
@@ -80,7 +81,7 @@ pub(super) fn survey(
     }
     let mut largest: Vec<_> = found.into_iter().collect();
     largest.sort_by_key(|((group, comm, light), tasks)| (Reverse(tasks.len()), *group, comm.clone(), *light));
-    let dropped = largest.len().saturating_sub(GROUPS);
+    let has_dropped = largest.len() > GROUPS;
     largest.truncate(GROUPS);
     largest.sort_by(|a, b| a.0.cmp(&b.0));
     let (mut groups, mut members) = (Vec::new(), Vec::new());
@@ -92,22 +93,15 @@ pub(super) fn survey(
         let part = if several > 1 { part.trim().to_owned() } else { String::new() };
         let name = if part.is_empty() { app } else { format!("{app}/{part}") };
         members.extend(tasks.iter().map(|task| (*task, groups.len())));
-        groups.push(Group { app: whole.app, name, part, on: whole.on.clone(), threads: tasks.len() });
+        groups.push(ThreadGroup { app: whole.app, name, part, on: whole.on.clone(), threads: tasks.len() });
     }
     members.sort_unstable();
-    let mut notes = Vec::new();
-    if !seen.silent.is_empty() {
-        let silent = seen.silent.join(", ");
-        notes.push(format!("nothing tells how fast these are, so they do not count: {silent}"));
-    }
-    if dropped > 0 {
-        notes.push(format!("of the groups of threads, the {GROUPS} largest are placed; the others are left alone"));
-    }
     let label = |node: &cotenant_model::topology::MemoryNode| labels.nodes.get(&node.id).copied().unwrap_or(0);
     let labels = ctx.topology.nodes().iter().map(label).collect();
     let measures = seen.situation.measures;
     let favoured = measures.keys().copied().find(|id| is_sensitive(ctx, view, *id));
-    Ok(Survey { situation: Situation { groups, measures, favoured, labels }, members, notes })
+    let situation = LearnedSituation { groups, measures, favoured, labels };
+    Ok(Survey { situation, members, unmeasured: seen.silent, has_dropped })
 }
 
 /// Of threads that are alike, given by how much each runs, those that run much less than the others: nobody is between.
@@ -123,16 +117,21 @@ fn stem(name: &str) -> &str {
     name.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches(['-', '_', '/', ':', '#', ' '])
 }
 
-impl Situation {
+impl LearnedSituation {
     /// The machine as far as the groups may use it.
-    pub fn board(&self, ctx: &Ctx<'_>) -> Board {
+    pub fn board(&self, ctx: &Ctx<'_>) -> ShapeBoard {
         let cpus = self.groups.iter().fold(CpuSet::new(), |all, group| all.or(&group.on));
-        Board::new(ctx.topology, &cpus, |node| self.labels.get(node).copied().unwrap_or(0))
+        ShapeBoard::new(ctx.topology, &cpus, |node| self.labels.get(node).copied().unwrap_or(0))
     }
 
     /// The place of the application that is to be fast above all, among those whose speed counts.
     pub fn favoured(&self) -> Option<usize> {
         self.measures.keys().position(|id| Some(*id) == self.favoured)
+    }
+
+    /// The place of the application of this name among those whose speed counts.
+    pub fn measured(&self, view: &View, name: &str) -> Option<usize> {
+        self.measures.keys().position(|id| view.app(*id).is_some_and(|app| app.name == name))
     }
 
     /// Where each group may run.
@@ -147,7 +146,7 @@ impl Situation {
 
     /// What the same programs will have again: names and threads of the groups.
     pub fn described(&self) -> Vec<KnownGroup> {
-        let known = |Group { name, part, threads, .. }: &Group| {
+        let known = |ThreadGroup { name, part, threads, .. }: &ThreadGroup| {
             let app =
                 name.strip_suffix(part.as_str()).and_then(|app| app.strip_suffix('/')).filter(|_| !part.is_empty());
             KnownGroup { app: app.unwrap_or(name).to_owned(), part: part.clone(), threads: *threads }
@@ -164,64 +163,6 @@ impl Situation {
     pub fn is_like(&self, other: &Self) -> bool {
         self.groups == other.groups && self.measures == other.measures
     }
-}
-
-/// Gathers rounds until every application has told its speed.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Meter {
-    /// Speed × weight, and weight, of each application.
-    terms: Vec<[f64; 2]>,
-    seconds: f64,
-}
-
-impl Meter {
-    /// Adds a round. A point, once every application has told something since the last one.
-    pub fn add(&mut self, view: &View, situation: &Situation) -> Option<Point> {
-        self.terms.resize(situation.measures.len(), [0.0; 2]);
-        self.seconds += view.interval.as_secs_f64();
-        for (term, (id, source)) in self.terms.iter_mut().zip(&situation.measures) {
-            let Some(app) = view.app(*id) else { continue };
-            if let Some([sum, weight]) = source.term(view, app) {
-                term[0] += sum;
-                term[1] += weight;
-            }
-        }
-        let log = |[sum, weight]: &[f64; 2]| Some(sum / weight).filter(|speed| speed::usable(*speed)).map(f64::ln);
-        let logs: Vec<f64> = self.terms.iter().map(log).collect::<Option<_>>()?;
-        let seconds = self.seconds;
-        self.clear();
-        Some(Point { at: view.at, seconds, logs })
-    }
-
-    /// Forgets what was gathered: something was changed.
-    pub fn clear(&mut self) {
-        self.terms.clear();
-        self.seconds = 0.0;
-    }
-
-    /// Applications that have told nothing since the last point.
-    pub fn silent(&self, situation: &Situation) -> Vec<AppId> {
-        let quiet = |[sum, weight]: &[f64; 2]| !speed::usable(sum / weight);
-        let apps = situation.measures.keys().zip(&self.terms);
-        apps.filter(|(_, term)| quiet(term)).map(|(id, _)| *id).collect()
-    }
-
-    /// Seconds since the last point.
-    pub fn waits(&self) -> f64 {
-        self.seconds
-    }
-}
-
-/// Where threads stand: the domain of each, by where they were placed, else by where they run. Whoever sleeps where it
-/// may not run any more wakes up somewhere else.
-pub(super) fn domain_of(board: &Board, view: &View, home: &Places, task: TaskId) -> Option<usize> {
-    if let Some(cpu) = home.get(&task).and_then(CpuSet::first) {
-        return board.domains.iter().position(|domain| domain.cpus.contains(cpu));
-    }
-    let thread = view.task(task)?;
-    let cpu = thread.cpu.filter(|cpu| thread.info.allowed.contains(*cpu));
-    let cpus = cpu.map_or_else(|| thread.info.allowed.clone(), CpuSet::single);
-    board.domains.iter().position(|domain| domain.cpus.intersects(&cpus))
 }
 
 #[cfg(test)]

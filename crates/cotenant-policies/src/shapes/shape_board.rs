@@ -1,12 +1,15 @@
 //! The machine as shapes see it: cache domains, what shares a core in them, and which of them are alike.
 
-use super::shape::digest;
 use cotenant_model::topology::shared::levels;
-use cotenant_model::{CpuSet, Topology};
+use cotenant_model::{CpuSet, TaskId, Topology, View};
+use std::collections::BTreeMap;
+
+/// Where threads go.
+pub(super) type ShapePlaces = BTreeMap<TaskId, CpuSet>;
 
 /// A last-level-cache domain, as far as the threads may use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Domain {
+pub(super) struct ShapeDomain {
     /// What may be used of it.
     pub cpus: CpuSet,
     /// What shares a core or, where cores share a cache before the last one, a module. Threads double up in these.
@@ -19,7 +22,7 @@ pub(super) struct Domain {
     pub class: u32,
 }
 
-impl Domain {
+impl ShapeDomain {
     /// Threads that stand here without any two on a unit.
     pub fn room(&self) -> usize {
         self.units.len()
@@ -33,13 +36,13 @@ impl Domain {
 
 /// What may be used of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Board {
-    pub domains: Vec<Domain>,
+pub(super) struct ShapeBoard {
+    pub domains: Vec<ShapeDomain>,
     /// Per memory node: what distinguishes it from nodes that are built alike, such as whose pages it holds.
     pub labels: Vec<u64>,
 }
 
-impl Board {
+impl ShapeBoard {
     /// What may be used of these CPUs. `label` tells nodes apart, by their index in the topology.
     pub fn new(topology: &Topology, cpus: &CpuSet, label: impl Fn(usize) -> u64) -> Self {
         let cpus = cpus.and(topology.usable());
@@ -67,7 +70,7 @@ impl Board {
             let class = (own.len() * 65_536 + units.len()) as u32;
             let package = index(&mut packages, domain.package);
             let node = index(&mut nodes, domain.node.unwrap_or(usize::MAX));
-            domains.push(Domain { cpus: own, units, package, node, class });
+            domains.push(ShapeDomain { cpus: own, units, package, node, class });
         }
         let labels = nodes.iter().map(|node| if *node == usize::MAX { 0 } else { label(*node) }).collect();
         Self { domains, labels }
@@ -75,29 +78,41 @@ impl Board {
 
     /// Threads that fit without any two on a unit.
     pub fn room(&self) -> usize {
-        self.domains.iter().map(Domain::room).sum()
+        self.domains.iter().map(ShapeDomain::room).sum()
     }
 
     /// CPUs.
     pub fn seats(&self) -> usize {
-        self.domains.iter().map(Domain::seats).sum()
+        self.domains.iter().map(ShapeDomain::seats).sum()
     }
 
     /// The domains of each package or memory node.
-    pub fn parts(&self, of: fn(&Domain) -> usize) -> Vec<Vec<usize>> {
+    pub fn parts(&self, of: fn(&ShapeDomain) -> usize) -> Vec<Vec<usize>> {
         let count = self.domains.iter().map(|d| of(d) + 1).max().unwrap_or(0);
         (0..count).map(|part| (0..self.domains.len()).filter(|&d| of(&self.domains[d]) == part).collect()).collect()
     }
 
     /// Domains in the order in which they are dealt from one package to the next, and in it from node to node.
     pub fn dealt(&self) -> Vec<usize> {
-        let rank = |d: usize, of: fn(&Domain) -> (usize, usize)| {
+        let rank = |d: usize, of: fn(&ShapeDomain) -> (usize, usize)| {
             (0..d).filter(|&before| of(&self.domains[before]) == of(&self.domains[d])).count()
         };
         let mut order: Vec<usize> = (0..self.domains.len()).collect();
         // A node may have several packages.
         order.sort_by_key(|&d| (rank(d, |x| (x.node, x.package)), rank(d, |x| (x.package, 0)), d));
         order
+    }
+
+    /// The domain of a thread: where it was placed, else where it runs. A thread that sleeps on a CPU that it may no
+    /// longer use will wake up elsewhere.
+    pub fn domain_of(&self, view: &View, home: &ShapePlaces, task: TaskId) -> Option<usize> {
+        if let Some(cpu) = home.get(&task).and_then(CpuSet::first) {
+            return self.domains.iter().position(|domain| domain.cpus.contains(cpu));
+        }
+        let thread = view.task(task)?;
+        let cpu = thread.cpu.filter(|cpu| thread.info.allowed.contains(*cpu));
+        let cpus = cpu.map_or_else(|| thread.info.allowed.clone(), CpuSet::single);
+        self.domains.iter().position(|domain| domain.cpus.intersects(&cpus))
     }
 }
 
@@ -108,6 +123,12 @@ pub(super) fn fingerprint(topology: &Topology) -> u64 {
         at.into_iter().chain(domain.cpus.iter().map(|cpu| u64::from(cpu.0)))
     });
     digest(numbers)
+}
+
+/// FNV-1a of numbers.
+pub(super) fn digest(numbers: impl Iterator<Item = u64>) -> u64 {
+    let bytes = numbers.flat_map(u64::to_le_bytes);
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn covers(parts: &[CpuSet], all: &CpuSet) -> bool {
@@ -122,14 +143,14 @@ mod tests {
     #[test]
     fn domains_units_and_the_order_in_which_they_are_dealt() {
         let topology = machine(2, 2, 4, 2);
-        let board = Board::new(&topology, topology.usable(), |node| node as u64);
+        let board = ShapeBoard::new(&topology, topology.usable(), |node| node as u64);
         assert_eq!((board.domains.len(), board.room(), board.seats()), (4, 16, 32));
         assert_eq!(board.parts(|d| d.package), [[0, 1], [2, 3]]);
         assert_eq!(board.dealt(), [0, 2, 1, 3]);
         // One node, two packages.
         let uniform = clovertown();
-        assert_eq!(Board::new(&uniform, uniform.usable(), |_| 0).dealt(), [0, 2, 1, 3]);
-        let some = Board::new(&topology, &topology.llc_domains()[3].cpus, |_| 0);
+        assert_eq!(ShapeBoard::new(&uniform, uniform.usable(), |_| 0).dealt(), [0, 2, 1, 3]);
+        let some = ShapeBoard::new(&topology, &topology.llc_domains()[3].cpus, |_| 0);
         assert_eq!((some.domains.len(), some.domains[0].package, some.room()), (1, 0, 4));
     }
 }

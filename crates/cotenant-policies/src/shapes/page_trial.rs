@@ -1,8 +1,9 @@
 //! A trial of its own: whether memory is to follow the threads that were moved. It cannot be held against the one
 //! before again and again, since copying costs more than windows tell; so it is before against after.
 
-use super::shape::Places;
-use super::trial::{Point, lead};
+use super::shape_board::ShapePlaces;
+use super::speed_meter::SpeedPoint;
+use super::trial::lead;
 use cotenant_model::stats::Summary;
 use cotenant_model::{Action, AppId, NodeId, Proposal, Reason, TaskId, Time, Topology, View};
 use serde::{Deserialize, Serialize};
@@ -24,9 +25,9 @@ const PART: f64 = 0.1;
 /// Memory on trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct PageTrial {
-    before: Vec<Point>,
-    after: Vec<Point>,
-    step: Step,
+    before: Vec<SpeedPoint>,
+    after: Vec<SpeedPoint>,
+    step: PageStep,
     /// Where each task's memory was.
     from: BTreeMap<TaskId, Vec<NodeId>>,
     /// Pages by node of all tasks, and since when they are so.
@@ -41,7 +42,7 @@ pub(super) struct PageTrial {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Step {
+enum PageStep {
     #[default]
     Before,
     Ask,
@@ -54,7 +55,7 @@ enum Step {
 
 /// What comes next.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Next {
+pub(super) enum PageNext {
     /// More rounds.
     Wait,
     /// These orders, and whether they bring it back.
@@ -68,28 +69,28 @@ impl PageTrial {
     pub fn add(
         &mut self,
         topology: &Topology,
-        [home, places]: [&Places; 2],
+        [home, places]: [&ShapePlaces; 2],
         view: &View,
-        point: Option<Point>,
+        point: Option<SpeedPoint>,
         worth: impl Fn(&[f64]) -> f64,
         refused: impl Fn(&[f64]) -> bool,
-    ) -> Next {
+    ) -> PageNext {
         let now = view.at;
         // Nothing that can be had takes so long: a placement is refused, or memory is on its way for ever.
         self.seconds += view.interval.as_secs_f64();
         if self.seconds > 4.0 * LONGEST {
-            return Next::Done(vec![0.0; self.before.first().map_or(0, |point| point.logs.len())], false);
+            return PageNext::Done(vec![0.0; self.before.first().map_or(0, |point| point.logs.len())], false);
         }
         match self.step {
-            Step::Before => {
+            PageStep::Before => {
                 self.before.extend(point);
                 if seconds(&self.before) >= MEASURED && self.before.len() >= 4 {
-                    self.step = Step::Ask;
+                    self.step = PageStep::Ask;
                 }
-                Next::Wait
+                PageNext::Wait
             }
-            Step::Ask => {
-                let node = |places: &Places, task: TaskId| {
+            PageStep::Ask => {
+                let node = |places: &ShapePlaces, task: TaskId| {
                     let cpu = places.get(&task)?.first()?;
                     Some(topology.nodes()[topology.node_of(cpu)?].id)
                 };
@@ -103,11 +104,11 @@ impl PageTrial {
                     let to = |task: &TaskId| Some(order(*task, vec![node(places, *task)?], "its memory follows it"));
                     self.from.keys().filter_map(to).collect()
                 };
-                self.step = Step::Moves { asked: now, still: now };
+                self.step = PageStep::Moves { asked: now, still: now };
                 self.seen.clear();
-                Next::Move { orders, back: self.back }
+                PageNext::Move { orders, back: self.back }
             }
-            Step::Moves { asked, still } => {
+            PageStep::Moves { asked, still } => {
                 self.charge(point.as_ref(), &worth);
                 let pages: Vec<u64> = view
                     .tasks
@@ -117,24 +118,24 @@ impl PageTrial {
                     .collect();
                 let still = if pages == self.seen { still } else { now };
                 self.seen = pages;
-                self.step = Step::Moves { asked, still };
+                self.step = PageStep::Moves { asked, still };
                 if (now - still).as_secs_f64() >= QUIET || (now - asked).as_secs_f64() > LONGEST {
                     if self.back {
-                        return Next::Done(vec![0.0; self.before.first().map_or(0, |p| p.logs.len())], false);
+                        return PageNext::Done(vec![0.0; self.before.first().map_or(0, |p| p.logs.len())], false);
                     }
-                    self.step = Step::After;
+                    self.step = PageStep::After;
                 }
-                Next::Wait
+                PageNext::Wait
             }
-            Step::After => {
+            PageStep::After => {
                 self.charge(point.as_ref(), &worth);
                 self.after.extend(point);
                 if seconds(&self.after) < MEASURED || self.after.len() < 4 {
-                    return Next::Wait;
+                    return PageNext::Wait;
                 }
                 let changes = self.changes();
                 // Both sides vary as readings do; what lasts longer than a reading is in them, too.
-                let spread = |points: &[Point]| {
+                let spread = |points: &[SpeedPoint]| {
                     let leads = points.iter().map(|point| worth(&lead(&point.logs, &self.before[0].logs)));
                     Summary::of(&leads.collect::<Vec<_>>()).variance
                 };
@@ -142,10 +143,10 @@ impl PageTrial {
                 let independent = MEASURED / 0.5;
                 let error = ((spread(&self.before) + spread(&self.after)) / independent).sqrt();
                 if worth(&changes) > (3.0 * error).max(LEAST) && !refused(&changes) {
-                    return Next::Done(changes, true);
+                    return PageNext::Done(changes, true);
                 }
-                (self.back, self.step) = (true, Step::Ask);
-                Next::Wait
+                (self.back, self.step) = (true, PageStep::Ask);
+                PageNext::Wait
             }
         }
     }
@@ -160,7 +161,7 @@ impl PageTrial {
         here.map(|(task, nodes)| order(*task, nodes.clone(), why)).collect()
     }
 
-    fn charge(&mut self, point: Option<&Point>, worth: &impl Fn(&[f64]) -> f64) {
+    fn charge(&mut self, point: Option<&SpeedPoint>, worth: &impl Fn(&[f64]) -> f64) {
         if let (Some(point), Some(_)) = (point, self.before.first()) {
             self.cost -= worth(&lead(&point.logs, &mean(&self.before))) * point.seconds;
         }
@@ -199,11 +200,11 @@ fn origin(view: &View, app: AppId, task: TaskId, node: impl Fn(TaskId) -> Option
     }
 }
 
-fn seconds(points: &[Point]) -> f64 {
+fn seconds(points: &[SpeedPoint]) -> f64 {
     points.iter().map(|point| point.seconds).sum()
 }
 
-fn mean(points: &[Point]) -> Vec<f64> {
+fn mean(points: &[SpeedPoint]) -> Vec<f64> {
     let apps = points.first().map_or(0, |point| point.logs.len());
     (0..apps).map(|app| points.iter().map(|point| point.logs[app]).sum::<f64>() / points.len() as f64).collect()
 }
@@ -216,22 +217,22 @@ mod tests {
 
     /// A thread of node 0 now runs on node 1, and is faster by `gain` with its memory there: rounds until something
     /// else than waiting comes, which `more` may end. Which nodes memory was ordered to, and what came of it.
-    fn follow(gain: f64, more: impl Fn(&PageTrial) -> bool) -> (PageTrial, Vec<NodeId>, Option<Next>) {
+    fn follow(gain: f64, more: impl Fn(&PageTrial) -> bool) -> (PageTrial, Vec<NodeId>, Option<PageNext>) {
         let topology = machine(2, 1, 4, 1);
-        let [home, places] = [0, 4].map(|cpu| Places::from([(TaskId(1), CpuSet::single(CpuId(cpu)))]));
+        let [home, places] = [0, 4].map(|cpu| ShapePlaces::from([(TaskId(1), CpuSet::single(CpuId(cpu)))]));
         let (mut trial, mut node, mut ordered) = (PageTrial::default(), 0, Vec::new());
         for round in 1..600 {
             let at = Time::from_millis(100 * round);
             let view = ViewBuilder::new(&topology).at(at).task(1, 0, 4).pages(&[(node, 100)]).view();
             let noise = if round % 2 == 0 { 0.001 } else { -0.001 };
-            let point = Point { at, seconds: 0.1, logs: vec![f64::from(node) * gain + noise] };
+            let point = SpeedPoint { at, seconds: 0.1, logs: vec![f64::from(node) * gain + noise] };
             match trial.add(&topology, [&home, &places], &view, Some(point), |change| change[0], |_| false) {
-                Next::Wait => {}
-                Next::Move { orders, back } => {
+                PageNext::Wait => {}
+                PageNext::Move { orders, back } => {
                     node = u32::from(!back);
                     ordered.extend(nodes(&orders));
                 }
-                done @ Next::Done(..) => return (trial, ordered, Some(done)),
+                done @ PageNext::Done(..) => return (trial, ordered, Some(done)),
             }
             if !more(&trial) {
                 ordered.extend(nodes(&trial.undo(&view)));
@@ -252,12 +253,12 @@ mod tests {
     #[test]
     fn memory_stays_where_that_is_faster_and_else_goes_back() {
         let (trial, ordered, done) = follow(0.05, |_| true);
-        let Some(Next::Done(changes, true)) = done else { panic!("{done:?}") };
+        let Some(PageNext::Done(changes, true)) = done else { panic!("{done:?}") };
         assert!((changes[0] - 0.05).abs() < 1e-3 && trial.cost < -0.05 * MEASURED, "{changes:?} {}", trial.cost);
         assert_eq!(ordered, [NodeId(1)]);
         for gain in [0.005, -0.05] {
             let (trial, ordered, done) = follow(gain, |_| true);
-            assert!(matches!(done, Some(Next::Done(_, false))), "{done:?}");
+            assert!(matches!(done, Some(PageNext::Done(_, false))), "{done:?}");
             assert_eq!(ordered, [NodeId(1), NodeId(0)]);
             // What was measured of it has cost something, too.
             assert!(trial.cost * gain < 0.0 && trial.cost.abs() > gain.abs() * MEASURED, "{gain}: {}", trial.cost);
@@ -267,8 +268,8 @@ mod tests {
     #[test]
     fn memory_goes_back_where_its_trial_is_broken_off() {
         let broken = |step: fn(&PageTrial) -> bool| follow(-0.05, |trial| !step(trial)).1;
-        assert_eq!(broken(|trial| trial.step == Step::Before), []);
-        assert_eq!(broken(|trial| trial.step == Step::After), [NodeId(1), NodeId(0)]);
-        assert_eq!(broken(|trial| trial.back && trial.step != Step::Ask), [NodeId(1), NodeId(0)], "not twice");
+        assert_eq!(broken(|trial| trial.step == PageStep::Before), []);
+        assert_eq!(broken(|trial| trial.step == PageStep::After), [NodeId(1), NodeId(0)]);
+        assert_eq!(broken(|trial| trial.back && trial.step != PageStep::Ask), [NodeId(1), NodeId(0)], "not twice");
     }
 }

@@ -1,0 +1,139 @@
+//! What `shapes` has learned of programs for when they run again.
+
+use super::learned_situation::LearnedSituation;
+use super::settings::{KnownGroup, KnownShape, ShapesSettings};
+use super::shape::Shape;
+use super::shape_board::{ShapeBoard, ShapePlaces};
+use super::shapes_round::ShapesRound;
+use cotenant_model::{AppId, CpuSet, TaskId, TaskView};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// Situations whose best shape is remembered.
+const REMEMBERED: usize = 16;
+
+/// Best shapes of the past, and threads that were started in them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct ShapesMemory {
+    /// The best shapes of past situations, the latest last.
+    memory: Vec<KnownShape>,
+    /// Groups of past situations whose best shape is the kernel's, whatever was known before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    given_up: Vec<Vec<KnownGroup>>,
+    /// Threads that were started where their programs were fastest before, until the next survey.
+    born: ShapePlaces,
+}
+
+impl ShapesMemory {
+    /// The best shapes of past situations, the latest last.
+    pub fn memory(&self) -> &[KnownShape] {
+        &self.memory
+    }
+
+    /// Groups of past situations whose known shape has lost against the kernel's placement.
+    pub fn given_up(&self) -> &[Vec<KnownGroup>] {
+        &self.given_up
+    }
+
+    /// Threads that were started in a known shape since the last survey.
+    pub fn take_born(&mut self) -> ShapePlaces {
+        std::mem::take(&mut self.born)
+    }
+
+    /// Known shapes, the latest first, without those that have lost against the kernel's placement since.
+    fn known<'a>(&'a self, settings: &'a ShapesSettings) -> impl Iterator<Item = &'a KnownShape> {
+        let holds = |known: &&KnownShape| !self.given_up.contains(&known.groups);
+        self.memory.iter().rev().chain(settings.known.iter().filter(holds))
+    }
+
+    /// The best known shape for a situation.
+    pub fn best_for(
+        &self,
+        situation: &LearnedSituation,
+        board: &ShapeBoard,
+        settings: &ShapesSettings,
+    ) -> Option<Shape> {
+        let (groups, threads, allowed) = (situation.described(), situation.threads(), situation.allowed());
+        let sound = |shape: &Shape| shape.is_for(board, &threads) && shape.fits(board, &allowed);
+        self.known(settings).find_map(|known| known.of(&groups).filter(sound))
+    }
+
+    /// The best known shape for the programs that run now, by their names alone.
+    fn best_by_name<'a>(&'a self, round: &ShapesRound<'a>, board: &ShapeBoard) -> Option<&'a KnownShape> {
+        let present: BTreeSet<&str> = round.view.tasks.iter().map(|task| name(round, task.info.app)).collect();
+        let is_for = |known: &&KnownShape| {
+            let names: BTreeSet<&str> = known.groups.iter().map(|group| group.app.as_str()).collect();
+            let threads: Vec<usize> = known.groups.iter().map(|group| group.threads).collect();
+            names == present && known.shape.is_for(board, &threads)
+        };
+        self.known(round.settings).find(is_for)
+    }
+
+    /// Starts new threads where their programs were fastest before, so that they touch their memory there. Returns all
+    /// places from now on, if any thread gets one. `tasks` are those of the last round, `wanted` the places so far.
+    pub fn start_threads(
+        &mut self,
+        round: &ShapesRound<'_>,
+        tasks: &[TaskId],
+        wanted: &ShapePlaces,
+    ) -> Option<ShapePlaces> {
+        self.known(round.settings).next()?;
+        let board = ShapeBoard::new(round.ctx.topology, round.ctx.topology.usable(), |_| 0);
+        let known = self.best_by_name(round, &board)?.clone();
+        let mut left = known.shape.counts.clone();
+        let mut seat = |app: &str, on: Option<&CpuSet>| {
+            let own = |group: &usize| known.groups[*group].app == app;
+            let fits = |d: &usize| on.is_none_or(|on| on.is_subset(&board.domains[*d].cpus));
+            let free = (0..left.len()).filter(own).flat_map(|g| (0..board.domains.len()).map(move |d| (g, d)));
+            let (group, domain) = { free }.find(|(g, d)| left[*g][*d] > 0 && fits(d))?;
+            left[group][domain] -= 1;
+            Some(domain)
+        };
+        for (task, on) in wanted {
+            if let Some(task) = round.view.task(*task) {
+                seat(name(round, task.info.app), Some(on));
+            }
+        }
+        let mut places = wanted.clone();
+        // A process' first thread waits for the others, which would inherit its mask.
+        let new = |t: &&TaskView| tasks.binary_search(&t.info.id).is_err() && t.info.tid != t.info.pid && !t.info.old;
+        for task in round.view.tasks.iter().filter(new) {
+            let Some(domain) = seat(name(round, task.info.app), None) else { continue };
+            let on = board.domains[domain].cpus.and(&task.info.allowed);
+            if !on.is_empty() {
+                self.born.insert(task.info.id, on.clone());
+                places.insert(task.info.id, on);
+            }
+        }
+        (places != *wanted).then_some(places)
+    }
+
+    /// Forgets threads that have exited.
+    pub fn retain(&mut self, round: &ShapesRound<'_>) {
+        self.born.retain(|task, _| round.view.task(*task).is_some());
+    }
+
+    /// Remembers the best shape of a situation. `is_kernel`: that is the kernel's placement.
+    pub fn remember(&mut self, known: KnownShape, is_kernel: bool) {
+        self.memory.retain(|before| before.groups != known.groups);
+        self.given_up.retain(|groups| *groups != known.groups);
+        if is_kernel {
+            self.given_up.push(known.groups);
+        } else {
+            self.memory.push(known);
+        }
+        self.memory.drain(..self.memory.len().saturating_sub(REMEMBERED));
+        self.given_up.drain(..self.given_up.len().saturating_sub(REMEMBERED));
+    }
+}
+
+fn name<'a>(round: &ShapesRound<'a>, app: AppId) -> &'a str {
+    round.view.app(app).map_or("", |app| app.name.as_str())
+}
+
+#[cfg(test)]
+impl ShapesMemory {
+    pub fn born(&self) -> &ShapePlaces {
+        &self.born
+    }
+}

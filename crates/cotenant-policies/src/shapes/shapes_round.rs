@@ -1,0 +1,39 @@
+//! What a decision of `shapes` is made from.
+
+use super::settings::ShapesSettings;
+use super::shape_board::ShapeBoard;
+use crate::sam::Sam;
+use cotenant_model::policy::Ctx;
+use cotenant_model::{Time, View};
+use std::time::Duration;
+
+/// A calm machine is sampled at most 2^this times less often.
+pub(super) const CALMEST: u32 = 3;
+
+/// A round of the loop.
+pub(super) struct ShapesRound<'a> {
+    pub ctx: &'a Ctx<'a>,
+    pub settings: &'a ShapesSettings,
+    /// The policy that `auto` asks for candidates.
+    pub sam: Option<&'a Sam>,
+    pub view: &'a View,
+    pub now: Time,
+    /// Whether orders are only advice: nothing is changed on this machine.
+    pub advises: bool,
+}
+
+impl ShapesRound<'_> {
+    pub fn interval(&self) -> Duration {
+        self.ctx.config.interval
+    }
+
+    /// When the next round is due.
+    pub fn tick(&self) -> Time {
+        self.now + self.interval()
+    }
+
+    /// Whether memory may move, and there is anywhere to move it.
+    pub fn moves_memory(&self, board: &ShapeBoard) -> bool {
+        self.ctx.config.move_pages && board.labels.len() > 1
+    }
+}

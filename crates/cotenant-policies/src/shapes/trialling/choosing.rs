@@ -1,0 +1,125 @@
+//! What is tried next, and whether anything may be.
+
+use super::{RunningTrial, ShapesPhase, ShapesTrialling, TrialTurn};
+use crate::shapes::guard::GUARDED;
+use crate::shapes::learned::{Learned, ShapeCandidate};
+use crate::shapes::ledger::ADVANCE;
+use crate::shapes::moves::CandidateKind;
+use crate::shapes::outgoing::{PlacedNow, PlacementReason};
+use crate::shapes::shape_board::{ShapeBoard, ShapePlaces};
+use crate::shapes::shapes_round::ShapesRound;
+use crate::shapes::trial::{ShapeTrial, Side};
+use cotenant_model::{TaskId, Time};
+
+impl ShapesTrialling {
+    /// Begins the next trial, or rests. Nothing is tried before `lasts_from`.
+    pub fn choose(
+        &mut self,
+        round: &ShapesRound<'_>,
+        members: &[(TaskId, usize)],
+        lasts_from: Time,
+        plan: PlacedNow<'_>,
+    ) -> TrialTurn {
+        let Some(learned) = &mut self.learned else { return TrialTurn::Watch };
+        let board = learned.situation.board(round.ctx);
+        let due = |advance| learned.ledger.due(round.settings.regret, advance, round.now);
+        // Two threads on one CPU that gain nothing there lose half of their speed at once: a program that has not run
+        // for long does not pay for that.
+        let (affordable, dares) = (due(ADVANCE), due(0.0) <= round.now);
+        let due = affordable.max(lasts_from);
+        if round.moves_memory(&board) && learned.may_follow(due > round.now) {
+            return self.follow(None);
+        }
+        if due > round.now {
+            let brief = lasts_from > affordable;
+            let why = if brief { PlacementReason::BriefPrograms } else { PlacementReason::BudgetSpent };
+            return self.rest(due, true, why);
+        }
+        if let Some(sam) = round.sam {
+            learned.ask(sam, (round.ctx, round.view), &board, members);
+        }
+        match self.next(round, &board, members, dares) {
+            Some((candidate, places)) => self.try_candidate(round, &board, candidate, places, plan),
+            None => self.exhausted(round, &board, members),
+        }
+    }
+
+    /// The next candidate that moves any thread, and where all threads go for it.
+    fn next(
+        &mut self,
+        round: &ShapesRound<'_>,
+        board: &ShapeBoard,
+        members: &[(TaskId, usize)],
+        dares: bool,
+    ) -> Option<(ShapeCandidate, ShapePlaces)> {
+        let mut rng = self.rng();
+        let learned = self.learned.as_mut()?;
+        let goal = learned.goal(round.settings.objective.as_ref(), round.view);
+        let next = loop {
+            let Some(candidate) = learned.next(board, &goal, dares, &mut rng) else { break None };
+            if candidate.kind == CandidateKind::Kernel {
+                let places = learned.kernel_places.clone();
+                break Some((candidate, places));
+            }
+            let places = learned.seats(&candidate.shape, board, round.view, members);
+            if places != learned.places {
+                break Some((candidate, places));
+            }
+        };
+        self.seed = Some(rng.get_seed());
+        next
+    }
+
+    /// Nothing is left to try but whether memory is to follow.
+    fn exhausted(&mut self, round: &ShapesRound<'_>, board: &ShapeBoard, members: &[(TaskId, usize)]) -> TrialTurn {
+        let Some(learned) = &mut self.learned else { return TrialTurn::Watch };
+        if round.moves_memory(board) {
+            if learned.may_follow(true) {
+                return self.follow(None);
+            }
+            if let Some(shape) = learned.near() {
+                let places = learned.seats(&shape, board, round.view, members);
+                return self.follow(Some((shape, places)));
+            }
+        }
+        let until = round.now + learned.rest();
+        self.rest(until, false, PlacementReason::NothingBetter)
+    }
+
+    fn try_candidate(
+        &mut self,
+        round: &ShapesRound<'_>,
+        board: &ShapeBoard,
+        candidate: ShapeCandidate,
+        places: ShapePlaces,
+        plan: PlacedNow<'_>,
+    ) -> TrialTurn {
+        let Some(learned) = &mut self.learned else { return TrialTurn::Watch };
+        let (mut trial, side) = ShapeTrial::new(round.now, learned.recent.take(), candidate.pairs.clone());
+        // An application may be worse off than the guard allows although the whole is clearly better off.
+        let looks_closely = candidate.kind == CandidateKind::Kernel && learned.is_near(round.settings.guard);
+        trial.least = if looks_closely { GUARDED } else { 0 };
+        learned.trials += 1;
+        let away = !plan.wanted.is_empty() && (*plan.wanted != learned.places || !plan.stands);
+        let changes = side == Side::Candidate || away;
+        let mut running = RunningTrial { candidate, places, trial, asked: None };
+        let turn = if changes { running.switch(side, learned, board, round.now) } else { TrialTurn::Stay };
+        self.phase = ShapesPhase::Trial(Box::new(running));
+        turn
+    }
+}
+
+impl RunningTrial {
+    /// Puts one of the two in place.
+    pub(super) fn switch(&mut self, side: Side, learned: &Learned, board: &ShapeBoard, now: Time) -> TrialTurn {
+        self.trial.switched(now);
+        self.asked = Some(now);
+        match side {
+            Side::Candidate => {
+                let text = self.candidate.shape.text(&learned.situation.names(), board);
+                TrialTurn::Put(self.places.clone(), PlacementReason::Tried(text))
+            }
+            Side::Incumbent => TrialTurn::PutIncumbent(PlacementReason::Compared),
+        }
+    }
+}

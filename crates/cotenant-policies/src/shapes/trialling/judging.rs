@@ -1,0 +1,146 @@
+//! Rounds of trials, and their verdicts.
+
+use super::{RunningTrial, ShapesPhase, ShapesTrialling, TrialTurn};
+use crate::shapes::guard::{DOUBTED, GUARDED, guards};
+use crate::shapes::learned::REST;
+use crate::shapes::moves::CandidateKind;
+use crate::shapes::outgoing::{JudgedTrial, PlacementReason};
+use crate::shapes::page_trial::{PageNext, PageTrial};
+use crate::shapes::shape::Shape;
+use crate::shapes::shape_board::ShapePlaces;
+use crate::shapes::shapes_round::ShapesRound;
+use crate::shapes::trial::{Ask, STAGES, Side, TrialVerdict};
+
+/// False decisions that are accepted, per trial: a decision is taken where the interval of this confidence is clear.
+const ALPHA: f64 = 0.05;
+
+impl ShapesTrialling {
+    /// A round of a trial.
+    pub fn go_on_trying(&mut self, round: &ShapesRound<'_>, mut running: Box<RunningTrial>, stands: bool) -> TrialTurn {
+        let mut rng = self.rng();
+        let Some(learned) = &mut self.learned else { return TrialTurn::Watch };
+        running.asked = running.asked.filter(|_| !stands);
+        if let Some(asked) = running.asked {
+            if round.advises {
+                // There is nothing to measure: what would be tried stays on show.
+                self.phase = ShapesPhase::Trial(running);
+                return TrialTurn::Stay;
+            }
+            if round.now - asked > 3 * round.interval() {
+                learned.ledger.spent(running.trial.cost, 0.0, round.now);
+                learned.forget(&running.candidate, &learned.situation.board(round.ctx));
+                return self.rest(round.now + REST, true, PlacementReason::NotPlaced);
+            }
+        }
+        let goal = learned.goal(round.settings.objective.as_ref(), round.view);
+        let stage = STAGES[running.candidate.stage.min(STAGES.len() - 1)];
+        let Some(point) = self.meter.add(round.view, &learned.situation.measures) else {
+            self.phase = ShapesPhase::Trial(running);
+            return self.patience(round.view);
+        };
+        let side = running.trial.side();
+        let mut ask = running.trial.add(&point, &goal, &mut learned.clock, stage, ALPHA, &mut rng);
+        // Better for the whole, and whether any application loses more than the guard allows is open.
+        if ask == Ask::Done(TrialVerdict::Better)
+            && running.candidate.kind != CandidateKind::Kernel
+            && running.trial.pairs.len() < DOUBTED
+            && learned.is_doubtful(round.settings.guard, &running.trial.pairs)
+        {
+            ask = running.trial.another_block(side, false, &mut rng);
+        }
+        self.seed = Some(rng.get_seed());
+        let turn = match ask {
+            Ask::Stay => TrialTurn::Stay,
+            Ask::Switch(side) => running.switch(side, learned, &learned.situation.board(round.ctx), round.now),
+            Ask::Done(verdict) => return self.judge(round, *running, verdict),
+        };
+        self.phase = ShapesPhase::Trial(running);
+        turn
+    }
+
+    /// A trial is over.
+    fn judge(&mut self, round: &ShapesRound<'_>, running: RunningTrial, verdict: TrialVerdict) -> TrialTurn {
+        let RunningTrial { candidate, places, trial, .. } = running;
+        let Some(learned) = &mut self.learned else { return TrialTurn::Watch };
+        let (goal, guard) = (learned.goal(round.settings.objective.as_ref(), round.view), round.settings.guard);
+        let estimate = trial.estimate(&goal, &learned.clock, ALPHA);
+        let (changes, variances) = learned.changes(&trial.pairs);
+        learned.measured(&trial.pairs[candidate.pairs.len()..]);
+        let is_kernel = candidate.kind == CandidateKind::Kernel;
+        let guarded = |changes: &[f64]| !is_kernel && estimate.pairs >= 2 && guards(guard, &learned.standing, changes);
+        // With what past audits have shown, an application is further below the kernel's placement than allowed.
+        let audited = is_kernel && estimate.pairs >= GUARDED;
+        let (standing, doubts) = if audited { learned.audited(&changes, &variances) } else { Default::default() };
+        let violated = audited && guards(guard, &standing, &vec![0.0; standing.len()]);
+        let kept = (verdict == TrialVerdict::Better && !guarded(&learned.at_worst(&changes, &variances))) || violated;
+        let open = verdict == TrialVerdict::Undecided && estimate.mean > 0.0 && !guarded(&changes);
+        learned.count(&candidate, kept);
+        // The window of what stands from now on; the kernel chooses again.
+        learned.recent = match (kept, is_kernel) {
+            (false, _) => trial.last[Side::Incumbent as usize].clone(),
+            (true, false) => trial.last[Side::Candidate as usize].clone(),
+            (true, true) => None,
+        };
+        if kept && is_kernel {
+            learned.ledger.forfeit();
+        }
+        learned.ledger.spent(trial.cost, if kept && !is_kernel { estimate.mean } else { 0.0 }, round.now);
+        let shape = candidate.shape.text(&learned.situation.names(), &learned.situation.board(round.ctx));
+        if kept {
+            learned.keep(candidate.shape, places, (&changes, &variances), is_kernel, false);
+        } else {
+            if audited {
+                (learned.standing, learned.doubts) = (standing, doubts);
+            }
+            learned.dismiss(candidate, trial.pairs, estimate.mean, open);
+        }
+        let kept = kept.then(|| learned.known());
+        let is_restless = verdict == TrialVerdict::Restless;
+        TrialTurn::Judged(JudgedTrial { shape, estimate, kept, is_kernel, is_restless })
+    }
+
+    /// A round of a trial of memory.
+    pub fn go_on_following(
+        &mut self,
+        round: &ShapesRound<'_>,
+        mut trial: Box<PageTrial>,
+        candidate: Option<(Shape, ShapePlaces)>,
+        stands: bool,
+    ) -> TrialTurn {
+        let Some(learned) = &self.learned else { return TrialTurn::Watch };
+        let point = self.meter.add(round.view, &learned.situation.measures).filter(|_| stands);
+        let silent = self.patience(round.view);
+        if matches!(silent, TrialTurn::Silent(..)) {
+            self.phase = ShapesPhase::Pages { trial, candidate };
+            return silent;
+        }
+        let Some(learned) = &mut self.learned else { return TrialTurn::Watch };
+        let goal = learned.goal(round.settings.objective.as_ref(), round.view);
+        let places = candidate.as_ref().map_or(&learned.places, |(_, places)| places).clone();
+        let refused = |changes: &[f64]| guards(round.settings.guard, &learned.standing, changes);
+        let worth = |change: &[f64]| goal.worth(change);
+        match trial.add(round.ctx.topology, [&learned.places, &places], round.view, point, worth, refused) {
+            PageNext::Wait => {
+                self.phase = ShapesPhase::Pages { trial, candidate };
+                TrialTurn::Stay
+            }
+            PageNext::Move { orders, back } => {
+                let to = if back { Some(learned.places.clone()) } else { candidate.is_some().then_some(places) };
+                self.phase = ShapesPhase::Pages { trial, candidate };
+                TrialTurn::MoveMemory(orders, to)
+            }
+            PageNext::Done(changes, stays) => {
+                let gain = goal.worth(&changes);
+                learned.ledger.spent(trial.cost, if stays { gain } else { 0.0 }, round.now);
+                learned.recent = None;
+                if !stays {
+                    // Where nothing was found out in time it goes back, too.
+                    return TrialTurn::Followed(trial.undo(round.view), None);
+                }
+                let (shape, places) = candidate.unwrap_or_else(|| (learned.incumbent.clone(), learned.places.clone()));
+                learned.keep(shape, places, (&changes, &[]), false, true);
+                TrialTurn::Followed(Vec::new(), Some((learned.known(), gain)))
+            }
+        }
+    }
+}

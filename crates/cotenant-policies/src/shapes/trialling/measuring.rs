@@ -1,0 +1,99 @@
+//! How fast the incumbent is, and how much that varies.
+
+use super::{ShapesPhase, ShapesTrialling, SpeedTrace, TrialTurn};
+use crate::shapes::shape::Shape;
+use crate::shapes::shape_board::ShapePlaces;
+use crate::shapes::shapes_round::ShapesRound;
+use crate::shapes::trial::{Clock, Goal, TRACE, lead};
+use cotenant_model::speed::Source;
+use cotenant_model::{AppId, TaskId, View};
+use std::time::Duration;
+
+/// Points that a trace has at least.
+const POINTS: usize = 12;
+/// An application that reports nothing for so many seconds, or so many of its readings, ends what is being measured.
+const PATIENCE: f64 = 30.0;
+const READINGS: f64 = 4.0;
+/// An incumbent that cannot be put in place for so long is given up.
+const PLACED: Duration = Duration::from_secs(5);
+
+impl SpeedTrace {
+    /// Seconds of each point, and how much faster it is than the first one.
+    fn values(&self, goal: &Goal) -> Vec<(f64, f64)> {
+        let first = self.points.first().map_or(&[][..], |(_, logs)| logs);
+        self.points.iter().map(|(seconds, logs)| (*seconds, goal.worth(&lead(logs, first)))).collect()
+    }
+
+    fn is_complete(&self) -> bool {
+        let seconds: f64 = self.points.iter().map(|(seconds, _)| seconds).sum();
+        seconds + 1e-6 >= TRACE[usize::from(self.long)] && self.points.len() >= POINTS
+    }
+}
+
+impl ShapesTrialling {
+    /// A round in which the incumbent is measured.
+    pub fn measure(
+        &mut self,
+        round: &ShapesRound<'_>,
+        mut trace: SpeedTrace,
+        members: &[(TaskId, usize)],
+        stands: bool,
+    ) -> TrialTurn {
+        trace.asked = trace.asked.or(Some(round.now)).filter(|_| !stands);
+        if trace.asked.is_some_and(|asked| round.now - asked > PLACED.max(3 * round.interval())) {
+            return TrialTurn::Misplaced;
+        }
+        let Some(learned) = &mut self.learned else { return TrialTurn::Watch };
+        if stands {
+            learned.counted.add(round.view, members, learned.situation.groups.len());
+        }
+        let point = self.meter.add(round.view, &learned.situation.measures).filter(|_| stands);
+        trace.points.extend(point.map(|point| (point.seconds, point.logs)));
+        let complete = trace.is_complete();
+        let goal = learned.goal(round.settings.objective.as_ref(), round.view);
+        let values = if complete { trace.values(&goal) } else { Vec::new() };
+        let jumps = complete && !trace.long && Clock::jumps(&values);
+        trace.long |= jumps;
+        self.phase = ShapesPhase::Trace(trace);
+        if complete && !jumps { TrialTurn::Traced(Clock::from_trace(&values)) } else { self.patience(round.view) }
+    }
+
+    /// Whether an application has reported nothing for too long: longer than the time between its readings explains.
+    pub fn patience(&self, view: &View) -> TrialTurn {
+        let waits = self.meter.waits();
+        let Some(learned) = self.learned.as_ref().filter(|_| waits > PATIENCE) else { return TrialTurn::Stay };
+        let measures = &learned.situation.measures;
+        let reading = |(id, source): (&AppId, &Source)| source.reading(view, view.app(*id)?);
+        let longest = measures.iter().filter_map(reading).map(|reading| reading.window).max();
+        if waits > READINGS * longest.unwrap_or_default().as_secs_f64() {
+            TrialTurn::Silent(self.meter.silent(measures), waits)
+        } else {
+            TrialTurn::Stay
+        }
+    }
+
+    /// The incumbent was measured for long enough.
+    pub fn take_clock(
+        &mut self,
+        round: &ShapesRound<'_>,
+        clock: Clock,
+        members: &[(TaskId, usize)],
+        wanted: &ShapePlaces,
+    ) {
+        let Some(learned) = &mut self.learned else { return };
+        learned.clock = clock;
+        let board = learned.situation.board(round.ctx);
+        if std::mem::take(&mut self.begun) {
+            // Where threads stand does not show which ones share cores although others are free.
+            learned.begin_with(&board, learned.incumbent.clone(), wanted.clone(), ShapePlaces::new());
+            learned.doubt(&board, round.view, members);
+        } else {
+            let groups = learned.situation.groups.len();
+            let (shape, places, spots) = Shape::standing(&board, round.view, members, wanted, groups);
+            if learned.kernel.counts.is_empty() || (learned.is_kernel && learned.kernel != shape) {
+                learned.begin_with(&board, shape, places, spots);
+            }
+        }
+        learned.predict(&board, round.view, members);
+    }
+}
