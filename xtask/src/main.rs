@@ -4,6 +4,7 @@
 mod book;
 mod fuzz;
 mod guests;
+mod house;
 mod mutants;
 mod package;
 mod pictures;
@@ -64,6 +65,8 @@ enum Task {
     Package(package::Args),
     /// Hold the library's interface against that of the last release with cargo-semver-checks
     Semver(semver::Args),
+    /// Count circles and arrows up among source files, test binaries, and the seconds of the last scripts/test
+    House(house::Args),
     /// Change the code of policies, journal and simulator in many small ways, and see whether tests notice
     Mutants(mutants::Args),
 }
@@ -90,6 +93,7 @@ fn run(task: &Task) -> Result<ExitCode> {
         Task::Bless => cargo(root, &["test", "--workspace", "--all-features"], &[("COTENANT_BLESS", "1")]),
         Task::Workloads => workloads::write(root),
         Task::Full => full(root),
+        Task::House(args) => house::print(root, args),
         Task::Fuzz(args) => return fuzz::run(root, args),
         Task::Guests(args) => return guests::run(root, args),
         Task::Package(args) => package::run(root, args),
