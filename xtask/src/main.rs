@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod book;
+mod commands;
 mod fuzz;
 mod guests;
 mod house;
@@ -16,13 +17,13 @@ mod workloads;
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::{Generator, Shell};
+use commands::cargo;
 use cotenant_cli::generated;
 use cotenant_cli::progress::about;
 use std::cell::RefCell;
-use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
@@ -186,34 +187,6 @@ fn skips(runner: &mut Command) -> Result<Option<String>> {
         bail!("it failed");
     }
     Ok(Some(last).filter(|last| last.ends_with(" skipped") && !last.ends_with(" 0 skipped")))
-}
-
-fn cargo(root: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<()> {
-    let status = Command::new(cargo_program()).args(args).envs(env.iter().copied()).current_dir(root).status()?;
-    if !status.success() {
-        bail!("cargo {} failed", args.join(" "));
-    }
-    Ok(())
-}
-
-/// Cargo's target folder.
-fn target_folder(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
-}
-
-/// Runs a command to its end; returns what it printed.
-fn done(command: &mut Command) -> Result<String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let out = command.output().with_context(|| format!("{name} cannot be started"))?;
-    if !out.status.success() {
-        bail!("{name}: {}\n{}", out.status, String::from_utf8_lossy(&out.stderr).trim());
-    }
-    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
-}
-
-/// Cargo: the one that runs this.
-fn cargo_program() -> OsString {
-    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
 #[cfg(test)]

@@ -5,11 +5,12 @@ mod graph;
 mod imports;
 mod lexer;
 
+use crate::commands::{cargo_program, target_folder};
 use anyhow::{Context, Result};
 use graph::Graph;
 use imports::Import;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -122,8 +123,14 @@ fn explain(root: &Path, name: &str) -> Result<()> {
     for circle in graph::circles(&graph_of(&imports)) {
         println!("{} files", circle.len());
         let within = |file: &Path| circle.contains(&*file.to_string_lossy());
+        let mut arrows: BTreeMap<_, BTreeSet<&str>> = BTreeMap::new();
         for Import { from, to, path } in imports.iter().filter(|one| within(&one.from) && within(&one.to)) {
-            println!("  {} -> {}: {path}", from.display(), to.display());
+            // A name is imported once and used many times.
+            let names = path.rsplit_once("::").map(|(_, name)| name);
+            arrows.entry((from, to)).or_default().extend(names);
+        }
+        for ((from, to), names) in arrows {
+            println!("  {} -> {}: {}", from.display(), to.display(), Vec::from_iter(names).join(" "));
         }
     }
     Ok(())
@@ -179,7 +186,7 @@ fn arrows(graph: &Graph) -> impl Iterator<Item = (&String, &String)> {
 
 /// How many programs `cargo test` makes of each package; tests in documentation are none.
 fn test_binaries(root: &Path) -> Result<Vec<TestBinaries>> {
-    let metadata = Command::new(crate::cargo_program())
+    let metadata = Command::new(cargo_program())
         .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
         .current_dir(root)
         .output()?;
@@ -195,7 +202,7 @@ fn test_binaries(root: &Path) -> Result<Vec<TestBinaries>> {
 
 /// What `scripts/test` has written down: a line of seconds, CPU seconds and name, with tabs between, for each step.
 fn steps(root: &Path) -> Vec<Step> {
-    let text = fs::read_to_string(crate::target_folder(root).join("test-steps")).unwrap_or_default();
+    let text = fs::read_to_string(target_folder(root).join("test-steps")).unwrap_or_default();
     let step = |line: &str| {
         let mut fields = line.splitn(3, '\t');
         let mut number = || fields.next()?.parse().ok();
