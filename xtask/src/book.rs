@@ -1,6 +1,6 @@
 //! `cargo xtask book`: the book, with its search.
 
-use crate::{cargo_program, done, target_folder};
+use crate::commands::{cargo_program, done, target_folder};
 use anyhow::{Context, Result, anyhow, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

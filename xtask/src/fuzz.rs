@@ -3,7 +3,7 @@
 //! No sanitizer takes part, so that stable Rust is enough: the parsers are safe Rust. The bound on memory is one of the
 //! address space, which an allocation that nobody touches exceeds as well.
 
-use crate::cargo_program;
+use crate::commands::cargo_program;
 use anyhow::{Context, Result, bail};
 use cotenant_fuzz::{GROUPS, Group};
 use std::fs;

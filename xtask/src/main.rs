@@ -2,8 +2,10 @@
 #![forbid(unsafe_code)]
 
 mod book;
+mod commands;
 mod fuzz;
 mod guests;
+mod house;
 mod mutants;
 mod package;
 mod pictures;
@@ -15,13 +17,13 @@ mod workloads;
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::{Generator, Shell};
+use commands::cargo;
 use cotenant_cli::generated;
 use cotenant_cli::progress::about;
 use std::cell::RefCell;
-use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
@@ -64,6 +66,8 @@ enum Task {
     Package(package::Args),
     /// Hold the library's interface against that of the last release with cargo-semver-checks
     Semver(semver::Args),
+    /// Count circles and arrows up among source files, test binaries, and the seconds of the last scripts/test
+    House(house::Args),
     /// Change the code of policies, journal and simulator in many small ways, and see whether tests notice
     Mutants(mutants::Args),
 }
@@ -90,6 +94,7 @@ fn run(task: &Task) -> Result<ExitCode> {
         Task::Bless => cargo(root, &["test", "--workspace", "--all-features"], &[("COTENANT_BLESS", "1")]),
         Task::Workloads => workloads::write(root),
         Task::Full => full(root),
+        Task::House(args) => house::print(root, args),
         Task::Fuzz(args) => return fuzz::run(root, args),
         Task::Guests(args) => return guests::run(root, args),
         Task::Package(args) => package::run(root, args),
@@ -182,34 +187,6 @@ fn skips(runner: &mut Command) -> Result<Option<String>> {
         bail!("it failed");
     }
     Ok(Some(last).filter(|last| last.ends_with(" skipped") && !last.ends_with(" 0 skipped")))
-}
-
-fn cargo(root: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<()> {
-    let status = Command::new(cargo_program()).args(args).envs(env.iter().copied()).current_dir(root).status()?;
-    if !status.success() {
-        bail!("cargo {} failed", args.join(" "));
-    }
-    Ok(())
-}
-
-/// Cargo's target folder.
-fn target_folder(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
-}
-
-/// Runs a command to its end; returns what it printed.
-fn done(command: &mut Command) -> Result<String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let out = command.output().with_context(|| format!("{name} cannot be started"))?;
-    if !out.status.success() {
-        bail!("{name}: {}\n{}", out.status, String::from_utf8_lossy(&out.stderr).trim());
-    }
-    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
-}
-
-/// Cargo: the one that runs this.
-fn cargo_program() -> OsString {
-    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! the last commit below `target/mutants`, and runs the tests of the crate. cargo-mutants itself could, too, but up to
 //! version 27.1 it cannot be told to make just these changes: `--re` does not hold for those that leave out a field.
 
-use crate::cargo_program;
+use crate::commands::cargo_program;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

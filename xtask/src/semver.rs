@@ -1,6 +1,6 @@
 //! `cargo xtask semver`: the interface of the crates that people write policies with, held against the last release.
 
-use crate::{cargo_program, done};
+use crate::commands::{cargo_program, done};
 use anyhow::Result;
 use std::path::Path;
 use std::process::{Command, ExitCode};

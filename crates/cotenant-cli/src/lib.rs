@@ -10,6 +10,7 @@ pub mod page;
 pub mod progress;
 pub mod scratch;
 pub mod table;
+mod terminal;
 
 use clap::error::ErrorKind;
 use cotenant_model::text::Clean;

@@ -1,7 +1,7 @@
 //! What is said on standard error, and how.
 
-use crate::live_view::stderr_columns;
 use crate::table::Table;
+use crate::terminal::stderr_columns;
 use cotenant_model::text::{LINE, within};
 use std::fmt::Display;
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! Lines of text as wide as the terminal, their marks in colour. Elsewhere lines stay as they are.
 
-use crate::live_view::columns;
 use crate::table::Table;
+use crate::terminal::columns;
 use cotenant_model::text::Clean;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};

@@ -1,10 +1,10 @@
 //! A line on the terminal that says how far a long task is. Nothing where standard error is no terminal.
 
-use crate::live_view::{cut, room};
 use crate::messages;
+use crate::terminal::{cut, is_drawn, room};
 use cotenant_model::text::clean;
 use std::fs::File;
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, Read};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -108,11 +108,6 @@ pub fn simulating<T>(task: impl FnOnce(&(dyn Fn(usize, usize) + Sync)) -> T) -> 
             all.store(of, Ordering::Relaxed);
         })
     })
-}
-
-/// Whether standard error is a terminal on which lines can be drawn again.
-pub(crate) fn is_drawn() -> bool {
-    io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
 /// A bar for `done` (0–1), with percent.

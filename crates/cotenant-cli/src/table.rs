@@ -1,6 +1,6 @@
 //! Tables that fit the terminal. What they hold is cleaned: a newline in a name makes no second row.
 
-use crate::live_view::cut_middle;
+use crate::terminal::cut_middle;
 use cotenant_model::text::clean;
 
 /// Between two columns.

@@ -1,6 +1,6 @@
 //! Files that the command reads: settings, queues, benchmarks, results, and the daemon's configuration.
 
-use crate::{Group, Target, files, list, with};
+use crate::target::{Group, Target, files, list, with};
 use cotenant::fuzzing as parsers;
 
 /// The command's own files.

@@ -1,6 +1,6 @@
 //! Machines and what is known of them and of programs: files, notations, and what other tools print.
 
-use crate::{Group, Target, files, list, with};
+use crate::target::{Group, Target, files, list, with};
 use cotenant_model::cpuset::CpuSet;
 use cotenant_model::machine::{self, Machine};
 use cotenant_model::profile::calibration;
@@ -203,7 +203,7 @@ fn use_cachegrind(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text;
+    use crate::target::text;
 
     /// A seed that is refused at once would leave its parser untested.
     #[test]

@@ -1,6 +1,6 @@
 //! What the kernel prints in `/proc` and sysfs.
 
-use crate::{Group, Target, list, with};
+use crate::target::{Group, Target, list, with};
 use cotenant_linux::fuzzing;
 use cotenant_model::areas::{self, Area, Referenced, hinting::Faults};
 use cotenant_model::{parse, proc_text};

@@ -1,6 +1,6 @@
 //! Recordings and snapshots, and what reads decisions again.
 
-use crate::{Group, Target, files, list, text, with};
+use crate::target::{Group, Target, files, list, text, with};
 use cotenant_model::Rule;
 use cotenant_model::host::Mode;
 use cotenant_policies::{Sam, standard};

@@ -1,6 +1,6 @@
 //! What is simulated: machines, programs, scenarios and mixes.
 
-use crate::{Group, Target, files, list, with};
+use crate::target::{Group, Target, files, list, with};
 use cotenant_model::machine::Machine;
 use cotenant_sim::app::parse_programs;
 use cotenant_sim::flat_machine;

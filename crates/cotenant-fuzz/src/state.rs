@@ -1,6 +1,6 @@
 //! What lies in the state folder, and memory and files of other programs.
 
-use crate::{Group, Target, files, list, with};
+use crate::target::{Group, Target, files, list, with};
 use cotenant_linux::fuzzing as parsers;
 
 /// Journals, claims, shared memory, programs' files.

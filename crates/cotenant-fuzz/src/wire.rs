@@ -1,6 +1,6 @@
 //! What comes over sockets and out of commands: answers of servers, metrics, the control protocol of the daemon.
 
-use crate::{Group, Target, list, with};
+use crate::target::{Group, Target, list, with};
 use cotenant_linux::fuzzing::server;
 use cotenant_model::Time;
 use cotenant_model::metric::{Meter, Metric, is_query, number, offers, queried, scrape};

@@ -1,12 +1,16 @@
 //! Rates derived from two samples. What is absent, starved or inconsistent is `None`.
 
-use crate::speed::usable;
 use crate::{
     AppId, AppSample, Count, CpuId, Direction, Histogram, Moved, NodeId, Reading, Sample, Signal, TaskId, TaskInfo,
     TaskSample, Time, Topology,
 };
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Whether a value can be a speed.
+pub fn usable(value: f64) -> bool {
+    value.is_finite() && value > 0.0
+}
 
 /// A counter that really counted for less than this fraction of the time it was enabled is starved: scaling it up
 /// would invent more than it measured.

@@ -1,25 +1,12 @@
 //! What `python/` is made of: recordings, replay and simulations as tables. The functions here are thin and speak in
 //! plain values; the Python package gives them their interface.
 
+mod given;
 mod recording;
 mod simulate;
 mod table;
 
-use cotenant_model::policy::Settings;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use std::fmt::Display;
-
-/// An error whose cause is what the caller gave.
-fn wrong(why: &impl Display) -> PyErr {
-    PyValueError::new_err(why.to_string())
-}
-
-/// Settings by policy and key, from JSON.
-fn settings_from(json: Option<&str>) -> PyResult<Settings> {
-    let read = |json| serde_json::from_str(json).map_err(|why| wrong(&format!("settings: {why}")));
-    json.map_or(Ok(Settings::default()), read)
-}
 
 /// The names of the policies.
 #[pyfunction]

@@ -1,7 +1,7 @@
 //! Recordings as tables. A file is read anew for each of them, so that memory holds one table at most.
 
+use crate::given::{settings_from, wrong};
 use crate::table::{Cell, Table};
-use crate::{settings_from, wrong};
 use cotenant_linux::bounded;
 use cotenant_model::policy::Settings;
 use cotenant_model::{Sample, Signal, View};

@@ -1,7 +1,7 @@
 //! Simulations as tables.
 
+use crate::given::{settings_from, wrong};
 use crate::table::{Cell, Table};
-use crate::{settings_from, wrong};
 use cotenant_cli::machine_arg;
 use cotenant_policies::{Static, standard};
 use cotenant_sim::batch::{self, OPTIMAL, Plan};

@@ -20,7 +20,6 @@
 
 mod abi;
 mod engine;
-mod fork;
 pub mod layout;
 mod ompt;
 mod region;

@@ -1,7 +1,7 @@
 //! The shared memory of this process, one for each who tells of it: made once, never given back.
 
-use crate::fork;
 use crate::layout::{self, BUCKETS, BYTES, MAGIC, MAJOR, MINOR, Region, SEALS, SLOTS, Slot};
+use crate::thread;
 use std::ffi::{CStr, c_int, c_uint};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
@@ -53,7 +53,7 @@ impl Place {
         if let Some(region) = self.get() {
             return Some(region);
         }
-        fork::prepare();
+        thread::renew_in_children();
         let file = File::create(self.name);
         let Some(made) = map(file.as_ref(), ptr::null_mut()) else {
             close(file.as_ref());

@@ -1,4 +1,4 @@
-//! Which slot a thread counts in.
+//! Which slot a thread counts in; forked children report for themselves.
 
 use crate::layout::{Region, Slot};
 use crate::region::{self, Place};
@@ -140,4 +140,23 @@ pub fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
         *errno = before;
         result
     }
+}
+
+/// Has [`in_child`] called in every child that this process forks from now on. More than once does no harm.
+pub fn renew_in_children() {
+    // SAFETY: the handler is a function for the whole life of the library; the installed one is marked to stay loaded
+    // (`nodelete`).
+    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+}
+
+/// Where a child is made without it (`vfork`, `clone`, `_Fork`), the child adds to its parent's counts until it
+/// executes a program.
+extern "C" fn in_child() {
+    keeping_errno(|| {
+        for place in region::ALL {
+            if place.renew() {
+                claim_again(place);
+            }
+        }
+    });
 }

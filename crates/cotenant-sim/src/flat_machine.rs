@@ -1,7 +1,6 @@
 //! A machine of some cores with one last-level cache and one memory, in eight lines of TOML.
 
-use crate::app::{AppError, given};
-use crate::machine::SIMULATOR;
+use crate::app::{AppError, SIMULATOR, given};
 use crate::occupancy::Replacement;
 use cotenant_model::machine::Machine;
 use serde::Deserialize;

@@ -1,6 +1,6 @@
 //! A machine with what the simulator needs to know of it: capacities, latencies and bandwidths.
 
-use crate::app::{AppError, Fault, LINE, POSITIVE, Private, given, number};
+use crate::app::{AppError, Fault, LINE, POSITIVE, Private, SIMULATOR, given, number};
 use crate::occupancy::{self, Nearer, Replacement};
 use crate::shared_caches::{self, Near, NearTable};
 use crate::station::Station;
@@ -59,9 +59,6 @@ pub struct Cache {
     /// Bytes.
     pub bytes: f64,
 }
-
-/// What figures of the section belong to, in messages.
-pub(crate) const SIMULATOR: &str = "the simulator";
 
 /// A bandwidth at which nothing waits.
 const UNLIMITED_GBS: f64 = 1e12;

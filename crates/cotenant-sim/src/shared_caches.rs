@@ -1,8 +1,7 @@
 //! Caches that several cores share before the last level: the second level of a module, of a cluster or of a pair of
 //! cores.
 
-use crate::app::{Fault, POSITIVE, given};
-use crate::machine::SIMULATOR;
+use crate::app::{Fault, POSITIVE, SIMULATOR, given};
 use crate::station::Station;
 use cotenant_model::topology::{CacheType, Kind, Resource, Topology};
 use serde::Deserialize;

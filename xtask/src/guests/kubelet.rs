@@ -1,7 +1,7 @@
 //! A guest with what a node of a Kubernetes cluster runs: containerd with Debian's runc, and a kubelet without an API
 //! server, which takes its pods from a folder. One of these pods is the agent that the chart installs.
 
-use super::system::Contents;
+use super::contents::Contents;
 
 pub const CONTENTS: Contents = Contents {
     packages: &["runc", "libseccomp2", "libc6"],

@@ -4,7 +4,9 @@
 //! Placement is tested there, never speed: all CPUs of a guest share the host's. A guest says on its console what
 //! each scenario came to; only those lines count, since the emulator exits with 0 even where the guest panicked.
 
+mod archive;
 mod console;
+mod contents;
 mod initramfs;
 mod kubelet;
 mod machine;

@@ -1,7 +1,7 @@
 //! What a guest is made of: a kernel and busybox, fetched but never installed, the static binary, and a helper in C.
 
 use super::machine::{Arch, Guest, Kernel};
-use crate::done;
+use crate::commands::{done, target_folder};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -88,7 +88,7 @@ impl Parts {
         if !rust_has(target) {
             return Ok(Err(format!("Rust has no target {target}; rustup target add {target}")));
         }
-        let folder = crate::target_folder(root).join("guests");
+        let folder = target_folder(root).join("guests");
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         // A compiler may be there without the C library that it links.
         let probe = folder.join("probe.c");

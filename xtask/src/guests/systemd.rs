@@ -1,7 +1,7 @@
 //! A guest whose first process is Debian's systemd: what of it is there, and the daemon's unit with its configuration
 //! as they are packaged, to be installed by a scenario.
 
-use super::system::Contents;
+use super::contents::Contents;
 
 pub const CONTENTS: Contents = Contents {
     packages: PACKAGES,

@@ -1,7 +1,9 @@
 //! Debian's packages, by Debian's tools: `dpkg-shlibdeps`, `dpkg-gencontrol`, `dpkg-deb`.
 
-use super::{Build, book, copy, copy_program, licences, shared, stage, strip_variable, write};
-use crate::done;
+use super::build::{Build, strip_variable};
+use super::files::{book, copy, copy_program, shared, stage, write};
+use super::licences;
+use crate::commands::done;
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
 use std::fs;

@@ -1,6 +1,6 @@
 //! The licences of the crates that a binary contains: theirs ask for it.
 
-use crate::{cargo_program, done};
+use crate::commands::{cargo_program, done};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

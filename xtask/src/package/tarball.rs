@@ -1,7 +1,9 @@
 //! The tarball: a static binary with what belongs to it, to be unpacked over a prefix such as `/usr/local`.
 
-use super::{Build, book, copy, copy_program, licences, shared, stage, write};
-use crate::done;
+use super::build::Build;
+use super::files::{book, copy, copy_program, shared, stage, write};
+use super::licences;
+use crate::commands::done;
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::process::Command;

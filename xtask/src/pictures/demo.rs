@@ -1,6 +1,6 @@
 //! The picture of the README: what a batch program does to a server, and what helps.
 
-use super::{escaped, paper};
+use super::svg::{escaped, paper};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::fmt::Write as _;

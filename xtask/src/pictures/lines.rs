@@ -1,6 +1,6 @@
 //! What a long benchmark said minute by minute.
 
-use super::{escaped, paper};
+use super::svg::{escaped, paper};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use std::fmt::Write as _;

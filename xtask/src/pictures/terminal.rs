@@ -1,6 +1,6 @@
 //! A terminal with a command and what it printed.
 
-use super::escaped;
+use super::svg::escaped;
 use std::fmt::Write as _;
 
 /// Size of a character.

@@ -1,9 +1,8 @@
 //! What runs come to: per mix and policy, and per machine.
 
-use super::Arm;
 use super::best::Best;
 use super::mixes::Mix;
-use super::once::Ran;
+use super::once::{Arm, Ran};
 use cotenant_model::stats;
 use cotenant_sim::course::{least_share, mean_share};
 use serde::Serialize;

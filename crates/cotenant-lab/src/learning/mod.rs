@@ -13,7 +13,7 @@ use cotenant_cli::table::Table;
 use cotenant_cli::{answer, machine_arg, usage};
 use cotenant_measure::workload::SPAN;
 use cotenant_model::pin::Pin;
-use cotenant_model::policy::{Config, DynPolicy, Settings, settings};
+use cotenant_model::policy::{Config, Settings, settings};
 use cotenant_sim::app;
 use cotenant_sim::batch::parallel;
 use cotenant_sim::course::{least_share, mean_share};
@@ -22,6 +22,7 @@ use cotenant_sim::physics;
 use cotenant_sim::scenario::Scenario;
 use figures::{MixRows, Summary, rows, summaries};
 use mixes::Mix;
+use once::Arm;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -164,27 +165,6 @@ impl Touch {
             Self::One => Some(app::Pages::Fixed((0..nodes).map(|node| f64::from(u8::from(node == 0))).collect())),
             Self::All => Some(app::Pages::Interleave),
         }
-    }
-}
-
-/// A policy and what it is told.
-#[derive(Clone, Debug)]
-struct Arm {
-    policy: String,
-    noise: f64,
-    pin: Pin,
-}
-
-impl Arm {
-    /// The scenario as this policy has it, and the policy.
-    fn set(&self, scenario: &Scenario) -> anyhow::Result<(Scenario, Box<dyn DynPolicy>)> {
-        let mut scenario = scenario.clone();
-        scenario.config.pin = self.pin;
-        if let Some(progress) = &mut scenario.observation.progress {
-            progress.noise = self.noise;
-        }
-        let policy = cotenant_policies::standard().make(&self.policy, &scenario.config).map_err(usage)?;
-        Ok((scenario, policy))
     }
 }
 

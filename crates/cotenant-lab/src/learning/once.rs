@@ -1,7 +1,9 @@
 //! One mix with one seed: Linux alone, then each policy, with all that it takes to learn.
 
-use super::Arm;
+use cotenant_cli::usage;
 use cotenant_model::host::Round;
+use cotenant_model::pin::Pin;
+use cotenant_model::policy::DynPolicy;
 use cotenant_model::{Action, Outcome, Time};
 use cotenant_policies::{None as NoPolicy, Shapes};
 use cotenant_sim::course::{Course, Looks, Rest, mean_share};
@@ -17,6 +19,27 @@ const LAST: f64 = 0.1;
 const REST_S: [u64; 2] = [5, 15];
 /// What may be lost: so much at once, and this part of the time (shapes.md, 8).
 const BUDGET: (f64, f64) = (0.5, 0.01);
+
+/// A policy and its settings.
+#[derive(Clone, Debug)]
+pub(super) struct Arm {
+    pub policy: String,
+    pub noise: f64,
+    pub pin: Pin,
+}
+
+impl Arm {
+    /// The scenario as this policy has it, and the policy.
+    pub fn set(&self, scenario: &Scenario) -> anyhow::Result<(Scenario, Box<dyn DynPolicy>)> {
+        let mut scenario = scenario.clone();
+        scenario.config.pin = self.pin;
+        if let Some(progress) = &mut scenario.observation.progress {
+            progress.noise = self.noise;
+        }
+        let policy = cotenant_policies::standard().make(&self.policy, &scenario.config).map_err(usage)?;
+        Ok((scenario, policy))
+    }
+}
 
 /// A run.
 #[derive(Clone, Debug)]

@@ -1,38 +1,11 @@
 //! What SAM's figures rest on: each assumption about machine and programs by itself, and together.
 
+use super::assumption::Assumption::{self, Contexts, Lines, Loading, OneChannel, Phases, Transfers};
 use super::cases::{mixes, standalone};
 use super::evaluation::{CPU_BOUND, Compared, compare, median};
 use super::lab::Lab;
 use super::row::{Found, Row, claim, effect, geometric, highest, level, lowest, mean, percent, row};
 use super::thresholds::{BELOW, crossing, pairs, socket};
-use cotenant_sim::app::{Pages, Phase, Program};
-use cotenant_sim::scenario::Scenario;
-use std::sync::Arc;
-
-/// Something that `machines/` or `workloads/` assume, assumed otherwise.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Assumption {
-    /// Graph programs compute in every second phase, and share twice as much in the others: "phased execution", §4.2,
-    /// which gives no length. Seconds of work alone.
-    Phases(f64),
-    /// One thread of a program loads what all work on.
-    Loading,
-    /// Coherence events of graph and PARSEC programs are on so many lines.
-    Lines(f64),
-    /// A line from the other socket takes so many times as long.
-    Transfers(f64),
-    /// Each socket has one of four channels of memory.
-    OneChannel,
-    /// What a core's context is worth beside a busy one.
-    Contexts(f64),
-}
-
-/// The programs of `GraphChi` and `GraphLab` in Table 1.
-const GRAPH: [&str; 9] = ["sgd", "bsgd", "svd", "lsgd", "rbm", "als", "pmf", "als-small", "tunkrank"];
-/// Programs whose sources load with one thread.
-const LOADED: [&str; 7] = ["sgd", "bsgd", "lsgd", "als", "pmf", "als-small", "canneal"];
-
-use Assumption::{Contexts, Lines, Loading, OneChannel, Phases, Transfers};
 
 /// Each with its name.
 const COLUMNS: [(&str, &[Assumption]); 16] = [
@@ -53,61 +26,6 @@ const COLUMNS: [(&str, &[Assumption]); 16] = [
     ("phases, loading, 2 lines", &[Phases(1.0), Loading, Lines(2.0)]),
     ("phases, loading, 4 lines, one channel", &[Phases(1.0), Loading, Lines(4.0), OneChannel]),
 ];
-
-impl Assumption {
-    /// Makes it so in a scenario of runs of so many seconds.
-    pub fn hold(self, scenario: &mut Scenario, work_s: f64) {
-        let machine = Arc::make_mut(&mut scenario.sim);
-        match self {
-            Transfers(times) => machine.coherence_s[2] *= times,
-            OneChannel => {
-                let nodes = machine.nodes();
-                for node in &mut machine.stations[..nodes] {
-                    (node.low, node.high) = (node.low / 4.0, node.high / 4.0);
-                }
-            }
-            Contexts(smt) => machine.smt = smt,
-            Phases(_) | Loading | Lines(_) => {
-                for app in &mut scenario.apps {
-                    let name = app.name.split('#').next().unwrap_or_default();
-                    if self.programs().contains(&name) {
-                        self.change(Arc::make_mut(&mut app.program), app.instructions / work_s);
-                    }
-                }
-            }
-        }
-        scenario.machine.profile.thresholds = scenario.sim.thresholds();
-    }
-
-    /// The programs that it is about.
-    fn programs(self) -> Vec<&'static str> {
-        match self {
-            Phases(_) => GRAPH.to_vec(),
-            Loading => LOADED.to_vec(),
-            _ => [&GRAPH[..], &["canneal", "bodytrack"]].concat(),
-        }
-    }
-
-    /// The same in a program that executes so many instructions a second alone.
-    fn change(self, program: &mut Program, per_s: f64) {
-        match self {
-            Loading => program.pages = Pages::FirstThread,
-            Lines(lines) => program.contended_lines = Some(lines),
-            Phases(seconds) => {
-                let length = |p: &Phase| p.instructions.unwrap_or(1.0);
-                let all: f64 = program.phases.iter().map(length).sum();
-                let shared = program.phases.iter().map(|p| p.coherence_pki * length(p)).sum::<f64>() / all;
-                let phase = |coherence_pki: f64| Phase {
-                    instructions: Some(seconds * per_s),
-                    coherence_pki,
-                    ..program.phases[0].clone()
-                };
-                program.phases = vec![phase(2.0 * shared), phase(0.0)];
-            }
-            Transfers(_) | OneChannel | Contexts(_) => {}
-        }
-    }
-}
 
 /// The statements of the paper's text about Figures 1, 2, 5 and 7 in one column.
 fn column(lab: &mut Lab, name: &str) -> anyhow::Result<Vec<Row>> {
@@ -177,7 +95,9 @@ mod tests {
     use super::super::evaluation::SAM;
     use super::super::lab::{Arm, Effort};
     use super::*;
-    use std::sync::Mutex;
+    use cotenant_sim::app::Pages;
+    use cotenant_sim::scenario::Scenario;
+    use std::sync::{Arc, Mutex};
 
     fn lab(assumed: &'static [Assumption]) -> Lab {
         Lab::new(Effort::QUICK, Arc::new(Mutex::new((0.0, String::new())))).assuming(assumed)

@@ -1,8 +1,7 @@
 //! Applications alone and in mixes, under Linux and under SAM (§4.2, §4.3).
 
 use super::cases::{App, Case, mixes, standalone};
-use super::joint::Joint;
-use super::lab::{Arm, Lab, Run, RunTotals, Static};
+use super::lab::{Arm, Joint, Lab, Run, RunTotals, Static};
 use super::row::{At, Found, Row, claim, effect, geometric, highest, level, listed, lowest, mean, percent, row, tally};
 use cotenant_model::number;
 use cotenant_model::pin::Pin;

@@ -1,10 +1,10 @@
 //! The best static mapping of a whole case: of all its applications beside each other.
 
 use super::cases::Case;
-use super::lab::{Lab, Run};
+use super::lab::{Arm, Joint, Lab, Run};
 use anyhow::Context as _;
 use cotenant_cli::progress::aside;
-use cotenant_sim::optimum::{Label, Limits};
+use cotenant_sim::optimum::Limits;
 use cotenant_sim::scenario::Scenario;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -12,20 +12,18 @@ use std::time::Instant;
 /// Seconds of work of a run by which mappings are told apart; the best is run whole.
 const SHORT_S: f64 = 0.5;
 
-/// The best static mapping of a case.
-#[derive(Clone, Debug)]
-pub(super) struct Joint {
-    /// Seconds of a run of each application.
-    pub times_s: Vec<f64>,
-    /// The CPU of each thread, application by application.
-    pub places: Vec<usize>,
-    pub label: Label,
-    /// Classes, where they can be counted, and how many of them were evaluated.
-    pub classes: Option<String>,
-    pub evaluations: usize,
-    /// By how much short runs were off at most, as a fraction of the geometric mean, over the mappings that were run
-    /// whole.
-    pub error: f64,
+impl Lab {
+    /// The best static mapping of all applications of each case beside each other, searched for from where these arms
+    /// came to rest, too.
+    pub fn joint(&mut self, what: &str, cases: &[Case], arms: &[Arm]) -> anyhow::Result<Vec<Joint>> {
+        let missing: Vec<Case> = cases.iter().filter(|case| !self.joint.contains_key(&case.label)).cloned().collect();
+        if !missing.is_empty() {
+            let rests = self.runs(what, &missing, arms)?;
+            let found = search(self, &missing, &rests, self.effort.mixes)?;
+            self.joint.extend(missing.into_iter().map(|case| case.label).zip(found));
+        }
+        Ok(cases.iter().map(|case| self.joint[&case.label].clone()).collect())
+    }
 }
 
 /// Cases whose programs and threads are the same have the same best mapping.
@@ -35,7 +33,7 @@ fn kind(scenario: &Scenario) -> String {
 }
 
 /// Searches for the best static mapping of each case: from where `rests` says that others came to rest, and elsewhere.
-pub(super) fn search(lab: &Lab, cases: &[Case], rests: &[Vec<Vec<Run>>], limits: Limits) -> anyhow::Result<Vec<Joint>> {
+fn search(lab: &Lab, cases: &[Case], rests: &[Vec<Vec<Run>>], limits: Limits) -> anyhow::Result<Vec<Joint>> {
     let mut jobs: Vec<(String, Scenario, Scenario, Vec<Vec<usize>>)> = Vec::new();
     let mut kinds = Vec::new();
     for (case, arms) in cases.iter().zip(rests) {

@@ -1,9 +1,8 @@
 //! Runs of cases on the simulated machine of the paper, and what was seen of them.
 
-use super::assumptions::Assumption;
+use super::assumption::Assumption;
 use super::cases::{App, Case};
 use super::feliu;
-use super::joint::{self, Joint};
 use anyhow::Context as _;
 use cotenant_model::action::{Action, ActionOutcome, Decision};
 use cotenant_model::host::Round;
@@ -164,6 +163,22 @@ pub(super) struct Static {
     pub label: Label,
 }
 
+/// The best static mapping of a case.
+#[derive(Clone, Debug)]
+pub(super) struct Joint {
+    /// Seconds of a run of each application.
+    pub times_s: Vec<f64>,
+    /// The CPU of each thread, application by application.
+    pub places: Vec<usize>,
+    pub label: Label,
+    /// Classes, where they can be counted, and how many of them were evaluated.
+    pub classes: Option<String>,
+    pub evaluations: usize,
+    /// By how much short runs were off at most, as a fraction of the geometric mean, over the mappings that were run
+    /// whole.
+    pub error: f64,
+}
+
 /// Where everything is run; what several experiments need is run once.
 pub(super) struct Lab {
     pub effort: Effort,
@@ -172,7 +187,7 @@ pub(super) struct Lab {
     /// How far it is, and what is being done.
     far: Arc<Mutex<(f64, String)>>,
     best: BTreeMap<App, Static>,
-    joint: BTreeMap<String, Joint>,
+    pub joint: BTreeMap<String, Joint>,
     runs: BTreeMap<String, Vec<Run>>,
     pub feliu: Option<feliu::Schedules>,
 }
@@ -297,18 +312,6 @@ impl Lab {
         let found = self.parallel("best static mappings", &wanted, work)?;
         self.best.extend(wanted.into_iter().zip(found));
         Ok(&self.best)
-    }
-
-    /// The best static mapping of all applications of each case beside each other, searched for from where these arms
-    /// came to rest, too.
-    pub fn joint(&mut self, what: &str, cases: &[Case], arms: &[Arm]) -> anyhow::Result<Vec<Joint>> {
-        let missing: Vec<Case> = cases.iter().filter(|case| !self.joint.contains_key(&case.label)).cloned().collect();
-        if !missing.is_empty() {
-            let rests = self.runs(what, &missing, arms)?;
-            let found = joint::search(self, &missing, &rests, self.effort.mixes)?;
-            self.joint.extend(missing.into_iter().map(|case| case.label).zip(found));
-        }
-        Ok(cases.iter().map(|case| self.joint[&case.label].clone()).collect())
     }
 
     /// A run of each case in which every thread stays where it is put.

@@ -1,5 +1,6 @@
 //! `cotenant-lab reproduce`: the papers' experiments on the simulated machine, paper and measured side by side.
 
+mod assumption;
 mod assumptions;
 pub(crate) mod cases;
 mod contentiousness;
@@ -24,8 +25,7 @@ use cotenant_cli::table::Table;
 use cotenant_cli::{answer, print_page, usage};
 use cotenant_model::number::significant;
 use lab::{Effort, Lab};
-use row::Found;
-use serde::Serialize;
+use row::{Found, Outcome};
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -62,15 +62,6 @@ pub struct Args {
     /// Print JSON instead of tables
     #[arg(long)]
     pub json: bool,
-}
-
-/// A result as it is told; the keys of `--json`.
-#[derive(Debug, Serialize)]
-struct Outcome {
-    experiment: &'static str,
-    figure: &'static str,
-    #[serde(flatten)]
-    found: Found,
 }
 
 type Experiment = fn(&mut Lab) -> anyhow::Result<Found>;

@@ -30,6 +30,15 @@ impl Found {
     }
 }
 
+/// A result as it is printed; the keys of `--json`.
+#[derive(Debug, Serialize)]
+pub(super) struct Outcome {
+    pub experiment: &'static str,
+    pub figure: &'static str,
+    #[serde(flatten)]
+    pub found: Found,
+}
+
 /// What a row says where there is nothing to compare with.
 const SILENT: &str = "no figure in the paper's text";
 

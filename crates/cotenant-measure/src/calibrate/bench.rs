@@ -61,3 +61,8 @@ pub trait Bench {
     /// Tells how far the whole is (0–1) and what comes next; false where it shall end.
     fn goes_on(&mut self, done: f64, what: &str) -> bool;
 }
+
+/// What one load does alone.
+pub(super) fn alone(bench: &mut dyn Bench, load: Load) -> Result<Vec<ThreadRate>, String> {
+    Ok(bench.run(&[load])?.remove(0))
+}

@@ -7,17 +7,21 @@
 mod bench;
 mod compare;
 mod distances;
+mod found;
 pub mod picture;
+mod plan;
 
 pub use bench::{Bench, Load, ThreadRate};
 pub use compare::differences;
+pub use found::Calibration;
 
-use cotenant_model::profile::calibration::{Curve, Difference, Figure, LeftOut, Record, Stamp};
+use bench::alone;
+use cotenant_model::profile::calibration::Curve;
 use cotenant_model::stats::repeated::Repeated;
-use cotenant_model::topology::hidden::{self, Latencies, Level};
-use cotenant_model::topology::latency::MemoryLatencies;
+use cotenant_model::topology::hidden::{self, Latencies};
 use cotenant_model::{CpuId, CpuSet, NodeId, Topology};
-use std::collections::BTreeMap;
+use found::Values;
+use plan::Plan;
 
 /// What can be measured, by the names that `--only` takes.
 pub const PARTS: [&str; 8] =
@@ -37,157 +41,6 @@ const MISSES_PER_LINE: f64 = 2.0;
 
 /// A memory is saturated where the second half of the tasks adds less than this fraction.
 const SATURATED: f64 = 0.1;
-
-/// CPUs at most whose latencies are all measured; of larger machines the first so many.
-const MOST_CPUS: usize = 256;
-
-/// What a machine was found to be.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Calibration {
-    /// Numbers.
-    pub figures: Vec<Figure>,
-    /// What is missing.
-    pub left_out: Vec<LeftOut>,
-    /// Curves.
-    pub curves: Vec<Curve>,
-    /// Latencies between CPUs, where they were measured.
-    pub latencies: Option<Latencies>,
-    /// How far another calibration may lie from each of those to either side, nanoseconds: row `i` holds those to
-    /// CPUs before it.
-    pub latency_spread_ns: Vec<Vec<f64>>,
-    /// What those show of shared caches and packages.
-    pub levels: Vec<Level>,
-    /// Where that is not what the system claims.
-    pub differences: Vec<Difference>,
-    /// Latencies from CPUs to memory nodes, where there are several.
-    pub memory: Option<MemoryLatencies>,
-    /// Whether it was ended before its time.
-    pub interrupted: bool,
-}
-
-impl Calibration {
-    /// The figure of that name.
-    pub fn figure(&self, name: &str) -> Option<&Figure> {
-        self.figures.iter().find(|figure| figure.name == name)
-    }
-
-    /// What the profile says of it.
-    pub fn record(&self, stamp: Stamp) -> Record {
-        let Calibration {
-            figures, left_out, curves, latencies, latency_spread_ns, levels, differences, memory, ..
-        } = self.clone();
-        let cpus = latencies.as_ref().map_or(vec![], |l| l.cpus().to_vec());
-        let rows = (0..cpus.len()).map(|i| {
-            let cell = |j| latencies.as_ref().and_then(|l| l.get(i, j)).unwrap_or(0.0);
-            (0..i).map(|j| tenths(cell(j))).collect()
-        });
-        let spread = latency_spread_ns.iter().map(|row| row.iter().copied().map(tenths).collect());
-        Record {
-            core_to_core_ns: rows.collect(),
-            core_to_core_spread_ns: spread.collect(),
-            core_to_core_cpus: cpus,
-            stamp,
-            used_by_others: None,
-            figures,
-            left_out,
-            curves,
-            shared: levels,
-            shared_otherwise: differences,
-            memory_latency: memory,
-        }
-    }
-
-    fn leave_out(&mut self, name: impl Into<String>, reason: impl Into<String>) {
-        self.left_out.push(LeftOut { name: name.into(), reason: reason.into() });
-    }
-
-    fn add(&mut self, name: impl Into<String>, unit: &str, values: &[f64], method: &str) {
-        match Repeated::of(values) {
-            Some(measured) => {
-                self.figures.push(Figure { name: name.into(), unit: unit.into(), measured, method: method.into() });
-            }
-            None => self.leave_out(name, "no round gave a value"),
-        }
-    }
-}
-
-fn tenths(ns: f64) -> f64 {
-    (ns * 10.0).round() / 10.0
-}
-
-/// What is measured of a machine, by what it is made of.
-struct Plan<'a> {
-    topology: &'a Topology,
-    /// CPUs that may be used.
-    cpus: CpuSet,
-    /// CPUs whose latencies are measured.
-    pairs_of: Vec<CpuId>,
-    /// First and second thread of a core.
-    siblings: Option<(CpuId, CpuId)>,
-    /// Two CPUs on different cores.
-    two: Option<(CpuId, CpuId)>,
-    /// Two cores of one last-level cache, and two that share none: of two packages where there are several.
-    together: Option<(CpuId, CpuId)>,
-    apart: Option<(CpuId, CpuId)>,
-    /// By memory node: the first thread of each of its cores.
-    nodes: Vec<(NodeId, Vec<CpuId>)>,
-}
-
-impl<'a> Plan<'a> {
-    fn new(topology: &'a Topology, cpus: &CpuSet) -> Self {
-        let firsts: Vec<CpuId> = topology.cores().iter().filter_map(|core| core.and(cpus).first()).collect();
-        let pair = |fits: &dyn Fn(CpuId, CpuId) -> bool| {
-            let second = |(i, a): (usize, &CpuId)| Some((*a, *firsts[i + 1..].iter().find(|b| fits(*a, **b))?));
-            firsts.iter().enumerate().find_map(second)
-        };
-        let siblings = topology.cores().iter().map(|core| core.and(cpus)).find(|core| core.len() > 1);
-        let several = topology.packages().len() > 1;
-        let nodes = topology.nodes().iter().map(|node| {
-            let own = firsts.iter().copied().filter(|cpu| node.cpus.contains(*cpu)).collect();
-            (node.id, own)
-        });
-        Self {
-            topology,
-            cpus: cpus.clone(),
-            pairs_of: cpus.iter().take(MOST_CPUS).collect(),
-            siblings: siblings.and_then(|core| Some((core.first()?, core.iter().nth(1)?))),
-            two: pair(&|_, _| true),
-            together: pair(&|a, b| topology.llc_of(a) == topology.llc_of(b)),
-            apart: pair(&|a, b| {
-                let of = |cpu| if several { topology.package_of(cpu) } else { topology.llc_of(cpu) };
-                of(a) != of(b)
-            }),
-            nodes: nodes.collect(),
-        }
-    }
-
-    /// 1, 2, 4, …, half of them and all of them.
-    fn steps(all: usize) -> Vec<usize> {
-        let powers = std::iter::successors(Some(1), |n| Some(n * 2)).take_while(move |n| *n < all);
-        let mut steps: Vec<usize> = powers.chain([all / 2, all]).filter(|n| *n > 0).collect();
-        steps.sort_unstable();
-        steps.dedup();
-        steps
-    }
-}
-
-/// What the rounds gave.
-#[derive(Default)]
-struct Values {
-    /// By name, one of each round.
-    numbers: BTreeMap<String, Vec<f64>>,
-    /// Why memory could not be bound to a node.
-    no_remote: Option<String>,
-    /// The same, of the part `distances`.
-    no_distances: Option<String>,
-}
-
-impl Values {
-    /// What each round gave; nothing where none did.
-    fn get(&self, name: &str) -> &[f64] {
-        self.numbers.get(name).map_or(&[], Vec::as_slice)
-    }
-}
 
 /// Measures a machine: `rounds` times everything of `parts` (names of [`PARTS`]) on those of `cpus` that it has.
 ///
@@ -216,10 +69,6 @@ pub fn calibrate(
     let mut calibration = conclude(&plan, &wanted, &values);
     calibration.interrupted = interrupted;
     Ok(calibration)
-}
-
-fn alone(bench: &mut dyn Bench, load: Load) -> Result<Vec<ThreadRate>, String> {
-    Ok(bench.run(&[load])?.remove(0))
 }
 
 /// Measures a part once; false where it shall end.

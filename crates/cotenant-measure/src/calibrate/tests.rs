@@ -1,6 +1,7 @@
 use super::distances::tests::Memories;
 use super::*;
 use cotenant_model::testing::machine;
+use cotenant_model::topology::hidden::Level;
 
 /// A machine that is what it says: latencies by package, a memory that gives so much and no more.
 pub(super) struct MadeUp<'a> {

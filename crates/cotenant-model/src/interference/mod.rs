@@ -4,13 +4,14 @@
 //! before and just after are an experiment that cost nothing. [`Interference`] finds such moments in the rounds of the
 //! loop, live or recorded, and adds up what they tell about each pair. Its size is bounded, and it can be stored.
 
+mod noise;
 mod pair;
 mod speeds;
 #[cfg(test)]
 mod tests;
 
-use crate::speed::{Source, by_name};
 use crate::{Action, AppId, AppView, Effect, Order, Outcome, Round, Signal, Time, Topology, View};
+use noise::Noise;
 use pair::Pair;
 use serde::{Deserialize, Serialize};
 use speeds::{Speeds, Window, log_ratio};
@@ -33,37 +34,6 @@ const PAIRS: usize = 4_096;
 const APPS: usize = 1_024;
 /// Most changes that are remembered: where there are more, nothing is measured.
 const CHANGES: usize = 64;
-
-/// How much the speed of an application changes from one window to the next while nobody comes or goes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Noise {
-    #[serde(with = "by_name")]
-    source: Source,
-    n: u32,
-    squares: f64,
-}
-
-impl Noise {
-    /// What is older counts half of what is as much and newer.
-    const MEMORY: u32 = 128;
-
-    fn new(source: Source) -> Self {
-        Self { source, n: 0, squares: 0.0 }
-    }
-
-    fn add(&mut self, effect: f64) {
-        if self.n >= Self::MEMORY {
-            (self.n, self.squares) = (self.n / 2, self.squares / 2.0);
-        }
-        self.n += 1;
-        self.squares += effect * effect;
-    }
-
-    /// The variance, and from how many changes it is known.
-    fn variance(&self) -> Option<(f64, f64)> {
-        (self.n >= 6).then(|| (self.squares / f64::from(self.n), f64::from(self.n)))
-    }
-}
 
 /// A pair of which a loss is beyond doubt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! What experiments with one victim and one aggressor come to.
 
-use super::Noise;
+use super::noise::Noise;
 use crate::stats::anytime;
 use serde::{Deserialize, Serialize};
 

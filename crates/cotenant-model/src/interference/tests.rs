@@ -1,6 +1,7 @@
 use super::*;
 use crate::sample::{AppSample, Direction, Reading, Sample, TaskInfo, TaskSample};
 use crate::signal::{Count, Signal};
+use crate::speed::Source;
 use crate::testing::machine;
 use crate::{CpuId, CpuSet, Reason, TaskId};
 use std::sync::Arc;

@@ -1,10 +1,12 @@
 //! From what a source says now and said before to readings.
 
-use super::QUANTILE;
 use super::exposition::Scraped;
 use crate::text::within;
 use crate::{Direction, Histogram, Time};
 use std::time::Duration;
+
+/// The quantile that is read from histograms, unless asked for otherwise.
+pub const QUANTILE: f64 = 0.99;
 
 /// What was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]

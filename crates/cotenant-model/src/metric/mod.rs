@@ -9,7 +9,7 @@ mod meter;
 mod query;
 
 pub use exposition::{ScrapeError, Scraped, Selector, offers, scrape};
-pub use meter::{Measured, Meter, MeterError, number};
+pub use meter::{Measured, Meter, MeterError, QUANTILE, number};
 pub use query::{QueryError, is_query, queried};
 
 use crate::Direction;
@@ -22,9 +22,6 @@ pub const EVERY: Duration = Duration::from_secs(1);
 
 /// How long a reading may take, unless asked for otherwise.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The quantile that is read from histograms, unless asked for otherwise.
-pub const QUANTILE: f64 = 0.99;
 
 /// What every option is and may be, for error messages.
 const OPTIONS: &str = "higher, lower, name=NAME, every=TIME (10ms to 60min), timeout=TIME (10ms to 60min), q=0.99 (0 to 1), clients=here (elsewhere)";

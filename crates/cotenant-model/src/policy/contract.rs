@@ -1,11 +1,14 @@
 //! What a policy is.
 
-use super::Ctx;
+use super::config::Ctx;
 use super::explain::{Explanation, Learned};
+use super::settings::{SettingError, Settings};
 use super::state::{PolicyState, State};
 use crate::{ActionOutcome, AppId, Decision, Time, View};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::borrow::Cow;
 use std::fmt;
 
 /// Why a policy cannot work here, and what would help.
@@ -103,6 +106,47 @@ pub trait Policy: Send + Sync {
         state: Self::State,
         now: Time,
     ) -> Decision<Self::State>;
+}
+
+impl State {
+    /// The state of a policy; empty where its type holds nothing.
+    pub fn of<P: Policy>(state: P::State) -> Self {
+        Self::typed(P::SECTION, state)
+    }
+
+    /// Takes it as the state of `P`; nothing remembered is the default.
+    ///
+    /// # Errors
+    /// Where it is another policy's, or JSON that is not such a state: what is wrong with it.
+    pub fn take<P: Policy>(self) -> Result<P::State, String> {
+        self.take_as(P::SECTION)
+    }
+
+    /// Looks at it as the state of `P`; `None` where it is not, or is empty.
+    pub fn read<P: Policy>(&self) -> Option<Cow<'_, P::State>> {
+        self.read_as(P::SECTION)
+    }
+}
+
+impl Settings {
+    /// Builder form of [`Self::put`], with the settings of `P`.
+    #[must_use]
+    pub fn with<P: Policy>(mut self, settings: &P::Settings) -> Self {
+        self.put(P::SECTION, settings);
+        self
+    }
+
+    /// The settings of `P`.
+    ///
+    /// # Errors
+    /// [`SettingError`] for unknown keys and values that it does not take.
+    pub fn of<P: Policy>(&self) -> Result<P::Settings, SettingError> {
+        match self.get(P::SECTION) {
+            None | Some(Value::Null) => Ok(P::Settings::default()),
+            Some(value) => P::Settings::deserialize(value)
+                .map_err(|why| SettingError { section: P::SECTION.to_owned(), why: why.to_string() }),
+        }
+    }
 }
 
 /// Any [`Policy`], whatever its state and settings: what the loop drives.

@@ -1,6 +1,5 @@
 //! The settings of single policies: one map, by policy and key.
 
-use super::Policy;
 use crate::parse;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -25,7 +24,7 @@ pub struct SettingError {
 #[serde(deny_unknown_fields)]
 pub struct NoSettings {}
 
-/// Settings by [`Policy::SECTION`] and key. What is absent has its default.
+/// Settings by [`Policy::SECTION`](super::Policy::SECTION) and key. What is absent has its default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Settings(BTreeMap<String, Value>);
@@ -59,13 +58,6 @@ impl Settings {
         }
     }
 
-    /// Builder form of [`Self::put`], with the settings of `P`.
-    #[must_use]
-    pub fn with<P: Policy>(mut self, settings: &P::Settings) -> Self {
-        self.put(P::SECTION, settings);
-        self
-    }
-
     /// Sets one key of a policy. `value` is a number, `true`, `false`, or text as a user writes it.
     pub fn set(&mut self, section: &str, key: &str, value: Value) {
         self.section(section).insert(key.to_owned(), value);
@@ -85,24 +77,17 @@ impl Settings {
         }
     }
 
+    /// What is set of a policy, where anything is.
+    pub(super) fn get(&self, section: &str) -> Option<&Value> {
+        self.0.get(section)
+    }
+
     fn section(&mut self, section: &str) -> &mut Map<String, Value> {
         let entry = self.0.entry(section.to_owned()).or_insert(Value::Null);
         if !entry.is_object() {
             *entry = Value::Object(Map::new());
         }
         entry.as_object_mut().expect("it is one by now")
-    }
-
-    /// The settings of `P`.
-    ///
-    /// # Errors
-    /// [`SettingError`] for unknown keys and values that it does not take.
-    pub fn of<P: Policy>(&self) -> Result<P::Settings, SettingError> {
-        match self.0.get(P::SECTION) {
-            None | Some(Value::Null) => Ok(P::Settings::default()),
-            Some(value) => P::Settings::deserialize(value)
-                .map_err(|why| SettingError { section: P::SECTION.to_owned(), why: why.to_string() }),
-        }
     }
 }
 

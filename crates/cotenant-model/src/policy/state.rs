@@ -1,6 +1,5 @@
 //! What a policy remembers between rounds, whichever policy it is.
 
-use super::Policy;
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -19,7 +18,7 @@ impl<S: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + Sen
 /// A policy's state. In the loop it is the policy's own type behind a box; read from a recording or a snapshot it
 /// stays JSON until its policy asks for it, so that reading needs to know no policy.
 ///
-/// In JSON: `"empty"`, or an object with one key, the policy's [`Policy::SECTION`].
+/// In JSON: `"empty"`, or an object with one key, the policy's [`Policy::SECTION`](super::Policy::SECTION).
 #[derive(Clone, Debug, Default)]
 pub struct State(Content);
 
@@ -54,31 +53,28 @@ impl Clone for Box<dyn Remembered> {
 }
 
 impl State {
-    /// The state of a policy; empty where its type holds nothing.
-    pub fn of<P: Policy>(state: P::State) -> Self {
-        if size_of::<P::State>() == 0 {
+    /// A state under a policy's name; empty where its type holds nothing.
+    pub(super) fn typed<S: PolicyState>(section: &'static str, state: S) -> Self {
+        if size_of::<S>() == 0 {
             return Self::default();
         }
-        Self(Content::Typed(P::SECTION, Box::new(state)))
+        Self(Content::Typed(section, Box::new(state)))
     }
 
-    /// A state as JSON, under a policy's [`Policy::SECTION`].
+    /// A state as JSON, under a policy's [`Policy::SECTION`](super::Policy::SECTION).
     pub fn json(section: &str, state: Value) -> Self {
         Self(Content::Json(section.to_owned(), state))
     }
 
-    /// Takes it as the state of `P`; nothing remembered is the default.
-    ///
-    /// # Errors
-    /// Where it is another policy's, or JSON that is not such a state: what is wrong with it.
-    pub fn take<P: Policy>(self) -> Result<P::State, String> {
+    /// Takes it as a state of this type, of the policy of this name; nothing remembered is the default.
+    pub(super) fn take_as<S: PolicyState>(self, wanted: &str) -> Result<S, String> {
         match self.0 {
-            Content::Empty => Ok(P::State::default()),
-            Content::Typed(section, state) if section == P::SECTION => match (state as Box<dyn Any>).downcast() {
+            Content::Empty => Ok(S::default()),
+            Content::Typed(section, state) if section == wanted => match (state as Box<dyn Any>).downcast() {
                 Ok(state) => Ok(*state),
                 Err(_) => Err("its state is of another type".to_owned()),
             },
-            Content::Json(section, state) if section == P::SECTION => {
+            Content::Json(section, state) if section == wanted => {
                 serde_json::from_value(state).map_err(|why| format!("its state cannot be read ({why})"))
             }
             Content::Typed(..) | Content::Json(..) => {
@@ -87,16 +83,16 @@ impl State {
         }
     }
 
-    /// Looks at it as the state of `P`; `None` where it is not, or is empty.
-    pub fn read<P: Policy>(&self) -> Option<Cow<'_, P::State>> {
+    /// Looks at it as [`Self::take_as`] takes it; `None` where it cannot be taken, or is empty.
+    pub(super) fn read_as<S: PolicyState>(&self, wanted: &str) -> Option<Cow<'_, S>> {
         match &self.0 {
             Content::Typed(_, state) => (&**state as &dyn Any).downcast_ref().map(Cow::Borrowed),
-            Content::Json(section, state) if section == P::SECTION => P::State::deserialize(state).ok().map(Cow::Owned),
+            Content::Json(section, state) if section == wanted => S::deserialize(state).ok().map(Cow::Owned),
             Content::Empty | Content::Json(..) => None,
         }
     }
 
-    /// The [`Policy::SECTION`] of the policy that it belongs to; `None`: nothing is remembered.
+    /// The [`Policy::SECTION`](super::Policy::SECTION) of the policy that it belongs to; `None`: nothing is remembered.
     pub fn section(&self) -> Option<&str> {
         self.parts().map(|(section, _)| section)
     }

@@ -1,61 +1,12 @@
 //! The profile of a machine that calibration writes: TOML that people read and edit, and that `--profile` takes.
 
-use super::{MachineProfile, Thresholds};
+use super::machine::{MachineProfile, Thresholds};
+pub use super::stamp::{Stamp, fingerprint, structure};
 use crate::stats::repeated::Repeated;
-use crate::topology::Parts;
 use crate::topology::hidden::{Level, Role};
 use crate::topology::latency::MemoryLatencies;
-use crate::{CpuId, CpuSet, Topology};
+use crate::{CpuId, CpuSet};
 use serde::{Deserialize, Serialize};
-
-/// What a profile holds for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Stamp {
-    /// Day and time, UTC.
-    pub date: String,
-    /// The processor's name.
-    pub processor: String,
-    /// The running kernel.
-    pub kernel: String,
-    /// The processor's microcode; empty where the system does not tell.
-    pub microcode: String,
-    /// [`fingerprint`] of the topology.
-    pub topology: String,
-}
-
-impl Stamp {
-    /// What has changed since, for people; the date is no change.
-    pub fn differences(&self, now: &Self) -> Vec<String> {
-        let pairs = [
-            ("processor", &self.processor, &now.processor),
-            ("kernel", &self.kernel, &now.kernel),
-            ("microcode", &self.microcode, &now.microcode),
-            ("topology", &self.topology, &now.topology),
-        ];
-        let changed = pairs.into_iter().filter(|(_, then, now)| then != now);
-        changed.map(|(what, then, now)| format!("{what} was '{then}' and is '{now}'")).collect()
-    }
-}
-
-/// A short text that changes with what a topology says of CPUs, resources, nodes and distances; not with what is
-/// allowed to whom, nor with how much memory there is.
-pub fn fingerprint(topology: &Topology) -> String {
-    print(topology, topology.parts().clone())
-}
-
-/// The same without distances, which are others where latencies were measured.
-pub fn structure(topology: &Topology) -> String {
-    print(topology, Parts { distances: None, ..topology.parts().clone() })
-}
-
-fn print(topology: &Topology, mut parts: Parts) -> String {
-    parts.cpus.iter_mut().for_each(|cpu| cpu.allowed = true);
-    parts.nodes.iter_mut().for_each(|node| (node.allowed, node.bytes) = (true, None));
-    parts.distances.iter_mut().for_each(|distances| distances.source = None);
-    let parts = serde_json::to_vec(&parts).unwrap_or_default();
-    format!("{}c{}n-{:08x}", topology.online().len(), topology.nodes().len(), crc32fast::hash(&parts))
-}
 
 /// A number of the machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! A machine's contentiousness model (Tang §5.2.2, equation 5.9), as it stands in the machine's profile.
 
-use super::calibration::Stamp;
+use super::stamp::Stamp;
 use crate::stats::regression::{Coefficient, Fit, fit};
 use serde::{Deserialize, Serialize};
 

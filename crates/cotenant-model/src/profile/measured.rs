@@ -1,13 +1,11 @@
 //! What characterization measures of an application: values with their spread, how they were measured, and what they
 //! hold for.
 
-use super::AppProfile;
-use super::calibration::Stamp;
+use super::stamp::Stamp;
 use crate::CpuSet;
 use crate::stats::Summary;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::fmt;
 
 /// Percentages and losses are kept to six digits behind the point.
@@ -307,53 +305,6 @@ impl Executable {
     }
 }
 
-impl AppProfile {
-    /// The score of a resource that goes by any of these names, the first one first.
-    pub fn score<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<f64> {
-        names.into_iter().find_map(|name| self.sensitivity.get(name)).map(|score| score.score)
-    }
-
-    /// This profile after another measurement: what that has replaces what was there, the rest stays. Where the
-    /// program or the machine is another one since, nothing measured stays, but what the user alone can know does.
-    #[must_use]
-    pub fn updated(self, newer: Self) -> Self {
-        let changed = match (&self.stamp, &newer.stamp) {
-            (Some(then), Some(now)) => !then.differences(now).is_empty(),
-            _ => false,
-        };
-        if changed {
-            let latency_sensitive = self.latency_sensitive || newer.latency_sensitive;
-            return Self { latency_sensitive, weight: newer.weight.or(self.weight), ..newer };
-        }
-        Self {
-            bus_per_ms: newer.bus_per_ms.or(self.bus_per_ms),
-            sharing: newer.sharing.or(self.sharing),
-            footprint_per_ms: newer.footprint_per_ms.or(self.footprint_per_ms),
-            latency_sensitive: self.latency_sensitive || newer.latency_sensitive,
-            weight: newer.weight.or(self.weight),
-            threads: newer.threads.or(self.threads),
-            alone_s: newer.alone_s.or(self.alone_s),
-            average_traffic_loss: newer.average_traffic_loss.or(self.average_traffic_loss),
-            footprint_bytes: newer.footprint_bytes.or(self.footprint_bytes),
-            contentiousness: newer.contentiousness.or(self.contentiousness),
-            contentiousness_model: newer.contentiousness_model.or(self.contentiousness_model),
-            corun_sensitivity: newer.corun_sensitivity.or(self.corun_sensitivity),
-            per_cpu_s: joined(self.per_cpu_s, newer.per_cpu_s),
-            sensitivity: joined(self.sensitivity, newer.sensitivity),
-            corun: joined(self.corun, newer.corun),
-            degradation: joined(self.degradation, newer.degradation),
-            misses: newer.misses.or(self.misses),
-            stamp: newer.stamp.or(self.stamp),
-        }
-    }
-}
-
-/// A map with what is new in it.
-fn joined<K: Ord, V>(mut old: BTreeMap<K, V>, new: BTreeMap<K, V>) -> BTreeMap<K, V> {
-    old.extend(new);
-    old
-}
-
 fn checked<'de, D: Deserializer<'de>>(d: D, fits: impl Fn(f64) -> bool, range: &str) -> Result<f64, D::Error> {
     let value = f64::deserialize(d)?;
     if fits(value) { Ok(value) } else { Err(D::Error::custom(format!("{value} is given; it must be {range}"))) }
@@ -377,7 +328,9 @@ fn fraction<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::AppProfile;
     use super::*;
+    use std::collections::BTreeMap;
 
     fn set(list: &str) -> CpuSet {
         CpuSet::parse_list(list).unwrap()

@@ -2,6 +2,7 @@
 
 mod ladder;
 
+pub use crate::view::usable;
 pub use ladder::{Ladder, Standing, busiest};
 
 use crate::{AppId, AppView, Direction, Reading, Signal, Time, View};
@@ -182,11 +183,6 @@ pub fn told(view: &View, app: &AppView) -> Option<(Source, Reading)> {
 pub fn ladder(view: &View, app: &AppView) -> Option<(Source, Reading)> {
     let proxy = || Source::PROXIES.into_iter().find_map(|source| source.speed(view, app));
     told(view, app).or_else(proxy)
-}
-
-/// Whether a value can be a speed.
-pub fn usable(value: f64) -> bool {
-    value.is_finite() && value > 0.0
 }
 
 impl Reading {

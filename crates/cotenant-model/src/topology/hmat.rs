@@ -2,10 +2,9 @@
 //! kernel passes it on: of each node how fast it is for the nodes nearest to it
 //! (`Documentation/admin-guide/mm/numaperf.rst`), and nothing for the others.
 
+pub use super::access::Access;
 use super::quantity::{per_second, scaled};
 use super::{DistanceUnit, Distances, MemoryNode, Topology};
-use crate::NodeId;
-use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
 /// Latencies that are believed, ns. The kernel writes 0 where it was told nothing; no memory answers within a
@@ -13,34 +12,6 @@ use std::ops::RangeInclusive;
 pub const PLAUSIBLE_NS: RangeInclusive<u64> = 1..=100_000;
 /// Bandwidths that are believed, MB/s: up to 100 TB/s.
 pub const PLAUSIBLE_MBS: RangeInclusive<u64> = 1..=100_000_000;
-
-/// How fast a memory node is for those nearest to it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Access {
-    /// The memory.
-    pub node: NodeId,
-    /// The nodes nearest to it, ascending.
-    pub initiators: Vec<NodeId>,
-    /// Latency of reads from these, ns.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_ns: Option<u64>,
-    /// Latency of writes, ns.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub write_ns: Option<u64>,
-    /// Bandwidth of reads, bytes per second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_bytes_per_s: Option<u64>,
-    /// Bandwidth of writes, bytes per second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub write_bytes_per_s: Option<u64>,
-}
-
-impl Access {
-    /// What a load waits for: that is what slows programs down, so writes count only where nothing is told of reads.
-    fn latency(&self) -> Option<f64> {
-        self.read_ns.or(self.write_ns).map(|ns| ns as f64)
-    }
-}
 
 /// Distances in nanoseconds from what is told of the nearest nodes; from the others in proportion to the SLIT, whose
 /// distances are by their definition latencies relative to each other.
@@ -103,6 +74,7 @@ pub(super) fn lines(topology: &Topology) -> impl Iterator<Item = String> {
 mod tests {
     use super::super::fixtures::{node, slit};
     use super::*;
+    use crate::NodeId;
 
     fn access(of: u32, initiators: &[u32], read_ns: Option<u64>, write_ns: Option<u64>) -> Access {
         let initiators = initiators.iter().map(|n| NodeId(*n)).collect();

@@ -3,6 +3,7 @@
 //! A topology is data: packages, dies, clusters, cores, caches, buses, memory controllers and links are all
 //! [`Resource`]s, sets of CPUs with a kind and a level. Front-side buses, chiplets and meshes need no special case.
 
+mod access;
 pub mod hidden;
 pub mod hmat;
 pub mod latency;
@@ -183,7 +184,7 @@ pub struct Parts {
     pub distances: Option<Distances>,
     /// What the firmware tells of how fast memory is for those nearest to it, in ascending order of node id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub accesses: Vec<hmat::Access>,
+    pub accesses: Vec<access::Access>,
 }
 
 /// The most CPUs that a machine may have: twice the largest `NR_CPUS` of any Linux architecture, so that a typo

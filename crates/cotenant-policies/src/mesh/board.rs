@@ -5,6 +5,9 @@ use cotenant_model::{CpuId, CpuSet, TaskId, Topology};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+/// A new mapping must be nearer by this factor than the one that stands: moving costs caches (ours).
+pub(super) const WORTHWHILE: f64 = 0.95;
+
 /// A hardware context that may be given away.
 #[derive(Clone, Debug)]
 pub(super) struct Seat {

@@ -10,7 +10,7 @@ mod search;
 mod tests;
 
 use super::plan::{Plan, free_for};
-use board::{Board, Guest, Seating};
+use board::{Board, Guest, Seating, WORTHWHILE};
 use cotenant_model::policy::{Ctx, Needs, NoSettings, Policy, Refusal};
 use cotenant_model::{
     ActionOutcome, CpuId, CpuSet, Decision, PlaceKind, Reason, TaskId, TaskView, Time, Topology, View,
@@ -22,8 +22,6 @@ use std::collections::BTreeMap;
 
 /// A task that has not run for this many looks gives up its seat.
 const PATIENCE: u32 = 10;
-/// A new mapping must be nearer by this factor than the one that stands: moving costs caches (ours).
-const WORTHWHILE: f64 = 0.95;
 
 /// The policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

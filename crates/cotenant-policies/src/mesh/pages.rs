@@ -1,8 +1,8 @@
 //! Data to execution (ours): where a thread cannot go to its memory, or its memory is less than what it would leave
 //! behind in caches, the memory comes to the thread.
 
-use super::board::{Board, Guest};
-use super::{Ctx, WORTHWHILE};
+use super::board::{Board, Guest, WORTHWHILE};
+use cotenant_model::policy::Ctx;
 use cotenant_model::topology::{CacheType, Kind};
 use cotenant_model::{
     Action, ActionOutcome, CpuId, CpuSet, NodeId, Outcome, PlaceKind, Proposal, Reason, TaskId, TaskView, Time, View,

@@ -17,7 +17,7 @@ pub mod phase;
 mod settings;
 mod state;
 
-use actuation::steps::Step;
+use actuation::step::Step;
 pub use actuation::{Away, Climbed, Ladder};
 use controller::Controller;
 use cotenant_model::policy::{Ctx, Explanation, Needs, Policy, Refusal};

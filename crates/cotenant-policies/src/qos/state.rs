@@ -1,6 +1,7 @@
 //! The clock of `qos`: when a phase is over, and when to look next.
 
-use super::actuation::steps::{Moment, Ordered, RENEWED, Step};
+use super::actuation::step::Step;
+use super::actuation::steps::{Moment, Ordered, RENEWED};
 use super::actuation::{Away, Ladder, NOBODY};
 use super::controller;
 use super::measurement::{self, Gathered, QosSums, Sum, Taken, Wanted};

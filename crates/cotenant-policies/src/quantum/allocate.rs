@@ -1,7 +1,7 @@
 //! Where the selected jobs run: what arrives at the caches of each level is balanced, from the last level inward.
 
+use super::round::{Job, Round};
 use super::select::nearest;
-use super::{Job, Round};
 use cotenant_model::topology::{CacheType, Kind, Resource};
 use cotenant_model::{CpuId, CpuSet, Signal, Topology};
 use std::collections::BTreeMap;

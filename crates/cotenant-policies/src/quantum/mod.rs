@@ -9,48 +9,31 @@
 mod allocate;
 #[cfg(test)]
 mod brute_force;
+mod round;
 mod select;
 #[cfg(test)]
 mod tests;
 
+pub use round::Quantum;
+
 use allocate::Levels;
 use cotenant_model::policy::{Ctx, Needs, Policy, settings};
-use cotenant_model::profile::{AppProfile, SENSITIVE, loss_at, loss_under};
 use cotenant_model::{
-    Action, ActionOutcome, AppId, CpuId, CpuSet, Decision, Evidence, Outcome, PlaceKind, Proposal, Reason, Signal,
-    TaskId, TaskView, Time, Unit, View,
+    Action, ActionOutcome, AppId, CpuSet, Decision, Outcome, Proposal, Reason, Signal, TaskId, TaskView, Time, View,
 };
+use round::{Job, Round};
 use select::Selection;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Transactions per microsecond that each percent of a sensitive job's degradation adds to the need of each of its CPUs
-/// (TPDS §5.3: "a fifth"; the unit is inferred).
-const PENALTY_PER_PERCENT: f64 = 0.2;
-
 /// A quantum in which a job runs of which nobody has seen how many threads it has is so many times shorter: it may be
 /// more than was said.
 const FIRST: u32 = 8;
 
-/// Others have a CPU where they use more than this part of it: a batch need not do without the rest.
-const TAKEN: f64 = 0.5;
 /// Where nobody tells how long a thread waited for a CPU: one that uses more than this part of one would use a whole
 /// one.
 const RUNS: f64 = 0.1;
-
-/// One of the family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quantum {
-    /// Jobs in the order of their arrival, as many as fit, each until it ends.
-    Fifo,
-    /// Memory-contention aware (Xu et al., PACT 2010): selects; Linux chooses the cores.
-    Mas,
-    /// Cache-hierarchy contention aware: selects as `mas`, and balances what arrives at each shared cache.
-    Cas,
-    /// As `cas`; sensitive jobs count for more than their traffic.
-    Das,
-}
 
 /// One of the family, with its settings.
 #[derive(Clone, Copy, Debug)]
@@ -124,95 +107,6 @@ enum Given {
     Place(CpuSet),
 }
 
-/// A job as the queue knows it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-struct Job {
-    app: AppId,
-    /// LLC misses per second, in the last quantum in which it ran.
-    misses: Option<f64>,
-    /// Accesses per second that arrive at its caches of each level, likewise.
-    arrivals: Vec<(u8, f64)>,
-    /// CPUs that its threads asked for then, at least 1.
-    width: usize,
-    /// It has not run, and its width is what somebody says.
-    said: bool,
-    /// Selected for this quantum.
-    runs: bool,
-    /// Its CPUs, where they were chosen.
-    cpus: CpuSet,
-}
-
-/// What is fixed for a decision.
-struct Round<'a> {
-    policy: Quantum,
-    ctx: &'a Ctx<'a>,
-    view: &'a View,
-    /// The tasks of each application that may run somewhere.
-    tasks: BTreeMap<AppId, Vec<&'a TaskView>>,
-    /// CPUs to be filled: those that some task may use, and that others do not keep busy.
-    cpus: CpuSet,
-    /// Of each application of the view, looked up once: there may be a thousand.
-    profiles: Vec<Option<&'a AppProfile>>,
-    /// As [`QuantumState::first_penalties`].
-    first_penalties: bool,
-}
-
-impl<'a> Round<'a> {
-    fn new(policy: Quantum, ctx: &'a Ctx<'a>, view: &'a View) -> Self {
-        let usable = ctx.topology.usable();
-        let mut tasks: BTreeMap<AppId, Vec<&TaskView>> = BTreeMap::new();
-        let (mut cpus, mut last) = (CpuSet::new(), None);
-        for task in view.tasks.iter().filter(|t| t.info.allowed.intersects(usable)) {
-            tasks.entry(task.info.app).or_default().push(task);
-            if last != Some(&task.info.allowed) {
-                cpus = cpus.or(&task.info.allowed.and(usable));
-                last = Some(&task.info.allowed);
-            }
-        }
-        let taken = ctx.config.foreign_busy.max(TAKEN);
-        let busy = |cpu: &CpuId| view.cpu(*cpu).is_some_and(|c| c.foreign > taken);
-        let idle: CpuSet = cpus.iter().filter(|cpu| !busy(cpu)).collect();
-        let profiles = view.apps.iter().map(|app| ctx.apps.get(&app.name)).collect();
-        Self {
-            policy,
-            ctx,
-            view,
-            tasks,
-            cpus: if idle.is_empty() { cpus } else { idle },
-            profiles,
-            first_penalties: false,
-        }
-    }
-
-    fn profile(&self, app: AppId) -> Option<&'a AppProfile> {
-        self.profiles[self.view.apps.binary_search_by_key(&app, |a| a.id).ok()?]
-    }
-
-    /// Where a job's tasks may run; `None`: on every CPU that is to be filled.
-    fn allowed(&self, app: AppId) -> Option<CpuSet> {
-        let tasks = self.tasks.get(&app).map_or(&[][..], Vec::as_slice);
-        if tasks.iter().any(|t| self.cpus.is_subset(&t.info.allowed)) {
-            return None;
-        }
-        let all = tasks.iter().fold(CpuSet::new(), |all, t| all.or(&t.info.allowed)).and(&self.cpus);
-        (all != self.cpus).then_some(all)
-    }
-}
-
-/// What degradation adds under `das` to the need of each CPU of a job, transactions per second (TPDS §5.3, whose jobs
-/// have one thread), where so many transactions per second are the ideal average of all jobs.
-fn penalty(job: &Job, profile: &AppProfile, average: Option<f64>, first: bool) -> f64 {
-    // Its co-runners draw what its own traffic leaves of the average (§4.4).
-    let read_off = || {
-        let (points, average, own) = (profile.degradation.get("memory")?, average?, job.misses?);
-        if first { loss_under(points, (average - own).max(0.0)) } else { loss_at(points, average, own) }
-    };
-    let degradation = profile.average_traffic_loss.or_else(read_off).unwrap_or(0.0);
-    let shared_by = if first { job.width.max(1) as f64 } else { 1.0 };
-    if degradation >= SENSITIVE { degradation * 100.0 * PENALTY_PER_PERCENT * 1e6 / shared_by } else { 0.0 }
-}
-
 /// The part of a CPU that a thread used or waited for, 0–1. A thread that only starts and stops with its job asks for
 /// none.
 pub fn wanted(task: &TaskView) -> f64 {
@@ -247,10 +141,6 @@ impl Job {
                 None => self.arrivals.push((level, rate)),
             }
         }
-    }
-
-    fn arrives(&self, level: u8) -> Option<f64> {
-        self.arrivals.iter().find(|(l, _)| *l == level).map(|(_, rate)| *rate)
     }
 }
 
@@ -357,13 +247,6 @@ impl QuantumState {
     }
 }
 
-impl Quantum {
-    /// Whether it chooses CPUs, too.
-    fn allocates(self) -> bool {
-        matches!(self, Self::Cas | Self::Das)
-    }
-}
-
 impl Policy for CoSchedule {
     const SECTION: &'static str = "quantum";
     type State = QuantumState;
@@ -430,18 +313,4 @@ impl Policy for CoSchedule {
         let wake_at = state.due;
         Decision::new(proposals, state, wake_at, notes)
     }
-}
-
-/// A reason that names a job's rate per CPU, what would have fitted best, and a place.
-fn reason(stage: &'static str, what: &'static str, job: &Job, wanted: Option<f64>, place: Option<CpuId>) -> Reason {
-    let mut reason = Reason::new(stage, what);
-    reason.app = Some(job.app);
-    reason.place = place.map(|cpu| (PlaceKind::Cpu, cpu.0));
-    reason.evidence = job.misses.zip(wanted).map(|(misses, threshold)| Evidence {
-        signal: Signal::LlcMisses,
-        unit: Unit::PerSecond,
-        value: misses / job.width as f64,
-        threshold,
-    });
-    reason
 }

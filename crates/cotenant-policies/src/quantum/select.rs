@@ -1,9 +1,13 @@
 //! Which jobs run in the next quantum.
 
-use super::{Job, Quantum, Round, reason};
-use cotenant_model::profile::AppProfile;
-use cotenant_model::{Action, CpuSet, Reason};
+use super::round::{Job, Quantum, Round};
+use cotenant_model::profile::{AppProfile, SENSITIVE, loss_at, loss_under};
+use cotenant_model::{Action, CpuId, CpuSet, Evidence, PlaceKind, Reason, Signal, Unit};
 use std::collections::BTreeMap;
+
+/// Transactions per microsecond that each percent of a sensitive job's degradation adds to the need of each of its CPUs
+/// (TPDS §5.3: "a fifth"; the unit is inferred).
+const PENALTY_PER_PERCENT: f64 = 0.2;
 
 /// Why each job was chosen.
 #[derive(Debug, Default)]
@@ -80,7 +84,7 @@ pub(super) fn select(round: &Round<'_>, jobs: &mut [Job]) -> Selection {
     let mut per_cpu = target(jobs, &profiles, &penalty);
     if round.policy == Quantum::Das {
         let average = per_cpu.map(|per_cpu| per_cpu * cores as f64);
-        let penalty_of = |job: &Job, p: &AppProfile| super::penalty(job, p, average, round.first_penalties);
+        let penalty_of = |job: &Job, p: &AppProfile| penalty_under_das(job, p, average, round.first_penalties);
         let of = |job: &Job, profile: Option<&AppProfile>| profile.map_or(0.0, |p| penalty_of(job, p));
         penalty = jobs.iter().zip(&profiles).map(|(job, profile)| of(job, *profile)).collect();
         per_cpu = target(jobs, &profiles, &penalty);
@@ -168,4 +172,31 @@ fn target(jobs: &[Job], profiles: &[Option<&AppProfile>], penalty: &[f64]) -> Op
         time += alone * width;
     }
     (time > 0.0).then(|| transfers / time)
+}
+
+/// What degradation adds under `das` to the need of each CPU of a job, transactions per second (TPDS §5.3, whose jobs
+/// have one thread), where so many transactions per second are the ideal average of all jobs.
+fn penalty_under_das(job: &Job, profile: &AppProfile, average: Option<f64>, first: bool) -> f64 {
+    // Its co-runners draw what its own traffic leaves of the average (§4.4).
+    let read_off = || {
+        let (points, average, own) = (profile.degradation.get("memory")?, average?, job.misses?);
+        if first { loss_under(points, (average - own).max(0.0)) } else { loss_at(points, average, own) }
+    };
+    let degradation = profile.average_traffic_loss.or_else(read_off).unwrap_or(0.0);
+    let shared_by = if first { job.width.max(1) as f64 } else { 1.0 };
+    if degradation >= SENSITIVE { degradation * 100.0 * PENALTY_PER_PERCENT * 1e6 / shared_by } else { 0.0 }
+}
+
+/// A reason that names a job's rate per CPU, what would have fitted best, and a place.
+fn reason(stage: &'static str, what: &'static str, job: &Job, wanted: Option<f64>, place: Option<CpuId>) -> Reason {
+    let mut reason = Reason::new(stage, what);
+    reason.app = Some(job.app);
+    reason.place = place.map(|cpu| (PlaceKind::Cpu, cpu.0));
+    reason.evidence = job.misses.zip(wanted).map(|(misses, threshold)| Evidence {
+        signal: Signal::LlcMisses,
+        unit: Unit::PerSecond,
+        value: misses / job.width as f64,
+        threshold,
+    });
+    reason
 }

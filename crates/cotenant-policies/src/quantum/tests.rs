@@ -3,7 +3,7 @@
 
 use super::*;
 use cotenant_model::policy::Config;
-use cotenant_model::profile::MachineProfile;
+use cotenant_model::profile::{AppProfile, MachineProfile};
 use cotenant_model::testing::{ViewBuilder, machine};
 use cotenant_model::topology::Topology;
 use proptest::prelude::*;

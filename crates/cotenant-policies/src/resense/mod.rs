@@ -6,6 +6,8 @@ mod resensor;
 #[cfg(test)]
 mod tests;
 
+pub use resensor::{Resense, ResenseSettings};
+
 use super::plan::{Plan, free_for};
 use cotenant_model::policy::{Ctx, Needs, Policy};
 use cotenant_model::topology::shared::{Level, levels};
@@ -14,25 +16,6 @@ use resensor::{App, Seat, Step, Thread};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-
-/// The policy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Resense {
-    /// Ours: where there are enough instances, those that gain from sharing one come first if they gain more together
-    /// than those that contend lose. Else as printed: the most sensitive application first.
-    pub sum: bool,
-    /// Its settings.
-    pub settings: ResenseSettings,
-}
-
-/// What can be set of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ResenseSettings {
-    /// Ours: an application that contends is spread over as many instances as there are. Else over two, as C₋ of the
-    /// paper and the runs with which the score was measured.
-    pub widest: bool,
-}
 
 /// What `resense` remembers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -1,12 +1,31 @@
 //! The `ReSensor` algorithm (§2.3, Algorithm 1) for any number of levels: what a lower level decides is the machine
 //! of the next one.
 
-use super::Resense;
 use cotenant_model::topology::shared::Level;
 use cotenant_model::{AppId, CpuId, CpuSet, TaskId, Topology};
+use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+
+/// The policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resense {
+    /// Ours: where there are enough instances, those that gain from sharing one come first if they gain more together
+    /// than those that contend lose. Else as printed: the most sensitive application first.
+    pub sum: bool,
+    /// Its settings.
+    pub settings: ResenseSettings,
+}
+
+/// What can be set of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ResenseSettings {
+    /// Ours: an application that contends is spread over as many instances as there are. Else over two, as C₋ of the
+    /// paper and the runs with which the score was measured.
+    pub widest: bool,
+}
 
 /// A thread to be placed.
 #[derive(Clone, Debug)]

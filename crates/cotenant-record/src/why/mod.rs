@@ -1,21 +1,24 @@
 //! Why: what was done to a task, an application or at a time, with the evidence, and what came of it; what of it is
 //! in force. And where nothing was done: how far the signals were from the thresholds.
 
+mod answer;
 mod query;
 mod standing;
 mod text;
+mod told;
 mod trend;
 
+pub use answer::{Answer, Check, Note, Unmoved};
 pub use query::{Query, QueryError};
 pub use standing::{Force, Standing};
+pub use told::Told;
 pub use trend::Trend;
 
 use crate::moves::Move;
 use crate::naps::Naps;
 use crate::{Header, RecordedRound};
 use cotenant_model::text::name;
-use cotenant_model::{AppId, CpuId, CpuSet, Mode, Order, Outcome, Signal, TaskId, Time, Unit, View};
-use serde::Serialize;
+use cotenant_model::{AppId, CpuSet, Order, Outcome, Signal, TaskId, Time, Unit, View};
 use standing::{Slots, Subject};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -26,108 +29,6 @@ pub const AROUND: usize = 3;
 
 /// How many names an answer lists where nothing matched.
 const NAMES: usize = 20;
-
-/// The answer.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Answer {
-    /// What was asked.
-    pub query: Query,
-    /// The recorded policy.
-    pub policy: String,
-    /// How far the recorded loop went.
-    pub mode: Mode,
-    /// Rounds in the recording.
-    pub rounds: u64,
-    /// Time of the last of them, seconds.
-    pub last_s: f64,
-    /// The moment that [`Self::standing`] is about: the one asked about, else the end, seconds.
-    pub moment_s: f64,
-    /// What was ordered, in order of time: for a time all of it; for tasks and applications what is about single
-    /// tasks, unless a moment is asked about.
-    pub moves: Vec<Told>,
-    /// What holds at the moment, or held: of all other orders the last ones of each effect.
-    pub standing: Vec<Standing>,
-    /// Tasks asked about for which nothing was ever ordered.
-    pub unmoved: Vec<Unmoved>,
-    /// For a time without orders: the times of the last one before and of the first one after, seconds.
-    pub nearest_s: (Option<f64>, Option<f64>),
-    /// The policy's remarks in the rounds asked about (for a task: all), with the time of the first and how often
-    /// they were made.
-    pub notes: Vec<Note>,
-    /// Where nothing matched: names that are in the recording, up to 20.
-    pub known: Vec<String>,
-}
-
-/// A move with what came of it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Told {
-    /// When it was decided, seconds.
-    pub at_s: f64,
-    /// The move.
-    #[serde(flatten)]
-    pub what: Move,
-    /// Name of the application.
-    pub app_name: Option<String>,
-    /// What became of it.
-    pub outcome: Option<Outcome>,
-    /// Where the task was seen in the round after.
-    pub seen_on: Option<CpuId>,
-    /// Rates around it.
-    pub trends: Vec<Trend>,
-}
-
-/// A remark of the policy.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Note {
-    /// When it was first made, seconds.
-    pub first_s: f64,
-    /// In how many rounds.
-    pub rounds: u64,
-    /// The remark.
-    pub text: String,
-}
-
-/// A task for which nothing was ordered.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Unmoved {
-    /// The task.
-    pub task: TaskId,
-    /// Its kernel thread id.
-    pub tid: u32,
-    /// Its command name.
-    pub comm: String,
-    /// Its application.
-    pub app: AppId,
-    /// Name of the application.
-    pub app_name: Option<String>,
-    /// Rounds in which it was there.
-    pub rounds: u64,
-    /// CPUs on which it was seen.
-    pub cpus: CpuSet,
-    /// What policies look at, held against the recorded thresholds.
-    pub checks: Vec<Check>,
-    /// What that means, in one line.
-    pub verdict: String,
-}
-
-/// A signal of a task against its threshold over the whole recording.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Check {
-    /// The signal.
-    pub signal: Signal,
-    /// Whether it is summed over the task's package.
-    pub of_package: bool,
-    /// Its unit.
-    pub unit: Unit,
-    /// The largest value seen, and when, seconds; `None` where it was never measured.
-    pub max: Option<(f64, f64)>,
-    /// The threshold; `None` where the recorded profile has none.
-    pub threshold: Option<f64>,
-    /// Rounds in which it was measured.
-    pub measured: u64,
-    /// Rounds in which it was above the threshold.
-    pub above: u64,
-}
 
 /// Answers from the rounds of a recording, in one pass: as it stood `at` a moment, which is for tasks and
 /// applications, or all that was done.

@@ -1,6 +1,6 @@
 //! What holds at a moment: of each effect the last order, and what it withdrew or what stands in spite of it.
 
-use super::Told;
+use super::told::Told;
 use crate::naps::Naps;
 use cotenant_model::{AppId, Effect, Outcome, TaskId, View};
 use serde::Serialize;

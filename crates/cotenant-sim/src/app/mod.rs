@@ -6,7 +6,7 @@ mod parse;
 
 pub use carry::Private;
 pub use parse::{AppError, PARALLEL, SHARING, SPEC_CPU2006, embedded, known, known_names, parse_programs};
-pub(crate) use parse::{Fault, POSITIVE, ProgramTable, given, number, programs};
+pub(crate) use parse::{Fault, POSITIVE, ProgramTable, SIMULATOR, given, number, programs};
 
 /// Bytes of a cache line.
 pub const LINE: f64 = 64.0;

@@ -120,6 +120,9 @@ pub(crate) fn number(
     Err((value.span().start, format!("{key} of {name} is {v}; it must be {range}")))
 }
 
+/// What figures of a machine's simulated part belong to, in messages.
+pub(crate) const SIMULATOR: &str = "the simulator";
+
 /// The value, where there is one, if it lies in the range.
 pub(crate) fn given(name: &str, key: &str, value: Option<&Number>, range: (f64, f64)) -> Result<Option<f64>, Fault> {
     value.map(|value| number(name, key, Some(value), None, range, 0)).transpose()

@@ -1,7 +1,6 @@
 //! How much work a simulated second may be: without a limit, a phase of 85 instructions takes a step per 5 ns, and no
 //! `end_s` is ever reached.
 
-use super::World;
 use crate::speed::Unsettled;
 
 /// Steps and samples that a simulation may take. Without short phases and runs it takes at most 1,000 steps a second,
@@ -57,23 +56,5 @@ impl Endless {
             return format!("app {name} ended {ends} phases or runs; give these more instructions, or take fewer runs");
         }
         format!("the policy was asked {samples} times; raise interval_ms or quantum_ms")
-    }
-}
-
-impl World {
-    /// Steps and samples so far.
-    pub(crate) fn steps(&self) -> u64 {
-        self.work
-    }
-
-    /// Counts a step or a sample.
-    pub(crate) fn work(&mut self) -> Result<(), Endless> {
-        self.work += 1;
-        let at_s = self.now as f64 / 1e9;
-        if self.work as f64 <= self.budget.at_once as f64 + at_s * self.budget.per_s as f64 {
-            return Ok(());
-        }
-        let most = self.apps.iter().max_by_key(|app| app.ends).map(|app| (app.spec.name.clone(), app.ends));
-        Err(Endless { at_s, work: self.work, samples: self.samples, most: most.unwrap_or_default() })
     }
 }

@@ -1,48 +1,10 @@
 //! What each running thread asks of the machine where it stands.
 
 use super::World;
+use super::parts::PerInstruction;
 use crate::app::LINE;
 use crate::occupancy::{Nearer, Tenant};
 use crate::speed::{Demand, Use};
-
-/// Events of a thread per instruction, where it stands and with what it holds.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct PerInstruction {
-    /// Misses of the private caches.
-    pub requests: f64,
-    /// Lines that the second level does not have.
-    pub second: f64,
-    /// Accesses to the last-level cache.
-    pub accesses: f64,
-    /// Misses of it.
-    pub misses: f64,
-    /// Part of these that count as such: the others were fetched ahead.
-    pub demanded: f64,
-    /// Lines written back per miss.
-    pub writebacks: f64,
-    /// Share of its memory accesses that go to another node.
-    pub remote: f64,
-    /// Lines from another core of the LLC domain, from another domain of the package, from another package.
-    pub intra: f64,
-    pub near: f64,
-    pub inter: f64,
-    /// Seconds in which the core computes.
-    pub busy_s: f64,
-    /// Share of its lines that other threads have, too.
-    pub shared: f64,
-    /// Bytes that it can hold.
-    pub bound: f64,
-    /// The same of each shared level before the last.
-    pub near_bound: Vec<f64>,
-    /// Bytes that it has in these levels, up to each of them.
-    pub nearer: Vec<f64>,
-}
-
-impl PerInstruction {
-    pub fn coherence(&self) -> f64 {
-        self.intra + self.near + self.inter
-    }
-}
 
 /// How many threads of an application are where.
 struct Whereabouts {

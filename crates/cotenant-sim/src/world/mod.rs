@@ -9,16 +9,20 @@ mod budget;
 mod cpu_time;
 mod demand;
 mod events;
+mod latency;
 mod nap;
 mod occupy;
 mod pages;
+mod parts;
 mod report;
 mod stand;
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub use budget::{Budget, Endless, Halt};
-pub use report::{AppReport, Latency};
+pub use latency::Latency;
+pub(crate) use parts::Ns;
+pub use report::AppReport;
 
 use crate::app::{LINE, Phase, Program};
 use crate::kernel::Kernel;
@@ -28,15 +32,10 @@ use crate::speed::Demand;
 use crate::station::Station;
 use cotenant_model::signal::Signal;
 use cotenant_model::{CpuSet, Time};
-use demand::PerInstruction;
 use fastrand::Rng;
-use pages::Moving;
-use stand::Stand;
+use parts::{Moving, PerInstruction, Stand};
 use std::collections::VecDeque;
 use std::sync::Arc;
-
-/// Nanoseconds.
-pub(crate) type Ns = u64;
 
 /// A step after a change.
 const SHORT: Ns = 1_000_000;
@@ -302,6 +301,22 @@ impl World {
         self.apps.iter().all(|a| a.life == Life::Done)
     }
 
+    /// Steps and samples so far.
+    pub(crate) fn steps(&self) -> u64 {
+        self.work
+    }
+
+    /// Counts a step or a sample.
+    pub(crate) fn work(&mut self) -> Result<(), Endless> {
+        self.work += 1;
+        let at_s = self.now as f64 / 1e9;
+        if self.work as f64 <= self.budget.at_once as f64 + at_s * self.budget.per_s as f64 {
+            return Ok(());
+        }
+        let most = self.apps.iter().max_by_key(|app| app.ends).map(|app| (app.spec.name.clone(), app.ends));
+        Err(Endless { at_s, work: self.work, samples: self.samples, most: most.unwrap_or_default() })
+    }
+
     /// Bytes of memory that a thread has: its own, and its part of what the threads have in common.
     pub(crate) fn bytes_of(&self, thread: usize) -> f64 {
         let t = &self.threads[thread];
@@ -407,7 +422,7 @@ impl World {
 
     /// Where the step has to end at the latest.
     fn end_of_step(&self, until: Ns) -> Ns {
-        let longest = if self.moving.is_empty() { self.longest } else { self.longest.min(pages::STEP) };
+        let longest = if self.moving.is_empty() { self.longest } else { self.longest.min(parts::STEP) };
         let mut end = until.min(self.now + self.step.min(longest));
         for app in &self.apps {
             if app.life == Life::Before {

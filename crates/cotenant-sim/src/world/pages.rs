@@ -1,21 +1,9 @@
 //! Pages that follow: whose memory is on its way to other nodes, and what that costs.
 
-use super::{Ns, PAGE, World};
+use super::parts::{Moving, STEP};
+use super::{PAGE, World};
 use crate::app::LINE;
 use crate::speed::{Demand, Use};
-
-/// A step is no longer while pages move, so that what is read meets them where they are.
-pub(super) const STEP: Ns = 10_000_000;
-
-/// Memory of a thread that is to move.
-#[derive(Clone, Debug)]
-pub(super) struct Moving {
-    thread: usize,
-    /// The thread of that slot that it is about.
-    id: u32,
-    /// Nodes that take its own pages, in equal parts.
-    nodes: Vec<usize>,
-}
 
 impl World {
     /// Lets the pages of a thread follow it to these nodes, after those that are already under way.

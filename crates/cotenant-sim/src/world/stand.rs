@@ -1,18 +1,7 @@
 //! Where all threads stood for longest: the placement at which a run came to rest.
 
-use super::{Ns, World};
-
-/// Where all threads stand, and where they stood for longest at a stretch.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Stand {
-    since: Ns,
-    /// The CPU of each thread; empty while not all of them run.
-    now: Vec<usize>,
-    longest: Ns,
-    lasting: Vec<usize>,
-    /// Whether it does not count, since it is only tried.
-    tried: bool,
-}
+use super::World;
+use super::parts::Stand;
 
 impl World {
     /// Takes note of a change of places.
@@ -45,14 +34,5 @@ impl World {
         let mut stand = self.stand.clone();
         stand.end(self.now);
         stand.lasting
-    }
-}
-
-impl Stand {
-    fn end(&mut self, now: Ns) {
-        let lasted = now - self.since;
-        if !self.tried && !self.now.is_empty() && lasted > self.longest {
-            (self.lasting, self.longest) = (self.now.clone(), lasted);
-        }
     }
 }

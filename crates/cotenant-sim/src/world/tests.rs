@@ -1,6 +1,6 @@
 //! What threads ask of the machine and what is counted, worked by hand.
 
-use super::demand::PerInstruction;
+use super::parts::PerInstruction;
 use super::*;
 use crate::app::{Curve, Pages};
 use cotenant_model::machine::Machine;

@@ -3,11 +3,13 @@
 mod chiplets;
 mod contention;
 mod rebuilt;
+mod runs;
 mod schedule;
 
 pub(super) use chiplets::chiplets;
 pub(super) use contention::{characterization, degradation, l2, memory};
-pub(super) use schedule::{Schedules, balance, fairness, speedup, timeline};
+pub(super) use runs::Schedules;
+pub(super) use schedule::{balance, fairness, speedup, timeline};
 
 use super::lab::{Lab, Watch};
 use anyhow::Context as _;

@@ -4,6 +4,7 @@ use super::super::lab::Lab;
 use super::super::row::{Found, Row, effect, geometric, highest, level_of, mean, percent, row};
 use super::contention::degraded;
 use super::rebuilt::ahead;
+use super::runs::{Run, Schedules};
 use super::{Alone, MACHINE, ON_THIS_MODEL, alone, crowd, known, programs};
 use anyhow::Context as _;
 use cotenant_model::profile::AppProfile;
@@ -35,28 +36,6 @@ enum Traffic {
     AllSeen,
     /// Whichever are drawn.
     Any,
-}
-
-/// One mix under one policy with one seed.
-#[derive(Clone, Debug)]
-struct Run {
-    makespan_s: f64,
-    times_s: Vec<f64>,
-    /// Per quantum: how much more arrives at one L2 than at the other, per microsecond.
-    differences: Vec<f64>,
-}
-
-/// All runs, made once for four experiments: by mix, by policy, by seed.
-#[derive(Clone, Debug)]
-pub(in super::super) struct Schedules {
-    mixes: Vec<Vec<&'static str>>,
-    runs: Vec<Vec<Vec<Run>>>,
-    /// Mean IABW of the mixes, transactions per microsecond.
-    iabw: f64,
-    /// Lines that the programs of each mix fetch ahead, counted as the IABW counts misses.
-    ahead: Vec<f64>,
-    sensitive: usize,
-    work_s: f64,
 }
 
 /// IABW of a mix, transactions per microsecond: all run equally long alone, so the average over programs is the average

@@ -1,14 +1,13 @@
 //! `cotenant-lab reproduce --real`: studies of chapters 5 and 6 of Tang's dissertation on this machine, with real
 //! programs.
 
+mod here;
 mod niceness;
 mod pairs;
 mod slowed;
 
-use super::Outcome;
-use super::row::{Found, Row, row};
+use super::row::{Found, Outcome};
 use anyhow::{Context, Result, bail};
-use cotenant_cli::messages::tell;
 use cotenant_cli::scratch::Scratch;
 use cotenant_cli::{machine_arg, usage};
 use cotenant_linux::sense::executable;
@@ -16,34 +15,8 @@ use cotenant_linux::sys;
 use cotenant_measure::characterize::Stop;
 use cotenant_measure::live::foreign_load::Others;
 use cotenant_measure::live::kernel::pair;
-use cotenant_model::stats::median::{Median, middle};
-use cotenant_model::{CpuId, Topology};
-use std::fs;
+use here::{Here, left_out};
 use std::path::PathBuf;
-use std::process::Child;
-
-/// Rounds of which the least and the most are an interval of 95 % of the median.
-const ROUNDS: usize = 6;
-/// Asks a program to end.
-const SIGTERM: i32 = 15;
-
-/// This machine, as the studies use it.
-struct Here {
-    topology: Topology,
-    /// Two cores that share a last-level cache, where there are such.
-    cpus: [CpuId; 2],
-    quick: bool,
-    /// For what is compiled and read.
-    folder: Scratch,
-    /// The users' program, which has the kernels, the compiler and `qos`.
-    cotenant: PathBuf,
-}
-
-impl Here {
-    fn rounds(&self) -> usize {
-        if self.quick { 2 } else { ROUNDS }
-    }
-}
 
 type Study = fn(&Here) -> Result<Found>;
 
@@ -100,44 +73,4 @@ fn cotenant() -> Result<PathBuf> {
     let beside = std::env::current_exe().context("this program's own file is not known")?.with_file_name("cotenant");
     let found = Some(beside).filter(|path| path.is_file()).or_else(|| executable::find("cotenant".as_ref()));
     found.context("--real runs cotenant, which is neither beside cotenant-lab nor in PATH; build or install it, too")
-}
-
-/// So many lines with as much in common as source code has: a text, and C.
-fn text(lines: u64) -> String {
-    let line = |i| format!("int f{i}(int x) {{ return x * {} + (x >> {}); }}\n", i * i % 9973, i % 31);
-    (0..lines).map(line).collect()
-}
-
-/// A text for xz to compress; `None`, with a note, where one of these programs is missing.
-fn text_for_xz(here: &Here, needs: &[&str], notes: &mut Vec<String>) -> Result<Option<PathBuf>> {
-    if let Some(missing) = needs.iter().find(|name| executable::find(name.as_ref()).is_none()) {
-        notes.push(left_out("xz", format_args!("{missing} is not installed")));
-        return Ok(None);
-    }
-    let path = here.folder.path().join("text");
-    fs::write(&path, text(20_000))?;
-    Ok(Some(path))
-}
-
-/// A program while it runs; ended when it is dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A row of the median of some figures, each times this, with its interval.
-fn median_row(label: String, figures: &[f64], times: f64, unit: &'static str) -> Row {
-    let Median { value, low, high } = middle(figures);
-    row(label, value * times, unit).between([low * times, high * times])
-}
-
-/// Says that a part cannot be done here.
-fn left_out(what: &str, why: impl std::fmt::Display) -> String {
-    let text = format!("{what} is left out: {why}.");
-    tell(&text);
-    text
 }

@@ -3,7 +3,7 @@
 
 use super::super::niceness::statements_on_presets;
 use super::super::row::{Found, Row, bound, claim, mean, row};
-use super::{Here, ROUNDS, Running, SIGTERM, median_row, text_for_xz};
+use super::here::{Here, ROUNDS, Running, SIGTERM, median_row, text_for_xz};
 use anyhow::{Context, Result, bail};
 use cotenant_cli::progress::Progress;
 use cotenant_linux::sys;

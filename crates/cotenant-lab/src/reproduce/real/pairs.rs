@@ -3,7 +3,7 @@
 
 use super::super::contentiousness::{coefficients, properties};
 use super::super::row::{Found, Row, mean, row};
-use super::{Here, left_out, text};
+use super::here::{Here, left_out, text};
 use anyhow::{Context, Result};
 use cotenant_cli::progress::Progress;
 use cotenant_linux::sense::executable;

@@ -2,7 +2,7 @@
 //! `naps` and `padding`, beside kernels of `SmashBench` and a real program.
 
 use super::super::row::{Found, Row, claim, effect, level, lowest, mean, percent, row};
-use super::{Here, ROUNDS, Running, SIGTERM, median_row, text_for_xz};
+use super::here::{Here, ROUNDS, Running, SIGTERM, median_row, text_for_xz};
 use anyhow::{Context, Result, bail};
 use cotenant_cli::progress::Progress;
 use cotenant_kernels::{Caches, Config, Kernel};

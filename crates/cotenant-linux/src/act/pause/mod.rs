@@ -7,6 +7,7 @@
 //! A pause has been *asked for* when [`Job::pause`] returns: the kernel stops each thread when it next comes by. What
 //! is pending is taken back by a resume all the same.
 
+mod error;
 mod signals;
 mod stopped;
 
@@ -22,6 +23,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+pub use error::PauseError;
 pub use stopped::Stopped;
 
 /// How programs are paused.
@@ -45,49 +47,6 @@ impl fmt::Display for Mechanism {
             Self::Signals => "SIGSTOP and SIGCONT",
         })
     }
-}
-
-/// Why a job cannot be paused or resumed.
-#[derive(Debug, thiserror::Error)]
-pub enum PauseError {
-    /// Nothing can be journaled, so nothing is paused.
-    #[error("nothing is paused: {0}")]
-    Journal(String),
-    /// A file of a control group cannot be written.
-    #[error(transparent)]
-    Group(#[from] GroupError),
-    /// The control group of somebody else is frozen already, and we would thaw it.
-    #[error("{path} is frozen by somebody else, and is left alone until it is thawed", path = .0.display())]
-    Frozen(PathBuf),
-    /// We would freeze with it, and could not thaw it.
-    #[error(
-        "cotenant itself is in {path}, and would stand still with it for ever; start it in another control group, \
-         as by systemd-run --scope",
-        path = .0.display()
-    )]
-    Ourselves(PathBuf),
-    /// Somebody in the control group of somebody else is to be left alone, and would wait with the others.
-    #[error(
-        "not all of {path} may wait: process {pid}: {why}; name those that may by their process ids, \
-         or let it be done to those of other users, too, by --all-users",
-        path = .path.display()
-    )]
-    Member {
-        /// The group's folder.
-        path: PathBuf,
-        /// The process.
-        pid: u32,
-        /// Why it is to be left alone.
-        why: String,
-    },
-    /// A process cannot be signalled.
-    #[error("process {pid} cannot be paused: {why}")]
-    Process {
-        /// Its id.
-        pid: u32,
-        /// Why.
-        why: String,
-    },
 }
 
 /// What this machine and our rights allow.

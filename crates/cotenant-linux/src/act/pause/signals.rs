@@ -1,6 +1,6 @@
 //! Stopping by signals: the process group at once, and processes that have left it one by one.
 
-use super::PauseError;
+use super::error::PauseError;
 use super::stopped::StopRecord;
 use crate::fault::around;
 use crate::sys;

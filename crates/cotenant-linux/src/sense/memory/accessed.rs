@@ -9,9 +9,10 @@
 //! its pages for less used while memory is short. So they are cleared only of processes that a policy asks about, one
 //! at a time.
 
+use super::collector::{Collector, Found, Watched, resident};
 use super::idle::{IdlePages, Marked};
 use super::page_samples::LARGE;
-use super::{Collector, Found, Watched, files, page_samples};
+use super::{files, page_samples};
 use crate::FsRoot;
 use cotenant_model::areas;
 use std::collections::HashMap;
@@ -59,7 +60,7 @@ impl Collector for Accessed {
     }
 
     fn begin(&mut self, &Watched { pid, areas, .. }: &Watched<'_>) -> io::Result<()> {
-        if super::resident(areas) > LARGE
+        if resident(areas) > LARGE
             && let Ok(idle) = &self.idle
         {
             let ends = files::ends(&self.fs, pid)?;

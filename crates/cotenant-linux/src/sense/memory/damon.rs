@@ -5,7 +5,7 @@
 //! ends with its process; where Cotenant is killed before, it goes on until then, so this is used only where it is
 //! asked for.
 
-use super::{Collector, Found, Watched};
+use super::collector::{Collector, Found, Watched};
 use crate::FsRoot;
 use crate::sys::page_size;
 use cotenant_model::areas;

@@ -5,7 +5,8 @@
 //! and up to a minute where memory is where it should be. Memory that the program bound is not scanned, and of a
 //! process with one thread only what is on other nodes (`change_prot_numa`).
 
-use super::{Accessed, Collector, FASTEST, Found, Watched};
+use super::Accessed;
+use super::collector::{Collector, FASTEST, Found, Watched};
 use crate::FsRoot;
 use crate::bounded::{self, Limit};
 use cotenant_model::areas::hinting::Faults;

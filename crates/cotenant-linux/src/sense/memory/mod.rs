@@ -5,6 +5,7 @@
 //! process share what is found, in equal parts. Only events and hinting faults tell threads apart.
 
 mod accessed;
+mod collector;
 mod damon;
 pub(crate) mod files;
 mod hinting;
@@ -15,6 +16,7 @@ pub mod page_samples;
 mod tests;
 
 pub use accessed::Accessed;
+pub use collector::{Collector, Found, Watched};
 pub use damon::Damon;
 pub use files::{areas as areas_of, ends as ends_of};
 pub use hinting::HintingFaults;
@@ -24,10 +26,10 @@ use crate::FsRoot;
 use crate::notes::Notes;
 use crate::sense::capability::{Capability, Standing};
 use crate::sys;
+use collector::resident;
 use cotenant_model::areas::{self, Area, Binding, ByNode};
 use cotenant_model::{NodeId, Time};
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::io::{self, ErrorKind};
 use std::str::FromStr;
 use std::time::Duration;
@@ -37,9 +39,6 @@ use std::time::Duration;
 const PLACED_EVERY: Duration = Duration::from_secs(1);
 const PLACED_SHARE: u32 = 100;
 
-/// Accesses are looked at not more often than this (Tumanov et al. §4.2: 20 Hz).
-const FASTEST: Duration = Duration::from_millis(50);
-
 /// A process whose memory cannot be looked at is tried again after this.
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -48,57 +47,6 @@ const RARE: Duration = Duration::from_secs(5);
 
 /// Which pages are drawn where not all are looked at: the same ones in every run.
 const SEED: u64 = 1;
-
-/// A process that is watched.
-#[derive(Clone, Copy, Debug)]
-pub struct Watched<'a> {
-    /// Its id.
-    pub pid: u32,
-    /// Its threads that are managed.
-    pub threads: &'a [u32],
-    /// Its areas, ascending.
-    pub areas: &'a [Area],
-}
-
-/// What a process accessed, base pages by node.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Found {
-    /// All of its threads together.
-    Together(ByNode),
-    /// Each of its threads.
-    Apart(HashMap<u32, ByNode>),
-}
-
-/// Means to find out which memory a process accesses.
-pub trait Collector: fmt::Debug {
-    /// Its name on the command line.
-    fn name(&self) -> &'static str;
-
-    /// Looks at this process that are closer together tell nothing.
-    fn fastest(&self, _pid: u32) -> Duration {
-        FASTEST
-    }
-
-    /// Begins to watch a process.
-    ///
-    /// # Errors
-    /// What the system says; `NotFound` where the process is gone.
-    fn begin(&mut self, of: &Watched<'_>) -> io::Result<()>;
-
-    /// What was accessed since it began.
-    ///
-    /// # Errors
-    /// As [`Self::begin`].
-    fn end(&mut self, of: &Watched<'_>) -> io::Result<Found>;
-
-    /// Why looking takes long, where there is something to say.
-    fn hint(&self) -> Option<String> {
-        None
-    }
-
-    /// A process is gone, or is not watched any more.
-    fn forget(&mut self, pid: u32);
-}
 
 /// Which means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -408,11 +356,6 @@ pub fn capabilities(fs: &FsRoot) -> Vec<Capability> {
     means("DAMON", Damon::new(fs).map(|_| "for address spaces, by /sys/kernel/mm/damon"), cost);
     found.extend(interleaving::capability(fs));
     found
-}
-
-/// Resident pages of all areas, base pages.
-fn resident(areas: &[Area]) -> u64 {
-    areas.iter().map(Area::resident).fold(0, u64::saturating_add)
 }
 
 /// Whether any of these areas were bound by the program or its user.

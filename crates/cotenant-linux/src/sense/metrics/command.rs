@@ -1,6 +1,6 @@
 //! Commands that print a number.
 
-use super::FetchError;
+use super::error::FetchError;
 use super::stop::Stop;
 use crate::sys;
 use crate::sys::launch;

@@ -1,6 +1,6 @@
 //! Numbers that a server answers with.
 
-use super::FetchError;
+use super::error::FetchError;
 use cotenant_model::Time;
 use cotenant_model::metric::{
     Measured, Meter, ScrapeError, Scraped, Selector, is_query, number, offers, queried, scrape,

@@ -1,6 +1,6 @@
 //! Numbers in the lines of a growing file.
 
-use super::{FetchError, StartError};
+use super::error::{FetchError, StartError};
 use cotenant_model::metric::number;
 use regex_lite::Regex;
 use std::fs::{File, Metadata, OpenOptions};

@@ -5,23 +5,26 @@
 //! told once.
 
 mod command;
+mod error;
 mod http;
 mod log;
 mod probe;
 mod stop;
 pub(crate) mod wire;
 
+pub use error::StartError;
+
 use crate::sys;
 use command::Command;
 use cotenant_model::histogram::Histogram;
-use cotenant_model::metric::{Measured, Meter, MeterError, Metric, MetricSource, QUANTILE, QueryError, ScrapeError};
+use cotenant_model::metric::{Measured, Meter, Metric, MetricSource, QUANTILE};
 use cotenant_model::text::within;
 use cotenant_model::{Direction, Reading, Time};
+use error::{FetchError, MOST};
 use http::Http;
 use log::Log;
 use probe::{Answers, Probe};
 use serde::Serialize;
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -36,66 +39,9 @@ const TELL_AFTER: u32 = 3;
 /// Characters that are told of why a reading failed: servers and files have a part in what they say.
 const MOST_WHY: usize = 300;
 
-/// Metrics at most: each has a thread.
-const MOST: usize = 32;
-
 /// Whether what programs report themselves is called so already.
 fn is_reserved(name: &str) -> bool {
     name == "progress" || name.starts_with("latency_p") && name.ends_with("_s")
-}
-
-/// Why metrics cannot be started.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// Two of one name.
-    #[error("two metrics are called '{0}'; add ,name=NAME to one of them")]
-    Twice(String),
-    /// A name that means something else.
-    #[error("a metric cannot be called '{0}', which the program itself reports; add ,name=NAME")]
-    Reserved(String),
-    /// Too many.
-    #[error("{0} metrics are more than {MOST}; leave some out")]
-    TooMany(usize),
-    /// A pattern that is none.
-    #[error("'{pattern}' is no regular expression: {why}; see docs/reference/metrics.md")]
-    Pattern {
-        /// As it was given.
-        pattern: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// No thread or descriptor.
-    #[error("cannot start to read metrics: {0}; see ulimit -u and ulimit -n")]
-    Io(#[from] io::Error),
-}
-
-/// Why a reading failed. One line each.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum FetchError {
-    #[error(transparent)]
-    Meter(#[from] MeterError),
-    #[error(transparent)]
-    Scrape(#[from] ScrapeError),
-    #[error(transparent)]
-    Query(#[from] QueryError),
-    #[error("it took longer than {0:?} and was given up; make it quicker, or add ,timeout=TIME")]
-    Slow(Duration),
-    #[error("it printed more than {0} KiB; print one number and nothing else")]
-    Huge(usize),
-    #[error("it ended with exit code {0}; run it by hand to see why")]
-    Failed(String),
-    #[error("{path}: {why}")]
-    File { path: String, why: String },
-    #[error("{path}: none of {lines} new lines matches the pattern; try it with grep -E")]
-    Unheard { path: String, lines: u64 },
-    #[error("{url}: {why}")]
-    Http { url: String, why: String },
-    #[error("{what}: {why}")]
-    Probe { what: String, why: String },
-    #[error("it cannot be started: {0}; see ulimit -u and ulimit -n")]
-    Io(#[from] io::Error),
-    #[error("it was stopped")]
-    Stopped,
 }
 
 /// What fetches one metric.

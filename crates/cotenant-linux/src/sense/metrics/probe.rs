@@ -11,9 +11,10 @@
 //! was left to wait: else a server that stands still for a second would count as one slow answer among hundreds of
 //! quick ones. Questions sent in one go would all wait behind the same things, and tell no more than one of them.
 
+use super::error::FetchError;
+use super::http;
 use super::stop::Stop;
 use super::wire::{Wire, refused};
-use super::{FetchError, http};
 use cotenant_model::Direction;
 use cotenant_model::histogram::{Histogram, answers};
 use cotenant_model::metric::{Measured, Protocol};

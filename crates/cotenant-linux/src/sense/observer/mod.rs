@@ -25,6 +25,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
+pub use task::SLEEPER_MAX;
 use task::Task;
 
 /// Threads read in full in one sample, besides those that never left their CPU since the last one: at least and at
@@ -39,9 +40,6 @@ const FULL_READS_PER_STAT: usize = 4;
 /// What sampling may cost, as a fraction of one CPU: where it would cost more, fewer threads are read in full at a
 /// time.
 const BUDGET: f64 = 0.003;
-
-/// Longest time without a look at a thread that sleeps, where no page tells that it woke up.
-pub const SLEEPER_MAX: Duration = Duration::from_secs(1);
 
 /// How long until each thread's name and scheduling policy were looked at again.
 const REFRESH: Duration = Duration::from_secs(60);

@@ -1,6 +1,5 @@
 //! One observed thread: what was read of it, and when to read it again.
 
-use super::SLEEPER_MAX;
 use crate::sense::memory::Memory;
 use crate::sense::perf::{Live, Opener, TaskCounters};
 use crate::sense::processes::Process;
@@ -15,6 +14,9 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Longest time without a look at a thread that sleeps, where no page tells that it woke up.
+pub const SLEEPER_MAX: Duration = Duration::from_secs(1);
 
 /// Time slices a second from which a thread is not counted by software events any more. Each time that it is put on a
 /// CPU and taken off, one event takes about 1 us of it and three take 1.6, so that two threads which hand a byte to and

@@ -4,7 +4,7 @@
 //! When a process waits for a child that has ended, the kernel adds the child's bytes to its own (`proc_pid_io(5)`
 //! is silent on that). So of short children nothing is lost, and what was seen of a child is not counted again.
 
-use super::{Processes, refused, within};
+use super::followed::{Processes, refused, within};
 use crate::notes::Notes;
 use crate::sense::processes::Process;
 use cotenant_model::{AppId, Moved, Time, proc_text};

@@ -3,19 +3,19 @@
 //! Counts of system calls or of context switches are no such thing: a program that polls makes the more of them the
 //! less it has to do.
 
+mod followed;
 mod io;
 pub(crate) mod tcp;
 
 use crate::FsRoot;
 use crate::notes::Notes;
 use crate::sense::capability::{Capability, Standing};
-use crate::sense::processes::Process;
 use crate::sense::progress;
 use crate::sys;
 use cotenant_model::{AppId, Moved, Time};
-use std::collections::{BTreeMap, BTreeSet};
+use followed::Processes;
+use std::collections::BTreeSet;
 use std::ffi::CStr;
-use std::io::ErrorKind;
 use std::time::Duration;
 
 /// Each count is made not more often than this, so that rounds of 100 ms each have a new one; and not for more than
@@ -30,12 +30,6 @@ const UNCONNECTED: Duration = Duration::from_secs(1);
 
 /// Where cost makes counts rarer than this, a note says so.
 const RARE: Duration = Duration::from_secs(5);
-
-/// Processes of one application that are looked at; further ones are left out.
-const PROCESSES: usize = 1024;
-
-/// The processes that are followed.
-type Processes = BTreeMap<u32, Process>;
 
 /// What is counted of all applications.
 #[derive(Debug, Default)]
@@ -94,35 +88,6 @@ fn pause(what: &str, begin: Duration, share: u32, notes: &mut Notes) -> Duration
     pause
 }
 
-/// The processes that are looked at, of each application the first ones.
-fn within<'a>(processes: &'a Processes, notes: &mut Notes) -> Vec<(u32, &'a Process)> {
-    let mut counts: BTreeMap<AppId, usize> = BTreeMap::new();
-    let taken = processes.iter().filter(|(_, process)| {
-        let count = counts.entry(process.app).or_default();
-        *count += 1;
-        *count <= PROCESSES
-    });
-    let taken = taken.map(|(pid, process)| (*pid, process)).collect();
-    if counts.values().any(|count| *count > PROCESSES) {
-        notes
-            .add(format!("of programs with more than {PROCESSES} processes, what the first ones read and send counts"));
-    }
-    taken
-}
-
-/// Notes why something of a process is not to be had, unless it is just gone.
-fn refused(pid: u32, what: &str, why: &std::io::Error, notes: &mut Notes) -> bool {
-    let gone = why.kind() == ErrorKind::NotFound || why.raw_os_error() == Some(libc::ESRCH);
-    if !gone {
-        let why = match why.kind() {
-            ErrorKind::PermissionDenied => "no permission; run as its user, or with CAP_SYS_PTRACE".to_owned(),
-            _ => why.to_string(),
-        };
-        notes.add(format!("process {pid}: {what} are not known: {why}"));
-    }
-    !gone
-}
-
 /// The line of `cotenant doctor` on what tells the speed of programs that report none; `instructions`: whether they are
 /// counted.
 pub fn capability(instructions: bool) -> Capability {
@@ -165,6 +130,7 @@ fn describe(
 
 #[cfg(test)]
 mod tests {
+    use super::followed::refused;
     use super::*;
 
     #[test]

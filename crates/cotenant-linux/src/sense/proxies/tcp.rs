@@ -6,7 +6,7 @@
 //! grows from release to release. Which program has a socket stands in `/proc/PID/fd` alone; that is listed only where
 //! a socket is new.
 
-use super::{Processes, refused, within};
+use super::followed::{Processes, refused, within};
 use crate::notes::Notes;
 use crate::sense::processes;
 use crate::sys;

@@ -1,6 +1,8 @@
 //! The part `distances`: how long a load takes from each core to each memory.
 
-use super::{Bench, Calibration, Load, Plan, Values, alone};
+use super::bench::{Bench, Load, alone};
+use super::found::{Calibration, Values};
+use super::plan::Plan;
 use cotenant_model::stats::repeated::Repeated;
 use cotenant_model::topology::latency::{LatencyRow, MemoryLatencies};
 use cotenant_model::{CpuId, CpuSet, NodeId, Topology};

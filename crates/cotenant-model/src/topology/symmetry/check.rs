@@ -1,6 +1,6 @@
 //! Whether a permutation of CPUs is a symmetry.
 
-use super::{Label, Labels, node_label};
+use super::label::{Label, Labels, node_label};
 use crate::topology::Kind;
 use crate::{CpuId, Topology};
 

@@ -8,10 +8,24 @@
 //! `h_m = 1/m · Σ_k S(b, l·k) · h_(m-k)`. A series tells, per number of threads of each tenant, how many strings hold
 //! so many.
 
-use super::{Slot, Symmetry, Tenant, units};
+use super::block::units;
+use super::{Slot, Symmetry};
+use crate::CpuSet;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
+
+/// Threads that may change places with each other: those of one application, or those of its threads with one cpuset.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tenant {
+    /// How many; each stands on a CPU of its own.
+    pub threads: usize,
+    /// Where they may stand; `None`: on every usable CPU.
+    pub allowed: Option<CpuSet>,
+    /// Tenants of one number, with equally many threads and the same allowed CPUs, may be exchanged as a whole;
+    /// `None`: with no one.
+    pub like: Option<u32>,
+}
 
 /// Most products of coefficients before counting gives up: one to two seconds.
 const EFFORT: usize = 500_000_000;

@@ -14,20 +14,26 @@
 //! [`MAX_SKELETON`] of them, or past a bounded effort, only the checked swaps count: [`Symmetry::is_exact`] is then
 //! false, and mappings that are alike may be told apart, but never the reverse.
 
+mod block;
 mod check;
 mod count;
 mod enumerate;
+mod label;
 mod skeleton;
 #[cfg(test)]
 mod tests;
 
-pub use count::Count;
-pub use enumerate::{Enumeration, Representatives, Tenant};
+pub use block::MAX_SKELETON;
+pub use count::{Count, Tenant};
+pub use enumerate::{Enumeration, Representatives};
+pub use label::Labels;
 
 use super::tree::{Item, Tree};
 use super::{CacheType, Kind, Topology};
-use crate::{CpuId, NodeId};
+use crate::CpuId;
+use block::Block;
 use check::Checker;
+use label::{Label, node_label};
 use std::collections::BTreeMap;
 
 /// What stands on a CPU in a mapping: the number of an application, or [`FREE`].
@@ -35,19 +41,6 @@ pub type Slot = u32;
 
 /// Nothing stands there.
 pub const FREE: Slot = Slot::MAX;
-
-/// Most symmetries between units that are listed: those of an 8-dimensional hypercube would fit a hundred times over
-/// in memory, but each costs a comparison in every canonical form.
-pub const MAX_SKELETON: usize = 1 << 14;
-
-/// Further labels that a symmetry must preserve; what is absent is labelled 0.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Labels {
-    /// Of CPUs.
-    pub cpus: BTreeMap<CpuId, u64>,
-    /// Of memory nodes, for instance the number of pages that an application has there.
-    pub nodes: BTreeMap<NodeId, u64>,
-}
 
 /// The symmetries of a machine.
 #[derive(Clone, Debug)]
@@ -59,38 +52,6 @@ pub struct Symmetry<'t> {
     /// Permutations of positions that permute units, identity included.
     skeleton: Vec<Vec<u32>>,
     exact: bool,
-}
-
-/// A vertex of the tree, or a group of siblings, as symmetries see it. Positions are indexes into [`Symmetry::cpus`].
-#[derive(Clone, Debug)]
-struct Block {
-    /// Blocks of one type are isomorphic as trees.
-    kind: u32,
-    /// Its CPUs so that the k-th of one block corresponds to the k-th of another of its type.
-    leaves: Vec<u32>,
-    /// Children that may be permuted at will among each other.
-    classes: Vec<Vec<usize>>,
-    /// Whether all isomorphic siblings below may be swapped: all its tree symmetries are symmetries.
-    free: bool,
-    /// The package or cache class that it is one of, as [`Symmetry::is_balanced`] counts them.
-    level: Option<(Kind, u8)>,
-}
-
-/// What a vertex must agree in with another to be isomorphic, apart from its children.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Label {
-    Machine,
-    Group,
-    Resource { kind: Kind, level: u8, capacity: Option<u64>, line_size: Option<u32>, ways: Option<u32> },
-    Node { size: Option<u64>, allowed: bool, mapped: bool, extra: u64 },
-    Cpu { efficiency: Option<u8>, allowed: bool, mapped: bool, extra: u64 },
-}
-
-/// A memory node's size as symmetries compare it: rounded up to an eighth of the power of two below, because firmware
-/// and kernel keep one to a few percent for themselves, differently on nodes with the same modules.
-fn installed_size(bytes: u64) -> u64 {
-    let eighth = (1u64 << bytes.max(1).ilog2()).div_ceil(8);
-    bytes.div_ceil(eighth).saturating_mul(eighth)
 }
 
 impl<'t> Symmetry<'t> {
@@ -188,20 +149,6 @@ impl<'t> Symmetry<'t> {
             held.next().is_none_or(|first| held.all(|n| n == first))
         })
     }
-}
-
-/// The outermost blocks below, or at, this one that are free.
-fn units(blocks: &[Block], root: usize) -> Vec<usize> {
-    let mut units = Vec::new();
-    let mut open = vec![root];
-    while let Some(at) = open.pop() {
-        if blocks[at].free {
-            units.push(at);
-        } else {
-            open.extend(blocks[at].classes.iter().flatten());
-        }
-    }
-    units
 }
 
 /// The moves that exchange two blocks of one type.
@@ -335,16 +282,6 @@ impl Builder<'_> {
                 }
             }
         }
-    }
-}
-
-fn node_label(topology: &Topology, labels: &Labels, index: usize) -> Label {
-    let node = &topology.nodes()[index];
-    Label::Node {
-        size: node.bytes.map(installed_size),
-        allowed: node.allowed,
-        mapped: node.coord.is_some(),
-        extra: labels.nodes.get(&node.id).copied().unwrap_or(0),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Symmetries between units: a search with look-ahead by relations, each result checked in full.
 
+use super::block::{Block, MAX_SKELETON, units};
 use super::check::Checker;
-use super::{Block, MAX_SKELETON, units};
 
 /// Most comparisons of relations before the search gives up: twice what a mesh of 32 × 32 takes.
 const EFFORT: usize = 10_000_000;

@@ -1,4 +1,6 @@
+use super::label::installed_size;
 use super::*;
+use crate::NodeId;
 use crate::cpuset::CpuSet;
 use crate::topology::fixtures::*;
 use crate::topology::{Distances, MemoryNode, Parts, notation};

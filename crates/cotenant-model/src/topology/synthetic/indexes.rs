@@ -1,16 +1,8 @@
 //! `indexes=`: which numbers the operating system gives to the objects of a level.
 
-use super::scan::Scanner;
-use super::{Level, SyntheticError, Type, error};
+use super::level::{Indexes, Level, SyntheticError, Type, error};
+use super::scanner::Scanner;
 use crate::cpuset::MAX_CPU;
-
-/// The value of an `indexes=` attribute, as text until the widths of all levels are known.
-#[derive(Debug)]
-pub(super) struct Indexes {
-    text: Option<String>,
-    /// Where the value begins, from 0.
-    pub(super) at: usize,
-}
 
 /// `(index / step) % count`.
 struct Loop {
@@ -19,18 +11,6 @@ struct Loop {
 }
 
 impl Indexes {
-    pub(super) fn none(at: usize) -> Self {
-        Self { text: None, at }
-    }
-
-    pub(super) fn read(text: &str, at: usize) -> Self {
-        Self { text: Some(text.to_owned()), at }
-    }
-
-    pub(super) fn is_given(&self) -> bool {
-        self.text.is_some()
-    }
-
     /// The numbers of all `total` objects; `None` where they count up from 0.
     pub(super) fn resolve(&self, levels: &[Level], total: usize) -> Result<Option<Vec<u32>>, SyntheticError> {
         let Some(text) = self.text.as_deref() else { return Ok(None) };

@@ -11,55 +11,14 @@ use super::{CacheType, Cpu, Kind, MemoryNode, Parts, Resource, Topology};
 use crate::{CpuId, CpuSet, NodeId};
 
 mod indexes;
+mod level;
 mod scan;
+mod scanner;
 
-use indexes::Indexes;
-use scan::Scanner;
+pub use level::{MAX_CPUS, SyntheticError};
 
-/// A text that is no synthetic description.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "synthetic description, column {column}: {what}; expected levels such as package:2 l3:1(size=8MiB) core:4 pu:2"
-)]
-pub struct SyntheticError {
-    /// Column in bytes, from 1.
-    pub column: usize,
-    what: String,
-}
-
-/// The most CPUs (and memory nodes) that a description may ask for: Linux's largest `NR_CPUS`.
-pub const MAX_CPUS: usize = 8192;
-/// The most levels.
-const MAX_LEVELS: usize = 32;
-
-/// What a level is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Type {
-    Machine,
-    Package,
-    Die,
-    Group(Option<u8>),
-    Node,
-    Cache(u8, CacheType),
-    Core,
-    Pu,
-}
-
-#[derive(Debug)]
-struct Level {
-    /// `None` until the types of bare numbers are chosen.
-    of: Option<Type>,
-    /// Where it stands in the text, from 0.
-    at: usize,
-    /// Children below each object of the level above.
-    arity: usize,
-    /// Objects in the whole machine.
-    width: usize,
-    bytes: Option<u64>,
-    indexes: Indexes,
-    /// Memory nodes attached to each object of the level: their sizes.
-    attached: Vec<Option<u64>>,
-}
+use level::{Level, Type, error};
+use scanner::Scanner;
 
 /// Reads a machine.
 ///
@@ -96,10 +55,6 @@ pub fn parse(text: &str) -> Result<Topology, SyntheticError> {
     // Groups that say nothing new are merged, as hwloc does; there is nothing to note.
     assembly.finish_into(&mut parts);
     Topology::new(parts).map_err(|e| error(0, e.to_string()))
-}
-
-fn error(at: usize, what: impl Into<String>) -> SyntheticError {
-    SyntheticError { column: at + 1, what: what.into() }
 }
 
 /// Gives types to bare numbers as hwloc does: of the levels between machine and PU, memory nodes come first, then

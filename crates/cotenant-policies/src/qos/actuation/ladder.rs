@@ -1,7 +1,7 @@
 //! Naps first. Where these are not obeyed or do not keep the goal, limits of CPU time; where hardly any CPU time is
 //! left, or it cannot be limited, limits of cache ways and memory bandwidth.
 
-use super::steps::Step;
+use super::step::Step;
 use crate::qos::phase::{Phase, Why};
 use crate::qos::settings::{Limits, QosConfig};
 use cotenant_model::policy::Ctx;

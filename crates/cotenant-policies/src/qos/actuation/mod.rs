@@ -3,6 +3,7 @@
 
 mod away;
 pub(super) mod ladder;
+pub(super) mod step;
 pub(super) mod steps;
 
 pub use away::Away;

@@ -1,11 +1,11 @@
 //! What a phase means for the low-priority programs: naps, turns of running and napping, limits, and the background.
 
 use super::Ladder;
+use super::step::Step;
 use crate::qos::phase::{LONGEST_NAP, Lasts, Phase};
 use crate::qos::settings::{High, QosConfig};
-use cotenant_model::policy::Ctx;
+use cotenant_model::Time;
 use cotenant_model::speed::Source;
-use cotenant_model::{Action, AppId, Time};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -27,30 +27,6 @@ const AHEAD: Duration = Duration::from_millis(150);
 
 /// Naps that go on are ordered anew this long before they end.
 pub(in crate::qos) const RENEWED: Duration = Duration::from_millis(50);
-
-/// An order to all low-priority programs.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::qos) enum Step {
-    Nap(Time),
-    /// Thousandths of all CPUs.
-    Limit(Option<u32>),
-    Caches(Option<u32>),
-    Background(bool),
-}
-
-impl Step {
-    pub(in crate::qos) fn of(self, app: AppId, ctx: &Ctx<'_>) -> Action {
-        match self {
-            Self::Nap(until) => Action::Nap { app, until },
-            Self::Limit(share) => {
-                let cpus = ctx.topology.usable().len() as u32;
-                Action::Limit { app, cpu_permille: share.map(|permille| (permille * cpus).max(1)) }
-            }
-            Self::Caches(permille) => Action::LimitCaches { app, permille },
-            Self::Background(on) => Action::Background { app, on },
-        }
-    }
-}
 
 /// What was ordered last.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -1,11 +1,26 @@
 //! Latencies, gathered until they tell a speed.
 
-use super::Told;
 use crate::qos::phase::{Excess, MANY, Why};
 use cotenant_model::histogram::answers;
 use cotenant_model::{Histogram, Time, View};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+
+/// What became known of a speed.
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    /// Speed times weight.
+    pub speed: f64,
+    pub weight: f64,
+    /// When that measurement began.
+    pub since: Time,
+    /// How many readings it is as good as.
+    pub readings: u32,
+    /// How far single latencies are from the goal.
+    pub excess: Option<Excess>,
+    /// The speed alone by the latencies of all pauses.
+    pub alone: Option<f64>,
+}
 
 /// A reading takes at least this long, and as many latencies as its quantile needs.
 const LATENCY_WINDOW: Duration = Duration::from_secs(1);

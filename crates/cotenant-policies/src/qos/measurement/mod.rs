@@ -5,25 +5,9 @@ mod latencies;
 use super::phase::{Excess, PhaseResult, Why};
 use cotenant_model::speed::Source;
 use cotenant_model::{AppId, AppView, Signal, Time, View};
-pub use latencies::{Gathered, Wanted};
+pub use latencies::{Gathered, Told, Wanted};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-
-/// What became known of a speed.
-#[derive(Clone, Copy, Debug)]
-pub struct Told {
-    /// Speed times weight.
-    pub speed: f64,
-    pub weight: f64,
-    /// When that measurement began.
-    pub since: Time,
-    /// How many readings it is as good as.
-    pub readings: u32,
-    /// How far single latencies are from the goal.
-    pub excess: Option<Excess>,
-    /// The speed alone by the latencies of all pauses.
-    pub alone: Option<f64>,
-}
 
 /// What an interval tells of a program's speed; `None` where nothing new is known.
 pub fn speed(view: &View, app: &AppView, source: &Source, gathered: &mut Gathered, wanted: &Wanted) -> Option<Told> {

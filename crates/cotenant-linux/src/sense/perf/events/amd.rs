@@ -2,7 +2,7 @@
 //!
 //! Zen counts fills, not retired loads; what is misses of a level on Intel is here the fills from beyond it.
 
-use super::{Absent, Event, NO_STATES, Table, event};
+use super::table::{Absent, Event, NO_STATES, Table, event};
 use Signal::{
     BusTransactions, Inter, Intra, L1Misses, L2LinesIn, L3LinesIn, LlcHits, LlcLoadMisses, LlcMisses, LocalDram, Near,
     PrivateMisses, Remote, SharedRequests, StallCycles,

@@ -3,7 +3,7 @@
 //! `REMOTE_ACCESS` counts data from another chip without telling a cache there from its memory, so neither inter-socket
 //! coherence nor remote DRAM can be had from it; `CMN` and SPE are per mesh and sampled.
 
-use super::{Absent, Event, NO_STATES, Table, event};
+use super::table::{Absent, Event, NO_STATES, Table, event};
 use Signal::{
     BusTransactions, Inter, Intra, L1Misses, L2LinesIn, L3LinesIn, LlcHits, LlcLoadMisses, LlcMisses, LocalDram, Near,
     PrivateMisses, Remote, SharedRequests, StallCycles,

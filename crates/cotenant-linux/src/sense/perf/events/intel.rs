@@ -1,6 +1,6 @@
 //! Intel: Ivy Bridge-EP to Granite Rapids, and the client parts that share their cores.
 
-use super::{Absent, Event, NO_STATES, Table, event};
+use super::table::{Absent, Event, NO_STATES, Table, event};
 use Signal::{
     BusTransactions, Inter, Intra, L1Misses, L2LinesIn, L3LinesIn, LlcHits, LlcLoadMisses, LlcMisses, LocalDram, Near,
     PrivateMisses, Remote, SharedRequests, StallCycles,

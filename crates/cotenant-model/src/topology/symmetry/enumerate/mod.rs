@@ -5,27 +5,15 @@
 //! a class under the tree's symmetries are ever visited; symmetries between units and between applications that are
 //! alike are few and filter what comes out.
 
-use super::count::{self, Count};
+use super::count::{self, Count, Tenant};
 use super::{FREE, Labels, Slot, Symmetry, balances};
+use crate::Topology;
 use crate::topology::Kind;
-use crate::{CpuSet, Topology};
 use std::collections::BTreeMap;
 
 /// Most permutations of applications that are alike; where there are more, only some of the applications are taken to
 /// be alike.
 const MAX_LIKE: usize = 5_040;
-
-/// Threads that may change places with each other: those of one application, or those of its threads with one cpuset.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tenant {
-    /// How many; each stands on a CPU of its own.
-    pub threads: usize,
-    /// Where they may stand; `None`: on every usable CPU.
-    pub allowed: Option<CpuSet>,
-    /// Tenants of one number, with equally many threads and the same allowed CPUs, may be exchanged as a whole;
-    /// `None`: with no one.
-    pub like: Option<u32>,
-}
 
 /// All mapping classes of some tenants on a machine; tenant `i` is slot `i`.
 #[derive(Clone, Debug)]

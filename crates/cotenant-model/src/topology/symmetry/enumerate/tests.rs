@@ -1,5 +1,6 @@
 use super::super::tests::{is_symmetry, mappings, mesh, permutations, polya, small_machine};
 use super::*;
+use crate::CpuSet;
 use crate::topology::fixtures::{clovertown, cpus, regular, set};
 use proptest::prelude::*;
 use std::collections::BTreeSet;

@@ -1,0 +1,66 @@
+//! The contract of the means that find out which memory a process accesses.
+
+use cotenant_model::areas::{Area, ByNode};
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+/// Accesses are looked at not more often than this (Tumanov et al. §4.2: 20 Hz).
+pub(super) const FASTEST: Duration = Duration::from_millis(50);
+
+/// A process that is watched.
+#[derive(Clone, Copy, Debug)]
+pub struct Watched<'a> {
+    /// Its id.
+    pub pid: u32,
+    /// Its threads that are managed.
+    pub threads: &'a [u32],
+    /// Its areas, ascending.
+    pub areas: &'a [Area],
+}
+
+/// What a process accessed, base pages by node.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Found {
+    /// All of its threads together.
+    Together(ByNode),
+    /// Each of its threads.
+    Apart(HashMap<u32, ByNode>),
+}
+
+/// Means to find out which memory a process accesses.
+pub trait Collector: fmt::Debug {
+    /// Its name on the command line.
+    fn name(&self) -> &'static str;
+
+    /// Looks at this process that are closer together tell nothing.
+    fn fastest(&self, _pid: u32) -> Duration {
+        FASTEST
+    }
+
+    /// Begins to watch a process.
+    ///
+    /// # Errors
+    /// What the system says; `NotFound` where the process is gone.
+    fn begin(&mut self, of: &Watched<'_>) -> io::Result<()>;
+
+    /// What was accessed since it began.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    fn end(&mut self, of: &Watched<'_>) -> io::Result<Found>;
+
+    /// Why looking takes long, where there is something to say.
+    fn hint(&self) -> Option<String> {
+        None
+    }
+
+    /// A process is gone, or is not watched any more.
+    fn forget(&mut self, pid: u32);
+}
+
+/// Resident pages of all areas, base pages.
+pub(super) fn resident(areas: &[Area]) -> u64 {
+    areas.iter().map(Area::resident).fold(0, u64::saturating_add)
+}

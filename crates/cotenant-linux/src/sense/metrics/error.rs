@@ -1,0 +1,62 @@
+//! Why metrics cannot be started or read.
+
+use cotenant_model::metric::{MeterError, QueryError, ScrapeError};
+use std::io;
+use std::time::Duration;
+
+/// Metrics at most: each has a thread.
+pub(super) const MOST: usize = 32;
+
+/// Why metrics cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Two of one name.
+    #[error("two metrics are called '{0}'; add ,name=NAME to one of them")]
+    Twice(String),
+    /// A name that means something else.
+    #[error("a metric cannot be called '{0}', which the program itself reports; add ,name=NAME")]
+    Reserved(String),
+    /// Too many.
+    #[error("{0} metrics are more than {MOST}; leave some out")]
+    TooMany(usize),
+    /// A pattern that is none.
+    #[error("'{pattern}' is no regular expression: {why}; see docs/reference/metrics.md")]
+    Pattern {
+        /// As it was given.
+        pattern: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// No thread or descriptor.
+    #[error("cannot start to read metrics: {0}; see ulimit -u and ulimit -n")]
+    Io(#[from] io::Error),
+}
+
+/// Why a reading failed. One line each.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FetchError {
+    #[error(transparent)]
+    Meter(#[from] MeterError),
+    #[error(transparent)]
+    Scrape(#[from] ScrapeError),
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    #[error("it took longer than {0:?} and was given up; make it quicker, or add ,timeout=TIME")]
+    Slow(Duration),
+    #[error("it printed more than {0} KiB; print one number and nothing else")]
+    Huge(usize),
+    #[error("it ended with exit code {0}; run it by hand to see why")]
+    Failed(String),
+    #[error("{path}: {why}")]
+    File { path: String, why: String },
+    #[error("{path}: none of {lines} new lines matches the pattern; try it with grep -E")]
+    Unheard { path: String, lines: u64 },
+    #[error("{url}: {why}")]
+    Http { url: String, why: String },
+    #[error("{what}: {why}")]
+    Probe { what: String, why: String },
+    #[error("it cannot be started: {0}; see ulimit -u and ulimit -n")]
+    Io(#[from] io::Error),
+    #[error("it was stopped")]
+    Stopped,
+}

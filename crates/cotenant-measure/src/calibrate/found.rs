@@ -1,0 +1,99 @@
+//! What was measured of a machine.
+
+use cotenant_model::profile::calibration::{Curve, Difference, Figure, LeftOut, Record, Stamp};
+use cotenant_model::stats::repeated::Repeated;
+use cotenant_model::topology::hidden::{Latencies, Level};
+use cotenant_model::topology::latency::MemoryLatencies;
+use std::collections::BTreeMap;
+
+/// What the rounds gave.
+#[derive(Default)]
+pub(super) struct Values {
+    /// By name, one of each round.
+    pub numbers: BTreeMap<String, Vec<f64>>,
+    /// Why memory could not be bound to a node.
+    pub no_remote: Option<String>,
+    /// The same, of the part `distances`.
+    pub no_distances: Option<String>,
+}
+
+impl Values {
+    /// What each round gave; nothing where none did.
+    pub fn get(&self, name: &str) -> &[f64] {
+        self.numbers.get(name).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// What a machine was found to be.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Calibration {
+    /// Numbers.
+    pub figures: Vec<Figure>,
+    /// What is missing.
+    pub left_out: Vec<LeftOut>,
+    /// Curves.
+    pub curves: Vec<Curve>,
+    /// Latencies between CPUs, where they were measured.
+    pub latencies: Option<Latencies>,
+    /// How far another calibration may lie from each of those to either side, nanoseconds: row `i` holds those to
+    /// CPUs before it.
+    pub latency_spread_ns: Vec<Vec<f64>>,
+    /// What those show of shared caches and packages.
+    pub levels: Vec<Level>,
+    /// Where that is not what the system claims.
+    pub differences: Vec<Difference>,
+    /// Latencies from CPUs to memory nodes, where there are several.
+    pub memory: Option<MemoryLatencies>,
+    /// Whether it was ended before its time.
+    pub interrupted: bool,
+}
+
+impl Calibration {
+    /// The figure of that name.
+    pub fn figure(&self, name: &str) -> Option<&Figure> {
+        self.figures.iter().find(|figure| figure.name == name)
+    }
+
+    /// What the profile says of it.
+    pub fn record(&self, stamp: Stamp) -> Record {
+        let Calibration {
+            figures, left_out, curves, latencies, latency_spread_ns, levels, differences, memory, ..
+        } = self.clone();
+        let cpus = latencies.as_ref().map_or(vec![], |l| l.cpus().to_vec());
+        let rows = (0..cpus.len()).map(|i| {
+            let cell = |j| latencies.as_ref().and_then(|l| l.get(i, j)).unwrap_or(0.0);
+            (0..i).map(|j| tenths(cell(j))).collect()
+        });
+        let spread = latency_spread_ns.iter().map(|row| row.iter().copied().map(tenths).collect());
+        Record {
+            core_to_core_ns: rows.collect(),
+            core_to_core_spread_ns: spread.collect(),
+            core_to_core_cpus: cpus,
+            stamp,
+            used_by_others: None,
+            figures,
+            left_out,
+            curves,
+            shared: levels,
+            shared_otherwise: differences,
+            memory_latency: memory,
+        }
+    }
+
+    pub(super) fn leave_out(&mut self, name: impl Into<String>, reason: impl Into<String>) {
+        self.left_out.push(LeftOut { name: name.into(), reason: reason.into() });
+    }
+
+    pub(super) fn add(&mut self, name: impl Into<String>, unit: &str, values: &[f64], method: &str) {
+        match Repeated::of(values) {
+            Some(measured) => {
+                self.figures.push(Figure { name: name.into(), unit: unit.into(), measured, method: method.into() });
+            }
+            None => self.leave_out(name, "no round gave a value"),
+        }
+    }
+}
+
+fn tenths(ns: f64) -> f64 {
+    (ns * 10.0).round() / 10.0
+}

@@ -1,0 +1,111 @@
+//! The jobs of a queue, and what is fixed for a decision about them.
+
+use cotenant_model::policy::Ctx;
+use cotenant_model::profile::AppProfile;
+use cotenant_model::{AppId, CpuId, CpuSet, TaskView, View};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Others have a CPU where they use more than this part of it: a batch need not do without the rest.
+const TAKEN: f64 = 0.5;
+/// One of the family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantum {
+    /// Jobs in the order of their arrival, as many as fit, each until it ends.
+    Fifo,
+    /// Memory-contention aware (Xu et al., PACT 2010): selects; Linux chooses the cores.
+    Mas,
+    /// Cache-hierarchy contention aware: selects as `mas`, and balances what arrives at each shared cache.
+    Cas,
+    /// As `cas`; sensitive jobs count for more than their traffic.
+    Das,
+}
+
+impl Quantum {
+    /// Whether it chooses CPUs, too.
+    pub(super) fn allocates(self) -> bool {
+        matches!(self, Self::Cas | Self::Das)
+    }
+}
+
+/// A job as the queue knows it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Job {
+    pub app: AppId,
+    /// LLC misses per second, in the last quantum in which it ran.
+    pub misses: Option<f64>,
+    /// Accesses per second that arrive at its caches of each level, likewise.
+    pub arrivals: Vec<(u8, f64)>,
+    /// CPUs that its threads asked for then, at least 1.
+    pub width: usize,
+    /// It has not run, and its width is what somebody says.
+    pub said: bool,
+    /// Selected for this quantum.
+    pub runs: bool,
+    /// Its CPUs, where they were chosen.
+    pub cpus: CpuSet,
+}
+
+/// What is fixed for a decision.
+pub(super) struct Round<'a> {
+    pub policy: Quantum,
+    pub ctx: &'a Ctx<'a>,
+    pub view: &'a View,
+    /// The tasks of each application that may run somewhere.
+    pub tasks: BTreeMap<AppId, Vec<&'a TaskView>>,
+    /// CPUs to be filled: those that some task may use, and that others do not keep busy.
+    pub cpus: CpuSet,
+    /// Of each application of the view, looked up once: there may be a thousand.
+    pub profiles: Vec<Option<&'a AppProfile>>,
+    /// As [`QuantumState::first_penalties`].
+    pub first_penalties: bool,
+}
+
+impl<'a> Round<'a> {
+    pub fn new(policy: Quantum, ctx: &'a Ctx<'a>, view: &'a View) -> Self {
+        let usable = ctx.topology.usable();
+        let mut tasks: BTreeMap<AppId, Vec<&TaskView>> = BTreeMap::new();
+        let (mut cpus, mut last) = (CpuSet::new(), None);
+        for task in view.tasks.iter().filter(|t| t.info.allowed.intersects(usable)) {
+            tasks.entry(task.info.app).or_default().push(task);
+            if last != Some(&task.info.allowed) {
+                cpus = cpus.or(&task.info.allowed.and(usable));
+                last = Some(&task.info.allowed);
+            }
+        }
+        let taken = ctx.config.foreign_busy.max(TAKEN);
+        let busy = |cpu: &CpuId| view.cpu(*cpu).is_some_and(|c| c.foreign > taken);
+        let idle: CpuSet = cpus.iter().filter(|cpu| !busy(cpu)).collect();
+        let profiles = view.apps.iter().map(|app| ctx.apps.get(&app.name)).collect();
+        Self {
+            policy,
+            ctx,
+            view,
+            tasks,
+            cpus: if idle.is_empty() { cpus } else { idle },
+            profiles,
+            first_penalties: false,
+        }
+    }
+
+    pub fn profile(&self, app: AppId) -> Option<&'a AppProfile> {
+        self.profiles[self.view.apps.binary_search_by_key(&app, |a| a.id).ok()?]
+    }
+
+    /// Where a job's tasks may run; `None`: on every CPU that is to be filled.
+    pub fn allowed(&self, app: AppId) -> Option<CpuSet> {
+        let tasks = self.tasks.get(&app).map_or(&[][..], Vec::as_slice);
+        if tasks.iter().any(|t| self.cpus.is_subset(&t.info.allowed)) {
+            return None;
+        }
+        let all = tasks.iter().fold(CpuSet::new(), |all, t| all.or(&t.info.allowed)).and(&self.cpus);
+        (all != self.cpus).then_some(all)
+    }
+}
+
+impl Job {
+    pub fn arrives(&self, level: u8) -> Option<f64> {
+        self.arrivals.iter().find(|(l, _)| *l == level).map(|(_, rate)| *rate)
+    }
+}

@@ -1,0 +1,35 @@
+//! Programs that chores run, and cargo's target folder.
+
+use anyhow::{Context, Result, bail};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Runs cargo in the repository.
+pub fn cargo(root: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<()> {
+    let status = Command::new(cargo_program()).args(args).envs(env.iter().copied()).current_dir(root).status()?;
+    if !status.success() {
+        bail!("cargo {} failed", args.join(" "));
+    }
+    Ok(())
+}
+
+/// Cargo's target folder.
+pub fn target_folder(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+}
+
+/// Runs a command to its end; returns what it printed.
+pub fn done(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let out = command.output().with_context(|| format!("{name} cannot be started"))?;
+    if !out.status.success() {
+        bail!("{name}: {}\n{}", out.status, String::from_utf8_lossy(&out.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+/// Cargo: the one that runs this.
+pub fn cargo_program() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
