@@ -231,7 +231,7 @@ impl Watch {
         &self.interference
     }
 
-    /// Takes in a round, and returns its decisions, one for each order. `policies` are the names of the rules' policies.
+    /// Takes in a round, and returns its decisions, one for each order. `policies` names the policy of each rule.
     /// `judged`: speeds alone are true, since the throttled applications really wait.
     pub fn round(&mut self, round: &Round<'_>, policies: &[String], judged: bool) -> Vec<Decided> {
         self.at = round.sample.at;

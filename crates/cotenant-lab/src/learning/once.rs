@@ -5,7 +5,7 @@ use cotenant_model::host::Round;
 use cotenant_model::pin::Pin;
 use cotenant_model::policy::DynPolicy;
 use cotenant_model::{Action, Outcome, Time};
-use cotenant_policies::{None as NoPolicy, Shapes};
+use cotenant_policies::None as NoPolicy;
 use cotenant_sim::course::{Course, Looks, Rest, mean_share};
 use cotenant_sim::scenario::Scenario;
 use std::collections::BTreeMap;
@@ -93,9 +93,7 @@ pub(super) fn run(scenario: &Scenario, arms: &[Arm], marks: &[f64], seed: u64) -
         let mut tries = false;
         let watch = |round: &Round<'_>| {
             noted.add(round);
-            if let Some(decision) = round.decision {
-                tries = decision.state.read::<Shapes>().is_some_and(|state| state.is_trying());
-            }
+            tries = round.explain().map_or(tries, |explanation| explanation.trying);
             tries
         };
         let own = scenario.course(&*policy, scenario.kernel, seed, looks, watch)?;

@@ -14,6 +14,8 @@ pub struct Explanation {
     pub throttled: Vec<AppId>,
     /// How the latter are throttled; `None`: the policy throttles nothing.
     pub throttling: Option<Throttling>,
+    /// Whether the placement that stands now is only tried.
+    pub trying: bool,
     /// The last trial of a placement that ended.
     pub trial: Option<TrialResult>,
 }

@@ -38,7 +38,7 @@ impl QosState {
             protected: protected.collect(),
             throttled: config.low.clone(),
             throttling: Some(throttling),
-            trial: None,
+            ..Explanation::default()
         }
     }
 }

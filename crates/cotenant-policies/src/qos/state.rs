@@ -60,7 +60,8 @@ pub struct QosState {
 }
 
 impl QosState {
-    /// What a high-priority program, by its place, would have done alone, in the unit of [`QosSums::speeds`]; `None` before its speed alone is known.
+    /// What a high-priority program, by its place, would have done alone, in the unit of [`QosSums::speeds`]; `None`
+    /// before its speed alone is known.
     pub fn expected(&self, high: usize) -> Option<f64> {
         Some(self.total.alone(high, self.alone.get(high).copied().flatten()?))
     }

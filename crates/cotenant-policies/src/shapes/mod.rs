@@ -93,7 +93,7 @@ impl Policy for Shapes {
     }
 
     fn explain(&self, state: &ShapesState) -> Explanation {
-        Explanation { trial: state.last_tried().cloned(), ..Explanation::default() }
+        Explanation { trying: state.is_trying(), trial: state.last_tried().cloned(), ..Explanation::default() }
     }
 
     fn learned(&self, state: &ShapesState) -> Vec<policy::Learned> {
