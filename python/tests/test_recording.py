@@ -1,4 +1,4 @@
-"""Recordings of the repository, whose figures crates/cotenant-record/tests/golden_recordings.rs holds, too."""
+"""Recordings of the repository, whose figures crates/cotenant-record/tests/all/golden_recordings.rs holds, too."""
 
 from pathlib import Path
 

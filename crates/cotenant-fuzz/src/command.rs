@@ -23,7 +23,7 @@ pub static COMMAND: Group = Group {
         Target {
             name: "settings",
             seeds: || {
-                let by_hand = "policy = 'sam'\n[set.sam]\nlevels = 2\n[[rule]]\nexecutable = '/bin/a'\nrole = 'high'\n\
+                let by_hand = "policy = 'sam'\ninterval = '50ms'\npin = 'cpu'\nmode = 'observe'\ncpus = '0-3,8'\n[set.sam]\nlevels = 2\n[[rule]]\nexecutable = '/bin/a'\nrole = 'high'\n\
                                metric = 'redis:6379:p99'\n[[rule]]\ncgroup = '/b'\nrole = 'low'\n";
                 let inputs = |name| files("fixtures/corpus/0.1.0/inputs", name);
                 let kept = ["settings.toml", "settings-atom.toml", "settings-decide.toml", "rules.toml"].map(inputs);
@@ -35,7 +35,11 @@ pub static COMMAND: Group = Group {
         Target {
             name: "bench",
             seeds: || {
-                [files("fixtures/corpus", "bench.toml"), files("fixtures/corpus", "bench-simulated.toml")].concat()
+                let by_hand = "[bench]\npolicies = ['resense']\nrepetitions = 2\n\
+                    [[app]]\ncommand = ['/bin/true', '1']\narrival_s = 0.5\n\
+                    [[app]]\nname = 'b'\ncommand = ['false']\nafter = 'true'\nruns = 3\n";
+                let kept = ["bench.toml", "bench-simulated.toml"].map(|name| files("fixtures/corpus", name));
+                [list(&[by_hand]), kept.concat()].concat()
             },
             parse: |bytes| with(bytes, parsers::bench),
             mutations: 500,
@@ -43,7 +47,11 @@ pub static COMMAND: Group = Group {
         Target {
             name: "queue",
             seeds: || {
-                let list = list(&["# all\n\n  A=1 /bin/echo a | cat\nsleep 1\n"]);
+                let list = list(&[
+                    "# all\n\n  A=1 /bin/echo a | cat\nsleep 1\n",
+                    "memory = '1GiB'\n[[job]]\ncommand = ['echo', 'a']\nretries = 2\nthreads = 4\n\
+                        [[job]]\ncommand = 'sleep 1'\nmemory = '20MiB'\nprofile = 'mcf'\n",
+                ]);
                 [list, files("fixtures/corpus", "jobs.toml"), files("fixtures/corpus", "jobs.txt")].concat()
             },
             parse: |bytes| with(bytes, parsers::jobs),
@@ -52,9 +60,9 @@ pub static COMMAND: Group = Group {
         Target {
             name: "result",
             seeds: || {
-                let json = files("fixtures/corpus/0.1.0/inputs", ".json");
+                let json = ["fixtures/corpus/0.1.0/inputs", "fixtures/results"].map(|folder| files(folder, ".json"));
                 let region = "[[region]]\nfunction = 'f'\nfile = 'a.c'\nlines = [1, 2]\nscore = 0.5\ncoverage = 0.2\n";
-                [json, list(&[region])].concat()
+                [json.concat(), list(&[region])].concat()
             },
             parse: |bytes| with(bytes, parsers::report),
             mutations: 300,

@@ -1,6 +1,7 @@
 //! Machines and what is known of them and of programs: files, notations, and what other tools print.
 
 use crate::target::{Group, Target, files, list, with};
+use cotenant_measure::characterize::caches;
 use cotenant_model::cpuset::CpuSet;
 use cotenant_model::machine::{self, Machine};
 use cotenant_model::profile::calibration;
@@ -63,6 +64,15 @@ pub static MACHINES: Group = Group {
                 list(&["events: Ir I1mr ILmr Dr D1mr DLmr Dw D1mw DLmw\nfl=a.c\nfn=f\n12 100 1 1 50 5 2 9 1 1\n0 1\n"])
             },
             parse: use_cachegrind,
+            mutations: 1_000,
+        },
+        Target {
+            name: "summary of cachegrind",
+            seeds: || {
+                list(&["==1== I refs:        1,234\n==1== D refs:        567  (400 rd + 167 wr)\n\
+                    ==1== D1  misses:    12  (11 rd + 1 wr)\n==1== LLd misses:    3  (2 rd + 1 wr)\n"])
+            },
+            parse: |bytes| with(bytes, |text| drop(caches::parse(text))),
             mutations: 1_000,
         },
     ],

@@ -144,10 +144,15 @@ fn sockets() -> Vec<Vec<u8>> {
         let length = (body.len() as u32 + 16).to_ne_bytes();
         [&length[..], &kind.to_ne_bytes(), &[0; 10], body].concat()
     };
-    vec![message(20, &body), [message(20, &body), message(3, &[0; 4])].concat(), message(2, &(-2_i32).to_ne_bytes())]
+    vec![
+        message(20, &body),
+        [message(20, &body), message(3, &[0; 4])].concat(),
+        message(2, &[&(-2_i32).to_ne_bytes()[..], &[0; 16]].concat()),
+    ]
 }
 
-/// Records as `perf_event_open(2)` lays them out: a sample, a mapping, an exec, a fork and an exit.
+/// Records as `perf_event_open(2)` lays them out: a sample, a mapping, an exec, a new name,
+/// a fork, an exit and a loss.
 fn records() -> Vec<Vec<u8>> {
     let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
     let record = |kind: u32, misc: u16, body: &[u8]| {
@@ -158,8 +163,10 @@ fn records() -> Vec<Vec<u8>> {
     let map = [words(&[10, 10, 0x40_0000, 0, 0x2000, 0, 0x1000, 0, 8, 1, 99, 0, 0, 0, 5, 2]), b"/bin/a\0\0".to_vec()];
     let map = record(10, 2, &[map.concat(), trailer.clone()].concat());
     let exec = record(3, 1 << 13, &[words(&[10, 10, 0x61, 0]), trailer.clone()].concat());
+    let renamed = record(3, 0, &[words(&[10, 10, 0x61, 0]), trailer.clone()].concat());
+    let lost = record(2, 0, &[words(&[1, 0, 42, 0]), trailer.clone()].concat());
     let fork = record(7, 0, &[words(&[11, 10, 11, 10, 5, 0]), trailer.clone()].concat());
     let exit = record(4, 0, &[words(&[11, 10, 11, 10, 6, 0]), trailer].concat());
-    let all = vec![exec, map, sample, fork, exit];
+    let all = vec![exec, map, sample, renamed, fork, exit, lost];
     [vec![all.concat()], all].concat()
 }

@@ -36,6 +36,12 @@ pub static RECORDINGS: Group = Group {
             mutations: 3_000,
         },
         Target { name: "header of a recording", seeds: headers, parse: use_header, mutations: 400 },
+        Target {
+            name: "recording of a report",
+            seeds: recordings,
+            parse: cotenant::fuzzing::report_of_recording,
+            mutations: 20,
+        },
     ],
     longest: 32 << 10,
 };

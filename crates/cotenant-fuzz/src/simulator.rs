@@ -37,7 +37,8 @@ pub static SIMULATOR: Group = Group {
         Target {
             name: "scenario",
             seeds: || {
-                [scenarios(), files("fixtures/corpus", "scenario.toml"), files("fixtures/corpus", "busy.toml")].concat()
+                let kept = ["scenario.toml", "busy.toml"].map(|name| files("fixtures/corpus", name));
+                [scenarios(), kept.concat(), files("fixtures/hostile-scenarios", ".toml")].concat()
             },
             parse: |bytes| with(bytes, |text| drop(Scenario::parse(text, ivy))),
             mutations: 500,

@@ -44,6 +44,7 @@ const LINES: &[&str] = &[
     "group 1cpu / /b",
     "group resctrl /tmp -",
     "ungroup /a",
+    "stop 4 9",
     "stop 4 9 1",
     "stop 5 9 0",
     "cont 5 9",

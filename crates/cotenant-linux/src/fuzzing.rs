@@ -184,6 +184,9 @@ pub fn mapping(line: &str) {
 
 /// What a server answers to a log-in and a query of `PostgreSQL`, or to a ping of redis. `@` stands for what it was
 /// asked to repeat.
+///
+/// # Panics
+/// Where an answer without it is taken.
 pub fn server(postgres: bool, bytes: &[u8]) {
     let (ours, mut theirs) = UnixStream::pair().expect("sockets can be made");
     let (mut wire, token) = Wire::over(ours);
@@ -197,7 +200,8 @@ pub fn server(postgres: bool, bytes: &[u8]) {
     answer.truncate(64 << 10); // what a socket holds
     let sent = theirs.write_all(&answer).and_then(|()| theirs.shutdown(Shutdown::Write));
     sent.expect("there is room for it");
-    let _ = if postgres { wire.log_in().and_then(|()| wire.query()) } else { wire.ping() };
+    let answered = if postgres { wire.log_in().and_then(|()| wire.query()) } else { wire.ping() };
+    assert!(answered.is_err() || bytes.contains(&b'@'), "a server repeats only what it was asked to");
 }
 
 /// Mounts and control groups as processes and containers name them. What is told from the real root leads out of

@@ -563,7 +563,6 @@ pub fn live_machine(args: Option<&PolicyArgs>) -> Result<(Topology, MachineProfi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cotenant_model::testing::malformed;
 
     /// What was found since the daemon began is no other setting.
     #[test]
@@ -587,16 +586,5 @@ mod tests {
         assert!(
             !usual.is_like(&decider("auto", Some(2), Some(0.02))) && !usual.is_like(&decider("shapes", None, None))
         );
-    }
-
-    #[test]
-    fn malformed_settings_are_survived() {
-        let good = "policy = 'sam'\ninterval = '50ms'\npin = 'cpu'\nmode = 'observe'\ncpus = '0-3,8'\n\
-                    [set.sam]\nlevels = 2\n[[rule]]\nexecutable = '/bin/a'\nrole = 'high'\n\
-                    metric = 'redis:6379:p99'\n[[rule]]\ncgroup = '/b'\nrole = 'low'\n";
-        assert!(parse_file(Path::new("good"), good).is_ok());
-        malformed::survives("settings", &[good.into()], 1_000, |bytes| {
-            drop(std::str::from_utf8(bytes).map(|text| parse_file(Path::new("f"), text)));
-        });
     }
 }

@@ -265,16 +265,6 @@ pub fn key_of(path: &Path) -> Option<String> {
 mod tests {
     use super::*;
     use cotenant_model::profile::AppStamp;
-    use cotenant_model::testing::malformed;
-    use std::os::unix::ffi::OsStrExt;
-
-    #[test]
-    fn malformed_file_names_are_survived() {
-        let good = ["web.toml", "a%2Fb.toml", "caf%C3%A9.toml"].map(Vec::from);
-        malformed::survives("file name of a profile", &good, 3_000, |bytes| {
-            drop(key_of(Path::new(std::ffi::OsStr::from_bytes(bytes))));
-        });
-    }
 
     struct Folder(PathBuf);
 

@@ -3,7 +3,9 @@
 
 use crate::cmd::bench::file::Spec;
 use crate::cmd::schedule::jobs;
-use crate::report::{regions, result};
+use crate::report::page::html;
+use crate::report::{recording, regions, result};
+use cotenant_record::Recording;
 use cotenant_setup::{args, settings, store, units};
 use std::hint::black_box;
 use std::path::Path;
@@ -25,15 +27,27 @@ pub fn jobs(text: &str) {
     }
 }
 
-/// What stands behind `report`: results in JSON, and regions.
+/// What `report` reads besides recordings, as a page: results in JSON, and regions.
 pub fn report(text: &str) {
-    drop(black_box(result::sections("title", text)));
+    if let Ok(sections) = result::sections("title", text) {
+        black_box(html("title", &sections));
+    }
     let _ = black_box((regions::is_regions(text), regions::parse(text)));
+}
+
+/// A recording as `report` shows it.
+pub fn report_of_recording(bytes: &[u8]) {
+    let Ok(mut recording) = Recording::read(bytes) else { return };
+    let header = recording.header().clone();
+    if let Ok((section, _)) = recording::section("title".to_owned(), &header, &mut recording) {
+        black_box(html("title", &[section]));
+    }
 }
 
 /// What stands on a command line: figures with units, and what tells a speed.
 pub fn figures(text: &str) {
-    let _ = black_box((units::interval(text), units::collector_budget(text), units::bytes(text), units::share(text)));
+    let _ = black_box((units::duration(text), units::interval(text), units::collector_budget(text)));
+    let _ = black_box((units::bytes(text), units::share(text), units::pid(text)));
     if let Ok(metric) = args::speed(text) {
         let _ = black_box((metric.name(), metric.every(), metric.patience(10)));
     }

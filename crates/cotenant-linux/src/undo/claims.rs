@@ -279,16 +279,8 @@ fn family(pid: u32) -> Vec<Identity> {
 mod tests {
     use super::*;
     use crate::undo::file;
-    use cotenant_model::testing::malformed;
     use cotenant_testing::TempDir;
     use std::process::{Child, Command};
-
-    #[test]
-    fn malformed_claims_are_survived() {
-        malformed::survives("claim", &[b"12 345 67 890".to_vec()], 3_000, |bytes| {
-            let _ = std::str::from_utf8(bytes).map(parse);
-        });
-    }
 
     /// A process that lives as long as the test, and its [`Claims`].
     struct Rival(Child);

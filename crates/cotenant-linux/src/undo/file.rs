@@ -204,9 +204,7 @@ fn parse_header(text: &str) -> Option<(Here, Identity)> {
 mod tests {
     use super::*;
     use crate::sys::thread;
-    use crate::undo::effects::Effects;
     use crate::undo::state_dir::open_own;
-    use cotenant_model::testing::malformed;
     use cotenant_testing::{TempDir, eventually};
     use std::fs::OpenOptions;
     use std::os::unix::fs::PermissionsExt;
@@ -235,27 +233,6 @@ mod tests {
         journal.append(&record(6)).unwrap();
         assert_eq!(read(&mut File::open(journal.path()).unwrap()).unwrap().unwrap().lines, [record(5), record(6)]);
         assert_eq!(fs::metadata(journal.path()).unwrap().len(), journal.size());
-    }
-
-    #[test]
-    fn malformed_journals_are_survived() {
-        let dir = TempDir::new("malformed");
-        let mut journal = journal(dir.path());
-        let lines = [record(4), "left 4 9".to_owned(), record(5), "group 2 /a%20b -".to_owned(), "stop 4 9".to_owned()];
-        for line in &lines {
-            journal.append(line).unwrap();
-        }
-        let path = dir.path().join("mutated");
-        malformed::survives("journal", &[fs::read(journal.path()).unwrap()], 300, |bytes| {
-            fs::write(&path, bytes).unwrap();
-            read(&mut File::open(&path).unwrap()).unwrap();
-        });
-        // Behind the checksums: lines that no Cotenant would write.
-        let lines = lines.map(String::into_bytes);
-        malformed::survives("line of a journal", &lines, 3_000, |bytes| {
-            let line = String::from_utf8_lossy(bytes).into_owned();
-            drop(Effects::read(crate::act::EFFECTS, &[line]));
-        });
     }
 
     #[test]

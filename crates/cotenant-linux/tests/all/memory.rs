@@ -77,14 +77,15 @@ fn tens_of_thousands_of_mappings_are_read() {
     let pairs = 20_000;
     // SAFETY: a new mapping that nobody else knows; what is written and protected lies inside it. Every second page
     // is made read-only, which splits it.
-    let made = unsafe {
+    let (start, made) = unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let start = libc::mmap(std::ptr::null_mut(), 2 * pairs * page, protection, flags, -1, 0);
         assert_ne!(start, libc::MAP_FAILED);
         libc::madvise(start, 2 * pairs * page, libc::MADV_NOHUGEPAGE);
         (0..2 * pairs).for_each(|i| start.cast::<u8>().add(i * page).write_volatile(1));
-        (0..pairs).take_while(|i| libc::mprotect(start.add(2 * i * page), page, libc::PROT_READ) == 0).count()
+        let split = |i: &usize| libc::mprotect(start.add(2 * i * page), page, libc::PROT_READ) == 0;
+        (start, (0..pairs).take_while(split).count())
     };
     if made < pairs {
         eprintln!("skipped: vm.max_map_count allows no {} mappings", 2 * pairs);
@@ -98,6 +99,8 @@ fn tens_of_thousands_of_mappings_are_read() {
     assert!(areas_of(&fs, me).unwrap().len() > 2 * pairs - 2);
     let looked = memory.collector().is_none() || memory.touches(me, me).is_some();
     assert!(looked, "{:?}", notes(&memory));
+    // SAFETY: the mapping from above, which nothing refers to any more. With it each fork of another test is slow.
+    unsafe { libc::munmap(start, 2 * pairs * page) };
 }
 
 #[test]

@@ -146,17 +146,6 @@ pub fn parse(summary: &str) -> Result<Misses, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cotenant_model::testing::malformed;
-
-    #[test]
-    fn malformed_summaries_are_survived() {
-        let good = "==1== I refs:        1,234\n==1== D refs:        567  (400 rd + 167 wr)\n\
-                    ==1== D1  misses:    12  (11 rd + 1 wr)\n==1== LLd misses:    3  (2 rd + 1 wr)\n";
-        assert!(parse(good).is_ok());
-        malformed::survives("summary of cachegrind", &[good.into()], 1_000, |bytes| {
-            drop(std::str::from_utf8(bytes).map(parse));
-        });
-    }
 
     #[test]
     fn the_nearest_that_is_legal() {

@@ -87,7 +87,7 @@ fn any_figures_end_within_the_budget() {
 
 /// A scenario with such numbers.
 #[allow(clippy::format_push_string)] // `write!` would want an unwrap each
-pub fn hostile(rng: &mut Rng) -> String {
+fn hostile(rng: &mut Rng) -> String {
     fn pick<'a>(rng: &mut Rng, of: &[&'a str]) -> &'a str {
         of[rng.usize(..of.len())]
     }

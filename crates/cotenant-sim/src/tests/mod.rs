@@ -10,7 +10,6 @@ mod interference;
 mod kernels;
 mod load;
 mod machines;
-mod malformed;
 mod mesh;
 mod motion;
 mod niceness;

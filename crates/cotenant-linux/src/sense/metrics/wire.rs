@@ -244,7 +244,6 @@ pub mod tests {
     use super::super::{FetchError, stop};
     use super::*;
     use cotenant_model::metric::{Measured, Protocol};
-    use cotenant_model::testing::malformed;
     use std::net::TcpListener;
     use std::sync::mpsc::{Sender, channel};
 
@@ -377,31 +376,6 @@ pub mod tests {
         };
         assert!(refused(b'R', &[0, 0, 0, 10]).contains("password"));
         assert!(refused(b'E', b"SFATAL\0Mno such role\0\0").contains("no such role"));
-    }
-
-    #[test]
-    fn malformed_answers_are_survived() {
-        let (say, said) = channel::<Vec<u8>>();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream = stream.unwrap();
-                let _ = stream.write_all(&said.recv().unwrap());
-                let _ = stream.shutdown(std::net::Shutdown::Write);
-                let _ = io::copy(&mut stream, &mut io::sink());
-            }
-        });
-        let refused = message(b'E', b"SFATAL\0Mno such role\0\0");
-        for (protocol, good) in [
-            (Protocol::Redis, vec![repeated("0"), b"-NOAUTH no\r\n".to_vec(), b"+PONG\r\n".to_vec()]),
-            (Protocol::Postgres, vec![[welcome(), selected("0")].concat(), [welcome(), refused].concat()]),
-        ] {
-            malformed::survives(&format!("{protocol:?}"), &good, 200, |bytes| {
-                say.send(bytes.to_vec()).unwrap();
-                assert!(probe(protocol, &address).is_err(), "a number that was asked for is another one");
-            });
-        }
     }
 
     #[test]

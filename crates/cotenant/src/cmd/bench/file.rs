@@ -254,18 +254,10 @@ fn generate(g: &Generated, apps: &[Spanned<App>], programs: &[Program]) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cotenant_model::testing::malformed;
 
     const GOOD: &str = "[bench]\npolicies = ['resense']\nrepetitions = 2\n\
         [[app]]\ncommand = ['/bin/true', '1']\narrival_s = 0.5\n\
         [[app]]\nname = 'b'\ncommand = ['false']\nafter = 'true'\nruns = 3\n";
-
-    #[test]
-    fn malformed_files_are_survived() {
-        malformed::survives("bench", &[GOOD.into()], 1_000, |bytes| {
-            drop(std::str::from_utf8(bytes).map(|text| [false, true].map(|here| Spec::parse(text, here))));
-        });
-    }
 
     #[test]
     fn a_list_of_commands() {

@@ -213,20 +213,6 @@ pub(super) fn file_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cotenant_model::testing::malformed;
-
-    #[test]
-    fn malformed_queues_are_survived() {
-        let list = "# all\n\n  A=1 /bin/echo a | cat\nsleep 1\n";
-        let toml = "memory = '1GiB'\n[[job]]\ncommand = ['echo', 'a']\nretries = 2\nthreads = 4\n\
-                    [[job]]\ncommand = 'sleep 1'\nmemory = '20MiB'\nprofile = 'mcf'\n";
-        for (path, text) in [("list", list), ("queue.toml", toml)] {
-            parse(Path::new(path), text).unwrap();
-            malformed::survives(path, &[text.into()], 1_000, |bytes| {
-                drop(std::str::from_utf8(bytes).map(|text| parse(Path::new(path), text)));
-            });
-        }
-    }
 
     #[test]
     fn a_list_has_a_command_per_line() {
