@@ -47,12 +47,12 @@ impl<'de> Deserialize<'de> for ShapesState {
 }
 
 impl ShapesState {
-    /// The best shapes of the situations so far, the latest last: for the next run.
+    /// The best shapes of past situations, the latest last, for the next run.
     pub fn memory(&self) -> &[KnownShape] {
         self.memory.memory()
     }
 
-    /// Groups of those whose shape of before has lost against the kernel's placement.
+    /// Groups of past situations whose known shape has lost against the kernel's placement.
     pub fn given_up(&self) -> &[Vec<KnownGroup>] {
         self.memory.given_up()
     }

@@ -536,3 +536,14 @@ fn the_guard_is_for_each_application() {
     assert!(refuses(Some(0.05)) && !refuses(Some(0.2)) && !refuses(None));
     assert!(guards(Some(0.05), &[0.0, -0.04], &[0.1, -0.02]), "over all kept moves");
 }
+
+/// In JSON the fields of all four parts are those of one object, as they were before there were parts.
+#[test]
+fn a_state_without_parts_is_read_and_written_so() {
+    let text = include_str!("../../../../fixtures/shapes/state.json");
+    let before: serde_json::Value = serde_json::from_str(text).unwrap();
+    let state: ShapesState = serde_json::from_value(before.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&state).unwrap(), before);
+    assert_eq!(serde_json::from_str::<ShapesState>(text).unwrap(), state);
+    assert_eq!((state.memory().len(), state.last_tried().map(|tried| tried.pairs)), (1, Some(1)));
+}
