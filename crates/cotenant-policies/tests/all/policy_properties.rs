@@ -89,6 +89,17 @@ fn first_acts(policy: &dyn DynPolicy, world: &World, state: State, step: Time) -
 
 const ROUND: Time = Time::from_millis(100);
 
+/// What a policy says of a state is the same after the state was written and read, and shares are no nonsense.
+fn assert_explains(policy: &dyn DynPolicy, state: &State) {
+    let explanation = policy.explain(state);
+    let written = serde_json::to_value(state).unwrap();
+    assert_eq!(policy.explain(&serde_json::from_value(written).unwrap()), explanation, "{}", policy.name());
+    for protected in &explanation.protected {
+        assert!(protected.kept().is_none_or(|kept| kept >= 0.0) && protected.weight >= 0.0, "{protected:?}");
+        assert!(!explanation.throttled.contains(&protected.app), "{protected:?} is throttled, too");
+    }
+}
+
 proptest! {
     #![proptest_config(config())]
 
@@ -175,6 +186,11 @@ proptest! {
             for policy in all(&other) {
                 let next = decide(&*policy, &other, at, &fate, decision.state.clone());
                 assert_legal(&other, at, &next, policy.name());
+                assert_explains(&*policy, &next.state);
+                // A state of another policy says nothing.
+                if decision.state.section() != next.state.section() {
+                    assert!(policy.learned(&decision.state).is_empty(), "{}", policy.name());
+                }
             }
         }
     }
