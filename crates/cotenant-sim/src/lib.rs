@@ -26,5 +26,8 @@ pub mod staged;
 pub mod station;
 pub mod world;
 
+/// Nanoseconds.
+pub(crate) type Ns = u64;
+
 #[cfg(test)]
 mod tests;

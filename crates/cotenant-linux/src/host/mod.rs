@@ -1,6 +1,7 @@
 //! The live machine as a [`Host`]: applications come and go, are observed, and are acted on by all actuators alike.
 
 mod app;
+mod jobs;
 mod options;
 pub mod queue;
 

@@ -2,8 +2,8 @@
 
 #[cfg(doc)]
 use super::AppProfile;
-use super::calibration::Record;
 use super::contentiousness::Contentiousness;
+use super::record::Record;
 use super::stamp::fingerprint;
 use crate::Topology;
 use crate::topology::latency::{MemoryLatencies, Unfit};

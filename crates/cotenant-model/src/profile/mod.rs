@@ -5,6 +5,7 @@ pub mod calibration;
 pub mod contentiousness;
 mod machine;
 mod measured;
+mod record;
 mod stamp;
 
 pub use app::{AppProfile, VERSION, parse_apps, stand_in, write_apps};

@@ -18,12 +18,13 @@ mod report;
 mod stand;
 #[cfg(test)]
 pub(crate) mod tests;
+mod turn;
 
 pub use budget::{Budget, Endless, Halt};
 pub use latency::Latency;
-pub(crate) use parts::Ns;
 pub use report::AppReport;
 
+use crate::Ns;
 use crate::app::{LINE, Phase, Program};
 use crate::kernel::Kernel;
 use crate::machine::SimMachine;

@@ -1,6 +1,7 @@
 //! Naps and limits of CPU time of whole applications, exactly as ordered: what a freezer and a quota bring about.
 
-use super::{Life, Ns, World};
+use super::{Life, World};
+use crate::Ns;
 use cotenant_model::{Action, AppId, CpuId, Outcome};
 
 impl World {

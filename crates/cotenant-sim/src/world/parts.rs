@@ -1,7 +1,6 @@
 //! Plain values that the machine in motion is made of.
 
-/// Nanoseconds.
-pub(crate) type Ns = u64;
+use crate::Ns;
 
 /// Events of a thread per instruction, where it stands and with what it holds.
 #[derive(Clone, Debug, Default, PartialEq)]

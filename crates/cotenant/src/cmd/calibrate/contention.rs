@@ -1,7 +1,8 @@
 //! `cotenant calibrate --contentiousness`: what programs cost each other here, by the lines that they bring into
 //! caches.
 
-use super::Args;
+use super::args::Args;
+use super::noise;
 use anyhow::{Context, Result};
 use cotenant_cli::messages::{count, tell};
 use cotenant_cli::page::Sheet;
@@ -77,7 +78,7 @@ pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) 
     let own = sys::children_cpu_time().saturating_sub(before);
     let share = others.as_mut().and_then(|others| others.share_besides(own));
     fitted.used_by_others = share.map(|share| (share * 1e3).round() / 1e3);
-    super::remark_noise(fitted.used_by_others);
+    noise::remark(fitted.used_by_others);
     let doubt = fitted.doubt();
     if let Some(why) = &doubt {
         tell(format_args!(

@@ -1,8 +1,11 @@
 //! `cotenant calibrate`: this machine's own numbers.
 
+mod args;
 mod contention;
+mod noise;
 
 use anyhow::{Context, Result, anyhow, bail};
+pub use args::Args;
 use cotenant_cli::messages::{count, tell};
 use cotenant_cli::page::Sheet;
 use cotenant_cli::table::Table;
@@ -18,54 +21,14 @@ use cotenant_model::number::{scaled, significant};
 use cotenant_model::profile::calibration::{Difference, LeftOut, Record};
 use cotenant_model::topology::hidden::Role;
 use cotenant_model::topology::latency::MemoryLatencies;
+use cotenant_setup::args::only;
 use cotenant_setup::replace::replace;
-use cotenant_setup::{args, calibrated, units};
+use cotenant_setup::{calibrated, units};
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
-
-const EXAMPLES: &str = "\
-Examples:
-  cotenant calibrate                                 for this machine; policies find it by themselves
-  cotenant calibrate --quick -o my-machine.toml      a first idea, for --profile
-  cotenant calibrate --only core-to-core --svg-dir pictures
-  cotenant calibrate --contentiousness               what programs cost each other here, by the lines that they bring in";
-
-/// What other programs may use of the CPUs before the whole calibration is called noisy: rounds that follow each
-/// other within seconds do not show what changes over minutes.
-const QUIET: f64 = 0.05;
-
-/// Arguments of `cotenant calibrate`.
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
-pub struct Args {
-    /// Write the profile here [default: `cotenant/machines/ID.toml` in `$XDG_DATA_HOME` or `~/.local/share`, where
-    /// every command looks for this machine's]
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-    /// Measure only these: clock, core-to-core, smt, migration, coherence, bandwidth, distances, remote
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
-    pub only: Vec<String>,
-    /// Fit the contentiousness model instead, to the `SmashBench` kernels beside each other: about ten minutes; the
-    /// rest of the profile stays
-    #[arg(long, conflicts_with_all = ["only", "svg_dir"])]
-    pub contentiousness: bool,
-    /// Kernels to fit the contentiousness model to, four or more [default: all of `SmashBench`]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "contentiousness")]
-    pub kernels: Vec<String>,
-    /// Less certain: three rounds of 50 ms per load instead of five of 200 ms; for the model one of 200 ms instead of
-    /// three of 500 ms
-    #[arg(long)]
-    pub quick: bool,
-    /// Draw the matrix and the curves (SVG) into this folder
-    #[arg(long, value_name = "DIR")]
-    pub svg_dir: Option<PathBuf>,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    pub json: bool,
-}
 
 /// Runs the subcommand.
 ///
@@ -73,7 +36,7 @@ pub struct Args {
 /// Where a name is wrong, something cannot be measured at all, or the profile cannot be written; and where it was
 /// interrupted.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let parts = args::only(&args.only, &PARTS)?;
+    let parts = only(&args.only, &PARTS)?;
     let path = match &args.output {
         Some(path) => path.clone(),
         None => calibrated::default_path()
@@ -111,7 +74,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let mut record = calibration.record(calibrated::stamp(&topology));
     record.used_by_others = others.as_mut().and_then(Others::share).map(|share| (share * 1e3).round() / 1e3);
-    remark_noise(record.used_by_others);
+    noise::remark(record.used_by_others);
     // A damaged one is replaced: that is what calibrating again is for.
     calibrated::update(&path, |before| Ok(record.clone().profile(before.unwrap_or_default())))?;
     if let Some(folder) = &args.svg_dir {
@@ -122,17 +85,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         writeln!(out, "written to {}", path.display())?;
         Ok(())
     })
-}
-
-/// Warns where other programs disturbed a measurement too much.
-fn remark_noise(used_by_others: Option<f64>) {
-    if let Some(share) = used_by_others.filter(|share| *share > QUIET) {
-        tell(format_args!(
-            "this machine is too noisy to be calibrated well: other programs used {:.0} % of its CPUs meanwhile; the next \
-             calibration may say something else, also of what is not marked noisy",
-            share * 100.0
-        ));
-    }
 }
 
 fn load_average() -> Option<f64> {

@@ -1,13 +1,15 @@
 //! `cotenant compare`: alternating runs with and without Cotenant, and the speed-up with its confidence interval; of
 //! what runs already, windows with and without it.
 
+mod args;
+mod notes;
 mod windows;
 
-use super::attach::TargetArgs;
 use crate::run::Observer;
 use crate::run::one::{self, One};
 use crate::run::summary::Summary;
 use anyhow::{Result, bail};
+pub use args::Args;
 use cotenant_cli::messages::{count, raw, tell};
 use cotenant_cli::progress::{Progress, about};
 use cotenant_cli::usage;
@@ -18,9 +20,7 @@ use cotenant_linux::sys::waiter::{Event, Waiter};
 use cotenant_measure::compare::{Compared, Interval, Pair, alternate};
 use cotenant_model::metric::Metric;
 use cotenant_model::{Direction, Round};
-use cotenant_setup::args::ManageArgs;
 use cotenant_setup::settings::{self, Setup};
-use cotenant_setup::units;
 use cotenant_status::quantities::{better, digits};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -29,47 +29,6 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-
-const EXAMPLES: &str = "\
-Examples:
-  cotenant compare -- xz -T0 -k -f big.tar           five pairs of runs under the policy auto
-  cotenant compare --runs 20 --policy static --map 'X.X.X.X.' -- ./a
-  cotenant compare -p \"$(pidof redis-server)\" --metric redis:6379:p99    a server that never ends";
-
-const USAGE: &str = "\
-cotenant compare [OPTIONS] [--] <CMD> [ARGS]...
-       cotenant compare [OPTIONS] (-p <PID>[,<PID>]... | --cgroup <PATH>)";
-
-/// How long a window lasts.
-const WINDOW: Duration = Duration::from_secs(10);
-
-/// Arguments of `cotenant compare`.
-#[derive(Debug, Clone, clap::Args)]
-#[command(after_help = EXAMPLES, override_usage = USAGE)]
-pub struct Args {
-    /// The command and its arguments; -- before it keeps its options apart from ours
-    #[arg(trailing_var_arg = true, value_name = "CMD")]
-    command: Vec<OsString>,
-    /// What runs already
-    #[command(flatten)]
-    target: TargetArgs,
-    /// Pairs of runs, 2 to 1,000: each is one run without and one with Cotenant, in alternating order; with -p pairs of
-    /// windows, in random order
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=1000))]
-    runs: u32,
-    /// With -p: how long each window is. The first fifth of it is not measured [default: 10s]
-    #[arg(long, value_name = "TIME", value_parser = units::interval)]
-    windows: Option<Duration>,
-    /// With -p: the order of the windows is drawn from this number [default: 1]
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-    /// Let the command's own output through [default: discarded, so that it does not disturb the timing]
-    #[arg(long)]
-    show_output: bool,
-    /// How to manage it
-    #[command(flatten)]
-    manage: ManageArgs,
-}
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
@@ -170,11 +129,11 @@ fn runs(args: &Args) -> Result<ExitCode> {
         }
     }
     compared.iter_mut().for_each(Compared::judge);
-    notes.extend(nothing_changed(moves, policy));
+    notes.extend(notes::nothing_changed(moves, policy));
     let report = Report { metrics: compared, moves, tier, notes, ..judge(policy, pairs) };
     cotenant_cli::answer(output.json, &report, |out| print_report(out, &report))?;
     if !output.json && !output.quiet {
-        tell_notes(&report.notes);
+        notes::say(&report.notes);
     }
     Ok(code)
 }
@@ -253,15 +212,6 @@ fn plain(command: &[OsString], shown: bool, metrics: &[Metric], watch: &mut Watc
             Event::Tick => watch.show(),
         }
     }
-}
-
-/// What a verdict is worth where the policy changed nothing.
-fn nothing_changed(moves: u64, policy: &str) -> Option<String> {
-    (moves == 0).then(|| format!("{policy} changed nothing: any difference is chance, or what watching costs"))
-}
-
-fn tell_notes<'a>(notes: impl IntoIterator<Item = &'a String>) {
-    notes.into_iter().for_each(|note| tell(format_args!("note: {note}")));
 }
 
 /// Speed-up = time without / time with.

@@ -1,6 +1,7 @@
 //! `cotenant compare -p`: windows with and without Cotenant, of programs that run already.
 
-use super::{Args, WINDOW, nothing_changed, tell_notes};
+use super::args::Args;
+use super::notes;
 use crate::run::summary::{NOT_JUDGED, Summary};
 use crate::run::{self, Observer, one, targets};
 use anyhow::{Result, bail};
@@ -21,6 +22,9 @@ use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+
+/// How long a window lasts.
+const WINDOW: Duration = Duration::from_secs(10);
 
 /// A window is at least so many intervals between decisions, and what is measured of it so many readings of a metric.
 const INTERVALS: u32 = 10;
@@ -105,7 +109,7 @@ pub(super) fn run(args: &Args, target: &Target, all: bool) -> Result<ExitCode> {
         (None, None) => 0,
     };
     let Summary { policy, seconds, tier, mut notes, .. } = summary;
-    notes.extend(nothing_changed(moves, policy));
+    notes.extend(notes::nothing_changed(moves, policy));
     let report = Report {
         policy,
         window_s: length.as_secs_f64(),
@@ -122,7 +126,7 @@ pub(super) fn run(args: &Args, target: &Target, all: bool) -> Result<ExitCode> {
     let output = &args.manage.output;
     cotenant_cli::answer(output.json, &report, |out| print(out, &report))?;
     if !output.json && !output.quiet {
-        tell_notes(&report.notes);
+        notes::say(&report.notes);
     }
     Ok(ExitCode::from(code))
 }

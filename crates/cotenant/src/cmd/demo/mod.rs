@@ -1,29 +1,29 @@
 //! `cotenant demo`: what a batch program does to a server on this machine, and what helps.
 
+mod report;
 mod server;
 mod show;
 mod stage;
 mod verdict;
 
-use super::outlook::{self, Outlook};
+use super::outlook;
 use anyhow::{Context, Result, bail};
 use cotenant_cli::machine_arg;
 use cotenant_cli::messages::tell;
 use cotenant_cli::usage;
-use cotenant_model::stats::Estimate;
 use cotenant_setup::registry::registry;
 use cotenant_setup::replace::{can_replace, replace};
 use cotenant_sim::batch::{self, Plan};
 use cotenant_sim::optimum::Limits;
 use cotenant_sim::scenario::Scenario;
-use serde::Serialize;
+use report::{App, Report, Simulated};
 use serde_json::Value;
 use server::{SETTLING, Served};
 use stage::{Stage, Stopped};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use verdict::{Phase, Phases, Verdict};
+use verdict::{Phase, Phases};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -65,42 +65,6 @@ pub struct Args {
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (6.0..=3600.0).contains(seconds));
     seconds.ok_or_else(|| format!("'{text}' is not a number of seconds from 6 to 3600"))
-}
-
-/// What `--json` prints.
-#[derive(Debug, Serialize)]
-struct Report<'a> {
-    /// Questions per second.
-    asked_per_s: f64,
-    /// The batch program, its threads, and bytes of each.
-    batch: String,
-    threads: usize,
-    bytes: u64,
-    phases: [&'a Phase; 4],
-    verdict: &'a Verdict,
-    /// What `cotenant qos --json` said.
-    qos: &'a Value,
-    simulated: &'a Simulated,
-    outlook: &'a Outlook,
-}
-
-/// A machine where placement pays.
-#[derive(Debug, Serialize)]
-struct Simulated {
-    machine: String,
-    policy: &'static str,
-    apps: Vec<App>,
-    /// Speed-up over Linux, the mean over the programs: 0.05 is 5 %.
-    over_linux: Option<Estimate>,
-}
-
-/// A program there: how long it takes where Linux, and where the policy, places its threads.
-#[derive(Debug, Serialize)]
-struct App {
-    name: String,
-    threads: usize,
-    linux_s: f64,
-    placed_s: f64,
 }
 
 /// Runs the subcommand.

@@ -1,7 +1,7 @@
 //! The demonstration's tables, bars and page.
 
+use super::report::{App, Report, Simulated};
 use super::verdict::Phase;
-use super::{Report, Simulated};
 use crate::cmd::outlook;
 use crate::report::figure;
 use crate::report::page::{self, Block, Section};
@@ -91,7 +91,7 @@ fn placed(Simulated { machine, policy, over_linux, .. }: &Simulated) -> String {
 }
 
 fn simulated(simulated: &Simulated) -> impl Iterator<Item = [String; 4]> {
-    let app = |app: &super::App| {
+    let app = |app: &App| {
         let [linux, placed] = [app.linux_s, app.placed_s].map(|seconds| format!("{seconds:.1} s"));
         [app.name.clone(), app.threads.to_string(), linux, placed]
     };

@@ -1,5 +1,6 @@
 //! The arguments of `cotenant qos`, and the programs that they name.
 
+use super::cast::Cast;
 use super::rules;
 use crate::run::{recorder, targets};
 use anyhow::Result;
@@ -120,17 +121,6 @@ fn pids(app: &AppSpec) -> Vec<u32> {
         What::Running(target) => target.pids(),
         What::Command(_) => Vec::new(),
     }
-}
-
-/// The programs of a run: those that keep their speed, and those that give way.
-#[derive(Debug, Default)]
-pub(super) struct Cast {
-    pub high: Vec<AppSpec>,
-    pub low: Vec<AppSpec>,
-    /// One for each program of high priority.
-    pub metrics: Vec<MetricArg>,
-    /// Notes on rules that match no program.
-    pub notes: Vec<String>,
 }
 
 impl Args {

@@ -1,13 +1,14 @@
 //! `cotenant qos`: keep a high-priority program at its goal beside low-priority ones.
 
 mod args;
+mod cast;
 mod rules;
 mod show;
 
 use crate::run::{self, Run, targets};
 use anyhow::Result;
 pub use args::Args;
-use args::Cast;
+use cast::Cast;
 use cotenant_cli::usage;
 use cotenant_linux::host::{AppSpec, HostOptions, Until, What};
 use cotenant_linux::sense::executable;

@@ -1,6 +1,6 @@
 //! Programs that run already, by the rules of the settings file.
 
-use super::args::Cast;
+use super::cast::Cast;
 use anyhow::Result;
 use cotenant_cli::usage;
 use cotenant_linux::host::{AppSpec, What};

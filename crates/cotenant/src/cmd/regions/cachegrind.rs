@@ -1,6 +1,7 @@
 //! Regions by cachegrind: what code would bring into caches of this machine's sizes.
 
-use super::{Args, Found};
+use super::args::Args;
+use super::watched::{Found, run_to_end};
 use anyhow::{Context, Result, bail};
 use cotenant_cli::messages::tell;
 use cotenant_cli::scratch::Scratch;
@@ -68,7 +69,7 @@ fn simulate(args: &Args, folder: &Path, first: Geometry, upper: Geometry, last: 
     command.arg(format!("--cachegrind-out-file={}/%p", folder.display()));
     command.args([format!("--I1={}", first.option()), format!("--D1={}", upper.option())]);
     command.arg(format!("--LL={}", last.option())).args(&args.command);
-    super::run_to_end(command, None, || ())
+    run_to_end(command, None, || ())
 }
 
 fn read(folder: &Path) -> Result<found::Profile> {

@@ -1,6 +1,7 @@
 //! Regions by the processor's counters: samples of the lines that code brings into caches while it runs.
 
-use super::{Args, Found};
+use super::args::Args;
+use super::watched::{Found, run_to_end};
 use anyhow::{Result, bail};
 use cotenant_cli::messages::{count, tell};
 use cotenant_linux::FsRoot;
@@ -37,7 +38,7 @@ pub(super) fn find(args: &Args, events: &Events, topology: &Topology, model: &Mo
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
     let mut sampler = Sampler::of_next_program(events, topology.online())?;
-    let status = super::run_to_end(command, Some(READ), || sampler.read())?;
+    let status = run_to_end(command, Some(READ), || sampler.read())?;
     let found = sampler.finish();
     let (profile, unread) = profile(&found);
     if profile.ns() <= 0.0 {

@@ -1,82 +1,29 @@
 //! `cotenant regions`: find contentious code regions.
 
+mod args;
 mod cachegrind;
 mod counters;
+mod watched;
 
 use anyhow::{Context, Result, bail};
+pub use args::Args;
+use args::Source;
 use cotenant_cli::messages::{self, tell};
 use cotenant_cli::table::Table;
 use cotenant_cli::usage;
 use cotenant_linux::host::StartError;
 use cotenant_linux::sense::perf::sampling::Events;
-use cotenant_linux::sys::launch::{self, Child, LaunchError};
-use cotenant_linux::sys::waiter::{Event, Waiter};
+use cotenant_linux::sys::launch::LaunchError;
 use cotenant_model::Topology;
 use cotenant_model::profile::MachineProfile;
 use cotenant_model::region::{self, Region, found::Model};
 use cotenant_model::text::clean;
 use cotenant_setup::{calibrated, settings};
-use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
-
-const EXAMPLES: &str = "\
-Examples:
-  cotenant regions -o batch.toml -- ./batch small-input
-  cotenant regions --source cachegrind -o batch.toml -- ./batch small-input
-  cotenant cc --cotenant-regions=batch.toml -O2 -g batch.c -o batch";
+use std::process::ExitCode;
 
 /// Regions that are listed on standard error.
 const LISTED: usize = 15;
-
-/// Arguments of `cotenant regions`.
-#[derive(Debug, Clone, clap::Args)]
-#[command(after_help = EXAMPLES, override_usage = "cotenant regions [OPTIONS] [--] <CMD> [ARGS]...")]
-pub struct Args {
-    /// The command and its arguments; -- before it keeps its options apart from ours
-    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
-    command: Vec<OsString>,
-    /// Where the figures come from
-    #[arg(long, value_enum, default_value_t)]
-    source: Source,
-    /// Write the region file here [default: standard output]
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    /// Leave out functions that take less than this share of the time
-    #[arg(long, value_name = "SHARE", default_value_t = region::MIN_COVERAGE)]
-    min_coverage: f64,
-    /// Print no list on standard error
-    #[arg(short, long)]
-    quiet: bool,
-}
-
-/// Where the figures come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-enum Source {
-    /// The processor's counters where it has some, else cachegrind
-    #[default]
-    Auto,
-    /// Samples of the processor's counters
-    Counters,
-    /// Simulated caches of this machine's sizes
-    Cachegrind,
-    /// Samples of time alone, which tell nothing of lines: for tests of what is sampled
-    #[value(hide = true)]
-    Clock,
-}
-
-/// What was found, and how.
-struct Found {
-    /// The command's own exit code.
-    status: u8,
-    regions: Vec<Region>,
-    /// In the file's first line.
-    by: String,
-    /// A remark behind the list.
-    remark: Option<String>,
-}
 
 /// Runs the command, watches its code, and writes its regions.
 ///
@@ -140,25 +87,6 @@ fn watch(args: &Args, topology: &Topology, known: &MachineProfile, events: Optio
         found.remark.iter().for_each(tell);
     }
     Ok(ExitCode::from(found.status))
-}
-
-/// Runs a command to its end, and does something each time that this time has passed; its exit code.
-fn run_to_end(command: Command, every: Option<Duration>, mut tick: impl FnMut()) -> Result<u8> {
-    let mut waiter = Waiter::new()?;
-    let child = Child::spawn_command(command)?;
-    waiter.watch(&child, true);
-    let wake = || every.map(|every| Instant::now() + every);
-    let mut next = wake();
-    loop {
-        match waiter.wait(next)? {
-            Event::Exited(_, status, _) => return Ok(launch::exit_code(status)),
-            Event::Signal(_) => {} // it has got the signal, too
-            Event::Tick => {
-                tick();
-                next = wake();
-            }
-        }
-    }
 }
 
 /// What is to be sampled; `None` = nothing, caches are simulated.

@@ -1,14 +1,16 @@
 //! `cotenant schedule`: a queue of more jobs than CPUs.
 
+mod args;
 pub(crate) mod jobs;
 mod ledger;
 mod queue;
 mod report;
 mod screen;
 
-use crate::run::{Run, recorder};
+use crate::run::Run;
 use anyhow::Result;
-use clap::ValueEnum;
+pub use args::Args;
+use args::{Discipline, PauseArg};
 use cotenant_cli::messages::{count, tell};
 use cotenant_cli::usage;
 use cotenant_linux::act::pause::{Mechanism, Method};
@@ -20,15 +22,13 @@ use cotenant_model::policy::{Config, Settings};
 use cotenant_model::profile::AppProfile;
 use cotenant_model::{Mode, Signal, Topology};
 use cotenant_policies::{CoSchedule, QuantumSettings};
-use cotenant_setup::args::SetArgs;
 use cotenant_setup::settings::{self, Decider, Setup};
-use cotenant_setup::{files, registry::registry, units};
+use cotenant_setup::{files, registry::registry};
 use jobs::JobSpec;
 use ledger::{Earlier, Ledger, Start};
 use queue::{JobReport, Jobs, Limits, Shared};
 use report::{GapUs, Report};
 use screen::Screen;
-use serde::Serialize;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -36,113 +36,8 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
-const EXAMPLES: &str = "\
-Examples:
-  cotenant schedule jobs.txt                          a command per line, each for the shell
-  cotenant schedule --policy mas --quantum 100ms jobs.toml
-  seq 12 | sed 's/.*/.\\/simulate --seed &/' | cotenant schedule -
-  cotenant schedule --resume jobs.toml                go on after a crash
-
-A queue in TOML: [[job]] tables with command (a line for the shell, or a list of words), and optionally name, env, cwd,
-profile, memory (as in \"2G\"), retries, threads; env, cwd, memory and retries at the top are for all.";
-
-/// Characters of a job's name in tables.
-const NAME: usize = 30;
-
 /// Programs that are started at once at most, per CPU, where jobs are let wait.
 const PROGRAMS_PER_CPU: usize = 4;
-
-/// Which jobs run at the same time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Discipline {
-    /// linux where all can run at once; else the best for which the signals are known: das, cas, mas, else fifo
-    Auto,
-    /// All at once; Linux shares the CPUs among them
-    Linux,
-    /// As many threads as CPUs, in the order of the queue, each to its end
-    Fifo,
-    /// Together their memory traffic is the average of the batch
-    Mas,
-    /// As mas, and each shared cache gets an equal part of it
-    Cas,
-    /// As cas, and sensitive jobs get quieter company
-    Das,
-    /// As linux, but stopped and resumed in every quantum: what that alone costs
-    Overhead,
-}
-
-/// How jobs are let wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PauseArg {
-    /// The first of these that works here
-    Auto,
-    /// The freezer of cgroup version 2
-    V2,
-    /// The freezer of cgroup version 1
-    V1,
-    /// SIGSTOP and SIGCONT
-    Signals,
-}
-
-/// Arguments of `cotenant schedule`.
-#[derive(Debug, Clone, clap::Args)]
-#[command(after_help = EXAMPLES)]
-#[allow(clippy::struct_excessive_bools)] // independent options
-pub struct Args {
-    /// The queue: a file whose name ends in .toml, or a list with a command per line; - reads a list from standard
-    /// input
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-    /// Which jobs run at the same time
-    #[arg(long, value_enum, value_name = "NAME", default_value = "auto")]
-    policy: Discipline,
-    /// Time between choices
-    #[arg(long, value_name = "TIME", value_parser = units::interval, default_value = "200ms")]
-    quantum: Duration,
-    /// Most programs that are started at once [default: four per CPU; fifo: as many threads as CPUs; linux and
-    /// overhead: all]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    jobs: Option<u32>,
-    /// Memory that jobs may need together, those that wait included, as in 16G [default: what is available]
-    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
-    memory: Option<u64>,
-    /// Use only these CPUs, as in 0-3,8
-    #[arg(long, value_name = "LIST")]
-    cpus: Option<String>,
-    /// Folder of the jobs' output, NAME.out and NAME.err (appended to), and of what became of them, state.jsonl
-    /// [default: FILE.logs]
-    #[arg(long, value_name = "DIR")]
-    logs: Option<PathBuf>,
-    /// Go on after a crash: jobs whose end was seen are not started again, those that still run are waited for, all
-    /// others are started
-    #[arg(long)]
-    resume: bool,
-    /// Start the queue again from its beginning, and forget what an earlier run in the same folder has done
-    #[arg(long, conflicts_with = "resume")]
-    anew: bool,
-    /// How waiting jobs are paused
-    #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
-    pause: PauseArg,
-    /// Time between SIGTERM and SIGKILL when asked to stop
-    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10s")]
-    grace: Duration,
-    /// Characteristics of applications: a TOML file with [app.NAME] tables [default: the stored profiles]
-    #[arg(long, value_name = "FILE")]
-    profiles: Option<PathBuf>,
-    /// Settings of the policy that chooses
-    #[command(flatten)]
-    set: SetArgs,
-    /// Print the summary as JSON on standard output
-    #[arg(long)]
-    json: bool,
-    /// Print no summary and no progress
-    #[arg(short, long)]
-    quiet: bool,
-    /// Whether and where to record
-    #[command(flatten)]
-    record: recorder::Args,
-}
 
 /// Runs the queue; exit code 1 where a job failed, 128 + signal where one asked to stop.
 ///
@@ -223,34 +118,6 @@ fn config(args: &Args) -> Result<Config> {
     args.set.apply(&mut settings, policies.into_iter().map(Discipline::policy))?;
     let interval = settings.of::<CoSchedule>()?.quantum;
     Ok(Config { interval, settings, ..Config::default() })
-}
-
-impl Discipline {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Linux => "linux",
-            Self::Fifo => "fifo",
-            Self::Mas => "mas",
-            Self::Cas => "cas",
-            Self::Das => "das",
-            Self::Overhead => "overhead",
-        }
-    }
-
-    /// The name of the policy while the jobs run. `fifo` starts no more than may run, so that none has to wait; `linux`
-    /// and `overhead` choose none.
-    fn policy(self) -> &'static str {
-        match self {
-            Self::Mas | Self::Cas | Self::Das => self.name(),
-            Self::Auto | Self::Linux | Self::Fifo | Self::Overhead => "none",
-        }
-    }
-
-    /// Whether jobs are stopped and resumed.
-    fn pauses(self) -> bool {
-        !matches!(self, Self::Auto | Self::Linux | Self::Fifo)
-    }
 }
 
 fn default_logs(file: &Path) -> PathBuf {

@@ -16,6 +16,9 @@ use std::process::ExitStatus;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+/// Characters of a job's name in tables.
+pub(super) const NAME: usize = 30;
+
 /// How many jobs are started at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Limits {

@@ -1,7 +1,7 @@
 //! The result of a batch, as a table or JSON.
 
-use super::queue::JobReport;
-use super::{Args, NAME};
+use super::args::Args;
+use super::queue::{JobReport, NAME};
 use crate::run::summary::Summary;
 use anyhow::Result;
 use cotenant_cli::live_view::cut_middle;

@@ -1,7 +1,6 @@
 //! The observer of a batch: adds up what jobs do, and draws a bar and a line per started job.
 
-use super::NAME;
-use super::queue::{self, Job, Jobs, Shared, State};
+use super::queue::{self, Job, Jobs, NAME, Shared, State};
 use crate::run::Observer;
 use cotenant_cli::live_view::{LiveView, cut_middle, fit};
 use cotenant_cli::messages::count;

@@ -1,6 +1,7 @@
 //! `cotenant sim --mix`: the steady state of programs on one shared cache and one memory.
 
-use super::{Args, Assumed};
+use super::args::Args;
+use super::assumed::{self, Assumed};
 use anyhow::Context as _;
 use cotenant_cli::progress::simulating;
 use cotenant_cli::table::Table;
@@ -55,7 +56,7 @@ pub(super) fn run(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
     let apps =
         apps.map(|(i, ((name, share), slowdown))| App { name, share: *share, slowdown: *slowdown, band: band(i) });
     let apps: Vec<App<'_>> = apps.collect();
-    let (guessed, assumed) = (sim.guessed(), super::assumed(args.mix.iter().map(String::as_str).zip(programs)));
+    let (guessed, assumed) = (sim.guessed(), assumed::of(args.mix.iter().map(String::as_str).zip(programs)));
     let gbs: f64 = together.shares.iter().map(|s| s.gbs).sum();
     cotenant_cli::answer(args.json, &report(&machine.name, &guessed, &assumed, &apps, together.memory_ns, gbs), |out| {
         let band = solved.len() > 1;
@@ -81,7 +82,7 @@ pub(super) fn run(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
         if !guessed.is_empty() {
             writeln!(out, "guessed for this machine: {}", guessed.join(", "))?;
         }
-        super::say_assumed(out, &assumed)?;
+        assumed::say(out, &assumed)?;
         Ok(())
     })
     .context("sim")

@@ -1,97 +1,12 @@
 //! `cotenant sim`: programs beside each other on a machine that is not there.
 
+mod args;
+mod assumed;
 mod mix;
 mod scenario;
 
-use cotenant_setup::args::SetArgs;
-use cotenant_sim::app::Program;
-use cotenant_sim::kernel::KernelKind;
-use std::collections::BTreeMap;
-use std::io::{self, Write};
-use std::path::PathBuf;
+pub use args::Args;
 use std::process::ExitCode;
-
-const EXAMPLES: &str = concat!(
-    "\
-Examples, with the file two-apps.toml that follows:
-  cotenant sim two-apps.toml --policy none,sam,optimal
-  cotenant sim two-apps.toml --kernel cache-aware+numa-balancing --seeds 20 --json
-  cotenant sim --mix mcf06,milc06,povray06,lbm06 --machine nehalem-i7-920
-  cotenant sim --mix mcf06,mcf06 --machine nehalem-i7-920 --json | jq '.policies[0].apps[].slowdown'
-
-",
-    include_str!("../../../examples/two-apps.toml")
-);
-
-/// Arguments of `cotenant sim`.
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
-pub struct Args {
-    /// The scenario: TOML with a machine and its applications, see docs/reference/scenario.md
-    #[arg(value_name = "FILE", required_unless_present = "mix", conflicts_with = "mix")]
-    pub file: Option<PathBuf>,
-    /// Policies to compare, by name; `optimal` searches for the best static mapping
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "none,sam", conflicts_with = "mix")]
-    pub policy: Vec<String>,
-    /// Settings of single policies
-    #[command(flatten)]
-    pub set: SetArgs,
-    /// The simulated kernel: eevdf or cache-aware, each with or without +numa-balancing [default: the scenario's,
-    /// else eevdf]
-    #[arg(long, value_name = "NAME", conflicts_with = "mix")]
-    pub kernel: Option<KernelKind>,
-    /// Seeds 1 to N, N up to 100,000: what is random, such as where Linux starts threads, is drawn anew with each
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000), conflicts_with = "mix")]
-    pub seeds: u64,
-    /// Most mappings that `optimal` evaluates one by one; if there are more classes than that, it searches
-    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000), conflicts_with = "mix")]
-    pub evaluations: u64,
-    /// What policies know of the programs: a TOML file with [app.NAME] tables [default: the profiles stored for the
-    /// machine]
-    #[arg(long, value_name = "FILE", conflicts_with = "mix")]
-    pub profiles: Option<PathBuf>,
-    /// Record a simulation under the first policy that decides, for `cotenant top`, why, replay and report. A recording
-    /// that is already there is kept as FILE.old; any other file is left alone
-    #[arg(long, value_name = "FILE", conflicts_with = "mix")]
-    pub record: Option<PathBuf>,
-    /// The seed of the simulation that is recorded
-    #[arg(long, value_name = "SEED", default_value_t = 1, requires = "record")]
-    pub record_seed: u64,
-    /// Programs of workloads/ that run beside each other, each on a core of its own
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', requires = "machine")]
-    pub mix: Vec<String>,
-    /// The machine of --mix: a TOML file of eight lines, see docs/reference/mix.md, or whatever names a machine
-    #[arg(long, value_name = "MACHINE", requires = "mix")]
-    pub machine: Option<String>,
-    /// Do not draw guesses of machine and programs anew to tell how sure the result is
-    #[arg(long)]
-    pub no_band: bool,
-    /// Print JSON instead of a table
-    #[arg(long, conflicts_with = "csv")]
-    pub json: bool,
-    /// Print comma-separated values instead of a table: one line per policy, seed and application
-    #[arg(long, conflicts_with = "mix")]
-    pub csv: bool,
-}
-
-/// Per program of which something is assumed: the keys of it.
-type Assumed<'a> = BTreeMap<&'a str, &'a [String]>;
-
-fn assumed<'a>(programs: impl Iterator<Item = (&'a str, &'a Program)>) -> Assumed<'a> {
-    programs.filter(|(_, p)| !p.assumed.is_empty()).map(|(name, p)| (name, p.assumed.as_slice())).collect()
-}
-
-/// A line for each set of keys.
-fn say_assumed(out: &mut impl Write, assumed: &Assumed<'_>) -> io::Result<()> {
-    let mut by_keys: BTreeMap<&[String], Vec<&str>> = BTreeMap::new();
-    for (name, keys) in assumed {
-        by_keys.entry(keys).or_default().push(name);
-    }
-    for (keys, names) in by_keys {
-        writeln!(out, "assumed of {}: {}", names.join(", "), keys.join(", "))?;
-    }
-    Ok(())
-}
 
 /// Runs the subcommand.
 ///

@@ -1,6 +1,7 @@
 //! `cotenant sim FILE`: a scenario under several policies.
 
-use super::{Args, Assumed, assumed, say_assumed};
+use super::args::Args;
+use super::assumed::{self, Assumed};
 use crate::run::recorder::Recorder;
 use anyhow::Context as _;
 use cotenant_cli::machine_arg::resolve_beside;
@@ -197,7 +198,7 @@ impl Band {
 /// Of its applications, copies as one.
 fn of_programs(scenario: &Scenario) -> Assumed<'_> {
     let named = |name: &'_ str| name.find('#').unwrap_or(name.len());
-    assumed(scenario.apps.iter().map(|app| (&app.name[..named(&app.name)], &*app.program)))
+    assumed::of(scenario.apps.iter().map(|app| (&app.name[..named(&app.name)], &*app.program)))
 }
 
 fn report(scenario: &Scenario, plan: &Plan, batch: &Batch, drawn: &[Batch]) -> Value {
@@ -333,7 +334,7 @@ fn table(out: &mut Sheet<'_>, scenario: &Scenario, plan: &Plan, batch: &Batch, d
     if !guesses.is_empty() {
         writeln!(out, "guessed for this machine: {}", guesses.join("; "))?;
     }
-    say_assumed(out, &of_programs(scenario))?;
+    assumed::say(out, &of_programs(scenario))?;
     if !drawn.is_empty() {
         writeln!(out, "with other guesses: over Linux, least and most of {} draws of these figures", drawn.len())?;
     }

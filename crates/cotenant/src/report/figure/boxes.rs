@@ -1,9 +1,9 @@
 //! Box plots.
 
-use super::{
-    Figure, INK, LEFT, Result, canvas, chart, clipped, colour, drawable, font, level_lines, scaled, short, span,
-    unit_of,
+use super::canvas::{
+    Figure, INK, LEFT, canvas, chart, clipped, colour, drawable, font, level_lines, scaled, short, span, unit_of,
 };
+use anyhow::Result;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use serde::Deserialize;

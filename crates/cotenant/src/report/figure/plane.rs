@@ -1,8 +1,9 @@
 //! Values over a plane: by column and row, or by a distance.
 
-use super::{
-    Figure, LEFT, Result, canvas, chart, colour, drawable, font, level_lines, mixed, scaled, short, span, unit_of,
+use super::canvas::{
+    Figure, LEFT, WIDTH, canvas, chart, colour, drawable, font, level_lines, mixed, scaled, short, span, unit_of,
 };
+use anyhow::Result;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -39,7 +40,7 @@ pub fn heatmap(name: &str, title: &str, unit: &str, cells: &[Cell]) -> Result<Op
         let mut chart = ChartBuilder::on(area)
             .margin_top(8)
             .margin_left(20)
-            .margin_right(super::WIDTH.saturating_sub(width + 20))
+            .margin_right(WIDTH.saturating_sub(width + 20))
             .margin_bottom(22)
             .build_cartesian_2d(0.0..columns as f64, 0.0..rows as f64)?;
         for &(column, row, value) in cells.iter().filter(|cell| drawable(cell.2)) {

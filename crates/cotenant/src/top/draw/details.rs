@@ -1,7 +1,8 @@
 //! One service, or one of its threads.
 
-use super::{Drawn, Pen, dim, goal, known, misses, on, p99, percent, policy, take};
-use crate::top::ui;
+use super::cells::{goal, known, misses, on, p99, percent, policy};
+use super::pen::{Pen, dim, take};
+use crate::top::ui::{self, Drawn};
 use cotenant_cli::live_view::cut;
 use cotenant_cli::messages::count;
 use cotenant_model::number::scaled;

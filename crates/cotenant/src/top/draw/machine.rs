@@ -1,6 +1,7 @@
 //! The machine: a cell for each CPU where there is room for all, else a letter for each.
 
-use super::{Pen, dim, percent, take};
+use super::cells::percent;
+use super::pen::{Pen, dim, take};
 use crate::top::ui::service;
 use cotenant_cli::live_view::cut;
 use cotenant_status::picture::{Context, Domain, Package, Picture, Whose};

@@ -1,21 +1,23 @@
 //! A [`Picture`] as a screen: a pure function, whatever the terminal is. What is told by colour is told by text, too.
 
+mod cells;
 mod details;
 mod machine;
+mod pen;
 #[cfg(test)]
 mod tests;
 
 use super::ui::{Drawn, Page, Ui};
+use cells::{dash, goal, known, memory, misses, on, p99, percent, policy};
 use cotenant_cli::live_view::{cut, cut_middle};
-use cotenant_model::CpuSet;
 use cotenant_model::number::scaled;
-use cotenant_status::class::Class;
 use cotenant_status::hurts;
 use cotenant_status::picture::Picture;
 use cotenant_status::status::ServiceStatus;
+use pen::{Pen, bold, dim, take};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::{Modifier, Style};
 
 /// From so many columns on, who hurts whom stands beside the decisions.
 const WIDE: u16 = 120;
@@ -43,78 +45,6 @@ pub(super) fn draw(picture: &Picture, ui: &Ui, area: Rect, buffer: &mut Buffer) 
             Drawn::default()
         }
     }
-}
-
-/// The first lines of what is left.
-fn take(room: &mut Rect, lines: u16) -> Rect {
-    let lines = lines.min(room.height);
-    let taken = Rect { height: lines, ..*room };
-    room.y += lines;
-    room.height -= lines;
-    taken
-}
-
-/// Writes into the buffer. What it is given is cleaned and cut.
-struct Pen<'a> {
-    buffer: &'a mut Buffer,
-    ui: &'a Ui,
-}
-
-impl Pen<'_> {
-    /// A text in the first line of an area, from a column on; the column behind it.
-    fn text(&mut self, area: Rect, column: u16, text: &str, style: Style) -> u16 {
-        if area.height == 0 || column >= area.width {
-            return column;
-        }
-        let width = usize::from(area.width - column);
-        let (end, _) = self.buffer.set_stringn(area.x + column, area.y, cut(text, width), width, style);
-        end - area.x
-    }
-
-    /// The same, ending with the area.
-    fn text_right(&mut self, area: Rect, text: &str, style: Style) {
-        let width = cut(text, usize::from(area.width)).chars().count() as u16;
-        self.text(area, area.width - width, text, style);
-    }
-
-    /// `─ title ───────── end ─`
-    fn head(&mut self, line: Rect, title: &str, end: &str) {
-        let width = usize::from(line.width);
-        let end = cut(end, width / 3);
-        let end = if end.is_empty() { end } else { format!(" {end} ") };
-        let title = format!(" {} ", cut(title, width.saturating_sub(end.chars().count() + 4)));
-        let between = width.saturating_sub(title.chars().count() + end.chars().count() + 2);
-        let at = self.text(line, 0, "─", dim());
-        let at = self.text(line, at, &title, bold());
-        let at = self.text(line, at, &"─".repeat(between), dim());
-        let at = self.text(line, at, &end, Style::new());
-        self.text(line, at, "─", dim());
-    }
-
-    fn alert(&self) -> Style {
-        if self.ui.colour { bold().fg(Color::Red) } else { bold() }
-    }
-
-    fn class(&self, service: &ServiceStatus) -> Style {
-        let style = Style::new();
-        // Yellow, cyan and grey cannot be read on white.
-        match service.class {
-            _ if service.paused => dim(),
-            Class::High if self.ui.colour => style.fg(Color::Green),
-            Class::Low if self.ui.colour => style.fg(Color::Magenta),
-            Class::High => bold(),
-            Class::Low | Class::Normal => style,
-            Class::Ignore => dim(),
-        }
-    }
-}
-
-fn bold() -> Style {
-    Style::new().add_modifier(Modifier::BOLD)
-}
-
-fn dim() -> Style {
-    Style::new().add_modifier(Modifier::DIM)
 }
 
 fn title(pen: &mut Pen<'_>, picture: &Picture, line: Rect) {
@@ -214,47 +144,6 @@ const COLUMNS: &[(Column, u16)] = &[
     (Column { head: "RULE", width: 14, cell: |service| service.rule.clone() }, 130),
     (Column { head: "ON CPUS", width: 20, cell: on }, 150),
 ];
-
-fn known(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
-    value.map_or_else(|| "?".to_owned(), text)
-}
-
-fn dash() -> String {
-    "-".to_owned()
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.0} %", share * 100.0)
-}
-
-fn goal(service: &ServiceStatus) -> String {
-    let Some(goal) = service.goal else { return String::new() };
-    let missed = if misses(service) { "!" } else { "" };
-    let kept = service.kept.map_or_else(|| "?".to_owned(), |kept| format!("{:.0}", kept * 100.0));
-    format!("{missed}{kept} of {}", percent(goal))
-}
-
-/// Whether it is below its goal.
-fn misses(service: &ServiceStatus) -> bool {
-    service.goal.zip(service.kept).is_some_and(|(goal, kept)| kept < goal)
-}
-
-fn p99(service: &ServiceStatus) -> String {
-    let p99 = service.latencies.iter().find(|latency| latency.quantile == 0.99);
-    p99.map_or_else(String::new, |p99| format!("{}s", scaled(p99.seconds)))
-}
-
-fn memory(service: &ServiceStatus) -> String {
-    service.bandwidth.map_or_else(String::new, |bytes| format!("{}B/s", scaled(bytes)))
-}
-
-fn policy(service: &ServiceStatus) -> String {
-    if service.paused { "paused".to_owned() } else { service.policy.clone() }
-}
-
-fn on(service: &ServiceStatus) -> String {
-    service.places.iter().filter(|place| place.cpus >= 0.005).map(|place| place.cpu).collect::<CpuSet>().to_string()
-}
 
 /// The services, of which the chosen one is seen.
 fn services(pen: &mut Pen<'_>, picture: &Picture, listed: &[&ServiceStatus], head: Rect, list: Rect) -> Drawn {

@@ -1,0 +1,43 @@
+//! What the demonstration reports, as plain values.
+
+use super::verdict::{Phase, Verdict};
+use crate::cmd::outlook::Outlook;
+use cotenant_model::stats::Estimate;
+use serde::Serialize;
+use serde_json::Value;
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+pub(super) struct Report<'a> {
+    /// Questions per second.
+    pub asked_per_s: f64,
+    /// The batch program, its threads, and bytes of each.
+    pub batch: String,
+    pub threads: usize,
+    pub bytes: u64,
+    pub phases: [&'a Phase; 4],
+    pub verdict: &'a Verdict,
+    /// What `cotenant qos --json` said.
+    pub qos: &'a Value,
+    pub simulated: &'a Simulated,
+    pub outlook: &'a Outlook,
+}
+
+/// A machine where placement pays.
+#[derive(Debug, Serialize)]
+pub(super) struct Simulated {
+    pub machine: String,
+    pub policy: &'static str,
+    pub apps: Vec<App>,
+    /// Speed-up over Linux, the mean over the programs: 0.05 is 5 %.
+    pub over_linux: Option<Estimate>,
+}
+
+/// A program there: how long it takes where Linux, and where the policy, places its threads.
+#[derive(Debug, Serialize)]
+pub(super) struct App {
+    pub name: String,
+    pub threads: usize,
+    pub linux_s: f64,
+    pub placed_s: f64,
+}

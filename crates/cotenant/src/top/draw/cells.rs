@@ -1,0 +1,46 @@
+//! What is known of a service, as short texts.
+
+use cotenant_model::CpuSet;
+use cotenant_model::number::scaled;
+use cotenant_status::status::ServiceStatus;
+
+pub(super) fn known(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
+    value.map_or_else(|| "?".to_owned(), text)
+}
+
+pub(super) fn dash() -> String {
+    "-".to_owned()
+}
+
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+pub(super) fn goal(service: &ServiceStatus) -> String {
+    let Some(goal) = service.goal else { return String::new() };
+    let missed = if misses(service) { "!" } else { "" };
+    let kept = service.kept.map_or_else(|| "?".to_owned(), |kept| format!("{:.0}", kept * 100.0));
+    format!("{missed}{kept} of {}", percent(goal))
+}
+
+/// Whether it is below its goal.
+pub(super) fn misses(service: &ServiceStatus) -> bool {
+    service.goal.zip(service.kept).is_some_and(|(goal, kept)| kept < goal)
+}
+
+pub(super) fn p99(service: &ServiceStatus) -> String {
+    let p99 = service.latencies.iter().find(|latency| latency.quantile == 0.99);
+    p99.map_or_else(String::new, |p99| format!("{}s", scaled(p99.seconds)))
+}
+
+pub(super) fn memory(service: &ServiceStatus) -> String {
+    service.bandwidth.map_or_else(String::new, |bytes| format!("{}B/s", scaled(bytes)))
+}
+
+pub(super) fn policy(service: &ServiceStatus) -> String {
+    if service.paused { "paused".to_owned() } else { service.policy.clone() }
+}
+
+pub(super) fn on(service: &ServiceStatus) -> String {
+    service.places.iter().filter(|place| place.cpus >= 0.005).map(|place| place.cpu).collect::<CpuSet>().to_string()
+}
