@@ -9,7 +9,7 @@ use cotenant_setup::settings::{Decider, Setup};
 use cotenant_status::class::Class;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who is to be kept at a goal, and who gives way for it.
+/// The applications that keep a goal, and those that give way for them.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Cast {
     pub high: Vec<Protected>,
@@ -18,7 +18,7 @@ pub(crate) struct Cast {
 }
 
 impl Cast {
-    /// `waits`: whether it can be throttled.
+    /// `waits`: whether the application can be throttled.
     pub fn add(&mut self, app: AppId, name: &str, terms: &Terms, waits: bool) {
         match terms.class {
             Class::High => self.high.push(Protected { app, metric: terms.metric.clone(), goal: Some(terms.goal) }),
@@ -29,7 +29,7 @@ impl Cast {
     }
 }
 
-/// The policies of the rules, about nobody yet.
+/// The policies of the rules, before any application is theirs.
 pub(crate) fn setup(config: &Config, machine: (Topology, MachineProfile)) -> Result<Setup> {
     let mut deciders = Vec::new();
     for policy in config.policies() {

@@ -17,7 +17,7 @@ fn default_socket() -> Result<PathBuf> {
     Ok(if !own.exists() && roots.exists() { roots.to_owned() } else { own })
 }
 
-/// Whether anybody listens there.
+/// Whether a daemon listens there.
 pub fn is_there(socket: Option<&Path>) -> bool {
     let path = socket.map_or_else(default_socket, |path| Ok(path.to_owned()));
     path.is_ok_and(|path| sys::connect_unix(&path, PATIENCE).is_ok())

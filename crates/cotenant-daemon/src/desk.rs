@@ -17,7 +17,7 @@ pub(crate) struct Desk {
     pub web: Web,
     pub socket: PathBuf,
     pub slurm: Option<Slurm>,
-    /// Who is left alone for now.
+    /// The services that are left alone for now.
     pub kept: Kept,
     /// Why the configuration on disk is not in force.
     pub refused: Option<String>,

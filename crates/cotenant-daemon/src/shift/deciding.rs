@@ -1,4 +1,4 @@
-//! Who decides about whom: each policy that the rules name about its services, and `qos` about all of class high and
+//! Hands services to policies: each policy that the rules name decides about its own, `qos` about all of class high and
 //! low.
 
 use super::{Managed, Shift};
@@ -11,7 +11,7 @@ use cotenant_setup::protect::keep;
 use cotenant_setup::settings::Decider;
 
 impl Shift<'_> {
-    /// Says to each policy whom it decides about.
+    /// Hands each policy the services that it decides about.
     pub(super) fn assign(&mut self) -> Result<()> {
         for decider in self.setup.deciders.iter_mut().filter(|decider| decider.policy.name() != Qos::SECTION) {
             let policy = decider.policy.name();
@@ -28,7 +28,7 @@ impl Shift<'_> {
         Ok(())
     }
 
-    /// Others are to be kept, or to give way.
+    /// The applications that keep a goal, or give way, are others from now on.
     fn recast(&mut self, cast: Cast) -> Result<()> {
         let mut deciders: Vec<Decider> = std::mem::take(&mut self.setup.deciders);
         let before: Vec<&str> = deciders.iter().map(|decider| decider.policy.name()).collect();
@@ -51,7 +51,7 @@ impl Shift<'_> {
         Ok(())
     }
 
-    /// These place from now on; who throttles is seen to by the next look.
+    /// These policies place from now on; the next look hands out the throttling.
     pub(super) fn decide_by(&mut self, mut deciders: Vec<Decider>) {
         let before = |new: &Decider| self.setup.deciders.iter().position(|old| old.is_like(new));
         let mut before: Vec<Option<usize>> = deciders.iter().map(before).collect();
