@@ -2,9 +2,9 @@
 //! kernel, answers of servers, messages of other programs, and what a crash left behind.
 //!
 //! `tests/all/malformed.rs` gives each of them good input and some thousand mutations of it; `cargo xtask fuzz` gives
-//! them to libFuzzer, one program per [`Group`] (`fuzz/`). A parser gets in with one [`Target`]. An error is a good answer;
-//! a panic, a hang and unbounded memory are not, and where there is a writer, what was read and is written reads as
-//! the same.
+//! them to libFuzzer, one program per [`Group`] (`fuzz/`). A parser gets in with one [`Target`]. An error is a good
+//! answer; a panic, a hang and unbounded memory are not, and where there is a writer, what was read and is written
+//! reads as the same.
 #![forbid(unsafe_code)]
 
 mod command;

@@ -16,8 +16,8 @@ pub fn is_there(program: &str) -> bool {
 pub struct Server(Option<Child>, PathBuf);
 
 impl Server {
-    /// Starts the server that a name begins with, and fills it: `redis` or `postgres`. For other names there is nothing to
-    /// start; `None` means that the server did not start.
+    /// Starts the server that a name begins with, `redis` or `postgres`, and fills it. For other names there is nothing
+    /// to start; `None` means that the server did not start.
     pub fn of(name: &str) -> Option<Self> {
         let folder = std::env::temp_dir().join(format!("study-{}.server", std::process::id()));
         let data = folder.display();
