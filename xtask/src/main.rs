@@ -11,6 +11,7 @@ mod package;
 mod pictures;
 mod reference;
 mod semver;
+mod suite;
 mod tidy;
 mod workloads;
 
@@ -66,6 +67,8 @@ enum Task {
     Package(package::Args),
     /// Hold the library's interface against that of the last release with cargo-semver-checks
     Semver(semver::Args),
+    /// Run the tests of all packages, several programs at a time, as cargo test does one after the other
+    Tests,
     /// Count circles and arrows up among source files, test binaries, and the seconds of the last scripts/test
     House(house::Args),
     /// Change the code of policies, journal and simulator in many small ways, and see whether tests notice
@@ -95,6 +98,7 @@ fn run(task: &Task) -> Result<ExitCode> {
         Task::Workloads => workloads::write(root),
         Task::Full => full(root),
         Task::House(args) => house::print(root, args),
+        Task::Tests => return suite::run(root),
         Task::Fuzz(args) => return fuzz::run(root, args),
         Task::Guests(args) => return guests::run(root, args),
         Task::Package(args) => package::run(root, args),

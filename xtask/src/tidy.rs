@@ -40,6 +40,8 @@ pub fn check(root: &Path) -> Result<()> {
     wrong.extend(crate::pictures::wrong(root));
     wrong.extend(undocumented_dependencies(root)?);
     wrong.extend(unknown_tests(root, &files)?);
+    let circles = crate::house::circles(root)?;
+    wrong.extend(other_circles(&circles, &fs::read_to_string(root.join("ARCHITECTURE.md"))?));
     if wrong.is_empty() {
         return Ok(());
     }
@@ -195,9 +197,48 @@ fn unknown_tests(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
+/// Files that import each other without being listed as a pair, and pairs of the list that do not.
+fn other_circles(circles: &[BTreeSet<String>], architecture: &str) -> Vec<String> {
+    let section = architecture.split("### Files that import each other").nth(1).unwrap_or_default();
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let cells = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('|').next());
+    let listed: BTreeSet<BTreeSet<&str>> =
+        cells.map(|cell| cell.split('`').step_by(2).filter(|file| file.contains('/')).collect()).collect();
+    let found: BTreeSet<BTreeSet<&str>> =
+        circles.iter().map(|circle| circle.iter().map(String::as_str).collect()).collect();
+    let names = |circle: &BTreeSet<&str>| circle.iter().copied().collect::<Vec<_>>().join(", ");
+    let unlisted = found.difference(&listed).map(|circle| {
+        format!("{}: import each other; move what they share into a file below them (cargo xtask house)", names(circle))
+    });
+    let gone =
+        listed.difference(&found).map(|circle| format!("ARCHITECTURE.md: {} do not import each other", names(circle)));
+    let large = listed.iter().filter(|circle| circle.len() > 2);
+    let large = large.map(|circle| format!("ARCHITECTURE.md: {}: only two files may be one thing", names(circle)));
+    unlisted.chain(gone).chain(large).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn circles_are_those_of_the_list() {
+        let list = "# A\n### Files that import each other\n\n| pair | one thing |\n|---|---|\n\
+            | `a/b.rs`, `a/c.rs` | b | `x` |\n\n## Invariants\n| `a/d.rs`, `a/e.rs` | no list |\n";
+        let circle = |files: &[&str]| files.iter().map(|file| (*file).to_owned()).collect::<BTreeSet<_>>();
+        let wrong =
+            |circles: &[&[&str]]| other_circles(&circles.iter().map(|files| circle(files)).collect::<Vec<_>>(), list);
+        assert_eq!(wrong(&[&["a/b.rs", "a/c.rs"]]), Vec::<String>::new());
+        assert_eq!(wrong(&[]), ["ARCHITECTURE.md: a/b.rs, a/c.rs do not import each other"]);
+        let unlisted = wrong(&[&["a/b.rs", "a/c.rs"], &["a/d.rs", "a/e.rs"]]);
+        assert_eq!(unlisted.len(), 1);
+        assert!(unlisted[0].starts_with("a/d.rs, a/e.rs: import each other"), "{unlisted:?}");
+        let large = other_circles(
+            &[circle(&["a/b", "a/c", "a/d"])],
+            &list.replace("`a/b.rs`, `a/c.rs`", "`a/b`, `a/c`, `a/d`"),
+        );
+        assert_eq!(large, ["ARCHITECTURE.md: a/b, a/c, a/d: only two files may be one thing"]);
+    }
 
     #[test]
     fn headings_are_called_as_in_the_book() {

@@ -21,8 +21,11 @@ use machine::{Arch, GUESTS, Guest, Kernel, SHELL};
 use parts::Parts;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Instant;
 use system::System;
 
@@ -70,16 +73,21 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
         [] => GUESTS.iter().filter(|guest| guest.quick || !args.quick).collect(),
         names => names.iter().map(|name| named(name)).collect::<Result<_>>()?,
     };
-    let mut tally = Tally::default();
     let mut parts: BTreeMap<(Arch, Kernel, System), Result<Parts, String>> = BTreeMap::new();
-    for guest in chosen {
+    for guest in &chosen {
+        if let Entry::Vacant(none) = parts.entry((guest.arch, guest.kernel, guest.system)) {
+            none.insert(Parts::gather(root, guest, args.profile())?);
+        }
+    }
+    let ran = side_by_side(&chosen, |guest| match &parts[&(guest.arch, guest.kernel, guest.system)] {
+        Ok(parts) => Ran::of(guest, parts).map(Ok),
+        Err(missing) => Ok(Err(missing)),
+    })?;
+    let mut tally = Tally::default();
+    for (guest, ran) in chosen.iter().zip(ran) {
         tally.guests += 1;
-        let parts = match parts.entry((guest.arch, guest.kernel, guest.system)) {
-            Entry::Occupied(gathered) => gathered.into_mut(),
-            Entry::Vacant(none) => none.insert(Parts::gather(root, guest, args.profile())?),
-        };
-        match parts {
-            Ok(parts) => tally.run(guest, parts)?,
+        match ran? {
+            Ok(ran) => tally.add(guest, ran),
             Err(missing) => {
                 println!("guest {}: skipped: {missing}", guest.name);
                 tally.skipped += guest.scenarios.len();
@@ -87,6 +95,22 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
         }
     }
     Ok(tally.close())
+}
+
+/// Runs guests, one for each CPU at a time: the emulator keeps no more than one busy.
+fn side_by_side<R: Send>(guests: &[&Guest], run: impl Fn(&Guest) -> R + Sync) -> Result<Vec<R>> {
+    let next = AtomicUsize::new(0);
+    let lane = || {
+        let places = std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)));
+        places.map_while(|at| Some((at, run(guests.get(at)?)))).collect::<Vec<_>>()
+    };
+    let lanes = thread::available_parallelism()?.get();
+    let mut done: Vec<(usize, R)> = thread::scope(|scope| {
+        let lanes: Vec<_> = (0..lanes).map(|_| scope.spawn(lane)).collect();
+        lanes.into_iter().flat_map(|lane| lane.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    });
+    done.sort_by_key(|(at, _)| *at);
+    Ok(done.into_iter().map(|(_, result)| result).collect())
 }
 
 fn named(name: &str) -> Result<&'static Guest> {
@@ -114,27 +138,41 @@ struct Tally {
     retried: Vec<String>,
 }
 
-impl Tally {
-    fn run(&mut self, guest: &Guest, parts: &Parts) -> Result<()> {
+/// What became of a guest.
+#[derive(Debug)]
+struct Ran {
+    report: Report,
+    seconds: f64,
+    /// Why it was run again.
+    retried: Option<String>,
+}
+
+impl Ran {
+    fn of(guest: &Guest, parts: &Parts) -> Result<Self> {
         let initrd = initramfs::write(guest, parts)?;
         let start = Instant::now();
         let mut report = console::boot(guest, parts, &initrd)?;
+        let mut retried = None;
         // A guest that did not come to its end is the emulator's fault more often than ours; a scenario that failed
         // is not.
         if let End::Early(why) = &report.end {
-            println!("guest {}: again, since {why}", guest.name);
-            self.retried.push(format!("{}: {why}", guest.name));
+            retried = Some(why.clone());
             report = console::boot(guest, parts, &initrd)?;
         }
         if guest.scenarios.contains(&SHELL) {
             report.outcomes.insert(SHELL.to_owned(), shell::try_out(guest, parts, &initrd));
         }
-        println!("guest {} ({}): {:.1} s", guest.name, guest.what, start.elapsed().as_secs_f64());
-        self.add(guest, report);
-        Ok(())
+        Ok(Self { report, seconds: start.elapsed().as_secs_f64(), retried })
     }
+}
 
-    fn add(&mut self, guest: &Guest, mut report: Report) {
+impl Tally {
+    fn add(&mut self, guest: &Guest, Ran { mut report, seconds, retried }: Ran) {
+        if let Some(why) = retried {
+            println!("guest {}: again, since {why}", guest.name);
+            self.retried.push(format!("{}: {why}", guest.name));
+        }
+        println!("guest {} ({}): {seconds:.1} s", guest.name, guest.what);
         if let Some(seen) = report.topology.take()
             && let Err(why) = guest.compare(&seen)
         {

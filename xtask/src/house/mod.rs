@@ -15,12 +15,18 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+/// Tests that are printed.
+const SLOWEST: usize = 30;
+
 /// What `house` takes.
 #[derive(clap::Args)]
 pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Print only where the last scripts/test spent its time, and its slowest tests
+    #[arg(long, conflicts_with = "why")]
+    times: bool,
     /// Print what the files of this crate's circles import from each other, as crates/cotenant
     #[arg(long, value_name = "CRATE")]
     why: Option<String>,
@@ -33,6 +39,8 @@ struct House {
     test_binaries: Vec<TestBinaries>,
     /// Of the last run of `scripts/test`, where there was one.
     steps: Vec<Step>,
+    /// Tests that took longest in it, in seconds, by their names.
+    slowest: Vec<(f64, String)>,
 }
 
 #[derive(Serialize)]
@@ -68,15 +76,28 @@ pub fn print(root: &Path, args: &Args) -> Result<()> {
     if let Some(name) = &args.why {
         return explain(root, name);
     }
+    if args.times {
+        print_times(&steps(root), &slowest(root));
+        return Ok(());
+    }
     let names = crates(root)?;
     let crates = names.iter().map(|name| look(root, name)).collect::<Result<_>>()?;
-    let house = House { crates, test_binaries: test_binaries(root)?, steps: steps(root) };
+    let house = House { crates, test_binaries: test_binaries(root)?, steps: steps(root), slowest: slowest(root) };
     if args.json {
         println!("{}", serde_json::to_string_pretty(&house)?);
     } else {
         print_table(&house);
     }
     Ok(())
+}
+
+/// Files of each crate that import each other.
+///
+/// # Errors
+/// Where a crate cannot be read.
+pub fn circles(root: &Path) -> Result<Vec<BTreeSet<String>>> {
+    let all = crates(root)?.into_iter().map(|name| Ok(graph::circles(&graph_of(&imports_of(root, &name)?))));
+    Ok(all.collect::<Result<Vec<_>>>()?.concat())
 }
 
 fn print_table(house: &House) {
@@ -101,9 +122,18 @@ fn print_table(house: &House) {
     for one in &house.test_binaries {
         println!("  {:>3} {}", one.count, one.package);
     }
-    println!("\nwhere the last scripts/test spent its time (seconds, CPU seconds)");
-    for step in &house.steps {
+    println!();
+    print_times(&house.steps, &house.slowest);
+}
+
+fn print_times(steps: &[Step], slowest: &[(f64, String)]) {
+    println!("the last scripts/test: seconds, seconds of CPUs, step");
+    for step in steps {
         println!("  {:>6.0} {:>6.0}  {}", step.seconds, step.cpu_seconds, step.name);
+    }
+    println!("its slowest tests: seconds, package, test");
+    for (seconds, name) in slowest {
+        println!("  {seconds:>6.1}  {name}");
     }
 }
 
@@ -209,4 +239,14 @@ fn steps(root: &Path) -> Vec<Step> {
         Some(Step { seconds: number()?, cpu_seconds: number()?, name: fields.next()?.to_owned() })
     };
     text.lines().filter_map(step).collect()
+}
+
+/// The first lines of what `cargo xtask tests` has written down.
+fn slowest(root: &Path) -> Vec<(f64, String)> {
+    let text = fs::read_to_string(target_folder(root).join("test-times")).unwrap_or_default();
+    let time = |line: &str| {
+        let (seconds, name) = line.split_once('\t')?;
+        Some((seconds.parse().ok()?, name.to_owned()))
+    };
+    text.lines().filter_map(time).take(SLOWEST).collect()
 }
