@@ -158,15 +158,12 @@ fn test(program: &Program, logs: &Path, priority: u8) -> Result<Ran> {
     let mut command = Command::new("nice");
     command.args(["-n", &priority.to_string()]);
     let mut names = Vec::new();
-    match &program.executable {
-        Some(executable) => {
-            names = named(executable, &program.folder)?;
-            command.arg(executable).args(["--show-output", &format!("--test-threads={cpus}")]);
-        }
-        None => {
-            let doc = ["test", "--workspace", "--all-features", "--doc", "--no-fail-fast", "--", "--show-output"];
-            command.arg(cargo_program()).args(doc);
-        }
+    if let Some(executable) = &program.executable {
+        names = named(executable, &program.folder)?;
+        command.arg(executable).args(["--show-output", &format!("--test-threads={cpus}")]);
+    } else {
+        let doc = ["test", "--workspace", "--all-features", "--doc", "--no-fail-fast", "--", "--show-output"];
+        command.arg(cargo_program()).args(doc);
     }
     command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
     command.stdin(Stdio::null()).stderr(file.try_clone()?).stdout(file);
