@@ -17,8 +17,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Packages whose tests watch real processes in real time. Their programs run one after the other at normal priority;
-/// those of the other packages run beside them at the lowest, in the time in which they wait.
+/// Packages whose tests watch real processes in real time. Their programs run at normal priority, two at a time; those of
+/// the other packages run beside them at the lowest, in the time in which they wait.
 const IN_REAL_TIME: [(&str, &str); 5] = [
     ("cotenant", "programs are measured, slowed down and paused, and goals are kept"),
     ("cotenant-daemon", "services are followed, and clients of its sockets wait"),
@@ -27,7 +27,8 @@ const IN_REAL_TIME: [(&str, &str); 5] = [
     ("cotenant-kernels", "loops are timed"),
 ];
 
-/// Programs of the other packages at a time.
+/// Programs of these packages at a time, and of all others.
+const WATCHING: usize = 2;
 const BESIDE: usize = 2;
 
 /// How often the output of a program is looked at.
@@ -85,7 +86,7 @@ pub fn run(root: &Path) -> Result<ExitCode> {
     };
     let (in_real_time, others) = (Mutex::new(in_real_time.into_iter()), Mutex::new(others.into_iter()));
     thread::scope(|scope| {
-        scope.spawn(|| lane(&in_real_time, 0));
+        (0..WATCHING).for_each(|_| drop(scope.spawn(|| lane(&in_real_time, 0))));
         (0..BESIDE).for_each(|_| drop(scope.spawn(|| lane(&others, 19))));
     });
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner)?;
