@@ -17,8 +17,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Packages whose tests watch real processes in real time. Their programs run at normal priority, two at a time; those of
-/// the other packages run beside them at the lowest, in the time in which they wait.
+/// Packages whose tests watch real processes in real time. Their programs run at normal priority; those of the other
+/// packages run beside them at the lowest, in the time in which they wait.
 const IN_REAL_TIME: [(&str, &str); 5] = [
     ("cotenant", "programs are measured, slowed down and paused, and goals are kept"),
     ("cotenant-daemon", "services are followed, and clients of its sockets wait"),
