@@ -7,25 +7,24 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 
-/// A program of a name that nobody else has, which keeps a CPU busy.
+/// A program that keeps a CPU busy, of a name that no other test has.
 struct Busy {
+    name: String,
     folder: TempDir,
     child: Child,
 }
 
-const NAME: &str = "busy-for-top";
-
 impl Busy {
     fn start(test: &str, uid: Option<u32>) -> Self {
-        let folder = TempDir::new(test);
-        let program = folder.path().join(NAME);
+        let (name, folder) = (format!("busy-{test}"), TempDir::new(test));
+        let program = folder.path().join(&name);
         fs::copy(fs::canonicalize("/bin/sh").unwrap(), &program).unwrap();
         let mut command = Command::new(&program);
         command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
         if let Some(uid) = uid {
             command.uid(uid).gid(uid);
         }
-        Self { child: spawn_fresh(&mut command), folder }
+        Self { name, child: spawn_fresh(&mut command), folder }
     }
 }
 
@@ -48,14 +47,14 @@ fn service<'a>(picture: &'a Value, name: &str) -> Option<&'a Value> {
 fn our_own_look_sees_what_runs_and_where() {
     let busy = Busy::start("top-own", None);
     let picture = picture(&Command::new(binary()).args(["top", "--no-daemon", "--json"]).output().unwrap());
-    let found = service(&picture, NAME).unwrap_or_else(|| panic!("{picture}"));
+    let found = service(&picture, &busy.name).unwrap_or_else(|| panic!("{picture}"));
     assert!(found["cpus"].as_f64().unwrap() > 0.0 && found["busiest"][0]["tid"] == busy.child.id(), "{found}");
     let on = &found["places"][0]["cpu"];
     let cpus =
         picture["packages"].as_array().unwrap().iter().flat_map(|package| package["domains"].as_array().unwrap());
     let cpus = cpus.flat_map(|domain| domain["cores"].as_array().unwrap());
     let there = cpus.flat_map(|core| core["cpus"].as_array().unwrap()).find(|cpu| cpu["cpu"] == *on).unwrap();
-    assert!(there["services"].as_array().unwrap().iter().any(|share| share["service"] == NAME), "{there}");
+    assert!(there["services"].as_array().unwrap().iter().any(|share| share["service"] == *busy.name), "{there}");
     assert!(busy.folder.path().exists());
 }
 
@@ -74,7 +73,7 @@ fn anybody_sees_their_own_programs_without_root() {
     }
     let picture = picture(&out);
     assert!(picture["services"].as_array().unwrap().iter().all(|service| service["uid"] == 65_534), "{picture}");
-    assert_eq!(service(&picture, NAME).unwrap()["processes"], 1, "{picture}");
+    assert_eq!(service(&picture, &own.name).unwrap()["processes"], 1, "{picture}");
 }
 
 #[test]
