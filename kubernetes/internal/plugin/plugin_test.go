@@ -325,7 +325,7 @@ func TestGoalsKeepPodsAway(t *testing.T) {
 }
 
 func TestClassHighAloneIsAGoal(t *testing.T) {
-	source, err := os.ReadFile("../../../crates/cotenant/src/daemon/config.rs")
+	source, err := os.ReadFile("../../../crates/cotenant-daemon/src/config.rs")
 	if err != nil {
 		t.Fatal(err)
 	}
