@@ -19,10 +19,9 @@ use std::time::{Duration, Instant};
 
 /// Packages whose tests watch real processes in real time. Their programs run at normal priority; those of the other
 /// packages run beside them at the lowest, in the time in which they wait.
-const IN_REAL_TIME: [(&str, &str); 6] = [
+const IN_REAL_TIME: [(&str, &str); 5] = [
     ("cotenant", "programs are measured, slowed down and paused, and goals are kept"),
     ("cotenant-daemon", "services are followed, and clients of its sockets wait"),
-    ("cotenant-lab", "programs nap and are paired on this machine"),
     ("cotenant-linux", "threads are sampled, moved and stopped"),
     ("cotenant-rt", "programs report how fast they are"),
     ("cotenant-kernels", "loops are timed"),
