@@ -61,8 +61,8 @@ pub fn request(line: &[u8]) {
     assert_eq!(protocol::request(&again), Ok(request));
 }
 
-/// What a daemon answers, which may be anybody's: it can be shown, to its own user and to others, and is written again
-/// as the same.
+/// What a daemon answers, which may be another program: it can be shown, to its own user and to others, and is written
+/// again as the same.
 ///
 /// # Panics
 /// Where it is not.
@@ -78,7 +78,7 @@ pub fn answer(line: &[u8]) {
     assert_eq!(protocol::bytes(&Answer::Ok(&same)).expect("plain values serialise"), again);
 }
 
-/// What a daemon of before has left: what was learnt, shapes that were best, and who is left alone. What is taken is
+/// What an earlier daemon has left: interference, shapes, and the services that are left alone. What is taken is
 /// written as the same.
 ///
 /// # Panics

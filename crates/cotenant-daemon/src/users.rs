@@ -4,15 +4,15 @@ use cotenant_linux::sys;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Whether a user may see and change everything: root, and who runs the daemon.
+/// Whether a user may see and change everything: root, and the user that runs the daemon.
 pub(crate) fn may_all(uid: u32) -> bool {
     uid == 0 || uid == sys::euid()
 }
 
-/// A user changes something so often at most: each time the loop writes to a disk and looks who is there.
+/// Least time between two changes by one user: each makes the loop write to a disk and look at all processes.
 const CHANGE: Duration = Duration::from_secs(1);
 
-/// When users beside those who may change everything changed something last.
+/// When each user changed something last.
 #[derive(Debug, Default)]
 pub(crate) struct Changes(BTreeMap<u32, Instant>);
 
@@ -20,7 +20,7 @@ impl Changes {
     /// Takes a change of a user.
     ///
     /// # Errors
-    /// Where it comes too soon behind the one before.
+    /// Where it comes too soon after the one before.
     pub fn take(&mut self, uid: u32) -> Result<(), String> {
         self.0.retain(|_, last| last.elapsed() < CHANGE);
         if !may_all(uid) && self.0.contains_key(&uid) {

@@ -7,7 +7,7 @@ use cotenant_model::policy::{Bound, Explanation, Limited, ProtectedApp, Statemen
 use cotenant_model::speed::Source;
 
 impl QosState {
-    /// Who is protected and how well, who gives way for that, and how.
+    /// The protected programs and how well they are, those that give way, and how these are throttled.
     pub(super) fn explain(&self, config: &QosConfig) -> Explanation {
         let of = |sums: &[f64], i: usize| sums.get(i).copied().unwrap_or_default();
         let protected = config.high.iter().enumerate().map(|(i, high)| {

@@ -3,6 +3,7 @@
 use cotenant_model::CpuSet;
 use cotenant_model::number::scaled;
 use cotenant_status::status::ServiceStatus;
+use cotenant_status::values::Value;
 
 pub(super) fn known(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| "?".to_owned(), text)
@@ -29,8 +30,7 @@ pub(super) fn misses(service: &ServiceStatus) -> bool {
 }
 
 pub(super) fn p99(service: &ServiceStatus) -> String {
-    let p99 = service.latencies.iter().find(|latency| latency.quantile == 0.99);
-    p99.map_or_else(String::new, |p99| format!("{}s", scaled(p99.seconds)))
+    Value::P99.of(service).map_or_else(String::new, |seconds| format!("{}s", scaled(seconds)))
 }
 
 pub(super) fn memory(service: &ServiceStatus) -> String {
