@@ -69,6 +69,6 @@ impl Contents {
 }
 
 /// The folders above a path, the outermost first.
-fn above(path: &str) -> impl Iterator<Item = &str> {
+pub fn above(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| &path[..at])
 }

@@ -3,6 +3,7 @@
 //! what an emulated CPU is slowest at.
 
 use super::archive::{Archive, FOLDER, LINK, PROGRAM, TEXT};
+use super::contents;
 use super::machine::Guest;
 use super::parts::Parts;
 use anyhow::{Context, Result};
@@ -37,6 +38,14 @@ pub fn write(guest: &Guest, parts: &Parts) -> Result<PathBuf> {
     for (name, path) in [("busybox", &parts.busybox), ("cotenant", &parts.cotenant), ("spin", &parts.spin)] {
         let program = fs::read(path).with_context(|| path.display().to_string())?;
         archive.add(&format!("bin/{name}"), PROGRAM, &program);
+    }
+    for path in &parts.libraries {
+        let name = path.to_string_lossy();
+        let name = name.trim_start_matches('/');
+        for folder in contents::above(name) {
+            archive.add(folder, FOLDER, b"");
+        }
+        archive.add(name, PROGRAM, &fs::read(path).with_context(|| path.display().to_string())?);
     }
     for applet in APPLETS {
         archive.add(&format!("bin/{applet}"), LINK, b"busybox");

@@ -1,5 +1,4 @@
-//! `cargo xtask guests`: machines that we do not have, as software-emulated guests that run the binary that users
-//! get.
+//! `cargo xtask guests`: machines that we do not have, as software-emulated guests that run Cotenant's binary.
 //!
 //! Placement is tested there, never speed: all CPUs of a guest share the host's. A guest says on its console what
 //! each scenario came to; only those lines count, since the emulator exits with 0 even where the guest panicked.
@@ -18,7 +17,7 @@ mod systemd;
 use anyhow::{Result, anyhow, bail};
 use console::{End, Report};
 use machine::{Arch, GUESTS, Guest, Kernel, SHELL};
-use parts::Parts;
+use parts::{Binary, Parts};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::panic::resume_unwind;
@@ -41,16 +40,15 @@ pub struct Args {
     /// A console in the guest of this name, with the binary and the scenarios; `exit` ends it
     #[arg(long, value_name = "NAME", conflicts_with_all = ["list", "only", "quick"])]
     shell: Option<String>,
-    /// As continuous integration does: its guests only, unless --only names some, and a binary that is built faster
-    /// than a release
+    /// As continuous integration does: its guests only, unless --only names some, and the binary that the tests have
+    /// built, not a release
     #[arg(long)]
     quick: bool,
 }
 
 impl Args {
-    /// Cargo's profile for the binary.
-    fn profile(&self) -> &'static str {
-        if self.quick || self.shell.is_some() { "quick" } else { "release" }
+    fn binary(&self) -> Binary {
+        if self.quick || self.shell.is_some() { Binary::Built } else { Binary::Release }
     }
 }
 
@@ -67,7 +65,7 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(name) = &args.shell {
-        return open_shell(root, named(name)?, args.profile());
+        return open_shell(root, named(name)?, args.binary());
     }
     let chosen: Vec<&Guest> = match &args.only[..] {
         [] => GUESTS.iter().filter(|guest| guest.quick || !args.quick).collect(),
@@ -76,7 +74,7 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
     let mut parts: BTreeMap<(Arch, Kernel, System), Result<Parts, String>> = BTreeMap::new();
     for guest in &chosen {
         if let Entry::Vacant(none) = parts.entry((guest.arch, guest.kernel, guest.system)) {
-            none.insert(Parts::gather(root, guest, args.profile())?);
+            none.insert(Parts::gather(root, guest, args.binary())?);
         }
     }
     let ran = side_by_side(&chosen, |guest| match &parts[&(guest.arch, guest.kernel, guest.system)] {
@@ -121,8 +119,8 @@ fn named(name: &str) -> Result<&'static Guest> {
     Ok(guest)
 }
 
-fn open_shell(root: &Path, guest: &Guest, profile: &str) -> Result<ExitCode> {
-    let parts = Parts::gather(root, guest, profile)?.map_err(|missing| anyhow!("guest {}: {missing}", guest.name))?;
+fn open_shell(root: &Path, guest: &Guest, binary: Binary) -> Result<ExitCode> {
+    let parts = Parts::gather(root, guest, binary)?.map_err(|missing| anyhow!("guest {}: {missing}", guest.name))?;
     let initrd = initramfs::write(guest, &parts)?;
     shell::interactive(guest, &parts, &initrd)?;
     Ok(ExitCode::SUCCESS)

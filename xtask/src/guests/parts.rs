@@ -1,7 +1,7 @@
-//! What a guest is made of: a kernel and busybox, fetched but never installed, the static binary, and a helper in C.
+//! What a guest is made of: a kernel and busybox, fetched but never installed, the binary, and a helper in C.
 
 use super::machine::{Arch, Guest, Kernel};
-use crate::commands::{done, target_folder};
+use crate::commands::{cargo_program, done, target_folder};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,8 @@ pub struct Parts {
     pub kernel: PathBuf,
     pub busybox: PathBuf,
     pub cotenant: PathBuf,
+    /// What it loads; empty where it is linked statically.
+    pub libraries: Vec<PathBuf>,
     pub spin: PathBuf,
     /// The root of its system's packages; empty where the guest is bare.
     pub packages: PathBuf,
@@ -32,7 +34,24 @@ pub struct Parts {
     pub built: PathBuf,
 }
 
+/// Which binary the guests run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binary {
+    /// A release, linked statically.
+    Release,
+    /// What `scripts/test` has built already, with the libraries that it loads. Guests of another architecture than
+    /// this machine's get the release.
+    Built,
+}
+
 impl Arch {
+    fn is_ours(self) -> bool {
+        match self {
+            Self::Amd64 => cfg!(target_arch = "x86_64"),
+            Self::Arm64 => cfg!(target_arch = "aarch64"),
+        }
+    }
+
     fn debian(self) -> &'static str {
         match self {
             Self::Amd64 => "amd64",
@@ -66,12 +85,12 @@ impl Arch {
 }
 
 impl Parts {
-    /// Gathers what is missing into `guests` in cargo's target folder; `profile` is cargo's for the binary. The inner
-    /// error says what cannot be had here, and the command that gets it.
+    /// Gathers what is missing into `guests` in cargo's target folder. The inner error
+    /// says what cannot be had here, and the command that gets it.
     ///
     /// # Errors
     /// Where something that is there does not work: a build fails.
-    pub fn gather(root: &Path, guest: &Guest, profile: &str) -> Result<Result<Self, String>> {
+    pub fn gather(root: &Path, guest: &Guest, binary: Binary) -> Result<Result<Self, String>> {
         let arch = guest.arch;
         let (compiler, emulator, packages) = arch.tools();
         for tool in [compiler, emulator] {
@@ -120,8 +139,11 @@ impl Parts {
                 .arg(&spin)
                 .arg(source),
         )?;
-        let cotenant = build(root, &folder, profile, target, compiler)?;
-        Ok(Ok(Self { folder, kernel, busybox, cotenant, spin, packages, built }))
+        let (cotenant, libraries) = match binary {
+            Binary::Built if arch.is_ours() => copy(root, &folder)?,
+            _ => (build(root, &folder, target, compiler)?, Vec::new()),
+        };
+        Ok(Ok(Self { folder, kernel, busybox, cotenant, libraries, spin, packages, built }))
     }
 }
 
@@ -145,24 +167,31 @@ fn rust_has(target: &str) -> bool {
     found.is_ok_and(|out| Path::new(String::from_utf8_lossy(&out.stdout).trim()).is_dir())
 }
 
-/// The binary, linked statically, in a target folder of its own: other flags would rebuild everything else each time.
-fn build(root: &Path, folder: &Path, profile: &str, target: &str, linker: &str) -> Result<PathBuf> {
+/// The binary that `scripts/test` builds, without the symbols, which a guest would unpack with an emulated CPU; and the
+/// libraries that it loads.
+fn copy(root: &Path, folder: &Path) -> Result<(PathBuf, Vec<PathBuf>)> {
+    done(Command::new(cargo_program()).args(["build", "--quiet", "--workspace", "--all-features"]).current_dir(root))?;
+    let to = folder.join("cotenant");
+    done(Command::new("strip").arg("-o").arg(&to).arg(target_folder(root).join("debug/cotenant")))?;
+    let libraries = done(Command::new("ldd").arg(&to))?;
+    let libraries = libraries.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect();
+    Ok((to, libraries))
+}
+
+/// A release, linked statically, in a target folder of its own: other flags would rebuild everything else each time.
+fn build(root: &Path, folder: &Path, target: &str, linker: &str) -> Result<PathBuf> {
     let to = folder.join("cargo");
-    let profile_env = profile.to_uppercase();
     let linker_of = format!("CARGO_TARGET_{}_LINKER", target.to_uppercase().replace('-', "_"));
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     done(
-        Command::new(cargo)
-            .args(["build", "--quiet", "--package", "cotenant", "--profile", profile, "--target", target])
+        Command::new(cargo_program())
+            .args(["build", "--quiet", "--package", "cotenant", "--release", "--target", target])
             .current_dir(root)
             .env("RUSTFLAGS", "-C target-feature=+crt-static")
             .env("CARGO_TARGET_DIR", &to)
-            // A guest unpacks it with an emulated CPU.
-            .env(format!("CARGO_PROFILE_{profile_env}_DEBUG"), "0")
-            .env(format!("CARGO_PROFILE_{profile_env}_STRIP"), "symbols")
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
             .env(linker_of, linker),
     )?;
-    Ok(to.join(target).join(profile).join("cotenant"))
+    Ok(to.join(target).join("release/cotenant"))
 }
 
 /// A kernel, busybox and the packages of the guest's system, unpacked.
