@@ -146,7 +146,11 @@ fn full(root: &Path) -> Result<()> {
     };
     let script = |name: &str, args: &[&str]| counts(Path::new(name), args);
     let own = |args: &[&str]| -> Result<()> { counts(&std::env::current_exe()?, args) };
-    let steps: [(&str, &dyn Fn() -> Result<()>); 13] = [
+    let steps: [(&str, &dyn Fn() -> Result<()>); 14] = [
+        // `scripts/test` has every feature on.
+        ("warnings where no feature is on", &|| {
+            cargo(root, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], &[])
+        }),
         ("all tests, with many cases", &|| cargo(root, &["test", "--workspace", "--all-features", "--release"], &long)),
         ("programs do the same when they are compiled with the pass", &|| script("scripts/test-programs", &[])),
         ("what runs in a cluster", &|| script("scripts/test-kubernetes", &["--full"])),

@@ -2,7 +2,8 @@
 //! and how long each test took.
 //!
 //! Many tests only wait, for time to pass or for processes. libtest tells no times on stable Rust; but it starts tests
-//! in the order of their names, the next one when one has ended, so their ends tell how long each took.
+//! in the order of their names, the next one when one has ended, so their ends tell how long each took. What failed is
+//! printed once more at the end, where people look.
 
 use crate::commands::{cargo_program, target_folder};
 use anyhow::{Context, Result, bail};
@@ -51,7 +52,8 @@ struct Program {
 struct Done {
     /// Seconds that each test took.
     times: Vec<(f64, String)>,
-    failed: Vec<String>,
+    /// Programs that failed, and what they printed of the tests that did.
+    failed: Vec<(String, String)>,
 }
 
 /// Runs all tests, and prints what `cargo test --workspace --all-features -- --show-output` does. The seconds of each
@@ -97,8 +99,8 @@ pub fn run(root: &Path) -> Result<ExitCode> {
     });
     let times = target_folder(root).join("test-times");
     fs::write(&times, text).with_context(|| times.display().to_string())?;
-    for program in &done.failed {
-        println!("failed: {program}");
+    for (program, why) in &done.failed {
+        println!("\nfailed: {program}\n{why}");
     }
     Ok(if done.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -109,10 +111,11 @@ impl Done {
         let Program { package, title, .. } = program;
         let mut out = std::io::stdout().lock();
         writeln!(out, "\n     Running {package}: {title} ({:.1} s)", ran.seconds)?;
-        out.write_all(&fs::read(&ran.log)?)?;
+        let said = fs::read(&ran.log)?;
+        out.write_all(&said)?;
         self.times.extend(ran.times.into_iter().map(|(seconds, test)| (seconds, format!("{package}: {test}"))));
         if !ran.success {
-            self.failed.push(format!("{package}: {title}"));
+            self.failed.push((format!("{package}: {title}"), failures(&String::from_utf8_lossy(&said)).to_owned()));
         }
         Ok(())
     }
@@ -206,6 +209,13 @@ fn ended(said: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// What a program said of the tests that failed; all of it where it did not come to its end.
+fn failures(said: &str) -> &str {
+    let from = said.find("\nfailures:\n").unwrap_or(0);
+    let to = said[from..].find("\ntest result: ").map_or(said.len(), |end| from + end);
+    said[from..to].trim()
+}
+
 /// How long each test took that ended: so many run at a time, and the next one starts when one ends.
 fn times(names: &[String], ends: &[(f64, String)], at_a_time: usize) -> Vec<(f64, String)> {
     let began = |place: usize| place.checked_sub(at_a_time).map_or(Some(0.0), |before| Some(ends.get(before)?.0));
@@ -225,6 +235,14 @@ mod tests {
         let told: BTreeMap<String, f64> =
             times(&names, &ends, 2).into_iter().map(|(time, name)| (name, time)).collect();
         assert_eq!(told.into_values().collect::<Vec<_>>(), [3.0, 1.0, 6.0, 0.5], "c begins when b ends, d when a does");
+    }
+
+    #[test]
+    fn what_failed_is_found_in_what_was_said() {
+        let said = "test a ... ok\ntest b ... FAILED\n\nsuccesses:\n\n---- a stdout ----\nfine\n\nsuccesses:\n    a\n\n\
+                    failures:\n\n---- b stdout ----\nwhy\n\nfailures:\n    b\n\ntest result: FAILED. 1 passed\n";
+        assert_eq!(failures(said), "failures:\n\n---- b stdout ----\nwhy\n\nfailures:\n    b");
+        assert_eq!(failures("test a ... ok\n"), "test a ... ok", "it was killed");
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::panic::catch_unwind;
 use std::path::Path;
 use std::thread;
 
-/// How many times the mutations that each parser asks for: two minutes of CPU time without optimisation, for all.
-const TIMES: u64 = 20;
+/// How many times the mutations that each parser asks for: a minute of CPU time without optimisation, for all.
+const TIMES: u64 = 10;
 
 fn targets() -> impl Iterator<Item = &'static Target> {
     GROUPS.iter().flat_map(|group| group.targets)

@@ -1,3 +1,4 @@
 //! The integration tests of the kernels.
 
+mod footprints;
 mod kernels;

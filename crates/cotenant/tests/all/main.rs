@@ -16,7 +16,6 @@ mod harm;
 mod hostile;
 mod interference;
 mod kernel;
-mod kernel_footprints;
 mod mix;
 mod own_policy;
 mod pages;

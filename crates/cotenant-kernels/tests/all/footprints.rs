@@ -5,6 +5,7 @@
 //! simulate are replaced by the nearest that it can, and all are printed (`--nocapture`). Without valgrind the tests
 //! say so and are skipped.
 
+use cotenant_kernels::{Caches, Config, Kernel};
 use cotenant_model::topology::{CacheType, Kind, Resource};
 use std::collections::BTreeMap;
 use std::fs;
@@ -78,21 +79,47 @@ struct Counts {
     last: f64,
 }
 
+/// A kernel's run: `None` is its default.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run<'a> {
+    kernel: &'a str,
+    units: u64,
+    size: Option<u64>,
+    compute: Option<u64>,
+    stride: Option<u64>,
+}
+
+/// Names a [`Run`] to this program's own copy in the simulation, which begins sooner than `cotenant kernel` there.
+const RUN: &str = "COTENANT_TEST_FOOTPRINT";
+
+#[test]
+fn program() {
+    let Ok(run) = std::env::var(RUN) else { return eprintln!("skipped: other tests start it as a program") };
+    let mut words = run.split(' ');
+    let kernel = Kernel::by_name(words.next().unwrap()).unwrap();
+    let [limit, size, compute, stride] = [(); 4].map(|()| words.next().unwrap().parse().ok());
+    let caches = Caches::of(&cotenant_linux::sense::topology::live().unwrap().topology);
+    kernel.run(&Config { limit, size, compute, stride, ..Config::new(1, caches) }, None, &mut || true).unwrap();
+}
+
 /// Runs a kernel in a simulation and counts what its function did.
-fn count(function: &str, first: Geometry, last: Geometry, units: u64, args: &[&str]) -> Counts {
+fn count(function: &str, first: Geometry, last: Geometry, run: Run<'_>) -> Counts {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = format!("cotenant-footprint-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let out = std::env::temp_dir().join(name);
+    let Run { kernel, units, size, compute, stride } = run;
+    let [size, compute, stride] = [size, compute, stride].map(|set| set.map_or("-".to_owned(), |set| set.to_string()));
     let output = Command::new("valgrind")
         .args(["--tool=cachegrind", "--cache-sim=yes", "--quiet"])
         .arg(format!("--D1={first}"))
         .arg(format!("--LL={last}"))
         .arg(format!("--cachegrind-out-file={}", out.display()))
-        .args([env!("CARGO_BIN_EXE_cotenant"), "kernel", "--threads", "1", "--units", &units.to_string()])
-        .args(args)
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "footprints::program", "--test-threads=1"])
+        .env(RUN, format!("{kernel} {units} {size} {compute} {stride}"))
         .output()
         .unwrap();
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{run:?}: {}", String::from_utf8_lossy(&output.stderr));
     let text = fs::read_to_string(&out).unwrap();
     fs::remove_file(&out).unwrap();
     let (mut events, mut inside, mut sums) = (Vec::new(), false, BTreeMap::<&str, u64>::new());
@@ -117,7 +144,7 @@ fn count(function: &str, first: Geometry, last: Geometry, units: u64, args: &[&s
         first: per_unit(&["D1mr", "D1mw"]),
         last: per_unit(&["DLmr", "DLmw"]),
     };
-    eprintln!("{function} {}: {counts:.3?}", args.join(" "));
+    eprintln!("{function} {run:?}: {counts:.3?}");
     counts
 }
 
@@ -187,11 +214,6 @@ const IN_TURN: &[Expected] = &[
     },
 ];
 
-/// Bytes and units as arguments.
-fn sized(kernel: &str, bytes: u64) -> [String; 3] {
-    [kernel.to_owned(), "--size".to_owned(), bytes.to_string()]
-}
-
 /// Units that go over so much memory at least three times, whatever the unit, and are enough for what happens once
 /// not to count.
 fn units(expected: &Expected, bytes: u64) -> u64 {
@@ -212,8 +234,9 @@ fn each_footprint_is_what_it_is_said_to_be() {
         // of two still fits where half of the cache was asked for.
         let fitting = |bytes: u64| if expected.kernel == "bst-4mb" { bytes.next_power_of_two() } else { bytes };
         let run = |bytes| {
-            let args = sized(expected.kernel, bytes);
-            count(expected.function, first, second, units(expected, bytes), &args.each_ref().map(String::as_str))
+            let units = units(expected, bytes);
+            let run = Run { kernel: expected.kernel, units, size: Some(bytes), ..Run::default() };
+            count(expected.function, first, second, run)
         };
         let check = |what: &str, counted: f64, (least, most): (f64, f64)| {
             assert!(
@@ -255,8 +278,8 @@ fn memory_kernels_miss_the_last_level() {
     let Some(caches) = caches("memory_kernels_miss_the_last_level") else { return };
     let (first, llc) = (caches[0], caches[caches.len() - 1]);
     for expected in IN_TURN.iter().filter(|e| ["inject-memory", "membench-low"].contains(&e.kernel)) {
-        let args = sized(expected.kernel, 2 * llc.size);
-        let counted = count(expected.function, first, llc, 100_000, &args.each_ref().map(String::as_str));
+        let run = Run { kernel: expected.kernel, units: 100_000, size: Some(2 * llc.size), ..Run::default() };
+        let counted = count(expected.function, first, llc, run);
         let (least, most) = beginning((expected.misses)(2.0, 1.0), 1.0);
         assert!(
             (least..=most).contains(&counted.last),
@@ -270,7 +293,8 @@ fn memory_kernels_miss_the_last_level() {
 #[test]
 fn the_second_level_injector_misses_the_first_and_hits_the_second() {
     let Some(caches) = caches("the_second_level_injector_misses_the_first_and_hits_the_second") else { return };
-    let counted = count("ck_inject", caches[0], caches[1], 50_000, &["inject-l2"]);
+    let counted =
+        count("ck_inject", caches[0], caches[1], Run { kernel: "inject-l2", units: 50_000, ..Run::default() });
     assert!((0.99..=1.01).contains(&counted.first), "{counted:?}");
     assert!(counted.last <= 0.01, "{counted:?}");
 }
@@ -280,9 +304,8 @@ fn stream_moves_what_it_is_said_to_move() {
     let Some(caches) = caches("stream_moves_what_it_is_said_to_move") else { return };
     let (first, second) = (caches[0], caches[1]);
     for (kernel, arrays) in [("stream-copy", 2.0), ("stream-scale", 2.0), ("stream-add", 3.0), ("stream-triad", 3.0)] {
-        let args = sized(kernel, 6 * second.size);
-        let args = args.each_ref().map(String::as_str);
-        let counted = count("ck_stream_pass", first, second, 12 * second.size / 24, &args);
+        let run = Run { kernel, units: 12 * second.size / 24, size: Some(6 * second.size), ..Run::default() };
+        let counted = count("ck_stream_pass", first, second, run);
         let (least, most) = beginning(about(arrays / LINE_WORDS), 1.0);
         assert!((least..=most).contains(&counted.last), "{kernel}: {counted:?} is not {least} to {most}");
     }
@@ -291,9 +314,10 @@ fn stream_moves_what_it_is_said_to_move() {
 #[test]
 fn strides_touch_one_place_each() {
     let Some(caches) = caches("strides_touch_one_place_each") else { return };
-    for (stride, misses) in [("8", 1.0 / LINE_WORDS), ("32", 0.5), ("64", 1.0), ("256", 1.0), ("4096", 1.0)] {
-        let bytes = (4 * caches[0].size).to_string();
-        let counted = count("ck_rmw", caches[0], caches[1], 20_000, &["rmw", "--size", &bytes, "--stride", stride]);
+    for (stride, misses) in [(8, 1.0 / LINE_WORDS), (32, 0.5), (64, 1.0), (256, 1.0), (4096, 1.0)] {
+        let size = Some(4 * caches[0].size);
+        let run = Run { kernel: "rmw", units: 20_000, size, stride: Some(stride), ..Run::default() };
+        let counted = count("ck_rmw", caches[0], caches[1], run);
         let (least, most) = about(misses);
         assert!((least..=most).contains(&counted.first), "{stride}: {counted:?}");
         // Cachegrind counts an instruction that reads, changes and writes as one read.
@@ -304,8 +328,11 @@ fn strides_touch_one_place_each() {
 #[test]
 fn computation_is_in_proportion_to_shared_accesses() {
     let Some(caches) = caches("computation_is_in_proportion_to_shared_accesses") else { return };
-    let run = |compute: &str| count("ck_coherence", caches[0], caches[1], 2_000, &["lubench", "--compute", compute]);
-    let (none, some, more) = (run("0"), run("192"), run("961"));
+    let run = |compute| {
+        let run = Run { kernel: "lubench", units: 2_000, compute: Some(compute), ..Run::default() };
+        count("ck_coherence", caches[0], caches[1], run)
+    };
+    let (none, some, more) = (run(0), run(192), run(961));
     let per_step = (some.instructions - none.instructions) / 192.0;
     assert!((2.0..=6.0).contains(&per_step), "a multiplication, an addition and the loop: {per_step}");
     let expected = none.instructions + 961.0 * per_step;
@@ -313,6 +340,6 @@ fn computation_is_in_proportion_to_shared_accesses() {
     // What touches memory does not depend on how much is computed.
     let touched = |counts: Counts| counts.reads + counts.writes;
     assert!((touched(more) - touched(none)).abs() < 0.2, "{more:?} {none:?}");
-    let cpu = count("ck_cpu", caches[0], caches[1], 100_000, &["cpu"]);
+    let cpu = count("ck_cpu", caches[0], caches[1], Run { kernel: "cpu", units: 100_000, ..Run::default() });
     assert!(touched(cpu) < 0.01, "{cpu:?}");
 }
