@@ -39,8 +39,8 @@ pub struct Parts {
 pub enum Binary {
     /// A release, linked statically.
     Release,
-    /// What `scripts/test` has built already, with the libraries that it loads. Guests of another architecture than
-    /// this machine's get the release.
+    /// What the tests run, with the libraries that it loads. Guests of another architecture than this machine's get the
+    /// release.
     Built,
 }
 
@@ -167,10 +167,12 @@ fn rust_has(target: &str) -> bool {
     found.is_ok_and(|out| Path::new(String::from_utf8_lossy(&out.stdout).trim()).is_dir())
 }
 
-/// The binary that `scripts/test` builds, without the symbols, which a guest would unpack with an emulated CPU; and the
+/// The binary that the tests run, without the symbols, which a guest would unpack with an emulated CPU; and the
 /// libraries that it loads.
 fn copy(root: &Path, folder: &Path) -> Result<(PathBuf, Vec<PathBuf>)> {
-    done(Command::new(cargo_program()).args(["build", "--quiet", "--workspace", "--all-features"]).current_dir(root))?;
+    // `cargo build` would build it anew: without the tests' own dependencies, others have fewer features.
+    let build = ["test", "--quiet", "--workspace", "--all-features", "--no-run"];
+    done(Command::new(cargo_program()).args(build).current_dir(root))?;
     let to = folder.join("cotenant");
     done(Command::new("strip").arg("-o").arg(&to).arg(target_folder(root).join("debug/cotenant")))?;
     let libraries = done(Command::new("ldd").arg(&to))?;
