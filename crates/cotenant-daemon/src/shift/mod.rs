@@ -117,7 +117,6 @@ pub(crate) fn serve(config: &mut Config, named: Option<&Path>, desk: &mut Desk) 
         kept: Instant::now(),
         watchdog: sd_notify::watchdog_enabled(),
     };
-    notify(&[NotifyState::Ready]);
     let next = shift.work(named);
     if !matches!(next, Ok(Next::Anew)) {
         notify(&[NotifyState::Stopping]);
@@ -477,6 +476,9 @@ impl Shift<'_> {
             self.logbook.remark_own(&format!("the table for slurm cannot be written: {why}"));
         }
         self.desk.shared.set_status(status);
+        if since.is_none() {
+            notify(&[NotifyState::Ready]); // what waited for that may ask now
+        }
     }
 
     /// Logs what the host has to say.

@@ -7,10 +7,11 @@ use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 /// A machine of our own: a folder with programs, a configuration, and the daemon.
 struct World {
@@ -65,11 +66,14 @@ impl World {
     }
 
     fn daemon(&self) -> Manager {
-        let (config, socket) = (self.path("c.toml"), self.socket());
-        let args = ["daemon", "--config", config.to_str().unwrap(), "--socket", socket.to_str().unwrap()];
-        let daemon = Manager::start(self.cotenant(&args));
+        let daemon = Manager::start(self.daemon_command());
         eventually("the daemon answers", || self.status().is_some());
         daemon
+    }
+
+    fn daemon_command(&self) -> Command {
+        let (config, socket) = (self.path("c.toml"), self.socket());
+        self.cotenant(&["daemon", "--config", config.to_str().unwrap(), "--socket", socket.to_str().unwrap()])
     }
 
     fn socket(&self) -> PathBuf {
@@ -144,6 +148,27 @@ fn who_comes_is_managed_and_masks_come_back_on_every_kind_of_exit() {
         eventually("its mask is back", || mask_of(server) == pin.own);
         world.end_last();
     }
+}
+
+/// As systemd starts it: what is started after it may ask at once.
+#[test]
+fn a_daemon_that_is_ready_has_an_answer() {
+    let world = World::new("daemon-ready");
+    world.configure("mode = \"observe\"\n[[rule]]\nname = \"server\"\nmatch = { command = \"$DIR/server\" }\n");
+    let notified = UnixDatagram::bind(world.path("notify")).unwrap();
+    notified.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
+    let mut command = world.daemon_command();
+    command.env("NOTIFY_SOCKET", world.path("notify"));
+    let _daemon = Manager::start(command);
+    let mut said = [0; 4096];
+    loop {
+        let length = notified.recv(&mut said).unwrap();
+        if said[..length].starts_with(b"READY=1") {
+            break;
+        }
+    }
+    let out = world.ask(&["status"]);
+    assert!(out.status.success(), "{out:?}");
 }
 
 #[test]
