@@ -14,7 +14,7 @@ use cotenant_sim::machine::SimMachine;
 use cotenant_sim::mix::{MixError, steady};
 use cotenant_sim::scenario::unknown;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -34,6 +34,9 @@ measured.csv, with a row per program of a run; slowdown is time together over ti
 
 /// How many of the worst predictions are shown.
 const WORST: usize = 10;
+
+/// Slowdowns from which on errors are given apart: over all programs, the many that nothing slows flatter a model.
+const SLOWED: [f64; 2] = [1.1, 1.2];
 
 /// Arguments of `cotenant-lab validate`.
 #[derive(Clone, Debug, clap::Args)]
@@ -59,6 +62,8 @@ pub struct Args {
 struct Prediction {
     run: String,
     program: String,
+    /// What ran beside it, in the order of the names: `lbm06, mcf06 x2`.
+    beside: String,
     measured: f64,
     predicted: f64,
     /// Predicted over measured, less 1.
@@ -87,8 +92,39 @@ struct Ranks {
     inside_runs: Option<f64>,
     /// How many these are.
     runs: usize,
+    /// Of victims that ran beside the same programs.
+    per_aggressor: Inside,
+    /// Of what ran beside the same victim.
+    per_victim: Inside,
     /// Over all programs of all runs.
     overall: Option<f64>,
+}
+
+/// A rank correlation inside groups.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Inside {
+    /// Over the groups in which something can be ranked.
+    median: Option<f64>,
+    /// How many these are.
+    groups: usize,
+}
+
+/// Two programs that ran beside each other, of which one was slowed more.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Pairs {
+    pairs: usize,
+    /// The part of them of which the same one is predicted to be slowed more; `None` without a pair.
+    ordered_rightly: Option<f64>,
+}
+
+/// What is said of programs that were slowed by so much or more.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Slowed {
+    /// The least slowdown that was measured.
+    from: f64,
+    programs: usize,
+    rank_correlation: Option<f64>,
+    error: Option<Errors>,
 }
 
 /// The answer; the keys of `--json`.
@@ -99,7 +135,10 @@ struct Verdict {
     /// Slowdowns that were measured and predicted.
     programs: usize,
     rank_correlation: Ranks,
+    pairs: Pairs,
     error: Errors,
+    /// Of those that were slowed clearly.
+    slowed: Vec<Slowed>,
     /// What saying "nobody is slowed down" of every program would have been worth.
     error_of_no_slowdown: Errors,
     left_out: Vec<LeftOut>,
@@ -132,18 +171,35 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let mut about = Table::new(["", ""]);
         let ranks = verdict.rank_correlation;
         let rho = |rho: Option<f64>| rho.map_or_else(|| "nothing to rank".to_owned(), |rho| format!("{rho:.2}"));
+        let inside = |of: Inside, what: &str| match of.median {
+            Some(_) => format!("{}, the median over {} {what}", rho(of.median), of.groups),
+            None => rho(None),
+        };
         about.row(["machine", &verdict.machine]);
         about.row(["runs predicted", &format!("{} of {}", verdict.runs, verdict.runs + verdict.left_out.len())]);
         about.row(["slowdowns compared", &verdict.programs.to_string()]);
         about.row(["rank correlation", &format!("{}, the median over {} runs", rho(ranks.inside_runs), ranks.runs)]);
+        about.row(["victims of one company", &inside(ranks.per_aggressor, "companies")]);
+        about.row(["companies of one victim", &inside(ranks.per_victim, "victims")]);
         about.row(["over all runs", &rho(ranks.overall)]);
+        let Pairs { pairs, ordered_rightly } = verdict.pairs;
+        let right =
+            ordered_rightly.map_or_else(|| "no pair".to_owned(), |part| format!("{:.1} % of {pairs}", part * 1e2));
+        about.row(["which of two is slowed more", &right]);
         out.table(&about)?;
         writeln!(out)?;
-        let mut errors = Table::new(["error of the slowdown", ">median", ">mean", ">90 % within"]);
-        for (what, of) in [("predicted", verdict.error), ("if nobody were slowed", verdict.error_of_no_slowdown)] {
-            let cell = |v: f64| format!("{:.1} %", v * 100.0);
-            errors.row([what.to_owned(), cell(of.median), cell(of.mean), cell(of.p90)]);
+        let mut errors =
+            Table::new(["error of the slowdown", ">slowdowns", ">median", ">mean", ">90 % within", ">rank"]);
+        let mut row = |what: String, programs: usize, of: Option<Errors>, rank: String| {
+            let cell = |value: fn(Errors) -> f64| of.map_or("-".to_owned(), |of| format!("{:.1} %", value(of) * 100.0));
+            errors.row([what, programs.to_string(), cell(|of| of.median), cell(|of| of.mean), cell(|of| of.p90), rank]);
+        };
+        row("predicted".to_owned(), verdict.programs, Some(verdict.error), rho(ranks.overall));
+        for Slowed { from, programs, rank_correlation, error } in &verdict.slowed {
+            let rank = rank_correlation.map_or("-".to_owned(), |_| rho(*rank_correlation));
+            row(format!("slowed {from} times or more"), *programs, *error, rank);
         }
+        row("if nobody were slowed".to_owned(), verdict.programs, Some(verdict.error_of_no_slowdown), "-".to_owned());
         out.table(&errors)?;
         writeln!(out)?;
         let mut worst: Vec<&Prediction> = verdict.predictions.iter().collect();
@@ -242,6 +298,7 @@ fn predicted(
         found.push(Prediction {
             run: run.name.clone(),
             program: member.program.clone(),
+            beside: beside(run, &member.program),
             measured,
             predicted,
             error: predicted / measured - 1.0,
@@ -250,31 +307,87 @@ fn predicted(
     Ok(found)
 }
 
+/// The programs of a run without one of this name.
+fn beside(run: &Run, program: &str) -> String {
+    let mut copies: BTreeMap<&str, usize> = BTreeMap::new();
+    for member in &run.members {
+        *copies.entry(&member.program).or_default() += 1;
+    }
+    copies.entry(program).and_modify(|copies| *copies -= 1);
+    let one = |(name, copies): (&&str, &usize)| match copies {
+        0 => None,
+        1 => Some((*name).to_owned()),
+        _ => Some(format!("{name} x{copies}")),
+    };
+    copies.iter().filter_map(one).collect::<Vec<_>>().join(", ")
+}
+
 /// `None` without a prediction.
 fn judge(machine: String, predictions: Vec<Prediction>, left_out: Vec<LeftOut>) -> Option<Verdict> {
-    let mut runs: BTreeMap<&str, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
-    for p in &predictions {
-        let (measured, predicted) = runs.entry(&p.run).or_default();
-        measured.push(p.measured);
-        predicted.push(p.predicted);
-    }
-    let mut inside: Vec<f64> =
-        runs.values().filter_map(|(measured, predicted)| rank_correlation(measured, predicted)).collect();
-    inside.sort_by(f64::total_cmp);
+    let runs = Inside::of(predictions.iter().map(|p| (&*p.run, p)));
     let measured: Vec<f64> = predictions.iter().map(|p| p.measured).collect();
-    let predicted: Vec<f64> = predictions.iter().map(|p| p.predicted).collect();
-    let rank_correlation =
-        Ranks { inside_runs: median(&inside), runs: inside.len(), overall: rank_correlation(&measured, &predicted) };
+    let rank_correlation = Ranks {
+        inside_runs: runs.median,
+        runs: runs.groups,
+        per_aggressor: Inside::of(predictions.iter().map(|p| (&*p.beside, p))),
+        per_victim: Inside::of(predictions.iter().map(|p| (&*p.program, p))),
+        overall: ranked(predictions.iter()),
+    };
+    let slowed = SLOWED.map(|from| {
+        let those = || predictions.iter().filter(move |p| p.measured >= from);
+        let error = errors(those().map(|p| p.error));
+        Slowed { from, programs: those().count(), rank_correlation: ranked(those()), error }
+    });
     Some(Verdict {
         machine,
-        runs: runs.len(),
+        runs: predictions.iter().map(|p| &p.run).collect::<BTreeSet<_>>().len(),
         programs: predictions.len(),
         rank_correlation,
+        pairs: Pairs::of(&predictions),
         error: errors(predictions.iter().map(|p| p.error))?,
+        slowed: slowed.to_vec(),
         error_of_no_slowdown: errors(measured.iter().map(|m| 1.0 / m - 1.0))?,
         left_out,
         predictions,
     })
+}
+
+fn ranked<'a>(predictions: impl Iterator<Item = &'a Prediction>) -> Option<f64> {
+    let (measured, predicted): (Vec<f64>, Vec<f64>) = predictions.map(|p| (p.measured, p.predicted)).unzip();
+    rank_correlation(&measured, &predicted)
+}
+
+impl Inside {
+    /// Of predictions with the names of their groups.
+    fn of<'a>(predictions: impl Iterator<Item = (&'a str, &'a Prediction)>) -> Self {
+        let mut groups: BTreeMap<&str, Vec<&Prediction>> = BTreeMap::new();
+        for (group, p) in predictions {
+            groups.entry(group).or_default().push(p);
+        }
+        let mut ranks: Vec<f64> = groups.into_values().filter_map(|group| ranked(group.into_iter())).collect();
+        ranks.sort_by(f64::total_cmp);
+        Self { median: median(&ranks), groups: ranks.len() }
+    }
+}
+
+impl Pairs {
+    /// Of programs of different names in each run.
+    fn of(predictions: &[Prediction]) -> Self {
+        let mut runs: BTreeMap<&str, Vec<&Prediction>> = BTreeMap::new();
+        for p in predictions {
+            runs.entry(&p.run).or_default().push(p);
+        }
+        let (mut pairs, mut right) = (0, 0);
+        for run in runs.values() {
+            for (i, one) in run.iter().enumerate() {
+                for other in run[..i].iter().filter(|o| o.program != one.program && o.measured != one.measured) {
+                    pairs += 1;
+                    right += usize::from((one.measured > other.measured) == (one.predicted > other.predicted));
+                }
+            }
+        }
+        Self { pairs, ordered_rightly: (pairs > 0).then(|| right as f64 / pairs as f64) }
+    }
 }
 
 /// `None` of none. The 90th percentile is the least value within which nine tenths of them lie (nearest rank).
