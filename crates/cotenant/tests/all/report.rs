@@ -320,6 +320,16 @@ fn memory_is_drawn_where_misses_were_counted() {
     assert!(!self::page(&folder, &[&corpus("qos-steady-latency")]).contains("data-part=\"memory\""), "none counted");
 }
 
+/// Rounds are merged once there are more than a page is wide.
+#[test]
+fn a_long_recording_has_no_more_points_than_a_page_can_show() {
+    let folder = Folder::new("long");
+    let page = page(&folder, &[&folder.write("long.rec", recording(4, 2_000))]);
+    let lines = page.split("points=\"").skip(1).map(|rest| rest.split('"').next().unwrap());
+    let most = lines.map(|points| points.split_whitespace().count()).max().expect("lines are drawn");
+    assert!((400..=801).contains(&most), "{most} points of 2,000 rounds");
+}
+
 /// Seconds of CPU time by application: what the recording says, and the areas on the page.
 #[test]
 fn areas_are_the_cpu_time_that_was_used() {
