@@ -492,6 +492,10 @@ mod tests {
             ("{\"tasks\":[{\"id\":1,\"id\":1}]}", "duplicate field `id`"),
             ("{\"tasks\":[],\"interval_s\":1,\"cpus\":[{\"id\":0,\"busy\":2}]}", "CPU 0 is busy 2 of the time"),
             (
+                "{\"tasks\":[],\"interval_s\":1,\"cpus\":[{\"id\":0,\"busy\":1},{\"id\":0,\"busy\":1}]}",
+                "CPU 0 is listed twice under cpus",
+            ),
+            (
                 "{\"tasks\":[],\"interval_s\":1,\"state\":{\"sam\":{},\"auto\":{}}}",
                 "a state is \"empty\", or an object with one",
             ),

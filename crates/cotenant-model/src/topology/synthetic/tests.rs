@@ -19,6 +19,7 @@ fn bare_numbers_are_the_usual_levels() {
     assert_eq!(parse("2 3 4 5 6").unwrap(), parse("Package:2 NUMANode:3 L2Cache:4 Core:5 PU:6").unwrap());
     assert_eq!(parse("3").unwrap(), parse("[numa] pu:3").unwrap());
     assert_eq!(parse("2 2").unwrap(), parse("numa:2 pu:2").unwrap());
+    assert_eq!(parse("l2u:2 pu:2").unwrap(), parse("l2:2 pu:2").unwrap());
     let deep = parse("2 2 1 1 1 1 1 2 2").unwrap();
     assert_eq!(deep, parse("group:2 pack:2 numa:1 l3:1 l2:1 l1d:1 l1i:1 core:2 pu:2").unwrap());
 }
