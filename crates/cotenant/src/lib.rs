@@ -41,7 +41,7 @@ pub fn main_with(policies: Registry) -> ExitCode {
         Some(cxx) => cmd::cc::run(cxx, args, &cli::Cli::command()),
         None => match cli::Cli::try_parse() {
             Ok(cli) => match &cli.command {
-                Some(command) => cmd::run(command, &cli::Cli::command()),
+                Some(command) => cmd::run(command, cli::Cli::command),
                 None => cmd::outlook::run(),
             },
             Err(error) => return misused(&error),

@@ -246,7 +246,7 @@ pub enum Command {
 ///
 /// # Errors
 /// Those of the subcommand.
-pub fn run(command: &Command, definition: &clap::Command) -> anyhow::Result<ExitCode> {
+pub fn run(command: &Command, definition: fn() -> clap::Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => reported(|| run::run(args)),
         Command::Attach(args) => reported(|| attach::run(args)),
@@ -265,8 +265,8 @@ pub fn run(command: &Command, definition: &clap::Command) -> anyhow::Result<Exit
         Command::Top(args) => top::run(args),
         Command::Pause(args) => status::pause(args),
         Command::Resume(args) => status::resume(args),
-        Command::Cc(args) => cc::run(false, args.words.iter().cloned(), definition),
-        Command::Cxx(args) => cc::run(true, args.words.iter().cloned(), definition),
+        Command::Cc(args) => cc::run(false, args.words.iter().cloned(), &definition()),
+        Command::Cxx(args) => cc::run(true, args.words.iter().cloned(), &definition()),
         Command::Calibrate(args) => calibrate::run(args),
         Command::Characterize(args) => characterize::run(args),
         Command::Kernel(args) => reported(|| kernel::run(args)),
@@ -277,8 +277,8 @@ pub fn run(command: &Command, definition: &clap::Command) -> anyhow::Result<Exit
         Command::Regions(args) => regions::run(args),
         Command::Qos(args) => reported(|| qos::run(args)),
         Command::Sim(args) => sim::run(args),
-        Command::Completions(args) => completions::run(args, definition),
-        Command::Man(args) => man::run(args, definition),
+        Command::Completions(args) => completions::run(args, &definition()),
+        Command::Man(args) => man::run(args, &definition()),
     }
 }
 
