@@ -85,8 +85,8 @@ impl Arch {
 }
 
 impl Parts {
-    /// Gathers what is missing into `guests` in cargo's target folder. The inner error
-    /// says what cannot be had here, and the command that gets it.
+    /// Gathers what is missing into `guests` in cargo's target folder. The inner error says what
+    /// cannot be had here, and the command that gets it.
     ///
     /// # Errors
     /// Where something that is there does not work: a build fails.

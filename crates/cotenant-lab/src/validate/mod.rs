@@ -357,14 +357,20 @@ fn ranked<'a>(predictions: impl Iterator<Item = &'a Prediction>) -> Option<f64> 
     rank_correlation(&measured, &predicted)
 }
 
+/// Predictions by the names of their groups.
+fn grouped<'a>(predictions: impl Iterator<Item = (&'a str, &'a Prediction)>) -> BTreeMap<&'a str, Vec<&'a Prediction>> {
+    let mut groups: BTreeMap<&str, Vec<&Prediction>> = BTreeMap::new();
+    for (group, p) in predictions {
+        groups.entry(group).or_default().push(p);
+    }
+    groups
+}
+
 impl Inside {
     /// Of predictions with the names of their groups.
     fn of<'a>(predictions: impl Iterator<Item = (&'a str, &'a Prediction)>) -> Self {
-        let mut groups: BTreeMap<&str, Vec<&Prediction>> = BTreeMap::new();
-        for (group, p) in predictions {
-            groups.entry(group).or_default().push(p);
-        }
-        let mut ranks: Vec<f64> = groups.into_values().filter_map(|group| ranked(group.into_iter())).collect();
+        let mut ranks: Vec<f64> =
+            grouped(predictions).into_values().filter_map(|group| ranked(group.into_iter())).collect();
         ranks.sort_by(f64::total_cmp);
         Self { median: median(&ranks), groups: ranks.len() }
     }
@@ -373,16 +379,14 @@ impl Inside {
 impl Pairs {
     /// Of programs of different names in each run.
     fn of(predictions: &[Prediction]) -> Self {
-        let mut runs: BTreeMap<&str, Vec<&Prediction>> = BTreeMap::new();
-        for p in predictions {
-            runs.entry(&p.run).or_default().push(p);
-        }
         let (mut pairs, mut right) = (0, 0);
-        for run in runs.values() {
+        for run in grouped(predictions.iter().map(|p| (&*p.run, p))).values() {
             for (i, one) in run.iter().enumerate() {
                 for other in run[..i].iter().filter(|o| o.program != one.program && o.measured != one.measured) {
                     pairs += 1;
-                    right += usize::from((one.measured > other.measured) == (one.predicted > other.predicted));
+                    // Equal predictions say nothing.
+                    let agrees = (one.measured - other.measured) * (one.predicted - other.predicted) > 0.0;
+                    right += usize::from(agrees);
                 }
             }
         }

@@ -60,6 +60,13 @@ fn pairs_are_ordered_by_victim_and_by_company() {
     assert_eq!(per_victim, Inside { median: Some(1.0), groups: 3 }, "a 1, b -1, l 1");
     // In run 1 a is slowed more and predicted to be; in run 2 l is, and b is predicted to be.
     assert_eq!(verdict.pairs, Pairs { pairs: 2, ordered_rightly: Some(0.5) });
+    let tied = [of("1", "a", "l", 1.5, 1.2), of("1", "l", "a", 1.1, 1.2)];
+    for two in [tied.clone(), {
+        let [a, l] = tied;
+        [l, a]
+    }] {
+        assert_eq!(Pairs::of(&two), Pairs { pairs: 1, ordered_rightly: Some(0.0) }, "in whichever order");
+    }
 }
 
 #[test]

@@ -155,7 +155,7 @@ fn study(here: &Here, controllers: &'static [&'static str], words: fn(&str, f64)
     let pairs: Vec<_> = PAIRS.into_iter().take(few).filter(|pair| has_xz || pair[1] != XZ).collect();
     let ways = controllers.len() + 1;
     let mut found = vec![vec![Rounds::default(); ways]; pairs.len()];
-    let (short, long) = if here.quick { (0.2, 0.5) } else { (0.5, 2.5) };
+    let (short, long) = if here.quick { (0.3, 1.0) } else { (0.5, 2.5) };
     let mut said = BTreeSet::new();
     let mut progress = Progress::new(true);
     for round in 0..here.rounds() {
@@ -308,7 +308,7 @@ pub(super) fn targeted(here: &Here) -> Result<Found> {
 /// Figures 6.22 and 6.23: two programs that share nothing.
 pub(super) fn overhead(here: &Here) -> Result<Found> {
     const WAYS: [(&str, &str); 2] = [("looks every 10 ms, no naps", LOOKS), (OURS, OURS)];
-    let (short, long) = if here.quick { (0.4, 0.6) } else { (2.0, 4.0) };
+    let (short, long) = if here.quick { (1.0, 1.5) } else { (2.0, 4.0) };
     let lines =
         |seconds: f64| [kernel(here, "cpu", 0, seconds), format!("{} >\"$LOW\"", kernel(here, "cpu", 1, seconds))];
     let low_speed = || speed(&fs::read(here.folder.path().join("low.json"))?);
