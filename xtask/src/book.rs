@@ -67,7 +67,7 @@ fn lay_out(root: &Path, to: &Path) -> Result<()> {
             continue;
         }
         let text = fs::read_to_string(root.join(file)).with_context(|| file.display().to_string())?;
-        let (text, linked) = inward(inside, &text);
+        let (text, linked) = inward(inside, &crate::tables::without_templates(&text));
         update(&root.join(file), &place(inside), Some(text.as_bytes()))?;
         for file in linked {
             // As text: a browser shows it, whatever language it is.

@@ -12,6 +12,7 @@ mod pictures;
 mod reference;
 mod semver;
 mod suite;
+mod tables;
 mod tidy;
 mod workloads;
 
@@ -51,6 +52,8 @@ enum Task {
         #[arg(long)]
         build: bool,
     },
+    /// Rewrite the tables of the pages that come from docs/results
+    Tables(tables::Args),
     /// Draw the pictures of the README and the book, into docs/pictures
     Pictures(pictures::Args),
     /// Rewrite the golden files from what the code does now
@@ -93,6 +96,7 @@ fn run(task: &Task) -> Result<ExitCode> {
         Task::Completions => completions(&root.join("target/completions")),
         Task::Reference => reference::write(root),
         Task::Book { build } => book::make(root, *build),
+        Task::Tables(args) => tables::write(root, args),
         Task::Pictures(args) => pictures::draw(root, args),
         Task::Bless => cargo(root, &["test", "--workspace", "--all-features"], &[("COTENANT_BLESS", "1")]),
         Task::Workloads => workloads::write(root),

@@ -1,5 +1,6 @@
 //! What neither the compiler nor clippy checks.
 
+use crate::tables;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,6 +39,7 @@ pub fn check(root: &Path) -> Result<()> {
     wrong.extend(pages_left_out(root, &files)?);
     wrong.extend(crate::reference::wrong(root));
     wrong.extend(crate::pictures::wrong(root));
+    wrong.extend(tables::wrong(root)?);
     wrong.extend(undocumented_dependencies(root)?);
     wrong.extend(unknown_tests(root, &files)?);
     let circles = crate::house::circles(root)?;
@@ -123,7 +125,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
 const PAGE_LINES: usize = 150;
 
 fn long_page(file: &Path, text: &str) -> Option<String> {
-    let lines = text.lines().count();
+    let lines = tables::without_templates(text).lines().count();
     let long = file.starts_with("docs") && file != Path::new("docs/SUMMARY.md") && lines > PAGE_LINES;
     long.then(|| format!("{}: {lines} lines, {PAGE_LINES} at most; what are its two purposes?", file.display()))
 }

@@ -34,6 +34,16 @@ pub fn significant(value: f64, digits: usize) -> String {
     if prefix.is_empty() { number } else { format!("{number} {prefix}") }
 }
 
+/// What stands in tables of results: three decimals below 10, one above, three digits below a hundredth.
+pub fn short(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        a if a < 0.01 => significant(value, 3),
+        a if a < 10.0 => format!("{value:.3}"),
+        _ => format!("{value:.1}"),
+    }
+}
+
 /// Two values with so many digits, or as many more as it takes to see which of them is larger.
 pub fn apart([a, b]: [f64; 2], least: usize, write: impl Fn(f64, usize) -> String) -> [String; 2] {
     let with = |digits| [write(a, digits), write(b, digits)];

@@ -23,7 +23,7 @@ use cotenant_cli::page::Sheet;
 use cotenant_cli::progress::beside;
 use cotenant_cli::table::Table;
 use cotenant_cli::{answer, print_page, usage};
-use cotenant_model::number::significant;
+use cotenant_model::number::short;
 use lab::{Effort, Lab};
 use row::{Found, Outcome};
 use std::io::{self, Write};
@@ -202,14 +202,4 @@ fn table(out: &mut Sheet<'_>, Outcome { experiment, figure, found }: &Outcome) -
     out.table(&table)?;
     writeln!(out, "verdict: {}", found.verdict)?;
     writeln!(out, "note: {}", found.note)
-}
-
-/// Three or four digits that matter.
-fn short(value: f64) -> String {
-    match value.abs() {
-        0.0 => "0".to_owned(),
-        a if a < 0.01 => significant(value, 3),
-        a if a < 10.0 => format!("{value:.3}"),
-        _ => format!("{value:.1}"),
-    }
 }

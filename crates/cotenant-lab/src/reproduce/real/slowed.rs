@@ -113,7 +113,8 @@ impl Batch {
         self.running.0.wait()?;
         let mut numbers = text.split_whitespace().map(str::parse);
         match (numbers.next(), numbers.next()) {
-            (Some(Ok(share)), Some(Ok(per_s))) => Ok([share, per_s]),
+            (Some(Ok(share)), Some(Ok(per_s))) if f64::is_finite(share) => Ok([share, per_s]),
+            (Some(Ok(_)), Some(Ok(_))) => bail!("the batch program only waited; is a CPU free for it?"),
             _ => bail!("the batch program said '{}' instead of its figures", text.trim()),
         }
     }

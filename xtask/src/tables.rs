@@ -1,0 +1,301 @@
+//! `cargo xtask tables`: tables of pages from files of results, and these files from the commands that they name.
+//!
+//! A page has the template of a block (mostly a table) as a comment before it, which begins with `<!-- results: NAME`;
+//! `NAME` is `docs/results/NAME.json`. Templates are `MiniJinja`'s: `run.KEY` is what the run KEY of the file gave.
+
+use crate::commands::{cargo, target_folder};
+use anyhow::{Context, Result, anyhow, bail};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, context};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const FOLDER: &str = "docs/results";
+const MARK: &str = "<!-- results: ";
+/// Longer JSON is broken up, a line for each element.
+const COLUMNS: usize = 120;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Run the commands of docs/results/NAME.json again, or only its run KEY, and write what they give there
+    #[arg(long, value_name = "NAME[/KEY]", num_args = 1..)]
+    anew: Vec<String>,
+}
+
+/// A file of results: key of a run → run.
+type Results = BTreeMap<String, Run>;
+
+/// A command and what it gave.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Run {
+    /// For bash, in an empty folder, with the release's programs on the path; it prints JSON, by `jq` what is needed.
+    command: String,
+    /// `null` before the first time.
+    gave: Value,
+}
+
+/// Measures what is to be measured, and rewrites the tables.
+pub fn write(root: &Path, args: &Args) -> Result<()> {
+    if !args.anew.is_empty() {
+        let release = ["build", "--release", "--package", "cotenant", "--package", "cotenant-lab"];
+        cargo(root, &release, &[])?;
+    }
+    for name in &args.anew {
+        measure(root, name)?;
+    }
+    let mut wrong = Vec::new();
+    for page in pages(root)? {
+        let name = page.strip_prefix(root).unwrap_or(&page).display().to_string();
+        let text = fs::read_to_string(&page)?;
+        match rendered(root, &text) {
+            Ok(written) if written == text => {}
+            Ok(written) => {
+                fs::write(&page, written)?;
+                println!("{name}");
+            }
+            Err(why) => wrong.push(format!("{name}: {why:#}")),
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("\n")) }
+}
+
+/// Pages whose tables are not what their results give, and results that no page shows.
+pub fn wrong(root: &Path) -> Result<Vec<String>> {
+    let (mut wrong, mut shown) = (Vec::new(), String::new());
+    for page in pages(root)? {
+        let name = page.strip_prefix(root).unwrap_or(&page).display().to_string();
+        let text = fs::read_to_string(&page)?;
+        match rendered(root, &text) {
+            Ok(written) if written == text => {}
+            Ok(_) => wrong.push(format!("{name}: a table is not what its results give; run `cargo xtask tables`")),
+            Err(why) => wrong.push(format!("{name}: {why:#}")),
+        }
+        shown += &text;
+    }
+    for file in fs::read_dir(root.join(FOLDER)).into_iter().flatten().flatten() {
+        let name = file.path().file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if !shown.contains(&format!("{MARK}{name}\n")) {
+            wrong.push(format!("{FOLDER}/{name}.json: no page shows it; remove it"));
+        }
+    }
+    Ok(wrong)
+}
+
+/// The pages of the book, and the README.
+fn pages(root: &Path) -> Result<Vec<PathBuf>> {
+    let list = ["ls-files", "-co", "--exclude-standard", "docs/*.md", "README.md"];
+    let list = crate::commands::done(Command::new("git").args(list).current_dir(root))?;
+    Ok(list.lines().map(|file| root.join(file)).filter(|file| file.exists()).collect())
+}
+
+/// The page as it is read.
+pub fn without_templates(text: &str) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some((before, from)) = rest.split_once(MARK) {
+        out += before;
+        rest = from.split_once("\n-->\n").map_or("", |(_, after)| after.trim_start_matches('\n'));
+    }
+    out + rest
+}
+
+/// The page with each block behind a template written anew.
+fn rendered(root: &Path, text: &str) -> Result<String> {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(MARK) {
+        let (before, from) = rest.split_at(at);
+        let name = from[MARK.len()..].lines().next().unwrap_or_default().trim();
+        let line = text.len() - from.len();
+        let line = text[..line].lines().count() + 1;
+        let end = from.find("\n-->\n").with_context(|| format!("line {line}: the template has no line '-->'"))?;
+        let template = from[MARK.len() + name.len()..end].trim_start_matches('\n');
+        let block = fill(&read(root, name)?, template).with_context(|| format!("the template in line {line}"))?;
+        let after = from[end + "\n-->\n".len()..].trim_start_matches('\n');
+        // The old block ends where the next paragraph begins.
+        let old = after.find("\n\n").map_or(after.len(), |end| end + 1);
+        let _ = write!(out, "{before}{}\n-->\n\n{}\n", &from[..end], block.trim_end());
+        rest = &after[old..];
+    }
+    Ok(out + rest)
+}
+
+fn fill(results: &Results, template: &str) -> Result<String> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+    environment.add_filter("fixed", |value: f64, digits: usize| minus(format!("{value:.digits$}")));
+    environment.add_filter("signed", |value: f64, digits: usize| minus(format!("{value:+.digits$}")));
+    environment.add_filter("short", |value: f64| minus(cotenant_model::number::short(value)));
+    environment.add_function("row", row);
+    let run: BTreeMap<&str, &Value> = results.iter().map(|(key, run)| (&**key, &run.gave)).collect();
+    Ok(environment.render_str(template, context! { run => minijinja::Value::from(Serde(run)) })?)
+}
+
+/// The first row of an experiment of `cotenant-lab reproduce` whose label begins so.
+#[allow(clippy::needless_pass_by_value)] // as MiniJinja calls it
+fn row(outcome: minijinja::Value, label: &str) -> Result<minijinja::Value, Error> {
+    let begins = |row: &minijinja::Value| {
+        row.get_attr("label").is_ok_and(|is| is.as_str().is_some_and(|is| is.starts_with(label)))
+    };
+    let found = outcome.get_attr("rows")?.try_iter()?.find(begins);
+    found.ok_or_else(|| Error::new(ErrorKind::InvalidOperation, format!("no row's label begins with '{label}'")))
+}
+
+/// With the sign for minus instead of a hyphen, and none before zero.
+fn minus(figure: String) -> String {
+    match figure.strip_prefix('-') {
+        Some(size) if size.contains(|c: char| ('1'..='9').contains(&c)) => format!("−{size}"),
+        Some(size) => size.to_owned(),
+        None => figure,
+    }
+}
+
+fn file(root: &Path, name: &str) -> PathBuf {
+    root.join(FOLDER).join(format!("{name}.json"))
+}
+
+fn read(root: &Path, name: &str) -> Result<Results> {
+    let text = fs::read_to_string(file(root, name)).with_context(|| format!("{FOLDER}/{name}.json"))?;
+    serde_json::from_str(&text).with_context(|| format!("{FOLDER}/{name}.json"))
+}
+
+/// Runs the commands of a file, all or one, and writes what each gives as soon as it is there.
+fn measure(root: &Path, name: &str) -> Result<()> {
+    let (name, only) = name.split_once('/').map_or((name, None), |(name, key)| (name, Some(key)));
+    let mut results = read(root, name)?;
+    let keys: Vec<String> = results.keys().filter(|key| only.is_none_or(|only| only == *key)).cloned().collect();
+    if keys.is_empty() {
+        bail!("{FOLDER}/{name}.json has no such run; it has: {}", results.into_keys().collect::<Vec<_>>().join(", "));
+    }
+    for key in keys {
+        let Some(run) = results.get_mut(&key) else { continue };
+        eprintln!("{name}/{key}: {}", run.command);
+        let printed = output(root, &run.command).with_context(|| format!("{name}/{key}"))?;
+        run.gave = serde_json::from_str(&printed).with_context(|| format!("{name}/{key}: what it printed"))?;
+        round(&mut run.gave);
+        let mut text = String::new();
+        lay_out(&serde_json::to_value(&results)?, 0, &mut text);
+        fs::write(file(root, name), text + "\n")?;
+    }
+    Ok(())
+}
+
+fn output(root: &Path, command: &str) -> Result<String> {
+    let folder = std::env::temp_dir().join(format!("cotenant-tables-{}", std::process::id()));
+    fs::create_dir_all(&folder)?;
+    let release = target_folder(root).join("release");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(std::iter::once(release).chain(std::env::split_paths(&path)))?;
+    let mut bash = Command::new("bash");
+    bash.args(["-euo", "pipefail", "-c", command]).current_dir(&folder).env("PATH", path);
+    let out = bash.output().context("bash cannot be started");
+    fs::remove_dir_all(&folder)?;
+    let out = out?;
+    if out.status.success() {
+        return Ok(String::from_utf8(out.stdout)?);
+    }
+    Err(anyhow!("{}: {}", out.status, String::from_utf8_lossy(&out.stderr).trim()))
+}
+
+/// Leaves six digits.
+fn round(value: &mut Value) {
+    match value {
+        Value::Object(entries) => entries.values_mut().for_each(round),
+        Value::Array(values) => values.iter_mut().for_each(round),
+        Value::Number(number) if number.is_f64() => {
+            let rounded = number.as_f64().and_then(|value| format!("{value:.5e}").parse().ok());
+            *value = rounded.and_then(serde_json::Number::from_f64).map_or(Value::Null, Value::Number);
+        }
+        _ => {}
+    }
+}
+
+/// JSON whose elements have a line each, where they fit: what changes is a line in a diff.
+fn lay_out(value: &Value, depth: usize, out: &mut String) {
+    let line = value.to_string();
+    let (open, close, elements): (_, _, Vec<(String, &Value)>) = match value {
+        Value::Object(entries) => {
+            ('{', '}', entries.iter().map(|(key, value)| (format!("{}: ", Value::from(&**key)), value)).collect())
+        }
+        Value::Array(values) => ('[', ']', values.iter().map(|value| (String::new(), value)).collect()),
+        _ => return out.push_str(&line),
+    };
+    if 2 * depth + line.len() <= COLUMNS && depth > 1 {
+        return out.push_str(&line);
+    }
+    out.push(open);
+    for (n, (key, value)) in elements.into_iter().enumerate() {
+        let _ = write!(out, "{}\n{}{key}", if n > 0 { "," } else { "" }, "  ".repeat(depth + 1));
+        lay_out(value, depth + 1, out);
+    }
+    let _ = write!(out, "\n{}{close}", "  ".repeat(depth));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn results(gave: Value) -> Results {
+        [("all".to_owned(), Run { command: "true".to_owned(), gave })].into()
+    }
+
+    #[test]
+    fn a_template_becomes_a_table() {
+        let template = "| m | gain |\n|---|---|\n{% for one in run.all %}\n| {{ one.m }} | {{ one.gain | fixed(1) }} |\n{% endfor %}";
+        let table = fill(&results(json!([{"m": "a", "gain": -0.04}, {"m": "b", "gain": -1.26}])), template);
+        assert_eq!(
+            table.map_err(|why| why.to_string()),
+            Ok("| m | gain |\n|---|---|\n| a | 0.0 |\n| b | −1.3 |\n".into())
+        );
+    }
+
+    #[test]
+    fn a_figure_that_is_not_there_is_an_error() {
+        let why = fill(&results(json!([])), "{{ run.all.nothing | fixed(1) }}").map_err(|why| format!("{why:#}"));
+        assert!(why.as_ref().is_err_and(|why| why.contains("undefined")), "{why:?}");
+        let outcome = json!({"rows": [{"label": "l, the most (mix 1)", "measured": 2.0}]});
+        let of = |label: &str| fill(&results(outcome.clone()), &format!("{{{{ row(run.all, '{label}').measured }}}}"));
+        assert_eq!(of("l, the most").map_err(|why| why.to_string()), Ok("2.0".to_owned()));
+        assert!(of("m").is_err_and(|why| format!("{why:#}").contains("begins with 'm'")));
+    }
+
+    #[test]
+    fn only_the_block_behind_a_template_changes() -> Result<()> {
+        let root = std::env::temp_dir().join(format!("cotenant-tables-test-{}", std::process::id()));
+        fs::create_dir_all(root.join(FOLDER))?;
+        let mut json = String::new();
+        lay_out(&serde_json::to_value(results(json!({"a": 1.5})))?, 0, &mut json);
+        fs::write(file(&root, "some"), json)?;
+        assert_eq!(without_templates(&format!("a\n\n{MARK}x\n| t |\n-->\n\n| b |\n")), "a\n\n| b |\n");
+        let page = |block: &str| format!("# Page\n\n{MARK}some\n| {{{{ run.all.a }}}} |\n-->\n\n{block}\n\nMore.\n");
+        let written = rendered(&root, &page("| old |\n| table |"))?;
+        assert_eq!(written, page("| 1.5 |"));
+        assert_eq!(rendered(&root, &written)?, written);
+        let open = format!("{MARK}some\n| no end |\n");
+        assert!(rendered(&root, &open).is_err_and(|why| why.to_string().contains("line 1")));
+        assert!(rendered(&root, &page("").replace("some", "none")).is_err());
+        fs::remove_dir_all(root)?;
+        Ok(())
+    }
+
+    #[test]
+    fn results_keep_six_digits() {
+        let mut value = json!({"a": [1.23456789, 3], "b": {"x": 1e-9}});
+        round(&mut value);
+        assert_eq!(value, json!({"a": [1.23457, 3], "b": {"x": 1e-9}}));
+    }
+
+    #[test]
+    fn what_fits_in_a_line_has_one() {
+        let (mut out, row) = (String::new(), json!({"a": 1, "b": [2]}));
+        lay_out(&json!({"run": {"gave": [row, row], "more": "x".repeat(100)}}), 0, &mut out);
+        assert!(out.contains("    \"gave\": [{\"a\":1,\"b\":[2]},{\"a\":1,\"b\":[2]}],\n"), "{out}");
+    }
+}
