@@ -23,7 +23,8 @@ const COLUMNS: usize = 120;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Run the commands of docs/results/NAME.json again, or only its run KEY, and write what they give there
+    /// Run the commands of docs/results/NAME.json again, or only its run KEY, and write what they give there; all: of
+    /// every file
     #[arg(long, value_name = "NAME[/KEY]", num_args = 1..)]
     anew: Vec<String>,
 }
@@ -48,7 +49,8 @@ pub fn write(root: &Path, args: &Args) -> Result<()> {
         cargo(root, &release, &[])?;
     }
     for name in &args.anew {
-        measure(root, name)?;
+        let all = if name == "all" { files(root) } else { vec![name.clone()] };
+        all.iter().try_for_each(|name| measure(root, name))?;
     }
     let mut wrong = Vec::new();
     for page in pages(root)? {
@@ -79,13 +81,21 @@ pub fn wrong(root: &Path) -> Result<Vec<String>> {
         }
         shown += &text;
     }
-    for file in fs::read_dir(root.join(FOLDER)).into_iter().flatten().flatten() {
-        let name = file.path().file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    for name in files(root) {
         if !shown.contains(&format!("{MARK}{name}\n")) {
             wrong.push(format!("{FOLDER}/{name}.json: no page shows it; remove it"));
         }
     }
     Ok(wrong)
+}
+
+/// Names of the files of results.
+fn files(root: &Path) -> Vec<String> {
+    let files = fs::read_dir(root.join(FOLDER)).into_iter().flatten().flatten().map(|file| file.path());
+    let mut names: Vec<String> =
+        files.filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned())).collect();
+    names.sort();
+    names
 }
 
 /// The pages of the book, and the README.
@@ -147,12 +157,15 @@ fn row(outcome: minijinja::Value, label: &str) -> Result<minijinja::Value, Error
     found.ok_or_else(|| Error::new(ErrorKind::InvalidOperation, format!("no row's label begins with '{label}'")))
 }
 
-/// With the sign for minus instead of a hyphen, and none before zero.
+/// With the sign for minus instead of a hyphen; zero has none.
 fn minus(figure: String) -> String {
-    match figure.strip_prefix('-') {
-        Some(size) if size.contains(|c: char| ('1'..='9').contains(&c)) => format!("−{size}"),
-        Some(size) => size.to_owned(),
-        None => figure,
+    let size = figure.trim_start_matches(['-', '+']);
+    if !size.contains(|c: char| ('1'..='9').contains(&c)) {
+        size.to_owned()
+    } else if figure.starts_with('-') {
+        format!("−{size}")
+    } else {
+        figure
     }
 }
 
@@ -203,13 +216,13 @@ fn output(root: &Path, command: &str) -> Result<String> {
     Err(anyhow!("{}: {}", out.status, String::from_utf8_lossy(&out.stderr).trim()))
 }
 
-/// Leaves six digits.
+/// Leaves eight digits.
 fn round(value: &mut Value) {
     match value {
         Value::Object(entries) => entries.values_mut().for_each(round),
         Value::Array(values) => values.iter_mut().for_each(round),
         Value::Number(number) if number.is_f64() => {
-            let rounded = number.as_f64().and_then(|value| format!("{value:.5e}").parse().ok());
+            let rounded = number.as_f64().and_then(|value| format!("{value:.7e}").parse().ok());
             *value = rounded.and_then(serde_json::Number::from_f64).map_or(Value::Null, Value::Number);
         }
         _ => {}
@@ -286,10 +299,10 @@ mod tests {
     }
 
     #[test]
-    fn results_keep_six_digits() {
-        let mut value = json!({"a": [1.23456789, 3], "b": {"x": 1e-9}});
+    fn results_keep_eight_digits() {
+        let mut value = json!({"a": [1.2345678912, 3], "b": {"x": 1e-9}});
         round(&mut value);
-        assert_eq!(value, json!({"a": [1.23457, 3], "b": {"x": 1e-9}}));
+        assert_eq!(value, json!({"a": [1.2345679, 3], "b": {"x": 1e-9}}));
     }
 
     #[test]
