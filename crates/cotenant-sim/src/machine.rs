@@ -206,6 +206,7 @@ impl SimMachine {
         let coherence_ns = coherence(s, guesses)?;
         let mut stations: Vec<Station> = (0..node_count)
             .map(|n| Station::new(format!("node {n}"), scattered.unwrap_or(gbs), gbs, queue_ns))
+            .map(|node| Station { idle_s: memory_ns / 1e9, ..node })
             .collect();
         for from in 0..node_count {
             for to in 0..node_count {

@@ -15,6 +15,8 @@ pub struct Demand {
     /// Lines per instruction that occupy a line buffer, over the lines that a core can have under way, times the idle
     /// latency: seconds per instruction below which no overlap helps (Little's law).
     pub floor_s: f64,
+    /// Seconds per instruction for which it waits for its part of a bandwidth that is all used: what [`solve`] found.
+    pub queued_s: f64,
     /// Per station: bytes per instruction, waits per instruction that cost time, waits per instruction that hold a
     /// line buffer.
     pub uses: Vec<Use>,
@@ -33,7 +35,7 @@ impl Demand {
             latency += u.waits * wait;
             floor += u.floor * wait;
         }
-        (self.base_s + latency).max(self.floor_s + floor)
+        (self.base_s + latency).max(self.floor_s + floor) + self.queued_s
     }
 }
 
@@ -84,30 +86,45 @@ const ROUNDS: usize = 2_000;
 /// as the answer.
 ///
 /// The wait at a station with load `u` is `queue · u / (1 − u)`, the fixed point of `wait ← u · (wait + queue)`. Load
-/// falls as waits grow, so that step does not overshoot, also from beyond saturation.
+/// falls as waits grow, so that step does not overshoot, also from beyond saturation. At a memory no wait is longer than
+/// [`Station::longest_s`]; where more is asked for than it delivers, its bandwidth is divided max-min: a thread that asks
+/// for less than an equal part has all of it, and the others pay, in [`Demand::queued_s`].
 ///
 /// # Errors
 /// [`Unsettled`] where it does not settle.
-pub fn solve(machine: &SimMachine, demands: &[Demand], waits: &mut [f64], at_s: f64) -> Result<Vec<f64>, Unsettled> {
+pub fn solve(
+    machine: &SimMachine,
+    demands: &mut [Demand],
+    waits: &mut [f64],
+    at_s: f64,
+) -> Result<Vec<f64>, Unsettled> {
+    for d in demands.iter_mut() {
+        d.queued_s = 0.0;
+    }
     let teams = demands.iter().filter_map(|d| d.team).max().map_or(0, |t| t + 1);
     let mut slowest = vec![0.0; teams];
     let (mut speeds, mut next) = (vec![0.0; demands.len()], vec![0.0; demands.len()]);
+    let mut limits = vec![f64::INFINITY; demands.len()];
     let mut loads = vec![(0.0, 0.0); machine.stations.len()];
-    at(demands, waits, &mut slowest, &mut speeds);
+    alone(demands, waits, &mut speeds);
+    divide(machine, demands, &mut speeds, &mut limits, &mut loads, &mut slowest);
     let mut change = f64::INFINITY;
     for _ in 0..ROUNDS {
-        load(machine, demands, &speeds, &mut loads);
         for ((wait, (load, _)), station) in waits.iter_mut().zip(&loads).zip(&machine.stations) {
-            *wait = load * (*wait + station.queue_s);
+            let (longer, longest) = (load * (*wait + station.queue_s), station.longest_s());
+            *wait = if longer > longest { longest } else { longer }; // what is no number stays none
         }
-        at(demands, waits, &mut slowest, &mut next);
+        alone(demands, waits, &mut next);
+        divide(machine, demands, &mut next, &mut limits, &mut loads, &mut slowest);
         // `max` would drop a NaN; what is no number has not settled.
         let differs = |a: f64, b: f64| if (a / b).is_finite() { (a / b - 1.0).abs() } else { f64::INFINITY };
         change = speeds.iter().zip(&next).map(|(a, b)| differs(*a, *b)).fold(0.0, f64::max);
         std::mem::swap(&mut speeds, &mut next);
         if change < CLOSE {
-            load(machine, demands, &speeds, &mut loads);
             cut(demands, &loads, &mut speeds);
+            for (d, limit) in demands.iter_mut().zip(&limits) {
+                d.queued_s = (d.share / limit - d.cost_s(waits)).max(0.0);
+            }
             return Ok(speeds);
         }
     }
@@ -115,11 +132,15 @@ pub fn solve(machine: &SimMachine, demands: &[Demand], waits: &mut [f64], at_s: 
     Err(Unsettled { rounds: ROUNDS, at_s, change, waits })
 }
 
-/// Speeds with these waits. `slowest` has room for one number per team.
-fn at(demands: &[Demand], waits: &[f64], slowest: &mut [f64], speeds: &mut [f64]) {
+/// Speeds with these waits, of each thread as if it waited for no other.
+fn alone(demands: &[Demand], waits: &[f64], speeds: &mut [f64]) {
     for (speed, d) in speeds.iter_mut().zip(demands) {
         *speed = (d.share / d.cost_s(waits)).min(d.cap.unwrap_or(f64::INFINITY));
     }
+}
+
+/// Lets teams advance with their slowest thread. `slowest` has room for one number per team.
+fn together(demands: &[Demand], slowest: &mut [f64], speeds: &mut [f64]) {
     if slowest.is_empty() {
         return;
     }
@@ -133,6 +154,50 @@ fn at(demands: &[Demand], waits: &[f64], slowest: &mut [f64], speeds: &mut [f64]
         if let Some(t) = d.team {
             *s = slowest[t];
         }
+    }
+}
+
+/// Speeds with the bandwidth that there is, and the loads with them: of memories that are asked for more, the fullest
+/// first, each thread has what it asks for, but none more than the equal part that then fills it.
+fn divide(
+    machine: &SimMachine,
+    demands: &[Demand],
+    speeds: &mut [f64],
+    limits: &mut [f64],
+    loads: &mut [(f64, f64)],
+    slowest: &mut [f64],
+) {
+    limits.fill(f64::INFINITY);
+    together(demands, slowest, speeds);
+    load(machine, demands, speeds, loads);
+    let memories: Vec<usize> = (0..loads.len()).filter(|s| machine.stations[*s].idle_s.is_finite()).collect();
+    // What is divided at one memory is less at another; and which part is in order changes with it.
+    for _ in 0..4 * memories.len() {
+        let Some(&full) = memories.iter().max_by(|a, b| loads[**a].0.total_cmp(&loads[**b].0)) else { return };
+        let asked = loads[full].0;
+        if asked.is_nan() || asked <= 1.0 + CLOSE / 10.0 {
+            return;
+        }
+        let bytes =
+            |i: usize| demands[i].uses.iter().filter(|u| u.station == full).map(|u| u.bytes).sum::<f64>() * speeds[i];
+        let all: f64 = (0..speeds.len()).map(bytes).sum();
+        let mut parts: Vec<(f64, usize)> =
+            (0..speeds.len()).map(|i| (bytes(i) / all * asked, i)).filter(|(part, _)| *part > 0.0).collect();
+        parts.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut left = 1.0;
+        for n in 0..parts.len() {
+            let equal = left / (parts.len() - n) as f64;
+            if parts[n].0 > equal {
+                for &(part, i) in &parts[n..] {
+                    speeds[i] *= equal / part;
+                    limits[i] = limits[i].min(speeds[i]);
+                }
+                break;
+            }
+            left -= parts[n].0;
+        }
+        together(demands, slowest, speeds);
+        load(machine, demands, speeds, loads);
     }
 }
 

@@ -11,11 +11,20 @@ pub struct Station {
     pub high: f64,
     /// Extra latency at half load, seconds: it grows as `queue · u / (1 − u)`.
     pub queue_s: f64,
+    /// Latency when idle, seconds, of a memory; infinite of what lets wait as long as it takes.
+    pub idle_s: f64,
 }
 
 impl Station {
     /// From GB/s and ns.
     pub(crate) fn new(name: String, low: f64, high: f64, queue_ns: f64) -> Self {
-        Self { name, low: low * 1e9, high: high * 1e9, queue_s: queue_ns / 1e9 }
+        Self { name, low: low * 1e9, high: high * 1e9, queue_s: queue_ns / 1e9, idle_s: f64::INFINITY }
+    }
+
+    /// The longest wait, seconds: that at the load at which throughput over latency is greatest (Kleinrock, *Power and
+    /// deterministic rules of thumb*, ICC 1979), `u/(1 − u) = √(idle/queue)`. Beyond it more under way brings little but
+    /// longer queues, and these form where the lines are asked for: before the cores that ask for more than their part.
+    pub fn longest_s(&self) -> f64 {
+        (self.idle_s * self.queue_s).sqrt()
     }
 }

@@ -219,6 +219,18 @@ pub fn runs(memory: &Path) -> Result<BTreeMap<String, BTreeMap<String, Run>>> {
     Ok(all)
 }
 
+/// What each of 16 copies has of the last-level cache. Assumption: two sockets of 8 cores and 20 MiB, as in the line of
+/// products.
+pub const CROWDED_BYTES: f64 = 20.0 * 1_048_576.0 / 8.0;
+
+/// Lines per 1,000 instructions that memory delivered to each of 16 copies, DDR3-1600: program of the solo table →
+/// lines.
+pub fn crowded(runs: &BTreeMap<String, BTreeMap<String, Run>>) -> Result<BTreeMap<String, f64>> {
+    let runs = runs.get("DDR3-1600").context("app_counters_summary.csv: no DDR3-1600")?;
+    let crowded = runs.iter().filter(|(_, run)| run.copies == 16.0);
+    Ok(crowded.map(|(name, run)| (format!("{name}06"), run.read_gbs * 1e9 / 64.0 / run.rate * 1000.0)).collect())
+}
+
 /// Lines that a core can have under way to memory. Assumption: the order of the queue behind an L2 (no document was
 /// found that states it). Chosen after a look at the runs below, the page says what others give: on them it is no
 /// blind prediction.

@@ -66,6 +66,29 @@ pub struct Program {
     pub footprint: f64,
     /// Relative error of the predicted IPC at each number of ways.
     pub errors: Vec<f64>,
+    /// Of the LLC accesses, those per 1,000 instructions that the table does not have: see [`Program::streams`].
+    pub streamed: f64,
+}
+
+impl Program {
+    /// Lines that `bytes` of cache leave it to fetch, per 1,000 instructions.
+    pub fn lines(&self, bytes: f64) -> f64 {
+        self.llc_apki * ratio(&self.curve, bytes)
+    }
+
+    /// Adds lines per 1,000 instructions that are fetched whatever the cache holds. What its misses cost stays, and is
+    /// that of more lines: these come ahead of their use.
+    pub fn streams(&mut self, lines: f64) {
+        let misses = self.curve.iter().map(|(bytes, _)| self.lines(*bytes)).sum::<f64>() / self.curve.len() as f64;
+        self.mlp *= 1.0 + lines / misses;
+        let all = self.llc_apki + lines;
+        for (_, ratio) in &mut self.curve {
+            *ratio = (*ratio * self.llc_apki + lines) / all;
+        }
+        self.llc_apki = all;
+        self.streamed += lines;
+        self.footprint = footprint(&self.curve);
+    }
 }
 
 /// Reads the table: program → rows by rising ways.
@@ -151,6 +174,7 @@ pub fn derive(rows: &[Row]) -> Program {
         curve,
         footprint,
         errors,
+        streamed: 0.0,
     }
 }
 

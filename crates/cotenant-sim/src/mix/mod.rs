@@ -8,7 +8,7 @@ mod held;
 
 use crate::app::{LINE, Phase};
 use crate::machine::SimMachine;
-use crate::occupancy::keepable;
+use crate::occupancy::{again_per_s, keepable};
 use crate::speed::{Demand, Unsettled, Use, solve};
 use cotenant_model::number;
 use thiserror::Error;
@@ -124,15 +124,17 @@ pub fn steady(machine: &SimMachine, programs: &[&Phase]) -> Result<Steady, MixEr
     let mut change = f64::INFINITY;
     let mut damping = 0.5;
     for round in 0..ROUNDS {
-        let demands: Vec<Demand> =
+        let mut demands: Vec<Demand> =
             (0..programs.len()).map(|i| demand(machine, clock_hz, programs[i], held[i], again[i])).collect();
-        let speeds = solve(machine, &demands, &mut waits, 0.0)?;
+        let speeds = solve(machine, &mut demands, &mut waits, 0.0)?;
         let rates: Vec<f64> =
             programs.iter().zip(&speeds).map(|(p, speed)| p.llc_apki / 1000.0 * speed * LINE).collect();
         let (wanted, lasts_s) = lasting.held(&rates);
         change = held.iter().zip(&wanted).map(|(h, w)| (h - w).abs()).fold(0.0, f64::max) / capacity;
-        for (again, (kept, speed)) in again.iter_mut().zip(kept.iter().zip(&speeds)) {
-            let now = kept / LINE / lasts_s / speed;
+        let memory_s = machine.memory_s[0][0] + waits[0];
+        for (i, again) in again.iter_mut().enumerate() {
+            let (speed, line_s) = (speeds[i], memory_s / machine.overlap(programs[i].mlp));
+            let now = again_per_s(kept[i], lasts_s, line_s) / speed;
             change = change.max((now - *again).abs() * speed * LINE * lasts_s / capacity);
             *again += damping * (now - *again);
         }
@@ -189,6 +191,7 @@ fn demand(machine: &SimMachine, clock_hz: f64, p: &Phase, held: f64, again: f64)
         limit: None,
         base_s: p.cpi / clock_hz + hits * machine.llc_s + missing_s,
         floor_s: misses * idle / machine.lines_in_flight,
+        queued_s: 0.0,
         uses,
         cap: None,
         team: None,

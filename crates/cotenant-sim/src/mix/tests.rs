@@ -222,7 +222,8 @@ fn wrong_machines_and_mixes_are_refused() {
     assert!(matches!(steady(&machine(Replacement::Lru), &[]), Err(MixError::Empty)));
 }
 
-/// Random mixes of 2 to 8 programs on caches of 4 to 64 MB and memories of 10 to 100 GB/s: each settles, and soon.
+/// Random mixes of 2 to 8 programs on caches of 4 to 64 MB and memories of 10 to 100 GB/s, every second one inclusive,
+/// with private caches of 32 KiB to 2 MiB: each settles, and soon.
 #[test]
 fn every_mix_settles() {
     let mut random = fastrand::Rng::with_seed(1);
@@ -231,11 +232,30 @@ fn every_mix_settles() {
         let mut machine = parsed(MACHINE);
         machine.replacement = if random.bool() { Replacement::Lru } else { Replacement::Random };
         machine.caches[0].bytes = 4e6 * 16_f64.powf(random.f64());
+        if mix % 2 == 1 {
+            let bytes = 32_768.0 * 64_f64.powf(random.f64());
+            machine.private = Some(Private { bytes, inclusive: true, in_use: random.f64() });
+        }
         let machine = with_gbs(machine, 10.0 * 10_f64.powf(random.f64()));
         let programs: Vec<&Phase> = (0..random.usize(2..=8)).map(|_| all[random.usize(..all.len())]).collect();
         let state = steady(&machine, &programs).unwrap_or_else(|e| panic!("mix {mix}: {e}"));
         let held: f64 = state.shares.iter().map(|s| s.held).sum();
-        assert!((held / machine.caches[0].bytes - 1.0).abs() < 1e-3, "mix {mix}: {state:?}");
+        // What fits into private caches leaves an inclusive one empty.
+        let least = if mix % 2 == 0 { 0.999 } else { 0.0 };
+        assert!((least..1.001).contains(&(held / machine.caches[0].bytes)), "mix {mix}: {state:?}");
+    }
+}
+
+/// However fast a cache changes hands, lines come again no faster than one after the other, and each once in the time
+/// for which it stays at the most.
+#[test]
+fn lines_come_again_at_the_pace_of_memory_at_most() {
+    for lasts_s in [1e-9, 1e-6, 1e-3, 0.1] {
+        let per_s = again_per_s(8_192.0 * LINE, lasts_s, 1e-7);
+        assert!(per_s < 1e7 && per_s < 8_192.0 / lasts_s, "{lasts_s}: {per_s}");
+        // The rest of the time is the program's own: as much as lines last of it.
+        let own = 1.0 - per_s * 1e-7;
+        assert!((own / (lasts_s / (lasts_s + 8_192.0 * 1e-7)) - 1.0).abs() < 1e-6, "{lasts_s}: {own}");
     }
 }
 

@@ -16,7 +16,7 @@ impl World {
         let at_s = self.now as f64 / 1e9;
         let crowded = self.crowded();
         for _ in 0..ROUNDS {
-            self.speeds = speed::solve(&self.machine, &self.demands, &mut self.waits, at_s)?;
+            self.speeds = speed::solve(&self.machine, &mut self.demands, &mut self.waits, at_s)?;
             if !self.hand_out(&crowded) {
                 return Ok(());
             }
@@ -28,7 +28,7 @@ impl World {
                 self.demands[i].share = (1.0 / cpu.len() as f64).min(limit);
             }
         }
-        self.speeds = speed::solve(&self.machine, &self.demands, &mut self.waits, at_s)?;
+        self.speeds = speed::solve(&self.machine, &mut self.demands, &mut self.waits, at_s)?;
         Ok(())
     }
 

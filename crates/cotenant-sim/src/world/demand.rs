@@ -113,6 +113,7 @@ impl World {
                 limit,
                 base_s: busy_s + coherence_s,
                 floor_s: 0.0,
+                queued_s: 0.0,
                 uses,
                 cap: None,
                 team: program.barrier.then_some(t.app),

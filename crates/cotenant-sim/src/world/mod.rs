@@ -239,6 +239,7 @@ impl World {
                     low: lines,
                     high: lines,
                     queue_s: 1.0,
+                    idle_s: f64::INFINITY,
                 });
                 stations.len() - 1
             });

@@ -1,7 +1,6 @@
 //! Caches change hands.
 
 use super::World;
-use crate::app::LINE;
 use crate::occupancy::{self, Nearer, Tenant};
 
 /// A level of shared caches: one before the last, or the last.
@@ -80,11 +79,14 @@ impl World {
             let mut change = 0.0;
             for (&who, (held, kept)) in on.iter().zip(held) {
                 let thread = self.thread_of(who);
-                let t = &mut self.threads[thread];
                 if let (Who::Runs(i), true) = (who, keeps) {
                     let speed = self.speeds[i];
-                    t.again = lasts_s.filter(|_| speed > 0.0).map_or(0.0, |lasts_s| kept / LINE / lasts_s / speed);
+                    let line_s = self.line_s(thread) / self.demands[i].share;
+                    self.threads[thread].again = lasts_s
+                        .filter(|_| speed > 0.0)
+                        .map_or(0.0, |lasts_s| occupancy::again_per_s(kept, lasts_s, line_s) / speed);
                 }
+                let t = &mut self.threads[thread];
                 let own = match level {
                     Level::Near(k) => &mut t.near[k],
                     Level::Last => &mut t.held,
@@ -102,6 +104,16 @@ impl World {
             Who::Runs(running) => self.running[running],
             Who::Naps(thread) => thread,
         }
+    }
+
+    /// Seconds that a line costs a running thread which nothing fetches ahead.
+    fn line_s(&self, thread: usize) -> f64 {
+        let (t, m) = (&self.threads[thread], &self.machine);
+        let cpu = t.cpu.unwrap_or_default();
+        let memory_s =
+            |(to, share): (usize, &f64)| share * (m.memory(cpu, self.places.node.of[cpu], to) + self.waits[to]);
+        let latency_s: f64 = t.pages.iter().enumerate().map(memory_s).sum();
+        latency_s / m.overlap(self.apps[t.app].spec.program.phases[t.phase].mlp)
     }
 
     fn tenant(&self, level: Level, who: Who) -> Tenant<'_> {

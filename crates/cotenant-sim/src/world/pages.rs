@@ -59,7 +59,7 @@ impl World {
             through(to, change(to) / away);
         }
         let base_s = 1.0 / m.page_move_bytes_per_s;
-        Some(Demand { share: 1.0, limit: None, base_s, floor_s: 0.0, uses, cap: None, team: None })
+        Some(Demand { share: 1.0, base_s, uses, ..Demand::default() })
     }
 
     /// Moves pages for `dt` seconds at the speed found. Whoever moves them has a CPU meanwhile: an idle one, else
