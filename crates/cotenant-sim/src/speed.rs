@@ -81,6 +81,8 @@ pub struct Unsettled {
 /// Speeds change less than this from round to round once settled.
 const CLOSE: f64 = 1e-5;
 const ROUNDS: usize = 2_000;
+/// Rounds over the memories until what is divided at one agrees with what is at the others.
+const DIVISIONS: usize = 32;
 
 /// Instructions per second of each thread. `waits` (seconds, one per station) goes in as a first guess and comes out
 /// as the answer.
@@ -102,27 +104,30 @@ pub fn solve(
         d.queued_s = 0.0;
     }
     let teams = demands.iter().filter_map(|d| d.team).max().map_or(0, |t| t + 1);
-    let mut slowest = vec![0.0; teams];
+    let mut division = Division {
+        parts: vec![f64::INFINITY; machine.nodes()],
+        limits: vec![f64::INFINITY; demands.len()],
+        loads: vec![(0.0, 0.0); machine.stations.len()],
+        slowest: vec![0.0; teams],
+    };
     let (mut speeds, mut next) = (vec![0.0; demands.len()], vec![0.0; demands.len()]);
-    let mut limits = vec![f64::INFINITY; demands.len()];
-    let mut loads = vec![(0.0, 0.0); machine.stations.len()];
     alone(demands, waits, &mut speeds);
-    divide(machine, demands, &mut speeds, &mut limits, &mut loads, &mut slowest);
+    divide(machine, demands, &mut speeds, &mut division);
     let mut change = f64::INFINITY;
     for _ in 0..ROUNDS {
-        for ((wait, (load, _)), station) in waits.iter_mut().zip(&loads).zip(&machine.stations) {
+        for ((wait, (load, _)), station) in waits.iter_mut().zip(&division.loads).zip(&machine.stations) {
             let (longer, longest) = (load * (*wait + station.queue_s), station.longest_s());
             *wait = if longer > longest { longest } else { longer }; // what is no number stays none
         }
         alone(demands, waits, &mut next);
-        divide(machine, demands, &mut next, &mut limits, &mut loads, &mut slowest);
+        divide(machine, demands, &mut next, &mut division);
         // `max` would drop a NaN; what is no number has not settled.
         let differs = |a: f64, b: f64| if (a / b).is_finite() { (a / b - 1.0).abs() } else { f64::INFINITY };
         change = speeds.iter().zip(&next).map(|(a, b)| differs(*a, *b)).fold(0.0, f64::max);
         std::mem::swap(&mut speeds, &mut next);
         if change < CLOSE {
-            cut(demands, &loads, &mut speeds);
-            for (d, limit) in demands.iter_mut().zip(&limits) {
+            cut(demands, &division.loads, &mut speeds);
+            for (d, limit) in demands.iter_mut().zip(&division.limits) {
                 d.queued_s = (d.share / limit - d.cost_s(waits)).max(0.0);
             }
             return Ok(speeds);
@@ -157,48 +162,85 @@ fn together(demands: &[Demand], slowest: &mut [f64], speeds: &mut [f64]) {
     }
 }
 
-/// Speeds with the bandwidth that there is, and the loads with them: of memories that are asked for more, the fullest
-/// first, each thread has what it asks for, but none more than the equal part that then fills it.
-fn divide(
-    machine: &SimMachine,
-    demands: &[Demand],
-    speeds: &mut [f64],
-    limits: &mut [f64],
-    loads: &mut [(f64, f64)],
-    slowest: &mut [f64],
-) {
+/// Lowers speeds to what the bandwidth of memories allows, and notes the limits, and the loads with them. At a memory of
+/// which more is asked than it delivers each thread has what it asks for, but none more than an equal part: the one with
+/// which the memory is just full, when threads that other memories hold up ask for less. `parts` has one for each memory,
+/// as the last round left it.
+fn divide(machine: &SimMachine, demands: &[Demand], speeds: &mut [f64], found: &mut Division) {
+    let Division { parts, limits, loads, slowest } = found;
     limits.fill(f64::INFINITY);
+    let alone = speeds.to_vec();
     together(demands, slowest, speeds);
     load(machine, demands, speeds, loads);
-    let memories: Vec<usize> = (0..loads.len()).filter(|s| machine.stations[*s].idle_s.is_finite()).collect();
-    // What is divided at one memory is less at another; and which part is in order changes with it.
-    for _ in 0..4 * memories.len() {
-        let Some(&full) = memories.iter().max_by(|a, b| loads[**a].0.total_cmp(&loads[**b].0)) else { return };
-        let asked = loads[full].0;
-        if asked.is_nan() || asked <= 1.0 + CLOSE / 10.0 {
-            return;
-        }
-        let bytes =
-            |i: usize| demands[i].uses.iter().filter(|u| u.station == full).map(|u| u.bytes).sum::<f64>() * speeds[i];
-        let all: f64 = (0..speeds.len()).map(bytes).sum();
-        let mut parts: Vec<(f64, usize)> =
-            (0..speeds.len()).map(|i| (bytes(i) / all * asked, i)).filter(|(part, _)| *part > 0.0).collect();
-        parts.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut left = 1.0;
-        for n in 0..parts.len() {
-            let equal = left / (parts.len() - n) as f64;
-            if parts[n].0 > equal {
-                for &(part, i) in &parts[n..] {
-                    speeds[i] *= equal / part;
-                    limits[i] = limits[i].min(speeds[i]);
-                }
-                break;
-            }
-            left -= parts[n].0;
-        }
-        together(demands, slowest, speeds);
-        load(machine, demands, speeds, loads);
+    if loads[..machine.nodes()].iter().all(|(load, _)| !(*load > 1.0)) {
+        parts.fill(f64::INFINITY);
+        return;
     }
+    let mut asked = Vec::with_capacity(demands.len());
+    for _ in 0..DIVISIONS {
+        let mut settled = true;
+        for memory in 0..machine.nodes() {
+            let before = std::mem::replace(&mut parts[memory], f64::INFINITY);
+            limit(demands, &alone, parts, limits, speeds);
+            together(demands, slowest, speeds);
+            asked.clear();
+            let (mut all, mut ordered) = (0.0, 0.0);
+            for (d, speed) in demands.iter().zip(&*speeds) {
+                for u in d.uses.iter().filter(|u| u.station == memory) {
+                    let bytes = u.bytes * speed;
+                    asked.push(bytes);
+                    (all, ordered) = (all + bytes, ordered + bytes * u.locality);
+                }
+            }
+            let station = &machine.stations[memory];
+            let delivered = station.low + (station.high - station.low) * ordered / all;
+            if all > delivered {
+                asked.sort_by(f64::total_cmp);
+                parts[memory] = equal_part(&asked, delivered);
+            }
+            settled &= parts[memory] == before || (parts[memory] / before - 1.0).abs() < CLOSE / 10.0;
+        }
+        if settled {
+            break;
+        }
+    }
+    limit(demands, &alone, parts, limits, speeds);
+    together(demands, slowest, speeds);
+    load(machine, demands, speeds, loads);
+}
+
+/// What [`divide`] finds, and works with.
+struct Division {
+    /// Of each memory, bytes per second that no thread may exceed.
+    parts: Vec<f64>,
+    /// Of each thread, the speed that these allow.
+    limits: Vec<f64>,
+    /// Of each station, see [`load`].
+    loads: Vec<(f64, f64)>,
+    /// Room for one number per team.
+    slowest: Vec<f64>,
+}
+
+/// Speeds of which none takes more of a memory than the equal part there.
+fn limit(demands: &[Demand], alone: &[f64], parts: &[f64], limits: &mut [f64], speeds: &mut [f64]) {
+    for (i, d) in demands.iter().enumerate() {
+        let of_use = |u: &Use| parts.get(u.station).map_or(f64::INFINITY, |part| part / u.bytes);
+        limits[i] = d.uses.iter().map(of_use).fold(f64::INFINITY, f64::min);
+        speeds[i] = alone[i].min(limits[i]);
+    }
+}
+
+/// The most that each may take of `all`, where they ask for `asked`, ascending, together more than that.
+fn equal_part(asked: &[f64], all: f64) -> f64 {
+    let mut left = all;
+    for (n, bytes) in asked.iter().enumerate() {
+        let equal = left / (asked.len() - n) as f64;
+        if *bytes > equal {
+            return equal;
+        }
+        left -= bytes;
+    }
+    f64::INFINITY
 }
 
 /// Load of each station: bytes asked for over bytes that it can deliver for this mixture of localities. The second

@@ -182,6 +182,31 @@ proptest! {
         prop_assert!(speeds[1..].iter().zip(&fewer).all(|(with, without)| *with <= without * (1.0 + 1e-3)));
     }
 
+    /// Of threads that use both memories: each that is held up uses one that is full, and no other thread takes more of
+    /// that one (the bottleneck condition of max-min fairness, Bertsekas and Gallager, *Data Networks*, 6.5.2).
+    #[test]
+    fn who_is_held_up_takes_the_most_of_a_full_memory(
+        tasks in prop::collection::vec((0.0..8.0_f64, 0.0..8.0_f64, 0.0..0.1_f64, 0..4_usize), 1..30),
+    ) {
+        let m = machine(MACHINE).unwrap();
+        let of = |&(first, second, waits, team): &(f64, f64, f64, usize)| {
+            let u = |station, bytes| Use { station, bytes, waits, floor: 0.0, locality: 1.0 };
+            let team = team.checked_sub(2); // half of them are of none
+            Demand { share: 1.0, base_s: 0.4e-9, uses: vec![u(0, first), u(1, second)], team, ..Demand::default() }
+        };
+        let mut demands: Vec<Demand> = tasks.iter().map(of).collect();
+        let speeds = solve(&m, &mut demands, &mut vec![0.0; m.stations.len()], 0.0).unwrap();
+        let taken = |i: usize, memory: usize| demands[i].uses[memory].bytes * speeds[i];
+        let all = |memory: usize| (0..speeds.len()).map(|i| taken(i, memory)).sum::<f64>();
+        prop_assert!((0..2).all(|memory| all(memory) <= 40e9 * (1.0 + 1e-9)));
+        for i in (0..speeds.len()).filter(|i| demands[*i].queued_s > 1e-12) {
+            let most = |memory: usize| (0..speeds.len()).all(|j| taken(j, memory) <= taken(i, memory) * (1.0 + 1e-3));
+            let is_bottleneck = |memory: usize| all(memory) > 40e9 * (1.0 - 1e-3) && most(memory);
+            // A thread of a team may wait for another one that is held up.
+            prop_assert!(demands[i].team.is_some() || (0..2).any(is_bottleneck), "{i}: {speeds:?} {demands:?}");
+        }
+    }
+
     /// What is held never exceeds the cache, nor any bound; equals hold alike.
     #[test]
     fn caches_conserve(picks in prop::collection::vec((0..55_usize, 1e5..2e8_f64), 1..12), lru: bool, dt in 1e-5..0.1_f64) {
