@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const FOLDER: &str = "docs/results";
-const MARK: &str = "<!-- results: ";
+const MARK: &str = "\n<!-- results: ";
 /// Longer JSON is broken up, a line for each element.
 const COLUMNS: usize = 120;
 
@@ -108,9 +108,11 @@ fn pages(root: &Path) -> Result<Vec<PathBuf>> {
 /// The page as it is read.
 pub fn without_templates(text: &str) -> String {
     let (mut out, mut rest) = (String::new(), text);
-    while let Some((before, from)) = rest.split_once(MARK) {
-        out += before;
-        rest = from.split_once("\n-->\n").map_or("", |(_, after)| after.trim_start_matches('\n'));
+    while let Some((before, (_, after))) =
+        rest.split_once(MARK).and_then(|(before, from)| Some((before, from.split_once("\n-->\n")?)))
+    {
+        out = out + before + "\n";
+        rest = after.trim_start_matches('\n');
     }
     out + rest
 }
@@ -121,15 +123,18 @@ fn rendered(root: &Path, text: &str) -> Result<String> {
     while let Some(at) = rest.find(MARK) {
         let (before, from) = rest.split_at(at);
         let name = from[MARK.len()..].lines().next().unwrap_or_default().trim();
-        let line = text.len() - from.len();
-        let line = text[..line].lines().count() + 1;
+        let line = text[..text.len() - from.len()].lines().count() + 2;
         let end = from.find("\n-->\n").with_context(|| format!("line {line}: the template has no line '-->'"))?;
         let template = from[MARK.len() + name.len()..end].trim_start_matches('\n');
         let block = fill(&read(root, name)?, template).with_context(|| format!("the template in line {line}"))?;
         let after = from[end + "\n-->\n".len()..].trim_start_matches('\n');
-        // The old block ends where the next paragraph begins.
-        let old = after.find("\n\n").map_or(after.len(), |end| end + 1);
-        let _ = write!(out, "{before}{}\n-->\n\n{}\n", &from[..end], block.trim_end());
+        let block = block.trim();
+        if !block.starts_with('|') || block.contains("\n\n") {
+            bail!("the template in line {line} gives no table, or more than one");
+        }
+        let old = if after.starts_with('|') { after.find("\n\n").map_or(after.len(), |end| end + 1) } else { 0 };
+        let gap = if old > 0 || after.is_empty() { "" } else { "\n" };
+        let _ = write!(out, "{before}{}\n-->\n\n{block}\n{gap}", &from[..end]);
         rest = &after[old..];
     }
     Ok(out + rest)
@@ -286,13 +291,20 @@ mod tests {
         let mut json = String::new();
         lay_out(&serde_json::to_value(results(json!({"a": 1.5})))?, 0, &mut json);
         fs::write(file(&root, "some"), json)?;
-        assert_eq!(without_templates(&format!("a\n\n{MARK}x\n| t |\n-->\n\n| b |\n")), "a\n\n| b |\n");
-        let page = |block: &str| format!("# Page\n\n{MARK}some\n| {{{{ run.all.a }}}} |\n-->\n\n{block}\n\nMore.\n");
+        assert_eq!(without_templates(&format!("a\n{MARK}x\n| t |\n-->\n\n| b |\n")), "a\n\n| b |\n");
+        let prose = "`<!-- results: x` in prose, and <!-- results: y\n";
+        assert_eq!((without_templates(prose), rendered(&root, prose)?), (prose.to_owned(), prose.to_owned()));
+        let page = |block: &str| format!("# Page\n{MARK}some\n| {{{{ run.all.a }}}} |\n-->\n\n{block}\n\nMore.\n");
         let written = rendered(&root, &page("| old |\n| table |"))?;
         assert_eq!(written, page("| 1.5 |"));
         assert_eq!(rendered(&root, &written)?, written);
+        let new = page("Prose.").replace("\n\nMore.\n", "\n");
+        assert_eq!(rendered(&root, &new)?, page("| 1.5 |").replace("More.", "Prose."), "a new template takes no prose");
         let open = format!("{MARK}some\n| no end |\n");
-        assert!(rendered(&root, &open).is_err_and(|why| why.to_string().contains("line 1")));
+        assert!(rendered(&root, &open).is_err_and(|why| why.to_string().contains("line 2")));
+        assert!(
+            rendered(&root, &page("").replace("| {{", "{{")).is_err_and(|why| why.to_string().contains("no table"))
+        );
         assert!(rendered(&root, &page("").replace("some", "none")).is_err());
         fs::remove_dir_all(root)?;
         Ok(())

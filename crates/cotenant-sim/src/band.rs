@@ -104,7 +104,10 @@ impl SimMachine {
         match key {
             "clock_hz" => self.clock_hz *= by,
             // As much more to every node: what is beyond the local one is a figure of its own.
-            "memory_ns" => idle(&|s| s + local * (by - 1.0)),
+            "memory_ns" => {
+                idle(&|s| s + local * (by - 1.0));
+                self.stations[..nodes].iter_mut().for_each(|s| s.idle_s *= by);
+            }
             "remote_ns" | "hop_ns" => idle(&|s| local + (s - local) * by),
             "memory_queue_ns" => self.stations[..nodes * (nodes + 1)].iter_mut().for_each(|s| s.queue_s *= by),
             "coherence_ns" => self.coherence_s = self.coherence_s.map(|s| s * by),

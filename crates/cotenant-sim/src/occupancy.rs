@@ -11,7 +11,7 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Replacement {
-    /// Any line, whichever tenant's and however old. The default: it ranked measured mixes better than `lru`.
+    /// Any line, whichever tenant's and however old. The default: it came nearer to measured mixes than `lru`.
     #[default]
     Random,
     /// The line that was not used for longest.

@@ -1,6 +1,7 @@
 //! How fast everything runs together: the fixed point between speeds and the queues before what is shared.
 
 use crate::machine::SimMachine;
+use crate::station::Station;
 use cotenant_model::number;
 
 /// What one running thread demands, for given miss ratios and places.
@@ -88,9 +89,9 @@ const DIVISIONS: usize = 32;
 /// as the answer.
 ///
 /// The wait at a station with load `u` is `queue · u / (1 − u)`, the fixed point of `wait ← u · (wait + queue)`. Load
-/// falls as waits grow, so that step does not overshoot, also from beyond saturation. At a memory no wait is longer than
-/// [`Station::longest_s`]; where more is asked for than it delivers, its bandwidth is divided max-min: a thread that asks
-/// for less than an equal part has all of it, and the others pay, in [`Demand::queued_s`].
+/// falls as waits grow, so that step does not overshoot, also from beyond saturation. At a memory no wait is longer
+/// than [`Station::longest_s`]; where more is asked for than it delivers, its bandwidth is divided max-min: a thread
+/// that asks for less than an equal part has all of it, and the others pay, in [`Demand::queued_s`].
 ///
 /// # Errors
 /// [`Unsettled`] where it does not settle.
@@ -115,20 +116,26 @@ pub fn solve(
     divide(machine, demands, &mut speeds, &mut division);
     let mut change = f64::INFINITY;
     for _ in 0..ROUNDS {
+        change = 0.0;
         for ((wait, (load, _)), station) in waits.iter_mut().zip(&division.loads).zip(&machine.stations) {
             let (longer, longest) = (load * (*wait + station.queue_s), station.longest_s());
-            *wait = if longer > longest { longest } else { longer }; // what is no number stays none
+            let next = if longer > longest { longest } else { longer }; // what is no number stays none
+            // Threads that have their part do not notice that waits still grow.
+            change = change.max((next - *wait).abs() / (station.idle_s + *wait));
+            *wait = next;
         }
         alone(demands, waits, &mut next);
         divide(machine, demands, &mut next, &mut division);
         // `max` would drop a NaN; what is no number has not settled.
         let differs = |a: f64, b: f64| if (a / b).is_finite() { (a / b - 1.0).abs() } else { f64::INFINITY };
-        change = speeds.iter().zip(&next).map(|(a, b)| differs(*a, *b)).fold(0.0, f64::max);
+        change = speeds.iter().zip(&next).map(|(a, b)| differs(*a, *b)).fold(change, f64::max);
         std::mem::swap(&mut speeds, &mut next);
         if change < CLOSE {
             cut(demands, &division.loads, &mut speeds);
-            for (d, limit) in demands.iter_mut().zip(&division.limits) {
-                d.queued_s = (d.share / limit - d.cost_s(waits)).max(0.0);
+            for ((d, speed), limit) in demands.iter_mut().zip(&speeds).zip(&division.limits) {
+                if *speed >= limit * (1.0 - CLOSE) {
+                    d.queued_s = (d.share / limit - d.cost_s(waits)).max(0.0);
+                }
             }
             return Ok(speeds);
         }
@@ -162,10 +169,10 @@ fn together(demands: &[Demand], slowest: &mut [f64], speeds: &mut [f64]) {
     }
 }
 
-/// Lowers speeds to what the bandwidth of memories allows, and notes the limits, and the loads with them. At a memory of
-/// which more is asked than it delivers each thread has what it asks for, but none more than an equal part: the one with
-/// which the memory is just full, when threads that other memories hold up ask for less. `parts` has one for each memory,
-/// as the last round left it.
+/// Lowers speeds to what the bandwidth of memories allows, and notes the limits, and the loads with them. At a memory
+/// of which more is asked than it delivers each thread has what it asks for, but none more than an equal part: the one
+/// with which the memory is just full, when threads that other memories hold up ask for less. `parts` has one for each
+/// memory, as the last round left it.
 fn divide(machine: &SimMachine, demands: &[Demand], speeds: &mut [f64], found: &mut Division) {
     let Division { parts, limits, loads, slowest } = found;
     limits.fill(f64::INFINITY);
@@ -176,7 +183,7 @@ fn divide(machine: &SimMachine, demands: &[Demand], speeds: &mut [f64], found: &
         parts.fill(f64::INFINITY);
         return;
     }
-    let mut asked = Vec::with_capacity(demands.len());
+    let mut asked: Vec<Asked> = Vec::with_capacity(demands.len());
     for _ in 0..DIVISIONS {
         let mut settled = true;
         for memory in 0..machine.nodes() {
@@ -184,20 +191,20 @@ fn divide(machine: &SimMachine, demands: &[Demand], speeds: &mut [f64], found: &
             limit(demands, &alone, parts, limits, speeds);
             together(demands, slowest, speeds);
             asked.clear();
-            let (mut all, mut ordered) = (0.0, 0.0);
+            asked.resize(slowest.len(), Asked::default());
             for (d, speed) in demands.iter().zip(&*speeds) {
-                for u in d.uses.iter().filter(|u| u.station == memory) {
-                    let bytes = u.bytes * speed;
-                    asked.push(bytes);
-                    (all, ordered) = (all + bytes, ordered + bytes * u.locality);
+                let of_memory = d.uses.iter().filter(|u| u.station == memory);
+                let bytes: f64 = of_memory.clone().map(|u| u.bytes * speed).sum();
+                if bytes > 0.0 {
+                    let ordered = of_memory.map(|u| u.bytes * speed * u.locality).sum();
+                    let one = Asked { largest: bytes, bytes, ordered };
+                    match d.team {
+                        Some(team) => asked[team].add(&one),
+                        None => asked.push(one),
+                    }
                 }
             }
-            let station = &machine.stations[memory];
-            let delivered = station.low + (station.high - station.low) * ordered / all;
-            if all > delivered {
-                asked.sort_by(f64::total_cmp);
-                parts[memory] = equal_part(&asked, delivered);
-            }
+            parts[memory] = equal_part(&machine.stations[memory], &mut asked);
             settled &= parts[memory] == before || (parts[memory] / before - 1.0).abs() < CLOSE / 10.0;
         }
         if settled {
@@ -230,17 +237,58 @@ fn limit(demands: &[Demand], alone: &[f64], parts: &[f64], limits: &mut [f64], s
     }
 }
 
-/// The most that each may take of `all`, where they ask for `asked`, ascending, together more than that.
-fn equal_part(asked: &[f64], all: f64) -> f64 {
-    let mut left = all;
-    for (n, bytes) in asked.iter().enumerate() {
-        let equal = left / (asked.len() - n) as f64;
-        if *bytes > equal {
-            return equal;
-        }
-        left -= bytes;
+/// What a thread, or a team as a whole, asks of a memory, bytes per second. A team is as slow as the thread that takes
+/// most: with half of that the others take half, too.
+#[derive(Clone, Copy, Default)]
+struct Asked {
+    largest: f64,
+    bytes: f64,
+    /// Of `bytes`, those in order.
+    ordered: f64,
+}
+
+impl Asked {
+    fn add(&mut self, other: &Self) {
+        self.largest = self.largest.max(other.largest);
+        self.bytes += other.bytes;
+        self.ordered += other.ordered;
     }
-    f64::INFINITY
+
+    /// Threads like the largest that ask for as much.
+    fn weight(&self) -> f64 {
+        if self.largest > 0.0 { self.bytes / self.largest } else { 0.0 }
+    }
+
+    /// What is left of it where no thread takes more than a part.
+    fn within(&self, part: f64) -> f64 {
+        if self.largest > part { part / self.largest } else { 1.0 }
+    }
+}
+
+/// The most that each thread may take of a memory so that it is just full; infinite where it is not.
+fn equal_part(station: &Station, asked: &mut [Asked]) -> f64 {
+    asked.sort_by(|a, b| a.largest.total_cmp(&b.largest));
+    let mut part = f64::INFINITY;
+    // What is delivered follows from how much of what is left is in order.
+    for _ in 0..DIVISIONS {
+        let all: f64 = asked.iter().map(|a| a.bytes * a.within(part)).sum();
+        let ordered: f64 = asked.iter().map(|a| a.ordered * a.within(part)).sum();
+        let delivered = station.low + (station.high - station.low) * if all > 0.0 { ordered / all } else { 1.0 };
+        let before = std::mem::replace(&mut part, f64::INFINITY);
+        let (mut left, mut weight) = (delivered, asked.iter().map(Asked::weight).sum::<f64>());
+        for one in asked.iter() {
+            if one.largest * weight > left {
+                part = left / weight;
+                break;
+            }
+            left -= one.bytes;
+            weight -= one.weight();
+        }
+        if part == before || (part / before - 1.0).abs() < CLOSE / 100.0 {
+            break;
+        }
+    }
+    part
 }
 
 /// Load of each station: bytes asked for over bytes that it can deliver for this mixture of localities. The second

@@ -22,8 +22,9 @@ impl Station {
     }
 
     /// The longest wait, seconds: that at the load at which throughput over latency is greatest (Kleinrock, *Power and
-    /// deterministic rules of thumb*, ICC 1979), `u/(1 − u) = √(idle/queue)`. Beyond it more under way brings little but
-    /// longer queues, and these form where the lines are asked for: before the cores that ask for more than their part.
+    /// deterministic rules of thumb*, ICC 1979), `u/(1 − u) = √(idle/queue)`. Beyond it more under way brings little
+    /// but longer queues, and these form where the lines are asked for: before the cores that ask for more than their
+    /// part.
     pub fn longest_s(&self) -> f64 {
         (self.idle_s * self.queue_s).sqrt()
     }

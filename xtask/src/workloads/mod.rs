@@ -135,7 +135,7 @@ const HEADER: &str = "\
 # source: solo-curves/metrics.csv (pbbcache/cachesim): each program alone on a real machine with 1 to 11 ways of its last-level cache.
 #
 # cpi              cycles per instruction with an ideal last private cache, 0.25 at the least
-# llc_apki         LLC accesses per 1,000 instructions (mean of the eleven points)
+# llc_apki         LLC accesses per 1,000 instructions (mean of the eleven points; with a note, some from memory/profet)
 # llc_mlp          LLC latency (25 ns at 2.0 GHz, assumed) over the cycles that a hit costs
 # mlp              memory latency (82 ns at 2.0 GHz, memory/mlc) over the cycles that a miss costs
 # footprint_bytes  beyond this, more cache does not help (above 27.5 MiB: carried on, an assumption)

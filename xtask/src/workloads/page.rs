@@ -156,7 +156,8 @@ fn crowded(
             taken.push(name);
         } else if measured >= 1.0 {
             let inclusive = program.lines(memory::CROWDED_BYTES - solo_curves::PRIVATE_BYTES);
-            rows.push((name, measured, program.lines(memory::CROWDED_BYTES), inclusive));
+            let short = name.trim_end_matches("06").to_owned();
+            rows.push((short, measured, program.lines(memory::CROWDED_BYTES), inclusive));
         }
     }
     let (median, p90, worst) = quantiles(rows.iter().map(|r| r.2 / r.1 - 1.0).collect());

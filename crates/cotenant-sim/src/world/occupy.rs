@@ -81,6 +81,7 @@ impl World {
                 let thread = self.thread_of(who);
                 if let (Who::Runs(i), true) = (who, keeps) {
                     let speed = self.speeds[i];
+                    // While it is off its CPU it fetches none.
                     let line_s = self.line_s(thread) / self.demands[i].share;
                     self.threads[thread].again = lasts_s
                         .filter(|_| speed > 0.0)
@@ -106,7 +107,7 @@ impl World {
         }
     }
 
-    /// Seconds that a line costs a running thread which nothing fetches ahead.
+    /// Seconds that a line takes which nothing fetches ahead.
     fn line_s(&self, thread: usize) -> f64 {
         let (t, m) = (&self.threads[thread], &self.machine);
         let cpu = t.cpu.unwrap_or_default();
