@@ -312,9 +312,9 @@ mod tests {
 
     #[test]
     fn results_keep_eight_digits() {
-        let mut value = json!({"a": [1.2345678912, 3], "b": {"x": 1e-9}});
+        let mut value = json!({"a": [1.234_567_891_2, 3], "b": {"x": 1e-9}});
         round(&mut value);
-        assert_eq!(value, json!({"a": [1.2345679, 3], "b": {"x": 1e-9}}));
+        assert_eq!(value, json!({"a": [1.234_567_9, 3], "b": {"x": 1e-9}}));
     }
 
     #[test]

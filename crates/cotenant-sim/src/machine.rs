@@ -204,10 +204,8 @@ impl SimMachine {
         let moves = if node_count > 1 { get("page_move_gbs", &s.page_move_gbs, 0.8)? } else { 0.8 };
         let migration_s = get("migration_us", &s.migration_us, 5.0)? / 1e6;
         let coherence_ns = coherence(s, guesses)?;
-        let mut stations: Vec<Station> = (0..node_count)
-            .map(|n| Station::new(format!("node {n}"), scattered.unwrap_or(gbs), gbs, queue_ns))
-            .map(|node| Station { idle_s: memory_ns / 1e9, ..node })
-            .collect();
+        let mut stations: Vec<Station> =
+            (0..node_count).map(|n| Station::node(n, [scattered.unwrap_or(gbs), gbs], queue_ns, memory_ns)).collect();
         for from in 0..node_count {
             for to in 0..node_count {
                 stations.push(Station::new(format!("link {from}-{to}"), link_gbs, link_gbs, queue_ns));

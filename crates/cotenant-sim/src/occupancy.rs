@@ -114,11 +114,11 @@ pub fn keepable(capacity: f64, kept: f64) -> f64 {
 }
 
 /// Lines per second that come again of `kept` bytes in use in private caches, where the cache below evicts what is not
-/// used after `lasts_s`. An evicted line is missed when it is next used, and while it is waited for, `line_s`, no other
+/// used after `lasts_s`. An evicted line is missed when it is next used, and while it is waited for, `each_s`, no other
 /// is used: all of them come once in the time for which one lasts and that of fetching all.
-pub fn again_per_s(kept: f64, lasts_s: f64, line_s: f64) -> f64 {
+pub fn again_per_s(kept: f64, lasts_s: f64, each_s: f64) -> f64 {
     let lines = kept / LINE;
-    lines / (lasts_s + lines * line_s)
+    lines / (lasts_s + lines * each_s)
 }
 
 /// Seconds until a line that nobody uses is evicted, `capacity` bytes being full: what can be evicted over what comes

@@ -179,7 +179,8 @@ fn divide(machine: &SimMachine, demands: &[Demand], speeds: &mut [f64], found: &
     let alone = speeds.to_vec();
     together(demands, slowest, speeds);
     load(machine, demands, speeds, loads);
-    if loads[..machine.nodes()].iter().all(|(load, _)| !(*load > 1.0)) {
+    let is_full = loads[..machine.nodes()].iter().any(|(load, _)| *load > 1.0);
+    if !is_full {
         parts.fill(f64::INFINITY);
         return;
     }

@@ -21,6 +21,11 @@ impl Station {
         Self { name, low: low * 1e9, high: high * 1e9, queue_s: queue_ns / 1e9, idle_s: f64::INFINITY }
     }
 
+    /// The memory of a node, whose waits have an end: GB/s of scattered and ordered accesses, and ns.
+    pub(crate) fn node(node: usize, [low, high]: [f64; 2], queue_ns: f64, idle_ns: f64) -> Self {
+        Self { idle_s: idle_ns / 1e9, ..Self::new(format!("node {node}"), low, high, queue_ns) }
+    }
+
     /// The longest wait, seconds: that at the load at which throughput over latency is greatest (Kleinrock, *Power and
     /// deterministic rules of thumb*, ICC 1979), `u/(1 − u) = √(idle/queue)`. Beyond it more under way brings little
     /// but longer queues, and these form where the lines are asked for: before the cores that ask for more than their
