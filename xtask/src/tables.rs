@@ -1,6 +1,6 @@
 //! `cargo xtask tables`: tables of pages from files of results, and these files from the commands that they name.
 //!
-//! A page has the template of a block (mostly a table) as a comment before it, which begins with `<!-- results: NAME`;
+//! A page has the template of a table as a comment before it, which begins with `<!-- results: NAME`;
 //! `NAME` is `docs/results/NAME.json`. Templates are `MiniJinja`'s: `run.KEY` is what the run KEY of the file gave.
 
 use crate::commands::{cargo, target_folder};
@@ -44,6 +44,10 @@ struct Run {
 
 /// Measures what is to be measured, and rewrites the tables.
 pub fn write(root: &Path, args: &Args) -> Result<()> {
+    // Before a build of minutes.
+    for name in args.anew.iter().filter(|name| *name != "all") {
+        read(root, name.split('/').next().unwrap_or_default())?;
+    }
     if !args.anew.is_empty() {
         let release = ["build", "--release", "--package", "cotenant", "--package", "cotenant-lab"];
         cargo(root, &release, &[])?;
