@@ -1,7 +1,7 @@
 //! `cargo xtask tables`: tables of pages from files of results, and these files from the commands that they name.
 //!
-//! A page has the template of a table as a comment before it, which begins with `<!-- results: NAME`;
-//! `NAME` is `docs/results/NAME.json`. Templates are `MiniJinja`'s: `run.KEY` is what the run KEY of the file gave.
+//! A page has the template of a table as a comment before it, which begins with `<!-- results: NAME…`;
+//! each `NAME` is `docs/results/NAME.json`. Templates are `MiniJinja`'s: `run.KEY` is what the run KEY of a file gave.
 
 use crate::commands::{cargo, target_folder};
 use anyhow::{Context, Result, anyhow, bail};
@@ -10,7 +10,7 @@ use minijinja::value::Serde;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, context};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,6 +37,8 @@ type Results = BTreeMap<String, Run>;
 #[serde(deny_unknown_fields)]
 struct Run {
     /// For bash, in an empty folder, with the release's programs on the path; it prints JSON, by `jq` what is needed.
+    /// `$MACHINES` is the folder `machines`, and `$XDG_DATA_HOME` that empty one: a file in its `cotenant/machines` is
+    /// taken instead of the machine of its name.
     command: String,
     /// `null` before the first time.
     gave: Value,
@@ -74,7 +76,7 @@ pub fn write(root: &Path, args: &Args) -> Result<()> {
 
 /// Pages whose tables are not what their results give, and results that no page shows.
 pub fn wrong(root: &Path) -> Result<Vec<String>> {
-    let (mut wrong, mut shown) = (Vec::new(), String::new());
+    let (mut wrong, mut shown) = (Vec::new(), BTreeSet::new());
     for page in pages(root)? {
         let name = page.strip_prefix(root).unwrap_or(&page).display().to_string();
         let text = fs::read_to_string(&page)?;
@@ -83,10 +85,10 @@ pub fn wrong(root: &Path) -> Result<Vec<String>> {
             Ok(_) => wrong.push(format!("{name}: a table is not what its results give; run `cargo xtask tables`")),
             Err(why) => wrong.push(format!("{name}: {why:#}")),
         }
-        shown += &text;
+        shown.extend(text.split(MARK).skip(1).flat_map(names).map(str::to_owned));
     }
     for name in files(root) {
-        if !shown.contains(&format!("{MARK}{name}\n")) {
+        if !shown.contains(&name) {
             wrong.push(format!("{FOLDER}/{name}.json: no page shows it; remove it"));
         }
     }
@@ -109,6 +111,11 @@ fn pages(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(list.lines().map(|file| root.join(file)).filter(|file| file.exists()).collect())
 }
 
+/// The files that a template behind its mark names.
+fn names(template: &str) -> impl Iterator<Item = &str> {
+    template.lines().next().unwrap_or_default().split_whitespace()
+}
+
 /// The page as it is read.
 pub fn without_templates(text: &str) -> String {
     let (mut out, mut rest) = (String::new(), text);
@@ -126,15 +133,26 @@ fn rendered(root: &Path, text: &str) -> Result<String> {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(MARK) {
         let (before, from) = rest.split_at(at);
-        let name = from[MARK.len()..].lines().next().unwrap_or_default().trim();
+        let heads = from[MARK.len()..].lines().next().unwrap_or_default();
         let line = text[..text.len() - from.len()].lines().count() + 2;
         let end = from.find("\n-->\n").with_context(|| format!("line {line}: the template has no line '-->'"))?;
-        let template = from[MARK.len() + name.len()..end].trim_start_matches('\n');
-        let block = fill(&read(root, name)?, template).with_context(|| format!("the template in line {line}"))?;
+        let template = from[MARK.len() + heads.len()..end].trim_start_matches('\n');
+        let mut results = Results::new();
+        for name in names(heads) {
+            for (key, run) in read(root, name)? {
+                if results.insert(key.clone(), run).is_some() {
+                    bail!("the template in line {line} names two files with a run {key}");
+                }
+            }
+        }
+        let block = fill(&results, template).with_context(|| format!("the template in line {line}"))?;
         let after = from[end + "\n-->\n".len()..].trim_start_matches('\n');
         let block = block.trim();
         if !block.starts_with('|') || block.contains("\n\n") {
             bail!("the template in line {line} gives no table, or more than one");
+        }
+        if let Some(row) = block.lines().find(|row| cells(row) != cells(block.lines().next().unwrap_or_default())) {
+            bail!("the template in line {line} gives a row with other cells than its head: {row}");
         }
         let old = if after.starts_with('|') { after.find("\n\n").map_or(after.len(), |end| end + 1) } else { 0 };
         let gap = if old > 0 || after.is_empty() { "" } else { "\n" };
@@ -142,6 +160,11 @@ fn rendered(root: &Path, text: &str) -> Result<String> {
         rest = &after[old..];
     }
     Ok(out + rest)
+}
+
+/// How many cells a row of a table has.
+fn cells(row: &str) -> usize {
+    row.replace("\\|", "").matches('|').count()
 }
 
 fn fill(results: &Results, template: &str) -> Result<String> {
@@ -156,14 +179,24 @@ fn fill(results: &Results, template: &str) -> Result<String> {
     Ok(environment.render_str(template, context! { run => minijinja::Value::from(Serde(run)) })?)
 }
 
-/// The first row of an experiment of `cotenant-lab reproduce` whose label begins so.
+/// The one row of an experiment of `cotenant-lab reproduce` whose label is this, or begins so.
 #[allow(clippy::needless_pass_by_value)] // as MiniJinja calls it
 fn row(outcome: minijinja::Value, label: &str) -> Result<minijinja::Value, Error> {
-    let begins = |row: &minijinja::Value| {
-        row.get_attr("label").is_ok_and(|is| is.as_str().is_some_and(|is| is.starts_with(label)))
+    let labelled = |is: &dyn Fn(&str) -> bool| -> Result<Vec<minijinja::Value>, Error> {
+        let labelled = |row: &minijinja::Value| row.get_attr("label").is_ok_and(|own| own.as_str().is_some_and(is));
+        Ok(outcome.get_attr("rows")?.try_iter()?.filter(labelled).collect())
     };
-    let found = outcome.get_attr("rows")?.try_iter()?.find(begins);
-    found.ok_or_else(|| Error::new(ErrorKind::InvalidOperation, format!("no row's label begins with '{label}'")))
+    let mut found = labelled(&|own| own == label)?;
+    if found.is_empty() {
+        found = labelled(&|own| own.starts_with(label))?;
+    }
+    match &found[..] {
+        [row] => Ok(row.clone()),
+        rows => {
+            let what = format!("the label of {} rows, not of one, begins with '{label}'", rows.len());
+            Err(Error::new(ErrorKind::InvalidOperation, what))
+        }
+    }
 }
 
 /// With the sign for minus instead of a hyphen; zero has none.
@@ -216,6 +249,7 @@ fn output(root: &Path, command: &str) -> Result<String> {
     let path = std::env::join_paths(std::iter::once(release).chain(std::env::split_paths(&path)))?;
     let mut bash = Command::new("bash");
     bash.args(["-euo", "pipefail", "-c", command]).current_dir(&folder).env("PATH", path);
+    bash.env("MACHINES", root.join("machines")).env("XDG_DATA_HOME", &folder);
     let out = bash.output().context("bash cannot be started");
     fs::remove_dir_all(&folder)?;
     let out = out?;
@@ -282,10 +316,15 @@ mod tests {
     fn a_figure_that_is_not_there_is_an_error() {
         let why = fill(&results(json!([])), "{{ run.all.nothing | fixed(1) }}").map_err(|why| format!("{why:#}"));
         assert!(why.as_ref().is_err_and(|why| why.contains("undefined")), "{why:?}");
-        let outcome = json!({"rows": [{"label": "l, the most (mix 1)", "measured": 2.0}]});
+        let [most, mean] = ["l, the most (mix 1)", "l, mean"].map(|label| json!({"label": label, "measured": 2.0}));
+        let outcome = json!({"rows": [most, mean, {"label": "l, mean of others", "measured": 3.0}]});
         let of = |label: &str| fill(&results(outcome.clone()), &format!("{{{{ row(run.all, '{label}').measured }}}}"));
         assert_eq!(of("l, the most").map_err(|why| why.to_string()), Ok("2.0".to_owned()));
-        assert!(of("m").is_err_and(|why| format!("{why:#}").contains("begins with 'm'")));
+        assert_eq!(of("l, mean").map_err(|why| why.to_string()), Ok("2.0".to_owned()), "the label itself");
+        for (label, rows) in [("m", "0 rows"), ("l, m", "2 rows")] {
+            let why = of(label).map_err(|why| format!("{why:#}"));
+            assert!(why.as_ref().is_err_and(|why| why.contains(rows) && why.contains(label)), "{why:?}");
+        }
     }
 
     #[test]
@@ -310,6 +349,21 @@ mod tests {
             rendered(&root, &page("").replace("| {{", "{{")).is_err_and(|why| why.to_string().contains("no table"))
         );
         assert!(rendered(&root, &page("").replace("some", "none")).is_err());
+        let wider = |row: &str| rendered(&root, &page("").replace("}} |\n", &format!("}}}} |\n{row}\n")));
+        for row in ["| {{ run.all.a }} |", r"| a \| b |"] {
+            wider(row)?;
+        }
+        assert!(wider("| a | b |").is_err_and(|why| why.to_string().contains("other cells than its head: | a | b |")));
+        fs::copy(file(&root, "some"), file(&root, "same"))?;
+        assert!(
+            rendered(&root, &page("").replace("some", "some same"))
+                .is_err_and(|why| why.to_string().contains("a run all"))
+        );
+        let other = fs::read_to_string(file(&root, "some"))?.replace("\"all\"", "\"more\"").replace("1.5", "2.5");
+        fs::write(file(&root, "same"), other)?;
+        let both =
+            rendered(&root, &page("").replace("some", "some same").replace("run.all.a", "run.all.a + run.more.a"))?;
+        assert!(both.contains("\n| 4.0 |\n"), "{both}");
         fs::remove_dir_all(root)?;
         Ok(())
     }
