@@ -60,7 +60,7 @@
 //!         CpuSample { id: CpuId(0), busy_ns: at_ms * 1_000_000 },
 //!         CpuSample { id: CpuId(1), busy_ns: 0 },
 //!     ],
-//!     apps: Vec::new(),
+//!     ..Sample::default()
 //! };
 //! let view = View::new(&sample(0), &sample(100));
 //!

@@ -37,7 +37,8 @@ impl Owns {
         let apps: Vec<_> = sample.apps.iter().filter(|app| self.app(&app.name)).cloned().collect();
         let own = |app: AppId| apps.binary_search_by_key(&app, |app| app.id).is_ok();
         let tasks = sample.tasks.iter().filter(|task| own(task.info.app)).cloned().collect();
-        Cow::Owned(Sample { at: sample.at, tasks, cpus: sample.cpus.clone(), apps })
+        let (cpus, numa_balancing) = (sample.cpus.clone(), sample.numa_balancing);
+        Cow::Owned(Sample { at: sample.at, tasks, cpus, apps, numa_balancing })
     }
 }
 

@@ -16,6 +16,9 @@ pub struct Sample {
     pub cpus: Vec<CpuSample>,
     /// Applications in ascending order of id.
     pub apps: Vec<AppSample>,
+    /// Whether the kernel moves memory after the threads that use it: NUMA balancing is on, and there are several nodes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub numa_balancing: bool,
 }
 
 impl Sample {

@@ -29,6 +29,8 @@ pub struct View {
     pub cpus: Vec<CpuView>,
     /// Applications of the later sample, in ascending order of id.
     pub apps: Vec<AppView>,
+    /// Whether the kernel moves memory after the threads that use it.
+    pub numa_balancing: bool,
 }
 
 /// A task's rates.
@@ -128,7 +130,7 @@ impl View {
         for (app, sum) in apps.iter_mut().zip(instructions) {
             app.instructions_per_s = sum.filter(|sum| usable(*sum));
         }
-        Self { at: next.at, interval, tasks, cpus, apps }
+        Self { at: next.at, interval, tasks, cpus, apps, numa_balancing: next.numa_balancing }
     }
 
     /// The task of that id.

@@ -27,8 +27,8 @@
 //!     Sample {
 //!         at: Time::from_millis(at_ms),
 //!         tasks: vec![TaskSample { info: Arc::new(info), cpu: Some(CpuId(1)), counters, ..TaskSample::default() }],
-//!         cpus: Vec::new(),
 //!         apps: vec![AppSample { id: AppId(0), name: "db".to_owned(), ..AppSample::default() }],
+//!         ..Sample::default()
 //!     }
 //! };
 //!

@@ -68,6 +68,7 @@ impl Decoder {
         if let Some(apps) = row.apps {
             next.apps = apps;
         }
+        next.numa_balancing = row.numa_balancing.unwrap_or(next.numa_balancing);
         self.sample = Arc::new(next);
         if row.base {
             // Nothing of what was before is known to hold.

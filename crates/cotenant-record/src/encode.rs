@@ -98,6 +98,9 @@ impl Encoder {
             };
             key(out, "apps", &next.apps.iter().map(app).collect::<Vec<_>>());
         }
+        if before.numa_balancing != next.numa_balancing {
+            key(out, "numa_balancing", &next.numa_balancing);
+        }
     }
 
     /// A task's numbers: its id, its CPU (−1 where unknown), its layout, the added events of each signal in the

@@ -39,6 +39,8 @@ pub struct Row {
     pub busy: Vec<i64>,
     /// All applications, where anything about them changed.
     pub apps: Option<Vec<AppSample>>,
+    /// Whether the kernel moves memory after threads, where that is otherwise than before.
+    pub numa_balancing: Option<bool>,
     /// Which rule decided.
     pub rule: usize,
     /// The decision.

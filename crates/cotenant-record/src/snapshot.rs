@@ -22,7 +22,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Keys of a snapshot.
-pub const FIELDS: &[&str] = &["tasks", "interval_s", "at_s", "apps", "cpus", "thresholds", "state", "outcomes"];
+pub const FIELDS: &[&str] =
+    &["tasks", "interval_s", "at_s", "apps", "cpus", "numa_balancing", "thresholds", "state", "outcomes"];
 
 const TASK_OWN: &[&str] = &["id", "app", "cpu", "allowed", "tid", "comm", "pages_by_node", "origin"];
 
@@ -304,7 +305,7 @@ impl<'de> Visitor<'de> for SnapshotVisitor<'_> {
         let mut tasks = None;
         let (mut interval, mut at) = (None, None);
         let (mut apps, mut cpus) = (None::<Vec<AppIn>>, None::<Vec<CpuIn>>);
-        let (mut thresholds, mut state, mut outcomes) = (None, None::<State>, None);
+        let (mut numa_balancing, mut thresholds, mut state, mut outcomes) = (None, None, None::<State>, None);
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "tasks" if tasks.is_some() => return Err(M::Error::duplicate_field("tasks")),
@@ -323,6 +324,7 @@ impl<'de> Visitor<'de> for SnapshotVisitor<'_> {
                 }
                 "apps" => once(&mut apps, "apps", &mut map)?,
                 "cpus" => once(&mut cpus, "cpus", &mut map)?,
+                "numa_balancing" => once(&mut numa_balancing, "numa_balancing", &mut map)?,
                 "thresholds" => once(&mut thresholds, "thresholds", &mut map)?,
                 "state" => once(&mut state, "state", &mut map)?,
                 "outcomes" => once(&mut outcomes, "outcomes", &mut map)?,
@@ -358,8 +360,10 @@ impl<'de> Visitor<'de> for SnapshotVisitor<'_> {
             tasks: after.iter().map(zero).collect(),
             cpus: cpus.iter().map(|c| CpuSample { busy_ns: 0, ..*c }).collect(),
             apps: apps.iter().map(nothing_yet).collect(),
+            ..Sample::default()
         };
-        let sample = Sample { at: start + interval, tasks: after, cpus, apps };
+        let numa_balancing = numa_balancing.unwrap_or_default();
+        let sample = Sample { at: start + interval, tasks: after, cpus, apps, numa_balancing };
         Ok(Snapshot { before, sample, state, outcomes: outcomes.unwrap_or_default(), thresholds })
     }
 }

@@ -163,6 +163,7 @@ impl Host for Scripted {
             tasks: self.alive().map(task).collect(),
             cpus: self.busy.iter().map(|(&id, &busy_ns)| CpuSample { id, busy_ns }).collect(),
             apps: apps.into_iter().map(app).collect(),
+            numa_balancing: self.tick % 40 >= 20,
         })
     }
 

@@ -219,7 +219,8 @@ impl Host for SimHost {
                 apps.push(AppSample { id, name, progress, ..AppSample::default() });
             }
         }
-        Ok(Sample { at: world.now(), tasks, cpus, apps })
+        let numa_balancing = world.kernel.kind.numa_balancing && self.topology.nodes().len() > 1;
+        Ok(Sample { at: world.now(), tasks, cpus, apps, numa_balancing })
     }
 
     /// Simulated programs report their latencies themselves: there is nothing to watch.

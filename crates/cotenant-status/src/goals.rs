@@ -436,7 +436,7 @@ mod tests {
                 metrics: Vec::new(),
             };
             let (at, interval) = (Time::from_secs(second), Duration::from_secs(1));
-            let view = View { at, interval, tasks: Vec::new(), cpus: Vec::new(), apps: vec![app] };
+            let view = View { at, interval, apps: vec![app], ..View::default() };
             goals.round(&view, Some(explained(second as f64)));
         }
         let standing = goals.standing(0, true);

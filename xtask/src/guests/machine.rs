@@ -148,9 +148,9 @@ pub const GUESTS: &[Guest] = &[
         dies: 1,
         cores: 2,
         threads: 1,
-        seconds: 60,
+        seconds: 90,
         quick: false,
-        scenarios: &["shapes"],
+        scenarios: &["shapes", "balancing"],
         ..TWO_SOCKETS
     },
     Guest { name: "pages", quick: false, scenarios: &["pages"], ..TWO_SOCKETS },

@@ -323,6 +323,7 @@ impl ViewBuilder {
                 .map(|&(id, busy)| CpuSample { id, busy_ns: (busy * interval_ns as f64 * scale).round() as u64 })
                 .collect(),
             apps: apps.iter().map(|&id| AppSample { id, name: format!("app{id}"), ..AppSample::default() }).collect(),
+            ..Sample::default()
         };
         (sample(start, before, 0.0), sample(at, after, 1.0))
     }

@@ -48,6 +48,15 @@ pub(super) struct ShapeCandidate {
     pub stage: usize,
 }
 
+/// What may be tried now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TrialScope {
+    /// Also what is not work-conserving.
+    pub idles: bool,
+    /// Also what takes threads to other memory nodes.
+    pub crosses: bool,
+}
+
 impl ShapeCandidate {
     pub fn new(shape: Shape, kind: CandidateKind) -> Self {
         Self { shape, kind, pairs: Vec::new(), stage: 0 }
@@ -67,7 +76,7 @@ pub(super) struct Learned {
     /// What the kernel had chosen, and where each thread stood then.
     pub kernel: Shape,
     pub kernel_places: ShapePlaces,
-    /// Where each thread stood when its memory came to lie where it does.
+    /// Where each thread stood when its memory came to lie where it does, unless the kernel moves it.
     pub memory: ShapePlaces,
     /// The best so far.
     pub incumbent: Shape,
@@ -131,12 +140,22 @@ impl Learned {
     }
 
     /// Whether a shape can be tried, and never was; it counts as tried from now on.
-    fn is_new(&mut self, shape: &Shape, board: &ShapeBoard) -> bool {
-        shape.fits(board, &self.situation.allowed()) && self.note(shape.key(board))
+    fn is_new(&mut self, shape: &Shape, board: &ShapeBoard, scope: TrialScope) -> bool {
+        self.is_within(shape, board, scope) && self.note(shape.key(board))
+    }
+
+    fn is_within(&self, shape: &Shape, board: &ShapeBoard, scope: TrialScope) -> bool {
+        (scope.crosses || shape.has_nodes_of(&self.incumbent, board)) && shape.fits(board, &self.situation.allowed())
     }
 
     /// Of all that might be tried now, what counters promise most of, if it is more than what stands.
-    fn promised(&mut self, board: &ShapeBoard, goal: &Goal, dares: bool, rng: &mut Rng) -> Option<ShapeCandidate> {
+    fn promised(
+        &mut self,
+        board: &ShapeBoard,
+        goal: &Goal,
+        scope: TrialScope,
+        rng: &mut Rng,
+    ) -> Option<ShapeCandidate> {
         let model = self.model.as_ref()?;
         let mut pool: Vec<(Shape, CandidateKind)> = Vec::new();
         if self.orderly.is_some() {
@@ -151,13 +170,12 @@ impl Learned {
             pool.extend(neighbour(board, &self.incumbent, kind, rng).map(|shape| (shape, kind)));
         }
         let worth = |shape: &Shape| goal.worth(&model.changes(shape, board, &self.situation));
-        let allowed = self.situation.allowed();
         let mut best = (worth(&self.incumbent), None);
         for (shape, kind) in pool {
             let worth = worth(&shape);
             if worth > best.0
-                && (dares || shape.is_work_conserving(board))
-                && shape.fits(board, &allowed)
+                && (scope.idles || shape.is_work_conserving(board))
+                && self.is_within(&shape, board, scope)
                 && !self.tried.contains(&shape.key(board))
             {
                 best = (worth, Some(ShapeCandidate::new(shape, kind)));
@@ -227,14 +245,20 @@ impl Learned {
     /// Where threads go in a shape, from where the incumbent has them.
     pub fn seats(&self, shape: &Shape, board: &ShapeBoard, view: &View, members: &[(TaskId, usize)]) -> ShapePlaces {
         let stands = |places: &ShapePlaces, task| board.domain_of(view, places, task);
-        let (now, memory) = (|task| stands(&self.places, task), |task| stands(&self.memory, task));
+        let memory = self.memory(view);
+        let (now, memory) = (|task| stands(&self.places, task), |task| stands(memory, task));
         shape.seats(board, members, &self.situation.allowed(), now, memory)
+    }
+
+    /// Where each thread stood when its memory came to lie where it does.
+    fn memory(&self, view: &View) -> &ShapePlaces {
+        if view.numa_balancing { &self.places } else { &self.memory }
     }
 
     /// Sets up the model from what was counted while the incumbent was measured.
     pub fn predict(&mut self, board: &ShapeBoard, view: &View, members: &[(TaskId, usize)]) {
-        let Self { counted, incumbent, memory, situation, .. } = &*self;
-        self.model = ShapeModel::new(counted, incumbent, memory, situation, board, view, members);
+        let Self { counted, incumbent, situation, .. } = &*self;
+        self.model = ShapeModel::new(counted, incumbent, self.memory(view), situation, board, view, members);
     }
 
     /// Threads that have come take the places of like ones that have gone.
@@ -255,7 +279,14 @@ impl Learned {
     }
 
     /// Asks `sam` now and then what it would move.
-    pub fn ask(&mut self, sam: &Sam, (ctx, view): (&Ctx<'_>, &View), board: &ShapeBoard, members: &[(TaskId, usize)]) {
+    pub fn ask(
+        &mut self,
+        sam: &Sam,
+        (ctx, view): (&Ctx<'_>, &View),
+        board: &ShapeBoard,
+        members: &[(TaskId, usize)],
+        scope: TrialScope,
+    ) {
         let idle = self.first.is_none() && self.trials.is_multiple_of(ASKED);
         if !idle || self.incumbent.counts.is_empty() || Policy::check(sam, ctx).is_err() {
             return;
@@ -274,13 +305,19 @@ impl Learned {
             }
         }
         shape.choose_doubling();
-        if self.is_new(&shape, board) {
+        if self.is_new(&shape, board, scope) {
             self.first = Some(ShapeCandidate::new(shape, CandidateKind::Sam));
         }
     }
 
-    /// The next candidate; `None` where nothing is left. `dares`: also one that is not work-conserving.
-    pub fn next(&mut self, board: &ShapeBoard, goal: &Goal, dares: bool, rng: &mut Rng) -> Option<ShapeCandidate> {
+    /// The next candidate; `None` where nothing is left.
+    pub fn next(
+        &mut self,
+        board: &ShapeBoard,
+        goal: &Goal,
+        scope: TrialScope,
+        rng: &mut Rng,
+    ) -> Option<ShapeCandidate> {
         if std::mem::take(&mut self.audit) && !self.is_kernel {
             return Some(ShapeCandidate {
                 stage: 1,
@@ -292,13 +329,13 @@ impl Learned {
         }
         // Every other time, so that a model that is wrong takes at most as many trials again.
         if self.trials.is_multiple_of(2)
-            && let Some(promised) = self.promised(board, goal, dares, rng)
+            && let Some(promised) = self.promised(board, goal, scope, rng)
         {
             return Some(promised);
         }
         if let Some(drawn) = self.orderly {
             let all = orderly(board, &self.incumbent);
-            let next = (drawn..all.len()).find(|&i| self.is_new(&all[i], board));
+            let next = (drawn..all.len()).find(|&i| self.is_new(&all[i], board, scope));
             self.orderly = next.map(|i| i + 1);
             if let Some(i) = next {
                 return Some(ShapeCandidate::new(all[i].clone(), CandidateKind::Inside));
@@ -306,7 +343,7 @@ impl Learned {
         }
         if let Some(drawn) = self.seeds {
             let all = seeds(board, &self.situation.threads(), &self.incumbent.doubling);
-            let next = (drawn..all.len()).find(|&i| self.is_new(&all[i], board));
+            let next = (drawn..all.len()).find(|&i| self.is_new(&all[i], board, scope));
             self.seeds = next.map(|i| i + 1);
             if let Some(i) = next {
                 return Some(ShapeCandidate::new(all[i].clone(), CandidateKind::Seed));
@@ -315,9 +352,8 @@ impl Learned {
         for _ in 0..if self.idle < FRUITLESS { DRAWS } else { 0 } {
             let kind = self.draw(rng);
             let drawn = neighbour(board, &self.incumbent, kind, rng);
-            if let Some(shape) =
-                drawn.filter(|shape| (dares || shape.is_work_conserving(board)) && self.is_new(shape, board))
-            {
+            let conserves = |shape: &Shape| scope.idles || shape.is_work_conserving(board);
+            if let Some(shape) = drawn.filter(|shape| conserves(shape) && self.is_new(shape, board, scope)) {
                 return Some(ShapeCandidate::new(shape, kind));
             }
         }
@@ -454,7 +490,7 @@ mod tests {
     /// go on running.
     #[test]
     fn cpus_are_left_idle_only_by_those_who_dare() {
-        for (cpus, dares, expected) in [(1, false, false), (1, true, true), (2, false, true)] {
+        for (cpus, idles, expected) in [(1, false, false), (1, true, true), (2, false, true)] {
             let topology = machine(1, 1, 2, cpus);
             let board = ShapeBoard::new(&topology, topology.usable(), |_| 0);
             let on = topology.usable().clone();
@@ -462,9 +498,10 @@ mod tests {
             let incumbent = Shape { counts: vec![vec![2]], ..Shape::default() };
             let mut learned = Learned { incumbent, ..Learned::default() };
             learned.situation.groups.push(group);
-            let next = learned.next(&board, &Goal::Mean, dares, &mut Rng::with_seed(1));
+            let scope = TrialScope { idles, crosses: true };
+            let next = learned.next(&board, &Goal::Mean, scope, &mut Rng::with_seed(1));
             let packs = next.is_some_and(|candidate| candidate.shape.doubling.packed == Some(0));
-            assert_eq!(packs, expected, "{cpus} CPUs of a core, {dares}");
+            assert_eq!(packs, expected, "{cpus} CPUs of a core, {idles}");
         }
     }
 
@@ -481,7 +518,8 @@ mod tests {
         let mut learned = Learned { trials: 1, idle: FRUITLESS, ..Learned::default() };
         for (goal, wanted) in [(Goal::Mean, &mean), (Goal::Fair(vec![0.0; 2]), &slowest)] {
             learned.promising = vec![mean.clone(), slowest.clone()];
-            assert_eq!(learned.next(&board, &goal, true, &mut Rng::with_seed(1)).as_ref(), Some(wanted), "{goal:?}");
+            let scope = TrialScope { idles: true, crosses: true };
+            assert_eq!(learned.next(&board, &goal, scope, &mut Rng::with_seed(1)).as_ref(), Some(wanted), "{goal:?}");
         }
     }
 }

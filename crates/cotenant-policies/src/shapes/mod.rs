@@ -32,6 +32,8 @@ mod ledger;
 mod limits_tests;
 mod moves;
 #[cfg(test)]
+mod node_tests;
+#[cfg(test)]
 mod null_tests;
 mod order;
 mod outgoing;

@@ -224,6 +224,13 @@ impl ShapesOutgoing {
         self.notes.push(format!("memory follows the threads: {:+.1} %", gain.exp_m1() * 100.0));
     }
 
+    /// What takes threads to other memory nodes is not tried.
+    pub fn leaves_nodes(&mut self) {
+        let note =
+            "the kernel moves memory after threads (kernel.numa_balancing): each thread stays on its memory node";
+        self.notes.push(note.to_owned());
+    }
+
     /// Nothing can be tried.
     pub fn no_decision(&mut self, why: &str) {
         self.notes.push(format!("no decision: {why}; placement is left to the kernel"));

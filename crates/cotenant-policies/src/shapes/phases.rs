@@ -207,6 +207,10 @@ impl ShapesState {
             let here = |task| board.domain_of(round.view, born, task);
             shape.seats(&board, self.situation.members(), &situation.allowed(), here, |_| None)
         });
+        let begun = begun.filter(|places| !round.drags_memory(places));
+        if round.view.numa_balancing && board.labels.len() > 1 {
+            self.outgoing.leaves_nodes();
+        }
         self.trialling.begin(situation, known, begun.is_some(), round.now);
         if let Some(places) = begun {
             self.outgoing.put(round.view, &places, PlacementReason::KnownPrograms);

@@ -119,6 +119,16 @@ impl Shape {
         !(0..board.domains.len()).any(|d| packs(d) && single(d) && self.load(d) <= board.domains[d].room())
     }
 
+    /// Whether each memory node has as many threads of each group as in the other shape.
+    pub fn has_nodes_of(&self, other: &Self, board: &ShapeBoard) -> bool {
+        let nodes = |counts: &[u16]| {
+            let mut threads = vec![0_u32; board.labels.len()];
+            counts.iter().zip(&board.domains).for_each(|(n, domain)| threads[domain.node] += u32::from(*n));
+            threads
+        };
+        self.counts.iter().map(|counts| nodes(counts)).eq(other.counts.iter().map(|counts| nodes(counts)))
+    }
+
     /// Whether no domain has more threads than it may: its CPUs; where there are more threads than CPUs, its part of
     /// them, rounded up, and one more; and nobody stands where it may not run.
     pub fn fits(&self, board: &ShapeBoard, allowed: &[CpuSet]) -> bool {

@@ -99,10 +99,10 @@ impl ShapesMemory {
         let new = |t: &&TaskView| tasks.binary_search(&t.info.id).is_err() && t.info.tid != t.info.pid && !t.info.old;
         for task in round.view.tasks.iter().filter(new) {
             let Some(domain) = seat(name(round, task.info.app), None) else { continue };
-            let on = board.domains[domain].cpus.and(&task.info.allowed);
-            if !on.is_empty() {
-                self.born.insert(task.info.id, on.clone());
-                places.insert(task.info.id, on);
+            let place = ShapePlaces::from([(task.info.id, board.domains[domain].cpus.and(&task.info.allowed))]);
+            if !place[&task.info.id].is_empty() && !round.drags_memory(&place) {
+                self.born.extend(place.clone());
+                places.extend(place);
             }
         }
         (places != *wanted).then_some(places)

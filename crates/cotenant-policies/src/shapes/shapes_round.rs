@@ -1,10 +1,10 @@
 //! What a decision of `shapes` is made from.
 
 use super::settings::ShapesSettings;
-use super::shape_board::ShapeBoard;
+use super::shape_board::{ShapeBoard, ShapePlaces};
 use crate::sam::Sam;
 use cotenant_model::policy::Ctx;
-use cotenant_model::{Time, View};
+use cotenant_model::{CpuSet, TaskId, Time, View};
 use std::time::Duration;
 
 /// A calm machine is sampled at most 2^this times less often.
@@ -30,6 +30,17 @@ impl ShapesRound<'_> {
     /// When the next round is due.
     pub fn tick(&self) -> Time {
         self.now + self.interval()
+    }
+
+    /// Whether these places take a thread to another memory node, where the kernel moves its memory after it: moving the
+    /// thread back undoes that only after a while.
+    pub fn drags_memory(&self, places: &ShapePlaces) -> bool {
+        let node = |cpu| self.ctx.topology.node_of(cpu);
+        let crosses = |(task, on): (&TaskId, &CpuSet)| {
+            let runs_on = self.view.task(*task).and_then(|task| task.cpu);
+            runs_on.zip(on.first()).is_some_and(|(from, to)| node(from) != node(to))
+        };
+        self.view.numa_balancing && places.iter().any(crosses)
     }
 
     /// Whether memory may move, and there is anywhere to move it.

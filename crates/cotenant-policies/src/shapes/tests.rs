@@ -196,6 +196,8 @@ pub(super) struct Pretend {
     /// Whether the second program has the lower id, and whether all ran long before they were seen.
     pub swapped: bool,
     pub old: bool,
+    /// Whether the kernel moves memory after threads.
+    pub numa_balancing: bool,
     /// Until when the second program tells its progress.
     pub tells: Time,
     /// It tells a metric instead, once in so many seconds.
@@ -237,6 +239,7 @@ impl Pretend {
             names: ["a", "b"].map(String::from),
             swapped: false,
             old: false,
+            numa_balancing: false,
             seldom: None,
             lost: 0.0,
             beyond: f64::NEG_INFINITY,
@@ -314,7 +317,7 @@ impl Pretend {
         let tasks = (0..self.cpus.len() as u32).map(task).collect();
         let mut apps: Vec<AppSample> = (0..2).map(app).collect();
         apps.sort_by_key(|app| app.id);
-        Sample { at: self.at, tasks, cpus: Vec::new(), apps }
+        Sample { at: self.at, tasks, apps, numa_balancing: self.numa_balancing, ..Sample::default() }
     }
 
     /// Seconds under the policy; each order fares as `fate` says. Speed at the end.

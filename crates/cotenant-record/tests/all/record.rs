@@ -322,8 +322,9 @@ fn sample() -> impl Strategy<Value = Sample> {
         (any::<Option<u64>>(), any::<f64>().prop_filter("finite", |v| v.is_finite()), any::<Option<u64>>()),
         0..3,
     );
-    (tasks, cpus, apps).prop_map(|(tasks, cpus, apps)| Sample {
+    (tasks, cpus, apps, any::<bool>()).prop_map(|(tasks, cpus, apps, numa_balancing)| Sample {
         at: Time::default(),
+        numa_balancing,
         tasks: tasks
             .into_iter()
             .map(|(id, t)| TaskSample { info: Arc::new(TaskInfo { id: TaskId(id), ..(*t.info).clone() }), ..t })

@@ -42,9 +42,7 @@ impl HintingFaults {
             }
             Ok(_) => {}
         }
-        // 1: by node. 2 alone looks at slow memory only.
-        let mode = fs.read("/proc/sys/kernel/numa_balancing").unwrap_or_default();
-        if mode.trim().parse().unwrap_or(0) & 1 == 0 {
+        if !numa_balancing(fs) {
             return Err(
                 "the kernel scans nothing; sysctl kernel.numa_balancing=1 (which moves pages and threads, too)"
                     .to_owned(),
@@ -68,6 +66,13 @@ impl HintingFaults {
         let scanned = |tid: &u32| self.of_thread(of.pid, *tid).is_ok_and(|it| it.pages.values().any(|n| *n > 0.0));
         of.threads.len() > 1 && of.threads.iter().any(scanned)
     }
+}
+
+/// Whether the kernel moves memory after threads: `kernel.numa_balancing`, of which bit 0 is about nodes, and bit 1
+/// about slow memory.
+pub fn numa_balancing(fs: &FsRoot) -> bool {
+    let mode = fs.read("/proc/sys/kernel/numa_balancing").unwrap_or_default();
+    mode.trim().parse().unwrap_or(0) & 1 == 1
 }
 
 fn read(fs: &FsRoot, path: &str) -> io::Result<Faults> {

@@ -20,6 +20,7 @@ pub use collector::{Collector, Found, Watched};
 pub use damon::Damon;
 pub use files::{areas as areas_of, ends as ends_of};
 pub use hinting::HintingFaults;
+pub(super) use hinting::numa_balancing;
 pub use idle::{IdlePages, Marked};
 
 use crate::FsRoot;

@@ -11,7 +11,7 @@ mod task;
 use crate::FsRoot;
 use crate::sense::cpus::{self, Busy};
 use crate::sense::ends::{End, Ends};
-use crate::sense::memory::{self, Memory};
+use crate::sense::memory::{self, Memory, numa_balancing};
 use crate::sense::perf::{Counting, Live, Opened, Opener, Plan, Pmu, plan};
 use crate::sense::processes::{Follower, Process, Target};
 use crate::sense::progress::{Producer, Progress, Reported};
@@ -46,6 +46,9 @@ const REFRESH: Duration = Duration::from_secs(60);
 
 /// Threads per round whose masks are looked at again.
 const MASKS_PER_ROUND: usize = 8;
+
+/// How long until `kernel.numa_balancing` is read again.
+const NUMA_BALANCING: Duration = Duration::from_secs(1);
 
 /// Descriptors left to the rest of the program.
 const SPARE_DESCRIPTORS: usize = 256;
@@ -150,6 +153,9 @@ pub struct Observer {
     /// Threads that were left out because there were too many.
     left_out: usize,
     last: Option<Time>,
+    /// Whether the kernel moves memory after threads, and when that is read again.
+    numa_balancing: bool,
+    numa_due: Time,
     round: u64,
     /// Tasks that may be on another CPU than the one that is known, who waited longest first.
     moved: VecDeque<TaskId>,
@@ -203,6 +209,8 @@ impl Observer {
             proc_files_left: descriptors / 4,
             left_out: 0,
             last: None,
+            numa_balancing: false,
+            numa_due: Time::default(),
             round: 0,
             moved: VecDeque::new(),
             refresh_at: 0,
@@ -348,8 +356,12 @@ impl Observer {
         // What looking at memory and proxies costs has a budget of its own.
         let proxies = self.proxies.as_mut().map(|proxies| proxies.look(self.follower.processes(), at));
         let others = self.look_at_memory(at) + proxies.unwrap_or_default();
-        let sample =
-            Sample { at, tasks: self.tasks.iter().map(|t| t.sample(&self.memory)).collect(), cpus, apps: self.apps() };
+        if self.nodes.len() > 1 && at >= self.numa_due {
+            self.numa_balancing = numa_balancing(&self.options.fs);
+            self.numa_due = at + NUMA_BALANCING;
+        }
+        let tasks = self.tasks.iter().map(|t| t.sample(&self.memory)).collect();
+        let sample = Sample { at, tasks, cpus, apps: self.apps(), numa_balancing: self.numa_balancing };
         let cost = sys::thread_cpu_time().saturating_sub(begin + others);
         self.full_reads = next_full_reads(self.full_reads, cost, interval);
         Ok(sample)

@@ -2,7 +2,7 @@
 
 use super::{RunningTrial, ShapesPhase, ShapesTrialling, TrialTurn};
 use crate::shapes::guard::GUARDED;
-use crate::shapes::learned::{Learned, ShapeCandidate};
+use crate::shapes::learned::{Learned, ShapeCandidate, TrialScope};
 use crate::shapes::ledger::ADVANCE;
 use crate::shapes::moves::CandidateKind;
 use crate::shapes::outgoing::{PlacedNow, PlacementReason};
@@ -21,6 +21,10 @@ impl ShapesTrialling {
         plan: PlacedNow<'_>,
     ) -> TrialTurn {
         let Some(learned) = &mut self.learned else { return TrialTurn::Watch };
+        // The kernel has taken threads to other memory nodes since.
+        if learned.is_kernel && plan.wanted.is_empty() && round.drags_memory(&learned.places) {
+            return TrialTurn::Watch;
+        }
         let board = learned.situation.board(round.ctx);
         let due = |advance| learned.ledger.due(round.settings.regret, advance, round.now);
         // Two threads on one CPU that gain nothing there lose half of their speed at once: a program that has not run
@@ -35,10 +39,11 @@ impl ShapesTrialling {
             let why = if brief { PlacementReason::BriefPrograms } else { PlacementReason::BudgetSpent };
             return self.rest(due, true, why);
         }
+        let scope = TrialScope { idles: dares, crosses: !round.view.numa_balancing };
         if let Some(sam) = round.sam {
-            learned.ask(sam, (round.ctx, round.view), &board, members);
+            learned.ask(sam, (round.ctx, round.view), &board, members, scope);
         }
-        match self.next(round, &board, members, dares) {
+        match self.next(round, &board, members, scope) {
             Some((candidate, places)) => self.try_candidate(round, &board, candidate, places, plan),
             None => self.exhausted(round, &board, members),
         }
@@ -50,19 +55,20 @@ impl ShapesTrialling {
         round: &ShapesRound<'_>,
         board: &ShapeBoard,
         members: &[(TaskId, usize)],
-        dares: bool,
+        scope: TrialScope,
     ) -> Option<(ShapeCandidate, ShapePlaces)> {
         let mut rng = self.rng();
         let learned = self.learned.as_mut()?;
         let goal = learned.goal(round.settings.objective.as_ref(), round.view);
         let next = loop {
-            let Some(candidate) = learned.next(board, &goal, dares, &mut rng) else { break None };
-            if candidate.kind == CandidateKind::Kernel {
-                let places = learned.kernel_places.clone();
-                break Some((candidate, places));
-            }
-            let places = learned.seats(&candidate.shape, board, round.view, members);
-            if places != learned.places {
+            let Some(candidate) = learned.next(board, &goal, scope, &mut rng) else { break None };
+            let is_kernel = candidate.kind == CandidateKind::Kernel;
+            let places = if is_kernel {
+                learned.kernel_places.clone()
+            } else {
+                learned.seats(&candidate.shape, board, round.view, members)
+            };
+            if (is_kernel || places != learned.places) && !round.drags_memory(&places) {
                 break Some((candidate, places));
             }
         };
@@ -79,7 +85,9 @@ impl ShapesTrialling {
             }
             if let Some(shape) = learned.near() {
                 let places = learned.seats(&shape, board, round.view, members);
-                return self.follow(Some((shape, places)));
+                if !round.drags_memory(&places) {
+                    return self.follow(Some((shape, places)));
+                }
             }
         }
         let until = round.now + learned.rest();

@@ -51,6 +51,12 @@ impl ShapesTrialling {
         self.seed = Some(rng.get_seed());
         let turn = match ask {
             Ask::Stay => TrialTurn::Stay,
+            // The kernel has taken a thread to another memory node meanwhile.
+            Ask::Switch(Side::Candidate) if round.drags_memory(&running.places) => {
+                learned.ledger.spent(running.trial.cost, 0.0, round.now);
+                learned.forget(&running.candidate, &learned.situation.board(round.ctx));
+                return TrialTurn::Watch;
+            }
             Ask::Switch(side) => running.switch(side, learned, &learned.situation.board(round.ctx), round.now),
             Ask::Done(verdict) => return self.judge(round, *running, verdict),
         };

@@ -90,7 +90,8 @@ impl ShapesTrialling {
         } else {
             let groups = learned.situation.groups.len();
             let (shape, places, spots) = Shape::standing(&board, round.view, members, wanted, groups);
-            if learned.kernel.counts.is_empty() || (learned.is_kernel && learned.kernel != shape) {
+            let moved = learned.kernel != shape || round.drags_memory(&learned.places);
+            if learned.kernel.counts.is_empty() || (learned.is_kernel && moved) {
                 learned.begin_with(&board, shape, places, spots);
             }
         }

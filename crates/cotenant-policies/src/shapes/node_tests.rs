@@ -1,0 +1,74 @@
+//! Where the kernel moves memory after threads, no thread is taken to another memory node.
+
+use super::Shapes;
+use super::null_tests::{NOISE, NoisyProgram};
+use super::settings::ShapesSettings;
+use super::tests::Pretend;
+use cotenant_model::testing::machine;
+use cotenant_model::{CpuId, Outcome, Time};
+
+const APPLIED: fn(Time) -> Outcome = |_| Outcome::Applied;
+
+/// The node of each thread.
+fn nodes(machine: &Pretend) -> Vec<Option<usize>> {
+    machine.cpus.iter().map(|cpu| machine.topology.node_of(*cpu)).collect()
+}
+
+/// Two nodes, each with one cache: the faster mapping takes threads to the other node.
+#[test]
+fn what_is_faster_on_other_nodes_is_not_tried() {
+    for (numa_balancing, fastest) in [(false, 1.2), (true, 1.0)] {
+        let mut machine = Pretend { numa_balancing, ..Pretend::new(1.2) };
+        let before = nodes(&machine);
+        let (speed, state) = machine.run(&Shapes::default(), 120.0, APPLIED);
+        assert!((speed - fastest).abs() < 1e-9, "{speed} {:?}", state.trialling.phase());
+        assert_eq!(nodes(&machine) == before, numa_balancing, "{:?}", machine.cpus);
+        let says = machine.notes.iter().filter(|(_, note, _)| note.contains("each thread stays on its memory node"));
+        assert_eq!(says.count(), usize::from(numa_balancing), "{:?}", machine.notes);
+    }
+}
+
+/// Two caches on each node, in which both programs run; they are faster where each has a cache of its own.
+#[test]
+fn what_is_faster_on_the_same_nodes_is_found() {
+    let apart = |machine: &Pretend| {
+        let cache = |cpu: &CpuId| machine.topology.llc_of(*cpu);
+        let [a, b] = [&machine.cpus[..4], &machine.cpus[4..]];
+        let own = a.iter().filter(|cpu| b.iter().all(|other| cache(other) != cache(cpu)));
+        1.0 + 0.1 * own.count() as f64
+    };
+    let programs = [1, 2].map(|seed| NoisyProgram::new(0.01, NOISE, seed));
+    let cpus = vec![0, 2, 4, 6, 1, 3, 5, 7];
+    let mut machine =
+        Pretend { numa_balancing: true, other: Some((apart, programs)), ..Pretend::on(machine(2, 2, 2, 1), cpus, 1.0) };
+    let before = nodes(&machine);
+    let (speed, state) = machine.run(&Shapes::default(), 120.0, APPLIED);
+    assert!((speed - 1.4).abs() < 1e-9, "{speed} {:?}", state.trialling.phase());
+    assert_eq!(nodes(&machine), before);
+}
+
+/// Programs begin anew on nodes on which they were not fastest before, or ran before their fastest shape was known.
+#[test]
+fn a_known_shape_on_other_nodes_is_not_begun() {
+    let known = Pretend::new(1.2).run(&Shapes::default(), 60.0, APPLIED).1.memory().to_vec();
+    assert_eq!(known.len(), 1);
+    let policy = Shapes::new(ShapesSettings { known, ..ShapesSettings::default() });
+    for old in [false, true] {
+        let mut machine = Pretend { numa_balancing: true, old, ..Pretend::new(1.2) };
+        let before = nodes(&machine);
+        let (speed, state) = machine.run(&policy, 60.0, APPLIED);
+        assert!((speed - 1.0).abs() < 1e-9 && nodes(&machine) == before, "{speed} {:?}", state.trialling.phase());
+    }
+}
+
+/// The kernel moves threads to other nodes itself, while nothing is placed: that is where they stand from then on.
+#[test]
+fn threads_that_the_kernel_takes_along_are_not_taken_back() {
+    let mut machine = Pretend { numa_balancing: true, ..Pretend::new(1.2) };
+    let (_, state) = machine.run(&Shapes::default(), 60.0, APPLIED);
+    machine.cpus.swap(0, 1);
+    let moved = nodes(&machine);
+    machine.go_on(&Shapes::default(), state, 120.0, APPLIED);
+    assert_eq!(nodes(&machine), moved);
+    assert_ne!(machine.cpus[0], CpuId(0));
+}
