@@ -16,7 +16,7 @@ pub struct Sample {
     pub cpus: Vec<CpuSample>,
     /// Applications in ascending order of id.
     pub apps: Vec<AppSample>,
-    /// Whether the kernel moves memory after the threads that use it: NUMA balancing is on, and there are several nodes.
+    /// Whether the kernel moves memory after the threads that use it: NUMA balancing, on several nodes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub numa_balancing: bool,
 }

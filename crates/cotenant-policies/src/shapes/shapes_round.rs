@@ -32,8 +32,8 @@ impl ShapesRound<'_> {
         self.now + self.interval()
     }
 
-    /// Whether these places take a thread to another memory node, where the kernel moves its memory after it: moving the
-    /// thread back undoes that only after a while.
+    /// Whether these places take a thread to another memory node, where the kernel moves its memory after it: moving
+    /// the thread back undoes that only after a while.
     pub fn drags_memory(&self, places: &ShapePlaces) -> bool {
         let node = |cpu| self.ctx.topology.node_of(cpu);
         let crosses = |(task, on): (&TaskId, &CpuSet)| {
