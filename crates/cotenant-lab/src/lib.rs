@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cluster_sim;
+pub mod follow;
 pub mod learning;
 pub mod reproduce;
 pub mod validate;
@@ -36,6 +37,10 @@ pub enum Command {
     ///
     /// Rank correlation, errors and the worst cases: how far the simulated machine can be trusted on yours.
     Validate(validate::Args),
+    /// How memory follows threads under simulated NUMA balancing
+    ///
+    /// In passes of the kernel's scan, in the situations in which real kernels were measured in guests.
+    Follow(follow::Args),
     /// Nodes of a cluster as simulated machines, for schedulers that run beside it
     ///
     /// Reads requests from standard input and answers on standard output, a line of JSON each: a pod starts on a node,
@@ -53,6 +58,7 @@ pub fn main() -> ExitCode {
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Learning(args) => learning::run(&args),
         Command::Validate(args) => validate::run(&args),
+        Command::Follow(args) => follow::run(&args),
         Command::ClusterSim(args) => cluster_sim::run(&args),
     };
     result.unwrap_or_else(|error| cotenant_cli::fail(&error, cotenant_cli::exit_code(&error)))

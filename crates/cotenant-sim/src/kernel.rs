@@ -55,8 +55,6 @@ impl fmt::Display for KernelKind {
 
 /// Run queues are looked at so often, ns, until nothing moves any more.
 pub(crate) const BALANCE: Ns = 4_000_000;
-/// Each scan of NUMA balancing: `numa_balancing_scan_period_min_ms`.
-pub(crate) const SCAN: Ns = 1_000_000_000;
 
 /// A kernel at work.
 #[derive(Clone, Debug)]
@@ -64,13 +62,14 @@ pub struct Kernel {
     /// Which.
     pub kind: KernelKind,
     pub(crate) balance: Option<Ns>,
+    /// The next turn of NUMA balancing.
     pub(crate) scan: Ns,
 }
 
 impl Kernel {
     /// One that has not looked yet.
     pub fn new(kind: KernelKind) -> Self {
-        Self { kind, balance: None, scan: SCAN }
+        Self { kind, balance: None, scan: Ns::MAX }
     }
 
     /// When it next does something by itself.

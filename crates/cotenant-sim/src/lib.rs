@@ -9,6 +9,7 @@ mod characterize;
 pub mod course;
 pub mod derived;
 pub mod flat_machine;
+pub mod follow;
 pub mod host;
 pub mod kernel;
 pub mod machine;

@@ -20,8 +20,8 @@ macro_rules! scripts {
 /// Every scenario with its script.
 #[rustfmt::skip] // one a line says no more
 pub const SCENARIOS: &[(&str, &str)] = scripts![
-    "topology", "static", "sam", "shapes", "pages", "near", "fetch", "far-memory", "sam-nodes", "restore", "cpusets",
-    "partitions", "freezer", "hotplug", "rival", "quota", "naps", "background", "ladder", "refused", "mappings",
+    "topology", "static", "sam", "shapes", "balancing", "pages", "near", "fetch", "far-memory", "sam-nodes", "restore",
+    "cpusets", "partitions", "freezer", "hotplug", "rival", "quota", "naps", "background", "ladder", "refused", "mappings",
     "damon", "faults", "idle-pages", "counters", "single", "unit", "unit-reload", "unit-kill", "unit-state",
     "unit-rights", "unit-class", "unit-idle", "unit-upgrade", "pods", "pod-cpus",
 ];

@@ -109,6 +109,8 @@ pub struct Program {
     pub barrier: bool,
     /// Where its pages lie.
     pub pages: Pages,
+    /// Whether they are huge pages of 2 MiB: one fault and one decision of NUMA balancing for each.
+    pub huge_pages: bool,
     /// Cache lines, all used alike, on which its coherence events are, ≥ 1: a line that is under way to one thread
     /// lets the others wait. `None`: so many that nobody waits.
     pub contended_lines: Option<f64>,

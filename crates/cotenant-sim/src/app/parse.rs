@@ -67,6 +67,8 @@ pub(crate) struct ProgramTable {
     #[serde(default)]
     barrier: bool,
     pages: Option<Spanned<PagesTable>>,
+    #[serde(default)]
+    huge_pages: bool,
     contended_lines: Option<Number>,
     #[serde(default)]
     assumed: Vec<Spanned<String>>,
@@ -162,7 +164,7 @@ impl ProgramTable {
             return Err((here, format!("{name} has several phases; each needs its instructions")));
         }
         let assumed = self.assumed.into_iter().map(assumable).collect::<Result<_, _>>()?;
-        Ok(Program { phases, shared, barrier, pages, contended_lines, assumed })
+        Ok(Program { phases, shared, barrier, pages, huge_pages: self.huge_pages, contended_lines, assumed })
     }
 
     fn phase_of(&self, name: &str, here: usize) -> Result<Phase, Fault> {

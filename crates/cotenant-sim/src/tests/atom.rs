@@ -77,9 +77,9 @@ fn classes(machine: &str, service: &str, beside: Option<&str>) -> Vec<f64> {
     enumeration.iter().map(one).collect()
 }
 
-/// §4.2.1: within 3 % of the optimum, near the average nowhere. The whole minute counts, learning included; what
-/// learning cost is what the whole lacks to the end. Pages follow threads here: where they stay, the best mapping of
-/// a run is the one in which it first touched them.
+/// §4.2.1: within 3 % of the optimum, near the average nowhere. Two whole minutes count, learning included; what
+/// learning cost is what the whole lacks to the end. Pages follow threads here, within seconds: where they stay, the
+/// best mapping of a run is the one in which it first touched them.
 #[test]
 fn atom_comes_within_three_percent_of_the_optimum() {
     for machine in ["clovertown-2s", "westmere-2s"] {
@@ -87,9 +87,9 @@ fn atom_comes_within_three_percent_of_the_optimum() {
             for beside in [None, Some("stitcher"), Some("protobuf")] {
                 let all = classes(machine, service, beside);
                 let best = all.iter().copied().fold(0.0, f64::max);
-                let s = load(machine, service, beside, 60);
+                let s = load(machine, service, beside, 120);
                 let (whole, notes) = speed(&s, &atom(&s), 0.0);
-                let (late, _) = speed(&s, &atom(&s), 45.0);
+                let (late, _) = speed(&s, &atom(&s), 105.0);
                 let text = format!(
                     "{machine}, {service} beside {}: {:.3} of the best of {}, {:.3} when it has learned; {notes:?}",
                     beside.unwrap_or("nobody"),

@@ -1,5 +1,6 @@
 //! Beginnings and ends: arrivals, phases, runs.
 
+use super::numa::{NumaProcess, NumaThread, SCAN_DELAY};
 use super::{Life, World};
 use crate::app::Pages;
 use cotenant_model::signal::Signal;
@@ -76,7 +77,7 @@ impl World {
         self.put(thread, cpu);
     }
 
-    fn node_of(&self, thread: usize) -> usize {
+    pub(super) fn node_of(&self, thread: usize) -> usize {
         self.places.node.of[self.threads[thread].cpu.unwrap_or_default()]
     }
 
@@ -85,21 +86,21 @@ impl World {
         let program = self.apps[app].spec.program.clone();
         let nodes = self.machine.nodes();
         let threads = self.apps[app].threads.clone();
-        let spread = self.spread(app);
-        let first = self.node_of(threads.start);
-        let part = |node: usize, of: usize| f64::from(u8::from(node == of));
+        let all_on = |node: usize| (0..nodes).map(|n| f64::from(u8::from(n == node))).collect::<Vec<f64>>();
+        let touched = match &program.pages {
+            Pages::FirstThread => Some(all_on(self.node_of(threads.start))),
+            Pages::Interleave => Some(vec![1.0 / nodes as f64; nodes]),
+            Pages::Fixed(shares) => Some(shares.clone()),
+            Pages::FirstTouch => None,
+        };
         for thread in threads {
-            let own = self.node_of(thread);
-            let pages = match &program.pages {
-                Pages::FirstThread => (0..nodes).map(|n| part(n, first)).collect(),
-                Pages::Interleave => vec![1.0 / nodes as f64; nodes],
-                Pages::Fixed(shares) => shares.clone(),
-                Pages::FirstTouch => {
-                    (0..nodes).map(|n| program.shared * spread[n] + (1.0 - program.shared) * part(n, own)).collect()
-                }
-            };
-            self.threads[thread].pages = pages;
+            let own = touched.clone().unwrap_or_else(|| all_on(self.node_of(thread)));
+            self.threads[thread].numa = NumaThread::new(own);
         }
+        let common = touched.unwrap_or_else(|| self.spread(app));
+        self.apps[app].numa = NumaProcess::new(self.now, common);
+        self.mix_pages(app);
+        self.kernel.scan = self.kernel.scan.min(self.now + SCAN_DELAY);
     }
 
     /// Who began at this very instant has touched nothing yet: where its threads stand by the end of the instant is

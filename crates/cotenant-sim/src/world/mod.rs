@@ -11,6 +11,7 @@ mod demand;
 mod events;
 mod latency;
 mod nap;
+mod numa;
 mod occupy;
 mod pages;
 mod parts;
@@ -34,6 +35,7 @@ use crate::station::Station;
 use cotenant_model::signal::Signal;
 use cotenant_model::{CpuSet, Time};
 use fastrand::Rng;
+use numa::{NumaProcess, NumaThread};
 use parts::{Moving, PerInstruction, Stand};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -122,6 +124,7 @@ pub(crate) struct App {
     pub nap_until: Ns,
     /// CPUs that it may use on average; `None` = as many as there are.
     pub limit: Option<f64>,
+    pub numa: NumaProcess,
 }
 
 /// A thread of the run under way; its slot serves the next run's, too.
@@ -162,6 +165,7 @@ pub(crate) struct Thread {
     /// Whether it may be seen by samples: from its start to the end of its run.
     pub exists: bool,
     pub started: Ns,
+    pub numa: NumaThread,
 }
 
 /// A machine with programs on it.
@@ -256,6 +260,7 @@ impl World {
                 cost: (0.0, 0.0),
                 nap_until: 0,
                 limit: None,
+                numa: NumaProcess::default(),
             });
         }
         let way = |cpu: usize, node| machine.topology.way(cotenant_model::CpuId(cpu as u32), node).unwrap_or(f64::NAN);

@@ -77,6 +77,7 @@ impl World {
                 *share += change;
                 *moved += change.abs() * bytes;
             }
+            self.unmix_pages(thread);
             // What is left of a step that ends amid pages is rounding.
             left = if part < 1.0 { 0.0 } else { left - under_way };
         }

@@ -44,6 +44,7 @@ fn program(barrier: bool) -> Arc<Program> {
         shared: 0.5,
         barrier,
         pages: Pages::default(),
+        huge_pages: false,
         contended_lines: None,
         assumed: Vec::new(),
     })

@@ -1,16 +1,11 @@
-//! The simulated kernel's turns: it places new and woken threads, balances its queues, draws processes to their caches
-//! and scans for NUMA balancing.
+//! The simulated kernel's turns: it places new and woken threads, balances its queues, and draws processes to their
+//! caches.
 
-use super::{Life, PAGE, World};
+use super::{Life, World};
 use crate::app::Program;
-use crate::kernel::{BALANCE, Placement, SCAN};
-use cotenant_model::signal::Signal;
+use crate::kernel::{BALANCE, Placement};
 use cotenant_model::{CpuId, CpuSet};
 
-/// Bytes that a scan covers: `numa_balancing_scan_size_mb`.
-const SCAN_BYTES: f64 = 256.0 * 1024.0 * 1024.0;
-/// Seconds that a hinting fault takes: assumption.
-const FAULT_S: f64 = 1e-6;
 /// Below this fraction of its CPUs busy, a last-level cache has room: `llc_overload_pct`.
 const LLC_BUSY: f64 = 0.5;
 /// Beyond that, how much busier than the other one the preferred cache may be: `llc_imb_pct`.
@@ -90,10 +85,7 @@ impl World {
             self.kernel.balance = moved.then_some(now + BALANCE);
         }
         if self.kernel.kind.numa_balancing && self.kernel.scan <= now {
-            self.kernel.scan = now + SCAN;
-            if self.machine.nodes() > 1 {
-                self.scan();
-            }
+            self.balance_memory();
         }
     }
 
@@ -166,12 +158,16 @@ impl World {
                 if most == 0 || per_cpu(from, most - 1) < per_cpu(to, least + 1) {
                     break;
                 }
+                if self.may_differ((groups[from], most), (groups[to], least)) {
+                    continue;
+                }
                 let movable: Vec<usize> = (0..self.threads.len())
                     .filter(|&t| {
                         self.threads[t].cpu.is_some_and(|c| groups[from].contains(&c))
                             && groups[to].iter().any(|&c| self.may_go(t, c, &pull))
                     })
                     .collect();
+                let movable = self.spared(movable, groups[to]);
                 let queue = |t: &usize| self.threads[*t].cpu.map(|c| self.queues[c]);
                 let longest = movable.iter().filter_map(queue).max();
                 let longest: Vec<usize> = movable.into_iter().filter(|t| queue(t) == longest).collect();
@@ -183,6 +179,19 @@ impl World {
             }
         }
         false
+    }
+
+    /// Without those that prefer the memory node on which they are, if others can go to another one in their place.
+    fn spared(&self, movable: Vec<usize>, to: &[usize]) -> Vec<usize> {
+        let node = |cpu: usize| self.places.node.of[cpu];
+        let stays = |&t: &usize| {
+            let here = self.threads[t].cpu.map(node);
+            self.threads[t].numa.preferred.is_some_and(|preferred| {
+                here == Some(preferred) && to.first().is_some_and(|&cpu| node(cpu) != preferred)
+            })
+        };
+        let others: Vec<usize> = movable.iter().copied().filter(|t| !stays(t)).collect();
+        if others.is_empty() { movable } else { others }
     }
 
     /// Whether balancing may bring a thread to a CPU: it is in its mask, and in the cache where the thread is or one to
@@ -224,7 +233,7 @@ impl World {
     }
 
     /// Those of some CPUs that are idle and that a thread may use.
-    fn idle_for(&self, thread: usize, cpus: &[usize]) -> Vec<usize> {
+    pub(super) fn idle_for(&self, thread: usize, cpus: &[usize]) -> Vec<usize> {
         let mask = &self.threads[thread].mask;
         cpus.iter().copied().filter(|&c| self.queues[c] == 0 && mask.contains(CpuId(c as u32))).collect()
     }
@@ -277,42 +286,6 @@ impl World {
         }
         moved
     }
-
-    /// One scan of NUMA balancing: hinting faults are charged, threads go where most of their pages are if there is
-    /// an idle CPU, and of the pages that a scan covers those go to a thread's node that it alone uses; those in
-    /// common go where the threads are.
-    fn scan(&mut self) {
-        let mut spreads: Vec<Vec<f64>> = (0..self.apps.len()).map(|app| self.spread(app)).collect();
-        for thread in 0..self.threads.len() {
-            let Some(cpu) = self.threads[thread].cpu else { continue };
-            let here = self.places.node.of[cpu];
-            let t = &self.threads[thread];
-            let most = (0..t.pages.len()).max_by(|&a, &b| t.pages[a].total_cmp(&t.pages[b])).unwrap_or(here);
-            if most != here && t.pages[most] > 0.5 {
-                let idle = self.places.node.groups.get(most).map_or(Vec::new(), |cpus| self.idle_for(thread, cpus));
-                if !idle.is_empty() {
-                    self.put_on_idlest(thread, idle);
-                    let app = self.threads[thread].app;
-                    spreads[app] = self.spread(app);
-                    continue;
-                }
-            }
-            let program = self.apps[self.threads[thread].app].spec.program.clone();
-            let bytes = self.phase(thread).footprint_bytes;
-            let part = (SCAN_BYTES / bytes).min(1.0);
-            let spread = &spreads[self.threads[thread].app];
-            let here = self.places.node.of[self.threads[thread].cpu.unwrap_or_default()];
-            let t = &mut self.threads[thread];
-            let faults = part * bytes / PAGE;
-            t.counts[Signal::PageFaults as usize] += faults;
-            t.debt_s += faults * FAULT_S;
-            for (n, share) in t.pages.iter_mut().enumerate() {
-                let wanted = program.shared * spread[n] + (1.0 - program.shared) * f64::from(u8::from(n == here));
-                *share += part * (wanted - *share);
-            }
-        }
-        self.disturb();
-    }
 }
 
 /// Bytes that a process with so many threads touches.
@@ -323,7 +296,7 @@ fn resident(program: &Program, threads: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{near, world};
+    use super::super::tests::world;
     use super::*;
 
     /// With no thread on a CPU.
@@ -438,40 +411,5 @@ mod tests {
         assert!(world.balance());
         let on: Vec<usize> = world.threads.iter().filter_map(|t| t.cpu).collect();
         assert!(on[0] != on[1] && on.iter().all(|cpu| (8..16).contains(cpu)), "{on:?}");
-    }
-
-    /// 512 MiB, of which a scan covers half: 65,536 pages of 1 µs each.
-    #[test]
-    fn a_scan_brings_pages_and_threads_together() {
-        let mut world = nobody();
-        let program = std::sync::Arc::get_mut(&mut world.apps[2].spec.program).unwrap();
-        (program.phases[0].footprint_bytes, program.shared) = (2.0 * SCAN_BYTES, 0.0);
-        // On node 1, with half of its pages there: it stays, and half of the others come.
-        world.stand(8, Some(20));
-        world.threads[8].pages = vec![0.5, 0.5, 0.0];
-        world.scan();
-        let t = &world.threads[8];
-        assert_eq!((t.cpu, t.pages.as_slice()), (Some(20), [0.25, 0.75, 0.0].as_slice()));
-        assert!(near(t.counts[Signal::PageFaults as usize], 65_536.0) && near(t.debt_s, 0.065_536));
-        // More than half are on node 0: it goes there, if a CPU is idle, and nothing is scanned.
-        world.threads[8].pages = vec![0.6, 0.4, 0.0];
-        (0..16).for_each(|cpu| world.queues[cpu] = u32::from(cpu != 5));
-        world.scan();
-        assert_eq!((world.threads[8].cpu, world.threads[8].pages[0]), (Some(5), 0.6));
-        // None is idle: they come to it.
-        world.put(8, 20);
-        world.queues[5] = 1;
-        world.scan();
-        assert_eq!((world.threads[8].cpu, world.threads[8].pages[0]), (Some(20), 0.3));
-    }
-
-    /// A third of what is in common goes where a third of the threads are.
-    #[test]
-    fn a_scan_spreads_what_is_in_common() {
-        let mut world = world();
-        world.threads[0].pages = vec![1.0, 0.0, 0.0];
-        world.scan();
-        let pages = &world.threads[0].pages;
-        assert!(near(pages[0], 0.5 + 0.5 * 4.0 / 6.0) && near(pages[1], 0.5 * 2.0 / 6.0), "{pages:?}");
     }
 }

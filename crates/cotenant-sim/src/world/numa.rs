@@ -1,0 +1,680 @@
+//! NUMA balancing of Linux 6.12 to 7.x: `task_numa_work`, `task_numa_fault`, `task_numa_placement` and
+//! `task_numa_migrate` in `kernel/sched/fair.c`, and `should_numa_migrate_memory`. What is modelled and what not:
+//! `docs/reference/simulated-kernels.md`.
+
+use super::{Life, PAGE, World};
+use crate::Ns;
+use crate::app::Pages;
+use cotenant_model::CpuId;
+use cotenant_model::signal::Signal;
+use std::collections::BTreeSet;
+
+/// Bytes of a scan: `scan_size_mb`.
+const SCAN_BYTES: f64 = 256.0 * 1024.0 * 1024.0;
+/// From the start of a process to its first scan: `scan_delay_ms`.
+pub(crate) const SCAN_DELAY: Ns = 1_000_000_000;
+/// From scan to scan, milliseconds, of a process of one scan: `scan_period_min_ms`, `scan_period_max_ms`.
+const PERIOD_MS: (f64, f64) = (1_000.0, 60_000.0);
+/// No more than 2,560 MB are scanned a second: `MAX_SCAN_WINDOW`.
+const LEAST_PERIOD_MS: f64 = 100.0;
+/// So much later, nanoseconds of CPU time, comes the turn of a thread that has scanned: two ticks of 250 Hz.
+const TICKS_NS: f64 = 8e6;
+/// The part of faults that lets a scan come later: `NUMA_PERIOD_THRESHOLD`, of `NUMA_PERIOD_SLOTS`.
+const THRESHOLD: f64 = 7.0;
+const SLOTS: f64 = 10.0;
+/// In so many passes the first fault on a page moves it.
+const EARLY: u32 = 4;
+/// Nodes with more than one in so many of the faults of the first are active: `ACTIVE_NODE_FRACTION`.
+const ACTIVE: f64 = 3.0;
+/// A swap of two threads gains more than so many thousandths of their faults: `SMALLIMP`.
+const SMALL: f64 = 30.0;
+/// Two threads more on one node than on another are left alone on lightly used nodes: `NUMA_IMBALANCE_MIN`.
+const IMBALANCE: f64 = 2.0;
+/// Seconds that a hinting fault takes: assumption.
+const FAULT_S: f64 = 1e-6;
+/// Small pages of a huge one.
+const HUGE: f64 = 512.0;
+
+/// What the scan of a process has come to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NumaProcess {
+    /// No scan begins before.
+    next_scan: Ns,
+    /// The part of its memory that this pass has scanned.
+    at: f64,
+    /// Passes that have begun their last scan: `numa_scan_seq`.
+    passes: u32,
+    /// Where what its threads have in common is: share per node; now, and when this pass began.
+    common: Vec<f64>,
+    before: Vec<f64>,
+    /// From which nodes it had its faults in the last pass, and has them in this one.
+    last: Vec<f64>,
+    faulted: Vec<f64>,
+}
+
+/// What hinting faults have told of a thread.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NumaThread {
+    /// Where its own memory is: share per node.
+    pub(crate) own: Vec<f64>,
+    /// The CPU time, nanoseconds, at which it scans if its process is due.
+    due_ns: f64,
+    /// From scan to scan, milliseconds; 0: none yet.
+    period_ms: f64,
+    /// The pass of its last placement.
+    passes: u32,
+    pub(crate) preferred: Option<usize>,
+    /// Where it stood at the last scan, and passes over its memory since it came there.
+    node: usize,
+    since: f64,
+    /// CPU time and time at its last placement, nanoseconds.
+    placed_ns: (f64, Ns),
+    /// Faults on the memory of each node, shared and private, and from each node: decayed, and since the last placement.
+    memory: Vec<[f64; 2]>,
+    cpu: Vec<f64>,
+    new_memory: Vec<[f64; 2]>,
+    new_cpu: Vec<f64>,
+    /// Faults on memory of other nodes and of its own.
+    locality: [f64; 2],
+}
+
+impl NumaProcess {
+    /// A process that begins now.
+    pub(crate) fn new(now: Ns, common: Vec<f64>) -> Self {
+        let none = vec![0.0; common.len()];
+        let (last, faulted) = (none.clone(), none);
+        Self { next_scan: now + SCAN_DELAY, before: common.clone(), common, last, faulted, ..Self::default() }
+    }
+
+    /// Passes that have begun their last scan.
+    pub(crate) fn passes(&self) -> u32 {
+        self.passes
+    }
+
+    /// Where what its threads have in common is: share per node.
+    pub(crate) fn common(&self) -> &[f64] {
+        &self.common
+    }
+}
+
+impl NumaThread {
+    /// A thread whose memory is there.
+    pub(crate) fn new(own: Vec<f64>) -> Self {
+        let nodes = own.len();
+        Self {
+            own,
+            memory: vec![[0.0; 2]; nodes],
+            cpu: vec![0.0; nodes],
+            new_memory: vec![[0.0; 2]; nodes],
+            new_cpu: vec![0.0; nodes],
+            ..Self::default()
+        }
+    }
+
+    fn on(&self, node: usize) -> f64 {
+        self.memory[node].iter().sum()
+    }
+
+    /// Thousandths of its faults that are on the memory of a node.
+    fn weight(&self, node: usize) -> f64 {
+        let all: f64 = self.memory.iter().flatten().sum();
+        if all > 0.0 { 1_000.0 * self.on(node) / all } else { 0.0 }
+    }
+
+    /// Counts faults on the memory of a node from another, shared or private.
+    fn count(&mut self, memory: usize, from: usize, shared: f64, private: f64, is_local: impl Fn(bool) -> bool) {
+        self.new_memory[memory][0] += shared;
+        self.new_memory[memory][1] += private;
+        self.new_cpu[from] += shared + private;
+        self.locality[usize::from(is_local(false))] += shared;
+        self.locality[usize::from(is_local(true))] += private;
+    }
+}
+
+/// What the faults of all threads of a process tell: `numa_group`.
+#[derive(Debug)]
+struct FaultGroup {
+    memory: Vec<f64>,
+    cpu: Vec<f64>,
+    shared: f64,
+    private: f64,
+    threads: f64,
+}
+
+impl FaultGroup {
+    fn is_active(&self, node: usize) -> bool {
+        ACTIVE * self.cpu[node] > self.cpu.iter().copied().fold(0.0, f64::max)
+    }
+
+    fn has_active(&self) -> usize {
+        (0..self.cpu.len()).filter(|&node| self.is_active(node)).count()
+    }
+
+    fn weight(&self, node: usize) -> f64 {
+        let all: f64 = self.memory.iter().sum();
+        if all > 0.0 { 1_000.0 * self.memory[node] / all } else { 0.0 }
+    }
+
+    /// How much longer scans may be apart: the more threads, the more of their memory is shared.
+    fn stretch(&self) -> f64 {
+        self.threads * (self.shared + 1.0) / (self.private + self.shared + 1.0)
+    }
+
+    /// Whether shared memory moves from one node to another: it is dealt out by the time that threads run there.
+    fn moves(&self, from: usize, to: usize) -> bool {
+        let (cpu, memory) = (&self.cpu, &self.memory);
+        cpu[to] > ACTIVE * cpu[from] || 3.0 * cpu[to] * memory[from] > 4.0 * cpu[from] * memory[to]
+    }
+}
+
+impl World {
+    /// Scans what is due, and says when the next turn is.
+    pub(super) fn balance_memory(&mut self) {
+        for app in 0..self.apps.len() {
+            if let Some((thread, at)) = self.next_scan(app)
+                && at <= self.now
+            {
+                self.scan(app, thread);
+            }
+        }
+        let next = (0..self.apps.len()).filter_map(|app| self.next_scan(app)).map(|(_, at)| at).min();
+        self.kernel.scan = next.unwrap_or(Ns::MAX).max(self.now + 1);
+    }
+
+    /// The next scan of a process, and the thread that does it: whose CPU time has reached its period first, once the
+    /// process is due. Interleaved memory is not scanned.
+    fn next_scan(&self, app: usize) -> Option<(usize, Ns)> {
+        let process = &self.apps[app];
+        if process.life != Life::Running || process.spec.program.pages == Pages::Interleave {
+            return None;
+        }
+        let earliest = process.numa.next_scan as f64;
+        let at = |thread: usize| {
+            let t = &self.threads[thread];
+            let queue = f64::from(self.queues[t.cpu?].max(1));
+            let (period, left) =
+                (queue * self.period_ms(thread) * 1e6, t.numa.due_ns - t.counts[Signal::CpuTime as usize]);
+            let due = self.now as f64 + queue * left;
+            // Those that come before the process is due come to nothing.
+            let missed = ((earliest - due) / period).ceil().max(0.0);
+            Some((thread, (due + missed * period).ceil().max(self.now as f64) as Ns))
+        };
+        process.threads.clone().filter_map(at).min_by_key(|&(thread, at)| (at, thread))
+    }
+
+    fn period_ms(&self, thread: usize) -> f64 {
+        let t = &self.threads[thread];
+        if t.numa.period_ms > 0.0 { t.numa.period_ms } else { self.least_period_ms(t.app) }
+    }
+
+    fn process_bytes(&self, app: usize) -> f64 {
+        let threads = self.apps[app].threads.clone();
+        threads.filter(|&t| self.threads[t].exists).map(|t| self.bytes_of(t)).sum::<f64>().max(PAGE)
+    }
+
+    fn least_period_ms(&self, app: usize) -> f64 {
+        let scans = (self.process_bytes(app) / SCAN_BYTES).ceil();
+        (PERIOD_MS.0 / scans).max(LEAST_PERIOD_MS)
+    }
+
+    /// The group of a process whose threads have shared memory, and were seen to.
+    fn fault_group(&self, app: usize) -> Option<FaultGroup> {
+        let nodes = self.machine.nodes();
+        let all: Vec<&NumaThread> =
+            self.threads[self.apps[app].threads.clone()].iter().filter(|t| t.exists).map(|t| &t.numa).collect();
+        let of = |kind: usize| all.iter().flat_map(|t| &t.memory).map(|faults| faults[kind]).sum::<f64>();
+        let seen = all.iter().flat_map(|t| t.memory.iter().chain(&t.new_memory)).any(|faults| faults[0] > 0.0);
+        seen.then(|| FaultGroup {
+            memory: (0..nodes).map(|node| all.iter().map(|t| t.on(node)).sum()).collect(),
+            cpu: (0..nodes).map(|node| all.iter().map(|t| t.cpu[node]).sum()).collect(),
+            shared: of(0),
+            private: of(1),
+            threads: all.len() as f64,
+        })
+    }
+
+    /// A scan by a thread: the pages that it covers fault at once, since all of a footprint is in use.
+    fn scan(&mut self, app: usize, scanner: usize) {
+        let bytes = self.process_bytes(app);
+        if self.threads[scanner].numa.period_ms == 0.0 {
+            let stretch = self.fault_group(app).map_or(1.0, |group| group.stretch());
+            self.threads[scanner].numa.period_ms = self.least_period_ms(app) * stretch.max(1.0);
+        }
+        let period_ms = self.threads[scanner].numa.period_ms;
+        let used_ns = self.threads[scanner].counts[Signal::CpuTime as usize];
+        self.threads[scanner].numa.due_ns = used_ns + period_ms * 1e6 + TICKS_NS;
+        let process = &mut self.apps[app].numa;
+        process.next_scan = self.now + (period_ms * 1e6) as Ns;
+        let part = (SCAN_BYTES / bytes).min(1.0 - process.at);
+        let ends = process.at + part > 1.0 - 1e-9;
+        let left = if ends { 1.0 } else { part / (1.0 - process.at) };
+        if process.at == 0.0 {
+            process.before = process.common.clone();
+        }
+        let is_first = process.passes == 0;
+        process.passes += u32::from(ends);
+        process.at = if ends { 0.0 } else { process.at + part };
+        let running: Vec<usize> = self.apps[app].threads.clone().filter(|&t| self.threads[t].cpu.is_some()).collect();
+        for &thread in &running {
+            self.place_by_faults(thread);
+        }
+        self.fault(app, &running, (part, left), is_first);
+        let process = &mut self.apps[app].numa;
+        if ends {
+            process.last = std::mem::replace(&mut process.faulted, vec![0.0; process.last.len()]);
+        }
+        self.disturb();
+    }
+
+    /// The faults of a part of the memory of a process, which is so much of what this pass had left, and what moves.
+    fn fault(&mut self, app: usize, running: &[usize], (part, left): (f64, f64), is_first: bool) {
+        let group = self.fault_group(app);
+        let program = self.apps[app].spec.program.clone();
+        let nodes = self.machine.nodes();
+        let page = PAGE * if program.huge_pages { HUGE } else { 1.0 };
+        let all = running.len() as f64;
+        let spread = self.spread(app);
+        let mut common = self.apps[app].numa.common.clone();
+        let mut moved = vec![0.0; nodes];
+        for &thread in running {
+            let here = self.node_of(thread);
+            let footprint = self.phase(thread).footprint_bytes;
+            let (own_bytes, shared_bytes) = (footprint * (1.0 - program.shared), footprint * program.shared);
+            let t = &mut self.threads[thread].numa;
+            if t.node != here {
+                (t.node, t.since) = (here, 0.0);
+            }
+            let is_early = t.preferred.is_none() || t.passes <= EARLY;
+            // Later a page moves when the same node has had it at the fault before.
+            let from = if is_early { 0.0 } else { 1.0 };
+            let seen = (t.since + part - from).clamp(0.0, part);
+            let ahead = (from + 1.0 - t.since.max(from)).max(0.0);
+            let comes = if ahead > 0.0 { (seen / ahead).min(1.0) } else { left };
+            t.since += part;
+            let mut faults = 0.0;
+            for (node, in_common) in common.iter().enumerate() {
+                let (own, shared) = (part * own_bytes * t.own[node], part * shared_bytes * in_common / all);
+                let is_local = |is_private: bool| {
+                    let both = |g: &FaultGroup| g.has_active() > 1 && g.is_active(here) && g.is_active(node);
+                    node == here || (!is_private && group.as_ref().is_some_and(both))
+                };
+                let (own, shared) = (own / page, shared / page);
+                let private = own + if is_first { shared } else { shared / all };
+                let others = if is_first { 0.0 } else { shared * (1.0 - 1.0 / all) };
+                t.count(node, here, others, private, is_local);
+                faults += own + shared;
+            }
+            for node in (0..nodes).filter(|&node| node != here) {
+                let gone = comes * t.own[node];
+                t.own[node] -= gone;
+                t.own[here] += gone;
+                moved[here] += gone * own_bytes;
+            }
+            self.threads[thread].counts[Signal::PageFaults as usize] += faults;
+            self.threads[thread].debt_s += faults * FAULT_S;
+        }
+        let shared_bytes = running.first().map_or(0.0, |&t| self.phase(t).footprint_bytes * program.shared);
+        let is_early = running.iter().any(|&t| self.threads[t].numa.passes <= EARLY);
+        for from in 0..nodes {
+            for to in (0..nodes).filter(|&to| to != from && spread[to] > 0.0) {
+                // By the same thread as before; or by one of the same node as before, if that is where memory is to be.
+                let node_again = spread[to] * self.apps[app].numa.last[to];
+                let again = if is_early { spread[to] / all } else { node_again / all };
+                let goes = group.as_ref().is_none_or(|group| group.moves(from, to));
+                let chance = match (is_first, goes) {
+                    (true, _) => spread[to],
+                    (false, true) => again.max(node_again),
+                    (false, false) => again.min(spread[to]),
+                };
+                let gone = (part * self.apps[app].numa.before[from] * chance).min(common[from]);
+                common[from] -= gone;
+                common[to] += gone;
+                moved[to] += gone * shared_bytes;
+            }
+        }
+        let process = &mut self.apps[app].numa;
+        process.common = common;
+        process.faulted.iter_mut().zip(&spread).for_each(|(faulted, spread)| *faulted += part * spread);
+        self.copy(app, running, &moved);
+    }
+
+    /// What was copied to each node is the time of the threads on whose faults it was.
+    fn copy(&mut self, app: usize, running: &[usize], moved: &[f64]) {
+        let bytes_per_s = self.machine.page_move_bytes_per_s;
+        for (to, &bytes) in moved.iter().enumerate() {
+            let there: Vec<usize> = running.iter().copied().filter(|&t| self.node_of(t) == to).collect();
+            for &thread in &there {
+                self.threads[thread].debt_s += bytes / bytes_per_s / there.len() as f64;
+            }
+        }
+        self.mix_pages(app);
+    }
+
+    /// Where the accesses of threads go, from where their own memory is and what they have in common.
+    pub(super) fn mix_pages(&mut self, app: usize) {
+        let shared = self.apps[app].spec.program.shared;
+        for thread in self.apps[app].threads.clone() {
+            let t = &mut self.threads[thread];
+            let mix = t.numa.own.iter().zip(&self.apps[app].numa.common);
+            t.pages = mix.map(|(own, common)| shared * common + (1.0 - shared) * own).collect();
+        }
+    }
+
+    /// Where a thread's own memory is, from where its accesses go: a policy has moved it.
+    pub(super) fn unmix_pages(&mut self, thread: usize) {
+        let app = &self.apps[self.threads[thread].app];
+        let shared = app.spec.program.shared;
+        let t = &mut self.threads[thread];
+        for ((own, common), mix) in t.numa.own.iter_mut().zip(&app.numa.common).zip(&t.pages) {
+            if shared < 1.0 {
+                *own = ((mix - shared * common) / (1.0 - shared)).clamp(0.0, 1.0);
+            }
+        }
+    }
+
+    /// Whether load balancing leaves two threads more on one node than on another: few run there.
+    pub(super) fn may_differ(&self, from: (&[usize], u32), to: (&[usize], u32)) -> bool {
+        let node = |cpus: &[usize]| cpus.first().map(|&cpu| self.places.node.of[cpu]);
+        self.kernel.kind.numa_balancing
+            && node(from.0) != node(to.0)
+            && f64::from(to.1 + 1) <= self.few_on(to.0)
+            && f64::from(from.1) - f64::from(to.1) <= IMBALANCE
+    }
+
+    /// Threads that make a node no longer lightly used: an eighth of its CPUs where it has one cache, else one for each.
+    fn few_on(&self, cpus: &[usize]) -> f64 {
+        let caches: BTreeSet<usize> = cpus.iter().map(|&cpu| self.places.llc.of[cpu]).collect();
+        if caches.len() == 1 { (cpus.len() / 8).max(1) as f64 } else { caches.len() as f64 }
+    }
+
+    /// Takes stock of the faults of a pass: the preferred node, the next period; and goes to that node, if it may.
+    fn place_by_faults(&mut self, thread: usize) {
+        let app = self.threads[thread].app;
+        let passes = self.apps[app].numa.passes;
+        if self.threads[thread].numa.passes != passes {
+            let used_ns = self.threads[thread].counts[Signal::CpuTime as usize];
+            let now = self.now;
+            let started = self.threads[thread].started;
+            let t = &mut self.threads[thread].numa;
+            t.passes = passes;
+            let before = if t.placed_ns.1 == 0 { (0.0, started) } else { t.placed_ns };
+            let ran = (used_ns - before.0) / (now - before.1).max(1) as f64;
+            t.placed_ns = (used_ns, now);
+            let (shared, private) =
+                t.new_memory.iter().fold((0.0, 0.0), |sum, faults| (sum.0 + faults[0], sum.1 + faults[1]));
+            for node in 0..t.memory.len() {
+                for kind in 0..2 {
+                    t.memory[node][kind] = t.memory[node][kind] / 2.0 + std::mem::take(&mut t.new_memory[node][kind]);
+                }
+                let weight = ran * std::mem::take(&mut t.new_cpu[node]) / (shared + private + 1.0);
+                t.cpu[node] = t.cpu[node] / 2.0 + weight;
+            }
+            let locality = std::mem::take(&mut t.locality);
+            let group = self.fault_group(app);
+            let t = &self.threads[thread].numa;
+            let on = |node: usize| group.as_ref().map_or_else(|| t.on(node), |group| group.memory[node]);
+            let most =
+                (0..t.memory.len()).rev().max_by(|&a, &b| on(a).total_cmp(&on(b))).filter(|&node| on(node) > 0.0);
+            let preferred = most.or(t.preferred);
+            let period_ms = self.adapted_ms(thread, locality, [shared, private], group.as_ref());
+            let idle = locality[1] + shared == 0.0;
+            let t = &mut self.threads[thread].numa;
+            (t.preferred, t.period_ms) = (preferred, period_ms);
+            if idle {
+                self.apps[app].numa.next_scan = now + (period_ms * 1e6) as Ns;
+            }
+        }
+        self.go_to_preferred(thread);
+    }
+
+    /// The next period: scans come later where memory is local or shared by many, sooner where it is far.
+    fn adapted_ms(
+        &self,
+        thread: usize,
+        [remote, local]: [f64; 2],
+        [shared, private]: [f64; 2],
+        group: Option<&FaultGroup>,
+    ) -> f64 {
+        let app = self.threads[thread].app;
+        let (least, now) = (self.least_period_ms(app), self.period_ms(thread));
+        let scans = (self.process_bytes(app) / SCAN_BYTES).ceil();
+        let most = (PERIOD_MS.1 / scans * group.map_or(1.0, |group| group.stretch().max(1.0))).max(least);
+        if local + shared == 0.0 {
+            return (2.0 * now).min(most);
+        }
+        let slots = |part: f64, of: f64| if of > 0.0 { (SLOTS * part / of).floor() } else { 0.0 };
+        let (here, own) = (slots(local, local + remote), slots(private, private + shared));
+        let later = |slots: f64| (slots - THRESHOLD).max(1.0);
+        let by = match (own >= THRESHOLD, here >= THRESHOLD) {
+            (true, _) => later(own),
+            (_, true) => later(here),
+            _ => here.max(own) - THRESHOLD,
+        };
+        (now + by * now / SLOTS).clamp(least, most)
+    }
+
+    /// A thread that is not on its preferred node goes to an idle CPU there while that leaves loads alike, or changes
+    /// places with a thread for which that is no loss.
+    fn go_to_preferred(&mut self, thread: usize) {
+        let Some((preferred, here)) = self.threads[thread].numa.preferred.zip(self.threads[thread].cpu) else { return };
+        let here = self.places.node.of[here];
+        if preferred == here {
+            return;
+        }
+        let app = self.threads[thread].app;
+        let group = self.fault_group(app);
+        let mut best = self.seat_on(thread, preferred, group.as_ref());
+        if best.is_none() || group.as_ref().is_some_and(|group| group.has_active() > 1) {
+            for node in (0..self.places.node.groups.len()).filter(|&node| node != here && node != preferred) {
+                let gains = self.gain(thread, node, here, group.as_ref()) >= 0.0;
+                let other = if gains { self.seat_on(thread, node, group.as_ref()) } else { None };
+                best = [best, other].into_iter().flatten().max_by(|a, b| a.gain.total_cmp(&b.gain));
+            }
+        }
+        if group.is_some() {
+            let node = best.map_or(here, |seat| self.places.node.of[seat.cpu]);
+            self.threads[thread].numa.preferred = Some(node);
+        }
+        match best {
+            Some(Seat { cpu, other: None, .. }) => self.put(thread, cpu),
+            Some(Seat { cpu, other: Some(other), .. }) => {
+                let from = self.threads[thread].cpu.unwrap_or(cpu);
+                self.put(other, from);
+                self.put(thread, cpu);
+            }
+            None => {}
+        }
+    }
+
+    /// Thousandths of faults that are local if a thread goes from one node to another.
+    fn gain(&self, thread: usize, to: usize, from: usize, group: Option<&FaultGroup>) -> f64 {
+        let t = &self.threads[thread].numa;
+        group.map_or_else(|| t.weight(to) - t.weight(from), |group| group.weight(to) - group.weight(from))
+    }
+
+    /// Where a thread may go on a node.
+    fn seat_on(&self, thread: usize, node: usize, group: Option<&FaultGroup>) -> Option<Seat> {
+        let t = &self.threads[thread];
+        let here = t.cpu?;
+        let from = self.places.node.of[here];
+        let cpus = self.places.node.groups.get(node)?;
+        let running =
+            |node: usize| self.places.node.groups[node].iter().map(|&c| f64::from(self.queues[c])).sum::<f64>();
+        let (source, target) = (running(from) - 1.0, running(node) + 1.0);
+        let has_spare = running(node) < cpus.len() as f64;
+        let apart = target - source;
+        let may_move = if has_spare {
+            apart <= 0.0 || (target <= self.few_on(cpus) && apart <= IMBALANCE)
+        } else {
+            apart.abs() <= (running(node) - running(from)).abs()
+        };
+        let gain = self.gain(thread, node, from, group);
+        let idle = self.idle_for(thread, cpus);
+        if may_move && let Some(&cpu) = idle.first() {
+            return Some(Seat { cpu, other: None, gain: gain.max(0.0) });
+        }
+        let swap = |other: usize| {
+            let o = &self.threads[other];
+            let cpu = o.cpu.filter(|cpu| self.places.node.of[*cpu] == node)?;
+            let may = t.mask.contains(CpuId(cpu as u32)) && o.mask.contains(CpuId(here as u32));
+            let own = self.threads[thread].numa.weight(node) - self.threads[thread].numa.weight(from);
+            let others = o.numa.weight(from) - o.numa.weight(node);
+            let mut gain = if o.app == t.app { (own + others) * 15.0 / 16.0 } else { gain + others };
+            if o.numa.preferred == Some(node) {
+                gain -= gain / 16.0;
+            }
+            if o.numa.preferred == Some(from) {
+                gain += gain / 8.0;
+            }
+            (may && gain >= SMALL).then_some(Seat { cpu, other: Some(other), gain })
+        };
+        (0..self.threads.len())
+            .filter(|&other| other != thread)
+            .filter_map(swap)
+            .max_by(|a, b| a.gain.total_cmp(&b.gain))
+    }
+}
+
+/// Where a thread may go, and whom it changes places with.
+#[derive(Clone, Copy, Debug)]
+struct Seat {
+    cpu: usize,
+    other: Option<usize>,
+    gain: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{near, world};
+    use super::*;
+    use cotenant_model::CpuSet;
+    use std::sync::Arc;
+
+    /// The third application, one thread on node 1, with so many bytes of its own on these nodes.
+    fn alone(bytes: f64, own: [f64; 3]) -> World {
+        let mut world = world();
+        let program = Arc::get_mut(&mut world.apps[2].spec.program).unwrap();
+        (program.phases[0].footprint_bytes, program.shared) = (bytes, 0.0);
+        world.put(8, 20);
+        world.threads[8].numa = NumaThread::new(own.to_vec());
+        world.apps[2].numa = NumaProcess::new(0, own.to_vec());
+        world.mix_pages(2);
+        world
+    }
+
+    /// 512 MiB, of which each scan covers half, 65,536 pages: young memory comes at the first fault, at 1 µs for each
+    /// fault and what copying costs; twice as often as small memory.
+    #[test]
+    fn young_memory_comes_at_the_first_fault() {
+        let mut world = alone(2.0 * SCAN_BYTES, [0.5, 0.5, 0.0]);
+        let debt_s = world.threads[8].debt_s;
+        world.scan(2, 8);
+        let t = &world.threads[8];
+        assert_eq!(t.pages, [0.25, 0.75, 0.0]);
+        assert!(near(t.counts[Signal::PageFaults as usize], 65_536.0));
+        let copied = 0.25 * 2.0 * SCAN_BYTES / world.machine.page_move_bytes_per_s;
+        assert!(near(t.debt_s - debt_s, 0.065_536 + copied), "{}", t.debt_s);
+        assert_eq!((t.numa.period_ms, world.apps[2].numa.passes), (500.0, 0));
+        world.scan(2, 8);
+        assert_eq!((world.threads[8].pages.as_slice(), world.apps[2].numa.passes), ([0.0, 1.0, 0.0].as_slice(), 1));
+        Arc::get_mut(&mut world.apps[2].spec.program).unwrap().huge_pages = true;
+        let faults = world.threads[8].counts[Signal::PageFaults as usize];
+        world.scan(2, 8);
+        assert!(near(world.threads[8].counts[Signal::PageFaults as usize] - faults, 128.0), "pages of 2 MiB");
+    }
+
+    /// Of a thread that has long run elsewhere, a page moves at its second fault from the new node.
+    #[test]
+    fn old_memory_comes_at_the_second_fault() {
+        let mut world = alone(2.0 * SCAN_BYTES, [1.0, 0.0, 0.0]);
+        world.threads[8].mask = (16..32).map(CpuId).collect();
+        let t = &mut world.threads[8].numa;
+        (t.passes, t.preferred) = (EARLY + 1, Some(1));
+        world.apps[2].numa.passes = EARLY + 1;
+        let after = |world: &mut World| {
+            world.scan(2, 8);
+            world.threads[8].pages[0]
+        };
+        assert_eq!([(); 4].map(|()| after(&mut world)), [1.0, 1.0, 0.5, 0.0]);
+    }
+
+    /// One page in three is touched from node 1, where two of six threads are; never touched before, it goes there.
+    #[test]
+    fn memory_in_common_goes_where_it_is_touched() {
+        let mut world = world();
+        world.apps[0].numa = NumaProcess::new(0, vec![1.0, 0.0, 0.0]);
+        (0..6).for_each(|t| world.threads[t].numa = NumaThread::new(vec![1.0, 0.0, 0.0]));
+        world.scan(0, 0);
+        let common = world.apps[0].numa.common();
+        assert!(near(common[0], 4.0 / 6.0) && near(common[1], 2.0 / 6.0), "{common:?}");
+        // Later by the same thread as before, one in six; or from the same node, if it is to have more of it.
+        let group = |cpu: [f64; 2], memory: [f64; 2]| FaultGroup {
+            memory: memory.to_vec(),
+            cpu: cpu.to_vec(),
+            shared: 1.0,
+            private: 0.0,
+            threads: 2.0,
+        };
+        for (cpu, memory, moves) in [
+            ([1.0, 4.0], [1.0, 9.0], true), // more than three times as much time there
+            ([1.0, 2.0], [1.0, 1.0], true), // 3 × 2 × 1 > 4 × 1 × 1
+            ([1.0, 1.0], [1.0, 1.0], false),
+            ([1.0, 1.0], [4.0, 3.0], false), // 3 × 1 × 4 = 4 × 1 × 3
+            ([1.0, 1.0], [5.0, 3.0], true),
+        ] {
+            assert_eq!(group(cpu, memory).moves(0, 1), moves, "{cpu:?} {memory:?}");
+        }
+    }
+
+    #[test]
+    fn scans_come_later_where_memory_is_local_and_sooner_where_it_is_not() {
+        let mut world = alone(SCAN_BYTES, [0.0, 1.0, 0.0]);
+        world.threads[8].numa.period_ms = 2_000.0;
+        let adapted = |world: &World, locality, types| world.adapted_ms(8, locality, types, None);
+        for (locality, types, expected) in [
+            ([0.0, 0.0], [0.0, 0.0], 4_000.0),  // nothing was touched
+            ([0.0, 9.0], [0.0, 9.0], 2_600.0),  // all private: three slots of 200 ms
+            ([9.0, 0.0], [2.0, 7.0], 2_200.0),  // seven tenths private: one slot
+            ([1.0, 9.0], [9.0, 1.0], 2_400.0),  // shared, and local
+            ([6.0, 4.0], [5.0, 5.0], 1_600.0),  // neither: five tenths are two below seven
+            ([9.0, 1.0], [10.0, 0.0], 1_000.0), // no sooner than that
+        ] {
+            assert!(near(adapted(&world, locality, types), expected), "{locality:?} {types:?}");
+        }
+        world.threads[8].numa.period_ms = 50_000.0;
+        assert_eq!(adapted(&world, [0.0, 0.0], [0.0, 0.0]), 60_000.0);
+        Arc::get_mut(&mut world.apps[2].spec.program).unwrap().phases[0].footprint_bytes = 20.0 * SCAN_BYTES;
+        assert_eq!((world.least_period_ms(2), adapted(&world, [0.0, 0.0], [0.0, 0.0])), (100.0, 3_000.0));
+    }
+
+    /// A thread goes to an idle CPU on its preferred node; where none is, it changes places with one that prefers its
+    /// own; never out of its mask, nor lets another go out of its own.
+    #[test]
+    fn a_thread_goes_to_its_memory_or_changes_places() {
+        let prefers = |t: &mut NumaThread, node: usize| {
+            t.preferred = Some(node);
+            t.memory[node][1] = 100.0;
+        };
+        for (idle, mask, swaps, expected) in [
+            (true, 0..48, false, (5, 3)),
+            (true, 16..48, false, (20, 3)),
+            (false, 0..48, true, (3, 20)),
+            (false, 0..48, false, (20, 3)),
+        ] {
+            let mut world = alone(SCAN_BYTES, [1.0, 0.0, 0.0]);
+            world.put(0, 3);
+            (0..16).for_each(|cpu| world.queues[cpu] = u32::from(!(idle && cpu == 5)));
+            (16..48).for_each(|cpu| world.queues[cpu] = if cpu == 20 { 2 } else { 1 });
+            world.threads[8].mask = mask.map(CpuId).collect();
+            if !swaps {
+                world.threads[..8].iter_mut().for_each(|t| t.mask = (0..16).map(CpuId).collect::<CpuSet>());
+            }
+            prefers(&mut world.threads[8].numa, 0);
+            world.threads[0].numa = NumaThread::new(vec![0.0, 1.0, 0.0]);
+            prefers(&mut world.threads[0].numa, 1);
+            world.go_to_preferred(8);
+            let on = |t: usize| world.threads[t].cpu.unwrap();
+            assert_eq!((on(8), on(0)), expected, "{idle} {swaps}");
+        }
+    }
+}
