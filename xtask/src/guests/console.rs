@@ -36,6 +36,8 @@ pub struct Report {
     pub outcomes: BTreeMap<String, Result<Option<String>, String>>,
     /// What `cotenant topo --json` printed.
     pub topology: Option<String>,
+    /// By scenario that passed: what it said.
+    pub passed: BTreeMap<String, Vec<String>>,
     said: Vec<String>,
     scenario: Option<String>,
 }
@@ -43,7 +45,8 @@ pub struct Report {
 impl Report {
     fn new() -> Self {
         let end = End::Early("it never came up".to_owned());
-        Self { end, outcomes: BTreeMap::new(), topology: None, said: Vec::new(), scenario: None }
+        let (outcomes, passed) = (BTreeMap::new(), BTreeMap::new());
+        Self { end, outcomes, topology: None, passed, said: Vec::new(), scenario: None }
     }
 
     /// Takes one line of the console.
@@ -61,7 +64,10 @@ impl Report {
             "said" => self.said.push(rest.to_owned()),
             "pass" | "skip" | "fail" => {
                 let outcome = match word {
-                    "pass" => Ok(None),
+                    "pass" => {
+                        self.passed.insert(name.to_owned(), std::mem::take(&mut self.said));
+                        Ok(None)
+                    }
                     "skip" => Ok(Some(why.to_owned())),
                     _ => Err(std::iter::once(why.to_owned())
                         .chain(self.said.drain(..))
@@ -89,21 +95,22 @@ pub fn emulator(guest: &Guest, parts: &Parts, initrd: &Path, append: &str) -> Co
     // What protects programs from each other flushes the emulator's TLBs at every system call, and costs it most of
     // its time. Only where a kernel clears accessed bits and trusts that these are flushed now and then is that
     // needed.
-    let fast = if guest.kernel == Kernel::Stable { "mitigations=off" } else { "" };
+    let fast = if guest.kernel == Kernel::Stable || guest.measures { "mitigations=off" } else { "" };
     command.args(["-append", &format!("console={console} panic=-1 {fast} {append}")]);
     command
 }
 
-/// Boots a guest and listens until it ends or its time is over.
+/// Boots a guest and listens until it ends or its time is over. `said`: also to what scenarios say that pass.
 ///
 /// # Errors
 /// Where the emulator cannot be started.
-pub fn boot(guest: &Guest, parts: &Parts, initrd: &Path) -> Result<Report> {
+pub fn boot(guest: &Guest, parts: &Parts, initrd: &Path, said: bool) -> Result<Report> {
     // What the emulator waits for a CPU of the host, because others keep them busy, does not count.
     let limit = Duration::from_secs(guest.seconds);
     let longest = limit * LONGEST;
     // A scenario that waits in vain says for what, before the guest's time is over.
-    let append = format!("quiet GUEST_SECONDS={}", longest.as_secs() - 10);
+    let tell = if said { "GUEST_SAID=1" } else { "" };
+    let append = format!("quiet GUEST_SECONDS={} {tell}", longest.as_secs() - 10);
     let mut child = emulator(guest, parts, initrd, &append)
         .args(["-serial", "stdio"])
         .stdin(Stdio::null())
@@ -202,6 +209,8 @@ mod tests {
             "@guest end",
         ];
         let whole = report(&lines);
+        assert!(whole.passed.is_empty());
+        assert_eq!(report(&["@guest said 1", "@guest pass a"]).passed["a"], ["1"]);
         assert_eq!(whole.end, End::Regular);
         assert_eq!(whole.outcomes["a"], Err("exit status 1\n    no such file".to_owned()));
         assert_eq!(whole.outcomes["b"], Ok(Some("needs 4 CPUs".to_owned())));

@@ -21,9 +21,9 @@ macro_rules! scripts {
 #[rustfmt::skip] // one a line says no more
 pub const SCENARIOS: &[(&str, &str)] = scripts![
     "topology", "static", "sam", "shapes", "balancing", "pages", "near", "fetch", "far-memory", "sam-nodes", "restore",
-    "cpusets", "partitions", "freezer", "hotplug", "rival", "quota", "naps", "background", "ladder", "refused", "mappings",
-    "damon", "faults", "idle-pages", "counters", "single", "unit", "unit-reload", "unit-kill", "unit-state",
-    "unit-rights", "unit-class", "unit-idle", "unit-upgrade", "pods", "pod-cpus",
+    "cpusets", "partitions", "freezer", "hotplug", "rival", "quota", "naps", "background", "ladder", "refused",
+    "mappings", "damon", "numa-balancing", "faults", "idle-pages", "counters", "single", "unit", "unit-reload",
+    "unit-kill", "unit-state", "unit-rights", "unit-class", "unit-idle", "unit-upgrade", "pods", "pod-cpus",
 ];
 
 /// Writes the archive of a guest; returns its path.
@@ -35,7 +35,9 @@ pub fn write(guest: &Guest, parts: &Parts) -> Result<PathBuf> {
     for folder in ["bin", "scenarios", "proc", "sys", "dev", "run", "tmp", "root"] {
         archive.add(folder, FOLDER, b"");
     }
-    for (name, path) in [("busybox", &parts.busybox), ("cotenant", &parts.cotenant), ("spin", &parts.spin)] {
+    for (name, path) in
+        [("busybox", &parts.busybox)].into_iter().chain(parts.programs.iter().map(|(n, path)| (*n, path)))
+    {
         let program = fs::read(path).with_context(|| path.display().to_string())?;
         archive.add(&format!("bin/{name}"), PROGRAM, &program);
     }

@@ -21,6 +21,8 @@ pub enum Kernel {
     Stable,
     /// That of its backports: 6.12, which has DAMON, and whose cpusets remember the mask that a thread asked for.
     Backports,
+    /// That of Debian 13's backports: 7.x, the newest that there is.
+    Newest,
     /// Ubuntu 24.04's first: 6.8, which has idle page tracking.
     Ubuntu,
 }
@@ -44,9 +46,13 @@ pub struct Guest {
     pub distances: &'static [&'static [u32]],
     /// How many nodes, the last ones, have memory alone.
     pub memory_only: usize,
+    /// Memory of all nodes, in MiB.
+    pub memory: usize,
     /// After so long it hangs.
     pub seconds: u64,
     pub system: System,
+    /// Whether the kernel is measured: there is no Cotenant in it, but the program that measures.
+    pub measures: bool,
     /// Whether continuous integration runs it.
     pub quick: bool,
     pub scenarios: &'static [&'static str],
@@ -67,8 +73,10 @@ const ONE_CPU: Guest = Guest {
     threads: 1,
     distances: &[],
     memory_only: 0,
+    memory: 1024,
     seconds: 45,
     system: System::Bare,
+    measures: false,
     quick: true,
     scenarios: &["topology", "single", SHELL],
 };
@@ -126,6 +134,22 @@ const TWO_NODES: Guest = Guest {
     quick: false,
     scenarios: &["idle-pages"],
     ..TWO_PACKAGES
+};
+
+/// Four CPUs of a node are as many as threads are followed, and either node has room for what these have.
+const BALANCING: Guest = Guest {
+    name: "numa-balancing",
+    what: "2 sockets x 4 cores, 2 nodes, Linux 6.12",
+    kernel: Kernel::Backports,
+    dies: 1,
+    cores: 4,
+    threads: 1,
+    memory: 3072,
+    seconds: 1500,
+    measures: true,
+    quick: false,
+    scenarios: &["numa-balancing"],
+    ..TWO_SOCKETS
 };
 
 /// Two places for threads, and systemd.
@@ -191,6 +215,13 @@ pub const GUESTS: &[Guest] = &[
     TWO_NODES,
     Guest { name: "mappings", kernel: Kernel::Stable, seconds: 150, scenarios: &["mappings"], ..TWO_NODES },
     Guest { name: "damon", kernel: Kernel::Backports, quick: false, scenarios: &["damon"], ..FOUR_NODES },
+    BALANCING,
+    Guest {
+        name: "numa-balancing-new",
+        what: "2 sockets x 4 cores, 2 nodes, Linux 7.x",
+        kernel: Kernel::Newest,
+        ..BALANCING
+    },
     Guest { name: "cpusets-new", kernel: Kernel::Backports, quick: false, scenarios: &["cpusets"], ..TWO_SOCKETS },
     SERVICE,
     Guest {
@@ -238,7 +269,14 @@ pub const GUESTS: &[Guest] = &[
     },
 ];
 
+/// What the parts of a guest depend on.
+pub type Ingredients = (Arch, Kernel, System, bool);
+
 impl Guest {
+    pub fn ingredients(&self) -> Ingredients {
+        (self.arch, self.kernel, self.system, self.measures)
+    }
+
     /// Online CPUs.
     pub fn cpus(&self) -> usize {
         self.sockets * self.dies * self.cores * self.threads
@@ -260,7 +298,7 @@ impl Guest {
 
     /// What the emulator is told of the machine.
     pub fn arguments(&self) -> Vec<String> {
-        let memory = 1024 / self.nodes() / 64 * 64;
+        let memory = self.memory / self.nodes() / 64 * 64;
         let Self { sockets, dies, cores, threads, .. } = self;
         // aarch64's machine has no dies.
         let dies = if self.arch == Arch::Amd64 { format!(",dies={dies}") } else { String::new() };

@@ -16,7 +16,7 @@ mod systemd;
 
 use anyhow::{Result, anyhow, bail};
 use console::{End, Report};
-use machine::{Arch, GUESTS, Guest, Kernel, SHELL};
+use machine::{GUESTS, Guest, Ingredients, SHELL};
 use parts::{Binary, Parts};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -26,7 +26,6 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
-use system::System;
 
 /// Arguments of `cargo xtask guests`.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -44,6 +43,9 @@ pub struct Args {
     /// built, not a release
     #[arg(long)]
     quick: bool,
+    /// Also print what scenarios have printed that passed
+    #[arg(long)]
+    said: bool,
 }
 
 impl Args {
@@ -71,14 +73,14 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
         [] => GUESTS.iter().filter(|guest| guest.quick || !args.quick).collect(),
         names => names.iter().map(|name| named(name)).collect::<Result<_>>()?,
     };
-    let mut parts: BTreeMap<(Arch, Kernel, System), Result<Parts, String>> = BTreeMap::new();
+    let mut parts: BTreeMap<Ingredients, Result<Parts, String>> = BTreeMap::new();
     for guest in &chosen {
-        if let Entry::Vacant(none) = parts.entry((guest.arch, guest.kernel, guest.system)) {
+        if let Entry::Vacant(none) = parts.entry(guest.ingredients()) {
             none.insert(Parts::gather(root, guest, args.binary())?);
         }
     }
-    let ran = side_by_side(&chosen, |guest| match &parts[&(guest.arch, guest.kernel, guest.system)] {
-        Ok(parts) => Ran::of(guest, parts).map(Ok),
+    let ran = side_by_side(&chosen, |guest| match &parts[&guest.ingredients()] {
+        Ok(parts) => Ran::of(guest, parts, args.said).map(Ok),
         Err(missing) => Ok(Err(missing)),
     })?;
     let mut tally = Tally::default();
@@ -146,16 +148,16 @@ struct Ran {
 }
 
 impl Ran {
-    fn of(guest: &Guest, parts: &Parts) -> Result<Self> {
+    fn of(guest: &Guest, parts: &Parts, said: bool) -> Result<Self> {
         let initrd = initramfs::write(guest, parts)?;
         let start = Instant::now();
-        let mut report = console::boot(guest, parts, &initrd)?;
+        let mut report = console::boot(guest, parts, &initrd, said)?;
         let mut retried = None;
         // A guest that did not come to its end is the emulator's fault more often than ours; a scenario that failed
         // is not.
         if let End::Early(why) = &report.end {
             retried = Some(why.clone());
-            report = console::boot(guest, parts, &initrd)?;
+            report = console::boot(guest, parts, &initrd, said)?;
         }
         if guest.scenarios.contains(&SHELL) {
             report.outcomes.insert(SHELL.to_owned(), shell::try_out(guest, parts, &initrd));
@@ -188,6 +190,9 @@ impl Tally {
             };
             *count += 1;
             println!("  {scenario} ... {words}");
+            for line in report.passed.get(*scenario).into_iter().flatten() {
+                println!("    {line}");
+            }
         }
     }
 

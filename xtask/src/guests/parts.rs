@@ -24,10 +24,10 @@ pub struct Parts {
     pub folder: PathBuf,
     pub kernel: PathBuf,
     pub busybox: PathBuf,
-    pub cotenant: PathBuf,
-    /// What it loads; empty where it is linked statically.
+    /// What the scenarios call besides busybox, by name: Cotenant and `spin`, or what measures.
+    pub programs: Vec<(&'static str, PathBuf)>,
+    /// What Cotenant loads; empty where it is linked statically.
     pub libraries: Vec<PathBuf>,
-    pub spin: PathBuf,
     /// The root of its system's packages; empty where the guest is bare.
     pub packages: PathBuf,
     /// Where `scripts/test-kubernetes --full` puts what it builds.
@@ -131,20 +131,28 @@ impl Parts {
             Ok(fetched) => fetched,
             Err(why) => return Ok(Err(format!("{why:#}"))),
         };
-        let spin = folder.join(format!("spin-{}", arch.debian()));
-        let source = root.join("xtask/src/guests/scenarios/spin.c");
-        done(
-            Command::new(compiler)
-                .args(["-O1", "-static", "-pthread", "-Wall", "-Werror", "-o"])
-                .arg(&spin)
-                .arg(source),
-        )?;
-        let (cotenant, libraries) = match binary {
-            Binary::Built if arch.is_ours() => copy(root, &folder)?,
-            _ => (build(root, &folder, target, compiler)?, Vec::new()),
-        };
-        Ok(Ok(Self { folder, kernel, busybox, cotenant, libraries, spin, packages, built }))
+        let helper = if guest.measures { "follow" } else { "spin" };
+        let mut programs = vec![(helper, compile(root, &folder, arch, helper)?)];
+        let mut libraries = Vec::new();
+        if !guest.measures {
+            let cotenant = match binary {
+                Binary::Built if arch.is_ours() => copy(root, &folder, &mut libraries)?,
+                _ => build(root, &folder, target, compiler)?,
+            };
+            programs.push(("cotenant", cotenant));
+        }
+        Ok(Ok(Self { folder, kernel, busybox, programs, libraries, packages, built }))
     }
+}
+
+/// A program beside the scenarios, linked statically.
+fn compile(root: &Path, folder: &Path, arch: Arch, name: &str) -> Result<PathBuf> {
+    let (compiler, ..) = arch.tools();
+    let program = folder.join(format!("{name}-{}", arch.debian()));
+    let source = root.join(format!("xtask/src/guests/scenarios/{name}.c"));
+    let options = ["-O1", "-static", "-pthread", "-Wall", "-Werror", "-o"];
+    done(Command::new(compiler).args(options).arg(&program).arg(source))?;
+    Ok(program)
 }
 
 /// As `scripts/test-kubernetes` has it.
@@ -169,15 +177,15 @@ fn rust_has(target: &str) -> bool {
 
 /// The binary that the tests run, without the symbols, which a guest would unpack with an emulated CPU; and the
 /// libraries that it loads.
-fn copy(root: &Path, folder: &Path) -> Result<(PathBuf, Vec<PathBuf>)> {
+fn copy(root: &Path, folder: &Path, libraries: &mut Vec<PathBuf>) -> Result<PathBuf> {
     // `cargo build` would build it anew: without the tests' own dependencies, others have fewer features.
     let build = ["test", "--quiet", "--workspace", "--all-features", "--no-run"];
     done(Command::new(cargo_program()).args(build).current_dir(root))?;
     let to = folder.join("cotenant");
     done(Command::new("strip").arg("-o").arg(&to).arg(target_folder(root).join("debug/cotenant")))?;
-    let libraries = done(Command::new("ldd").arg(&to))?;
-    let libraries = libraries.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect();
-    Ok((to, libraries))
+    let loaded = done(Command::new("ldd").arg(&to))?;
+    libraries.extend(loaded.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from));
+    Ok(to)
 }
 
 /// A release, linked statically, in a target folder of its own: other flags would rebuild everything else each time.
@@ -221,9 +229,14 @@ fn fetch(folder: &Path, guest: &Guest) -> Result<(PathBuf, PathBuf, PathBuf)> {
     };
     let found = match guest.kernel {
         Kernel::Stable => stable,
-        Kernel::Backports => {
-            let backports = Packages::at(folder.join(format!("{name}-backports")), arch, Some(&backports(&debian)?))?;
-            backports.image(&[]).with_context(|| missing("the kernel of bookworm-backports"))?
+        Kernel::Backports | Kernel::Newest => {
+            let (folder_of, suite) = match guest.kernel {
+                Kernel::Newest => ("newest", "trixie-backports"),
+                _ => ("backports", "bookworm-backports"),
+            };
+            let source = format!("deb {} {suite} main\n", mirror(&debian)?);
+            let backports = Packages::at(folder.join(format!("{name}-{folder_of}")), arch, Some(&source))?;
+            backports.image(&[]).with_context(|| missing(&format!("the kernel of {suite}")))?
         }
         Kernel::Ubuntu => {
             let mirror = std::env::var(MIRROR).with_context(|| {
@@ -237,15 +250,15 @@ fn fetch(folder: &Path, guest: &Guest) -> Result<(PathBuf, PathBuf, PathBuf)> {
     Ok((found, busybox, packages))
 }
 
-/// The line for apt that names backports on the mirror from which this machine has Debian 12.
-fn backports(debian: &Packages) -> Result<String> {
+/// The mirror from which this machine has Debian 12; it has backports, too.
+fn mirror(debian: &Packages) -> Result<String> {
     let targets = done(
         &mut debian.apt("apt-get", &["indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"]),
     )?;
     let mirror = targets.lines().find_map(|line| line.strip_prefix("bookworm "));
     let mirror =
-        mirror.context("/etc/apt/sources.list names no bookworm, so there is nowhere to get its backports from")?;
-    Ok(format!("deb {mirror} bookworm-backports main\n"))
+        mirror.context("/etc/apt/sources.list names no bookworm, so there is nowhere to get backports from")?;
+    Ok(mirror.to_owned())
 }
 
 /// Packages in a folder, with lists of their own, so that neither the machine's architectures nor its packages
@@ -305,12 +318,20 @@ impl Packages {
         }
         done(&mut self.apt("apt-get", &["-qq", "update"]))?;
         let kernel = format!("linux-image-cloud-{}", self.arch.debian());
-        let depends = done(&mut self.apt("apt-cache", &["depends", &kernel]))?;
-        let image = depends.split_whitespace().find(|word| word.starts_with("linux-image-") && *word != kernel);
+        let image = self.needed(&kernel, "linux-image-")?;
         let image = image.with_context(|| format!("{kernel} names no kernel; is /etc/apt/sources.list Debian's?"))?;
-        done(self.apt("apt-get", &["-qq", "download", image]).args(others))?;
+        // Newer ones have the kernel in a package of its own.
+        let image = self.needed(&image, "linux-binary-")?.unwrap_or(image);
+        done(self.apt("apt-get", &["-qq", "download", &image]).args(others))?;
         self.unpack()?;
         self.kernel()
+    }
+
+    /// The other package whose name begins so and that a package needs.
+    fn needed(&self, package: &str, beginning: &str) -> Result<Option<String>> {
+        let depends = done(&mut self.apt("apt-cache", &["depends", package]))?;
+        let found = depends.split_whitespace().find(|word| word.starts_with(beginning) && *word != package);
+        Ok(found.map(ToOwned::to_owned))
     }
 
     /// These packages, unpacked; fetched where they are not here yet. Returns their root.
@@ -352,8 +373,11 @@ impl Packages {
     }
 
     fn kernel(&self) -> Result<PathBuf> {
-        let files = fs::read_dir(self.unpacked().join("boot"))?.collect::<Result<Vec<_>, _>>()?;
-        let kernel = files.iter().find(|file| file.file_name().to_string_lossy().starts_with("vmlinuz"));
+        let root = self.unpacked();
+        let modules = fs::read_dir(root.join("usr/lib/modules")).into_iter().flatten().flatten();
+        let folders = [root.join("boot")].into_iter().chain(modules.map(|version| version.path()));
+        let mut files = folders.flat_map(|folder| fs::read_dir(folder).into_iter().flatten().flatten());
+        let kernel = files.find(|file| file.file_name().to_string_lossy().starts_with("vmlinuz"));
         let kernel =
             kernel.with_context(|| format!("{}: no kernel; remove the folder and try again", self.at.display()))?;
         Ok(kernel.path())

@@ -22,7 +22,9 @@ for name in $(cat /scenarios/list); do
     timeout "$GUEST_SECONDS" sh -eu $GUEST_TRACE "/scenarios/$name.sh" >/tmp/said 2>&1 </dev/null || status=$?
     [ ! -e /tmp/topology.json ] || { echo "@guest topology $(cat /tmp/topology.json)"; rm /tmp/topology.json; }
     case $status in
-        0) echo "@guest pass $name" ;;
+        0)
+            [ -z "$GUEST_SAID" ] || sed 's/^/@guest said /' /tmp/said
+            echo "@guest pass $name" ;;
         77) echo "@guest skip $name $(tail -n 1 /tmp/said)" ;;
         *)
             sed 's/^/@guest said /' /tmp/said
