@@ -25,7 +25,7 @@
 #define MOST_THREADS 16
 #define LOOKED_AT 400 // pages of each kind
 #define MOST_SAMPLES 4000
-// So few faults between two samples are none.
+// So few faults and marks between two samples are none.
 #define QUIET 20
 // A situation is over when nothing has changed for so long, shorter where all memory has come; at the latest after so
 // long.
@@ -145,6 +145,12 @@ static double number(const char *text, const char *word)
 		if (!strncmp(line, word, length) && line[length] == ' ')
 			return atof(line + length + strspn(line + length, " :"));
 	return -1;
+}
+
+static void balance(int on)
+{
+	FILE *file = fopen("/proc/sys/kernel/numa_balancing", "w");
+	must(!file || fprintf(file, "%d\n", on) < 0 || fclose(file), "balancing");
 }
 
 static const char *file(const char *path)
@@ -284,6 +290,7 @@ int main(int argc, char **argv)
 	cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	common = mmap(NULL, sizeof *common, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	must(common == MAP_FAILED || threads > MOST_THREADS, "common");
+	balance(0); // while memory is filled
 	pid_t pid = fork();
 	must(pid < 0, "fork");
 	if (!pid)
@@ -296,14 +303,16 @@ int main(int argc, char **argv)
 	start.s = now();
 	struct sample at = look(pid), moved = { 0 };
 	tell(name, &at);
+	balance(1);
 	common->go = before > 0;
 	// What the scan has marked on node 0 must have been touched there: an emulated CPU takes seconds for that.
-	double faults = at.faults;
-	while ((at.scans < before || at.faults > faults + QUIET) && at.s < LONGEST_S) {
-		faults = at.faults;
+	struct sample last = at;
+	do {
+		last = at;
 		wait_a_little();
 		at = look(pid);
-	}
+	} while (before && at.s < LONGEST_S &&
+		 (at.scans < before || at.faults > last.faults + QUIET || at.updates > last.updates + QUIET));
 	int other = !strcmp(to, "other"), halves = !strcmp(to, "halves");
 	for (long i = 0; i < threads; i++)
 		put(common->tid[i], other || (halves && i % 2), !halves || i % 2);
