@@ -182,7 +182,7 @@ impl Programs {
             ..AppSample::default()
         };
         let tasks = (0..self.places.len()).map(task).collect();
-        Sample { at: self.at, tasks, cpus: Vec::new(), apps: self.work.iter().enumerate().map(app).collect() }
+        Sample { at: self.at, tasks, apps: self.work.iter().enumerate().map(app).collect(), ..Sample::default() }
     }
 }
 

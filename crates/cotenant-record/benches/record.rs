@@ -5,7 +5,7 @@
 use cotenant_model::policy::State;
 use cotenant_model::testing::machine;
 use cotenant_model::{
-    AppId, Count, CpuId, CpuSample, Decision, Mode, Round, Sample, Signal, TaskId, TaskInfo, TaskSample, Time, View,
+    AppId, Count, CpuId, CpuSample, Decision, Mode, Round, Sample, Signal, TaskId, TaskInfo, TaskSample, View,
 };
 use cotenant_record::testing::header;
 use cotenant_record::{RecordWriter, Recording};
@@ -65,7 +65,7 @@ fn first(signals: &[Signal]) -> Sample {
     };
     let cpu = |id| CpuSample { id: CpuId(id), busy_ns: 0 };
     let (tasks, cpus) = ((0..TASKS).map(task).collect(), (0..40).map(cpu).collect());
-    Sample { at: Time::default(), tasks, cpus, apps: vec![] }
+    Sample { tasks, cpus, ..Sample::default() }
 }
 
 fn next(prev: &Sample, signals: &[Signal], running: u32, noise: &mut Noise) -> Sample {

@@ -69,7 +69,7 @@ pub(crate) struct NumaThread {
     since: f64,
     /// CPU time and time at its last placement, nanoseconds.
     placed_ns: (f64, Ns),
-    /// Faults on the memory of each node, shared and private, and from each node: decayed, and since the last placement.
+    /// Faults on the memory of each node, shared and private, and from each node: decayed, and since the last stock.
     memory: Vec<[f64; 2]>,
     cpu: Vec<f64>,
     new_memory: Vec<[f64; 2]>,
@@ -274,7 +274,28 @@ impl World {
         let page = PAGE * if program.huge_pages { HUGE } else { 1.0 };
         let all = running.len() as f64;
         let spread = self.spread(app);
-        let mut common = self.apps[app].numa.common.clone();
+        let is_early = |t: &NumaThread| t.preferred.is_none() || t.passes <= EARLY;
+        let is_young = running.iter().any(|&t| is_early(&self.threads[t].numa));
+        // Whether a fault from a node moves what is in common from another one: it is by the same thread as the fault
+        // before, or from the same node, if that is where memory is to be.
+        let process = &self.apps[app].numa;
+        let goes = |from: usize, to: usize| {
+            let again = process.last[to];
+            let to_be = group.as_ref().is_none_or(|group| group.moves(from, to));
+            match (is_first, to_be) {
+                (true, _) => 1.0,
+                (_, true) => again.max(if is_young { 1.0 / all } else { 0.0 }),
+                (_, false) => {
+                    if is_young {
+                        1.0 / all
+                    } else {
+                        again / all
+                    }
+                }
+            }
+        };
+        let goes: Vec<Vec<f64>> = (0..nodes).map(|from| (0..nodes).map(|to| goes(from, to)).collect()).collect();
+        let mut common = process.common.clone();
         let mut moved = vec![0.0; nodes];
         for &thread in running {
             let here = self.node_of(thread);
@@ -284,28 +305,29 @@ impl World {
             if t.node != here {
                 (t.node, t.since) = (here, 0.0);
             }
-            let is_early = t.preferred.is_none() || t.passes <= EARLY;
-            // Later a page moves when the same node has had it at the fault before.
-            let from = if is_early { 0.0 } else { 1.0 };
+            // Late in life a page moves when the same node has had it at the fault before.
+            let from = if is_early(t) { 0.0 } else { 1.0 };
             let seen = (t.since + part - from).clamp(0.0, part);
             let ahead = (from + 1.0 - t.since.max(from)).max(0.0);
             let comes = if ahead > 0.0 { (seen / ahead).min(1.0) } else { left };
             t.since += part;
             let mut faults = 0.0;
-            for (node, in_common) in common.iter().enumerate() {
-                let (own, shared) = (part * own_bytes * t.own[node], part * shared_bytes * in_common / all);
+            for (node, is_there) in t.own.clone().into_iter().enumerate() {
+                let gone = if node == here { 0.0 } else { comes * is_there };
+                let (own, shared) =
+                    (part * own_bytes * is_there / page, part * shared_bytes * common[node] / all / page);
                 let is_local = |is_private: bool| {
                     let both = |g: &FaultGroup| g.has_active() > 1 && g.is_active(here) && g.is_active(node);
                     node == here || (!is_private && group.as_ref().is_some_and(both))
                 };
-                let (own, shared) = (own / page, shared / page);
-                let private = own + if is_first { shared } else { shared / all };
-                let others = if is_first { 0.0 } else { shared * (1.0 - 1.0 / all) };
-                t.count(node, here, others, private, is_local);
+                let by_others = if is_first { 0.0 } else { shared * (1.0 - 1.0 / all) };
+                let private = own + shared - by_others;
+                // What moves counts where it is then.
+                let go = if node == here { 0.0 } else { goes[node][here] };
+                let own_goes = (gone * own_bytes / page).min(own);
+                t.count(here, here, by_others * go, (private - own) * go + own_goes, is_local);
+                t.count(node, here, by_others * (1.0 - go), (private - own) * (1.0 - go) + own - own_goes, is_local);
                 faults += own + shared;
-            }
-            for node in (0..nodes).filter(|&node| node != here) {
-                let gone = comes * t.own[node];
                 t.own[node] -= gone;
                 t.own[here] += gone;
                 moved[here] += gone * own_bytes;
@@ -314,19 +336,9 @@ impl World {
             self.threads[thread].debt_s += faults * FAULT_S;
         }
         let shared_bytes = running.first().map_or(0.0, |&t| self.phase(t).footprint_bytes * program.shared);
-        let is_early = running.iter().any(|&t| self.threads[t].numa.passes <= EARLY);
         for from in 0..nodes {
-            for to in (0..nodes).filter(|&to| to != from && spread[to] > 0.0) {
-                // By the same thread as before; or by one of the same node as before, if that is where memory is to be.
-                let node_again = spread[to] * self.apps[app].numa.last[to];
-                let again = if is_early { spread[to] / all } else { node_again / all };
-                let goes = group.as_ref().is_none_or(|group| group.moves(from, to));
-                let chance = match (is_first, goes) {
-                    (true, _) => spread[to],
-                    (false, true) => again.max(node_again),
-                    (false, false) => again.min(spread[to]),
-                };
-                let gone = (part * self.apps[app].numa.before[from] * chance).min(common[from]);
+            for to in (0..nodes).filter(|&to| to != from) {
+                let gone = (part * self.apps[app].numa.before[from] * spread[to] * goes[from][to]).min(common[from]);
                 common[from] -= gone;
                 common[to] += gone;
                 moved[to] += gone * shared_bytes;
@@ -381,7 +393,7 @@ impl World {
             && f64::from(from.1) - f64::from(to.1) <= IMBALANCE
     }
 
-    /// Threads that make a node no longer lightly used: an eighth of its CPUs where it has one cache, else one for each.
+    /// Threads that make a node no longer lightly used: an eighth of its CPUs where it has one cache, else one a cache.
     fn few_on(&self, cpus: &[usize]) -> f64 {
         let caches: BTreeSet<usize> = cpus.iter().map(|&cpu| self.places.llc.of[cpu]).collect();
         if caches.len() == 1 { (cpus.len() / 8).max(1) as f64 } else { caches.len() as f64 }
