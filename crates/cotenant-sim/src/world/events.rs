@@ -1,6 +1,6 @@
 //! Beginnings and ends: arrivals, phases, runs.
 
-use super::numa::{NumaProcess, NumaThread, SCAN_DELAY};
+use super::faults::{NumaProcess, NumaThread, SCAN_DELAY};
 use super::{Life, World};
 use crate::app::Pages;
 use cotenant_model::signal::Signal;

@@ -2,6 +2,7 @@
 //! `task_numa_migrate` in `kernel/sched/fair.c`, and `should_numa_migrate_memory`. What is modelled and what not:
 //! `docs/reference/simulated-kernels.md`.
 
+use super::faults::NumaThread;
 use super::{Life, PAGE, World};
 use crate::Ns;
 use crate::app::Pages;
@@ -11,8 +12,6 @@ use std::collections::BTreeSet;
 
 /// Bytes of a scan: `scan_size_mb`.
 const SCAN_BYTES: f64 = 256.0 * 1024.0 * 1024.0;
-/// From the start of a process to its first scan: `scan_delay_ms`.
-pub(crate) const SCAN_DELAY: Ns = 1_000_000_000;
 /// From scan to scan, milliseconds, of a process of one scan: `scan_period_min_ms`, `scan_period_max_ms`.
 const PERIOD_MS: (f64, f64) = (1_000.0, 60_000.0);
 /// No more than 2,560 MB are scanned a second: `MAX_SCAN_WINDOW`.
@@ -34,102 +33,6 @@ const IMBALANCE: f64 = 2.0;
 const FAULT_S: f64 = 1e-6;
 /// Small pages of a huge one.
 const HUGE: f64 = 512.0;
-
-/// What the scan of a process has come to.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct NumaProcess {
-    /// No scan begins before.
-    next_scan: Ns,
-    /// The part of its memory that this pass has scanned.
-    at: f64,
-    /// Passes that have begun their last scan: `numa_scan_seq`.
-    passes: u32,
-    /// Where what its threads have in common is: share per node; now, and when this pass began.
-    common: Vec<f64>,
-    before: Vec<f64>,
-    /// From which nodes it had its faults in the last pass, and has them in this one.
-    last: Vec<f64>,
-    faulted: Vec<f64>,
-}
-
-/// What hinting faults have told of a thread.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct NumaThread {
-    /// Where its own memory is: share per node.
-    pub(crate) own: Vec<f64>,
-    /// The CPU time, nanoseconds, at which it scans if its process is due.
-    due_ns: f64,
-    /// From scan to scan, milliseconds; 0: none yet.
-    period_ms: f64,
-    /// The pass of its last placement.
-    passes: u32,
-    pub(crate) preferred: Option<usize>,
-    /// Where it stood at the last scan, and passes over its memory since it came there.
-    node: usize,
-    since: f64,
-    /// CPU time and time at its last placement, nanoseconds.
-    placed_ns: (f64, Ns),
-    /// Faults on the memory of each node, shared and private, and from each node: decayed, and since the last stock.
-    memory: Vec<[f64; 2]>,
-    cpu: Vec<f64>,
-    new_memory: Vec<[f64; 2]>,
-    new_cpu: Vec<f64>,
-    /// Faults on memory of other nodes and of its own.
-    locality: [f64; 2],
-}
-
-impl NumaProcess {
-    /// A process that begins now.
-    pub(crate) fn new(now: Ns, common: Vec<f64>) -> Self {
-        let none = vec![0.0; common.len()];
-        let (last, faulted) = (none.clone(), none);
-        Self { next_scan: now + SCAN_DELAY, before: common.clone(), common, last, faulted, ..Self::default() }
-    }
-
-    /// Passes that have begun their last scan.
-    pub(crate) fn passes(&self) -> u32 {
-        self.passes
-    }
-
-    /// Where what its threads have in common is: share per node.
-    pub(crate) fn common(&self) -> &[f64] {
-        &self.common
-    }
-}
-
-impl NumaThread {
-    /// A thread whose memory is there.
-    pub(crate) fn new(own: Vec<f64>) -> Self {
-        let nodes = own.len();
-        Self {
-            own,
-            memory: vec![[0.0; 2]; nodes],
-            cpu: vec![0.0; nodes],
-            new_memory: vec![[0.0; 2]; nodes],
-            new_cpu: vec![0.0; nodes],
-            ..Self::default()
-        }
-    }
-
-    fn on(&self, node: usize) -> f64 {
-        self.memory[node].iter().sum()
-    }
-
-    /// Thousandths of its faults that are on the memory of a node.
-    fn weight(&self, node: usize) -> f64 {
-        let all: f64 = self.memory.iter().flatten().sum();
-        if all > 0.0 { 1_000.0 * self.on(node) / all } else { 0.0 }
-    }
-
-    /// Counts faults on the memory of a node from another, shared or private.
-    fn count(&mut self, memory: usize, from: usize, shared: f64, private: f64, is_local: impl Fn(bool) -> bool) {
-        self.new_memory[memory][0] += shared;
-        self.new_memory[memory][1] += private;
-        self.new_cpu[from] += shared + private;
-        self.locality[usize::from(is_local(false))] += shared;
-        self.locality[usize::from(is_local(true))] += private;
-    }
-}
 
 /// What the faults of all threads of a process tell: `numa_group`.
 #[derive(Debug)]
@@ -557,6 +460,7 @@ struct Seat {
 
 #[cfg(test)]
 mod tests {
+    use super::super::faults::NumaProcess;
     use super::super::tests::{near, world};
     use super::*;
     use cotenant_model::CpuSet;
