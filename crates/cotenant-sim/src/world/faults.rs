@@ -22,7 +22,7 @@ pub struct NumaProcess {
     pub faulted: Vec<f64>,
 }
 
-/// What hinting faults have told of a thread.
+/// What hinting faults say of a thread.
 #[derive(Clone, Debug, Default)]
 pub struct NumaThread {
     /// Where its own memory is: share per node.

@@ -450,7 +450,7 @@ impl World {
     }
 }
 
-/// Where a thread may go, and whom it changes places with.
+/// Where a thread may go, and the thread with which it changes places.
 #[derive(Clone, Copy, Debug)]
 struct Seat {
     cpu: usize,
