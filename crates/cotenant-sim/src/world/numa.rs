@@ -185,16 +185,11 @@ impl World {
         let goes = |from: usize, to: usize| {
             let again = process.last[to];
             let to_be = group.as_ref().is_none_or(|group| group.moves(from, to));
+            let alone = if is_young { 1.0 } else { again } / all;
             match (is_first, to_be) {
                 (true, _) => 1.0,
-                (_, true) => again.max(if is_young { 1.0 / all } else { 0.0 }),
-                (_, false) => {
-                    if is_young {
-                        1.0 / all
-                    } else {
-                        again / all
-                    }
-                }
+                (_, true) => again.max(alone),
+                (_, false) => alone,
             }
         };
         let goes: Vec<Vec<f64>> = (0..nodes).map(|from| (0..nodes).map(|to| goes(from, to)).collect()).collect();
