@@ -21,7 +21,7 @@ use std::time::Duration;
 pub struct Looks {
     /// How often what was executed is noted.
     pub every: Duration,
-    /// From when on the placement that holds longest is the one at rest.
+    /// From when on the placement that holds longest is the one at rest, and threads have their late speeds.
     pub rest_from: Time,
 }
 
@@ -30,6 +30,8 @@ pub struct Looks {
 pub struct Course {
     /// Instructions that each application has executed by the end of each look, cumulative.
     pub work: Vec<Vec<f64>>,
+    /// Instructions per second of each thread, application by application, once everything may be at rest.
+    pub late: Vec<Vec<f64>>,
     /// The CPU of each thread, application by application, in the placement at rest; empty where they never all ran.
     pub places: Vec<usize>,
     /// Where the accesses of each thread to memory go at the end: share per node.
@@ -60,6 +62,8 @@ struct Looked {
     /// Whether the policy only tries where threads stand.
     tries: Rc<Cell<bool>>,
     work: Vec<Vec<f64>>,
+    /// Instructions of each thread until everything may be at rest.
+    early: Vec<Vec<f64>>,
 }
 
 impl Looked {
@@ -74,6 +78,7 @@ impl Looked {
         let world = &mut self.host.world;
         if world.now() == self.looks.rest_from {
             world.forget_places();
+            self.early = world.instructions_of_threads();
         }
         if world.now() >= self.next {
             self.work.push(world.instructions());
@@ -120,6 +125,11 @@ impl Host for Looked {
 }
 
 impl Scenario {
+    /// Whether the kernel moves memory between nodes.
+    pub fn moves_memory(&self) -> bool {
+        self.kernel.moves_memory(self.sim.nodes())
+    }
+
     /// Runs the scenario under a policy to its end, which nothing has to reach before. `watch` sees every round, and
     /// says whether the placement that stands from then on is only tried: such a one is never that at rest.
     ///
@@ -140,7 +150,8 @@ impl Scenario {
         let next = Time(0) + looks.every;
         let tries = Rc::new(Cell::new(false));
         let moves_pages = self.config.move_pages;
-        let mut looked = Looked { host, looks, next, moves_pages, tries: tries.clone(), work: Vec::new() };
+        let (work, early) = (Vec::new(), Vec::new());
+        let mut looked = Looked { host, looks, next, moves_pages, tries: tries.clone(), work, early };
         // Linux alone is not observed.
         if policy.name() != "none" {
             drive(&mut looked, policy, &self.ctx(), Mode::Enforce, |round| tries.set(watch(round)))?;
@@ -151,9 +162,14 @@ impl Scenario {
             return Err(self.halted(failure.clone()));
         }
         let world = looked.host.world;
+        let seconds = (self.end - looks.rest_from).as_secs_f64();
+        let of_app = |(all, early): (Vec<f64>, &Vec<f64>)| -> Vec<f64> {
+            all.iter().zip(early).map(|(all, early)| (all - early) / seconds).collect()
+        };
+        let late = world.instructions_of_threads().into_iter().zip(&looked.early).map(of_app).collect();
         let pages = world.threads.iter().map(|t| t.pages.clone()).collect();
         let (places, migrations, steps) = (world.lasting_places(), world.migrations, world.steps());
-        Ok(Course { work: looked.work, places, pages, migrations, steps })
+        Ok(Course { work: looked.work, late, places, pages, migrations, steps })
     }
 
     /// Instructions per second of each application where each thread, application by application, stands on a CPU that

@@ -219,7 +219,7 @@ impl Host for SimHost {
                 apps.push(AppSample { id, name, progress, ..AppSample::default() });
             }
         }
-        let numa_balancing = world.kernel.kind.numa_balancing && self.topology.nodes().len() > 1;
+        let numa_balancing = world.kernel.kind.moves_memory(self.topology.nodes().len());
         Ok(Sample { at: world.now(), tasks, cpus, apps, numa_balancing })
     }
 

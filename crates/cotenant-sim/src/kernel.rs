@@ -27,6 +27,13 @@ pub struct KernelKind {
     pub numa_balancing: bool,
 }
 
+impl KernelKind {
+    /// Whether it moves memory on a machine with so many nodes.
+    pub fn moves_memory(self, nodes: usize) -> bool {
+        self.numa_balancing && nodes > 1
+    }
+}
+
 /// A name that no kernel has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no kernel '{0}'; known: eevdf, cache-aware, eevdf+numa-balancing, cache-aware+numa-balancing")]

@@ -9,6 +9,9 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// An application with less of its speed under Linux counts as worse off.
+const BELOW: f64 = 0.95;
+
 /// A geometric mean with its 95 % interval, where there are several values.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Mean {
@@ -48,6 +51,8 @@ pub(super) struct Row {
     pub over_linux_best: Vec<f64>,
     /// Speed at rest over that under Linux with the same seed, of the worst application and seed.
     pub worst_app: f64,
+    /// The same, each application as fast as its slowest thread, in the last tenth of the time.
+    pub worst_app_by_slowest: f64,
     /// Share at rest of each application.
     pub apps: Vec<f64>,
     /// Seconds lost against Linux, and by how much half a second and 1 % of the time were exceeded at most.
@@ -80,6 +85,7 @@ pub(super) struct Seed {
     pub over_linux: Vec<f64>,
     pub late_over_linux: f64,
     pub worst_app: f64,
+    pub worst_app_by_slowest: f64,
     pub lost_s: f64,
 }
 
@@ -114,6 +120,11 @@ pub(super) struct Summary {
     /// The least of the mixes.
     pub over_linux_best: Vec<f64>,
     pub worst_app: f64,
+    pub worst_app_by_slowest: f64,
+    /// Mixes with a seed, and those in which an application is more than 5 % below Linux at rest: by its speed, and by
+    /// its slowest thread.
+    pub runs: usize,
+    pub below: [usize; 2],
     /// The mean of the mixes, and the most.
     pub lost_s: f64,
     pub over_budget_s: f64,
@@ -188,6 +199,7 @@ fn row(policy: &str, noise: Option<f64>, runs: &[&Ran], linux: &[&Ran], best: &B
         over_linux: run.after.iter().zip(&linux.after).map(|(own, linux)| mean_share(own, linux)).collect(),
         late_over_linux: mean_share(&run.late, &linux.late),
         worst_app: least_share(&run.rest, &linux.rest),
+        worst_app_by_slowest: least_share(&run.by_slowest, &linux.by_slowest),
         lost_s: run.lost_s,
     };
     let seeds: Vec<Seed> = runs.iter().zip(linux).enumerate().map(one).collect();
@@ -206,6 +218,7 @@ fn row(policy: &str, noise: Option<f64>, runs: &[&Ran], linux: &[&Ran], best: &B
         after: by_mark(marks, |mark| geometric(seeds.iter().map(|seed| seed.after[mark]))),
         over_linux_best: by_mark(marks, |mark| least(runs.iter().map(|run| whole(run, mark))) / linux_best(mark)),
         worst_app: least(seeds.iter().map(|seed| seed.worst_app)),
+        worst_app_by_slowest: least(seeds.iter().map(|seed| seed.worst_app_by_slowest)),
         apps: (0..best.touched.speeds.len()).map(of_app).collect(),
         lost_s: mean(runs.iter().map(|run| run.lost_s)),
         over_budget_s: runs.iter().map(|run| run.over_budget_s).fold(f64::NEG_INFINITY, f64::max),
@@ -238,6 +251,7 @@ pub(super) fn summaries(mixes: &[MixRows]) -> Vec<Summary> {
                 let each = || own.iter().map(move |mix| of(mix.rows.get(1).unwrap_or(&mix.rows[0])) / of(&mix.rows[i]));
                 [geometric(each()), least(each())]
             };
+            let below = |of: fn(&Seed) -> f64| seeds().filter(|seed| of(seed) < BELOW).count();
             all.push(Summary {
                 machine: machine.clone(),
                 policy: first.policy.clone(),
@@ -251,6 +265,9 @@ pub(super) fn summaries(mixes: &[MixRows]) -> Vec<Summary> {
                 after_least: by_mark(marks, |mark| least(rows().map(|row| row.after[mark]))),
                 over_linux_best: by_mark(marks, |mark| least(rows().map(|row| row.over_linux_best[mark]))),
                 worst_app: least(rows().map(|row| row.worst_app)),
+                worst_app_by_slowest: least(rows().map(|row| row.worst_app_by_slowest)),
+                runs: seeds().count(),
+                below: [below(|seed| seed.worst_app), below(|seed| seed.worst_app_by_slowest)],
                 lost_s: mean(rows().map(|row| row.lost_s)),
                 over_budget_s: rows().map(|row| row.over_budget_s).fold(f64::NEG_INFINITY, f64::max),
                 behind_s: rows().map(|row| row.behind_s).fold(0.0, f64::max),
@@ -281,6 +298,7 @@ mod tests {
             after: vec![after.to_vec()],
             late: rest.to_vec(),
             rest: rest.to_vec(),
+            by_slowest: rest.to_vec(),
             places: vec![0, 1],
             pages: Vec::new(),
             lost_s,
@@ -354,6 +372,7 @@ mod tests {
         let [low, high] = all[1].over_linux[0].interval.unwrap();
         assert!(low < 1.0 && high > 1.25, "{low} {high}");
         near(all[1].over_linux_least_seed, 0.98_f64.sqrt());
+        assert_eq!((all[1].runs, all[1].below), (4, [2, 2]));
         assert_eq!((all[1].behind_s, all[1].behind_over_s), (1.5, 1.0));
         near(all[1].slowest, 0.5_f64.sqrt());
         near(all[1].best_slowest, 2.0_f64.sqrt());

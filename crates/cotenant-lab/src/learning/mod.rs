@@ -135,7 +135,8 @@ pub struct Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Pages {
-    /// It stays where it was touched first, under Linux: the best mapping is the best with memory there
+    /// It stays where it was touched first, under Linux: the best mapping is the best with memory there. With
+    /// +numa-balancing the kernel moves it, and the best mapping is the best with memory touched where threads stand
     Stay,
     /// Policies may move it
     Move,
@@ -260,7 +261,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 let known = before.and_then(|best| best.lying.get(seed));
                 best(scenario, &|own| share(own, &linux.rest), Some(&linux.pages), candidates, known, limits)
             };
-            let stay = runs.iter().enumerate().filter(|_| args.pages == Pages::Stay);
+            let stay = runs.iter().enumerate().filter(|_| args.pages == Pages::Stay && !scenario.moves_memory());
             let lying = stay.map(of_seed).collect::<anyhow::Result<Vec<_>>>()?;
             let best = Best { touched, lying };
             let mapped = |run: &once::Ran| {
@@ -474,6 +475,7 @@ fn tables(out: &mut Sheet<'_>, results: &Results) -> io::Result<()> {
         let mut cells = vec![s.machine.clone(), s.policy.clone(), noise(s.noise)];
         cells.extend(s.over_linux.iter().chain([&s.late_over_linux]).map(ToString::to_string));
         cells.extend([s.over_linux_least, s.slowest, s.best_slowest].iter().map(share));
+        cells.push(format!("{}, {} of {}", s.below[0], s.below[1], s.runs));
         cells.push(format!("{:.1}", s.behind_s));
         let [mean, least] = s.first_over;
         cells.push(format!("{mean:.3} ({least:.3})"));
@@ -483,13 +485,14 @@ fn tables(out: &mut Sheet<'_>, results: &Results) -> io::Result<()> {
     writeln!(
         out,
         "\nShares of the best mapping known, geometric means over applications, seeds and mixes: at rest, with memory where \
-         it is by then; on average up to each time, learning included. Mapping: as if memory had been touched where threads \
+         it is by then, or in the last tenth of the time where the kernel moves it; on average up to each time, learning included. Mapping: as if memory had been touched where threads \
          came to rest, of the best such mapping. Lying: the best with memory where Linux let it be touched, of the same. \
          Worst app: speed at rest over that under Linux, the least. Lost: seconds lost against Linux. Over Linux's best: \
          the worst seed of the worst mix over Linux's best seed, at each time.\n\n\
          The last table: speed over that under Linux with the same seed, geometric means over mixes and seeds with their \
          95 % intervals: on average up to each time, and in the second half. Worst mix: of the seeds' means, at the end. \
-         Slowest app: at rest, of each mix and seed, geometric mean; of the best: the same of the best mappings. Behind: \
+         Slowest app: at rest, of each mix and seed, geometric mean; of the best: the same of the best mappings. Below \
+         0.95: mixes with a seed in which an application is that slow at rest, by its speed and by its slowest thread. Behind: \
          seconds of Linux's work missing at most. First over it: the first policy over this one at the end; in brackets, \
          of the worst mix."
     )

@@ -48,8 +48,11 @@ pub(super) struct Ran {
     pub after: Vec<Vec<f64>>,
     /// The same in the second half of the time; of applications that come and go, in all of it.
     pub late: Vec<f64>,
-    /// The same at rest, with the pages where they were at the end.
+    /// The same at rest, with the pages where they were at the end; where the kernel moves them, in the last tenth of
+    /// the time.
     pub rest: Vec<f64>,
+    /// The same, each application as fast as its slowest thread, in the last tenth of the time.
+    pub by_slowest: Vec<f64>,
     /// The CPU of each thread at rest; empty where they never all ran.
     pub places: Vec<usize>,
     /// Where the accesses of each thread to memory go at the end: share per node.
@@ -118,7 +121,15 @@ fn ran(scenario: &Scenario, own: &Course, linux: &Course, marks: &[f64], started
         whole.clone()
     };
     let places = if stays { own.places.clone() } else { Vec::new() };
-    let rest = if places.is_empty() { whole } else { scenario.at_rest(&places, long(Some(&own.pages)))?.0 };
+    let rest = if scenario.moves_memory() {
+        own.late.iter().map(|threads| threads.iter().sum()).collect()
+    } else if places.is_empty() {
+        whole
+    } else {
+        scenario.at_rest(&places, long(Some(&own.pages)))?.0
+    };
+    let slowest = |threads: &Vec<f64>| threads.iter().copied().fold(f64::INFINITY, f64::min) * threads.len() as f64;
+    let by_slowest = own.late.iter().map(slowest).collect();
     let [lost_s, over_budget_s, behind_s, behind_over_s] = lost(&own.work, &linux.work, &came);
     let wall_s = started.elapsed().as_secs_f64();
     let (moves, rounds, notes) = Default::default();
@@ -127,6 +138,7 @@ fn ran(scenario: &Scenario, own: &Course, linux: &Course, marks: &[f64], started
         after,
         late,
         rest,
+        by_slowest,
         places,
         pages,
         lost_s,

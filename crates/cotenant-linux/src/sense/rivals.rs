@@ -52,7 +52,7 @@ fn numa_balancing(root: &Path) -> Option<Rival> {
         name: "NUMA balancing",
         found: format!("kernel.numa_balancing = {mode}"),
         meaning: "the kernel moves pages towards threads and threads towards pages; within the masks that are set, both decide",
-        remedy: "leave it on: auto and shapes try nothing that takes a thread to another memory node then; sysctl kernel.numa_balancing=0 to compare mappings of the whole machine",
+        remedy: "leave it on: auto and shapes try other memory nodes seldom then, and wait until memory has settled; sysctl kernel.numa_balancing=0 to compare mappings of the whole machine faster",
     })
 }
 

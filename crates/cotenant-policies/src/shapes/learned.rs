@@ -6,8 +6,8 @@ use super::moves::{CandidateKind, KINDS, even, neighbour, orderly, seeds};
 use super::order::{GroupCounts, ShapeModel};
 use super::settings::{KnownShape, Objective};
 use super::shape::Shape;
-use super::shape_board::{ShapeBoard, ShapePlaces};
-use super::trial::{Clock, Goal, STAGES, by_app};
+use super::shape_board::{ShapeBoard, ShapePlaces, digest};
+use super::trial::{Clock, Goal, STAGES, by_app, lead};
 use crate::sam::{Sam, SamState};
 use cotenant_model::policy::{Ctx, Policy};
 use cotenant_model::stats::Summary;
@@ -27,6 +27,12 @@ const SETTLED: u32 = 6;
 /// With memory that follows, shapes are tried again that were worse by no more than this, and so many of them.
 const NEAR: f64 = 0.12;
 const NEAREST: usize = 4;
+/// Seconds that a trial with memory that the kernel moves is taken to cost before one was made, and factor by which
+/// that grows where it was not enough.
+const CROSSING: f64 = 1.5;
+const DEARER: f64 = 1.25;
+/// What counters must promise of such a candidate.
+const WORTH_CROSSING: f64 = 0.02;
 /// Candidates that are remembered for a finer look.
 const PROMISING: usize = 16;
 /// Shapes that are known to be no better.
@@ -118,6 +124,12 @@ pub(super) struct Learned {
     pub first: Option<ShapeCandidate>,
     /// Shapes that were not much worse with the memory where it is, and by how much.
     near: Vec<(Shape, f64)>,
+    /// Threads by node, up to symmetry, that were tried with memory that the kernel moves, and what such a trial is
+    /// taken to cost, seconds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    crossed: Vec<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    crossing_s: Option<f64>,
     pub trials: u32,
     pub kept: u32,
     /// What counters told while the incumbent was measured, and what that promises of other shapes.
@@ -169,7 +181,7 @@ impl Learned {
             let kind = self.draw(rng);
             pool.extend(neighbour(board, &self.incumbent, kind, rng).map(|shape| (shape, kind)));
         }
-        let worth = |shape: &Shape| goal.worth(&model.changes(shape, board, &self.situation));
+        let worth = |shape: &Shape| goal.worth(&model.changes(shape, board, &self.situation, false));
         let mut best = (worth(&self.incumbent), None);
         for (shape, kind) in pool {
             let worth = worth(&shape);
@@ -204,6 +216,7 @@ impl Learned {
         self.tried.clear();
         self.promising.clear();
         self.near.clear();
+        self.crossed.clear();
     }
 
     /// What stands is what the kernel has chosen: everything is held against it from now on.
@@ -324,7 +337,9 @@ impl Learned {
                 ..ShapeCandidate::new(self.kernel.clone(), CandidateKind::Kernel)
             });
         }
-        if let Some(first) = self.first.take() {
+        if let Some(first) =
+            self.first.take_if(|first| scope.crosses || first.shape.has_nodes_of(&self.incumbent, board))
+        {
             return Some(first);
         }
         // Every other time, so that a model that is wrong takes at most as many trials again.
@@ -361,6 +376,62 @@ impl Learned {
         let best = (0..self.promising.len())
             .max_by(|&a, &b| self.promising[a].worth(goal).total_cmp(&self.promising[b].worth(goal)))?;
         Some(self.promising.swap_remove(best))
+    }
+
+    /// The next candidate that takes threads to other nodes, where the kernel moves their memory after them: few are
+    /// tried, each by how many threads of each group it has on each node.
+    pub fn across(
+        &mut self,
+        board: &ShapeBoard,
+        goal: &Goal,
+        refused: impl Fn(&[f64]) -> bool,
+        idles: bool,
+        rng: &mut Rng,
+    ) -> Option<ShapeCandidate> {
+        let scope = TrialScope { idles, crosses: true };
+        let mut pool: Vec<ShapeCandidate> = self.first.clone().into_iter().collect();
+        let all = seeds(board, &self.situation.threads(), &self.incumbent.doubling);
+        pool.extend(all.into_iter().map(|shape| ShapeCandidate::new(shape, CandidateKind::Seed)));
+        for _ in 0..if self.model.is_some() { DRAWN } else { 0 } {
+            let kind = self.draw(rng);
+            let drawn = neighbour(board, &self.incumbent, kind, rng);
+            pool.extend(drawn.map(|shape| ShapeCandidate::new(shape, kind)));
+        }
+        let stands = crossing(&self.incumbent, board);
+        pool.retain(|candidate| {
+            let (shape, key) = (&candidate.shape, crossing(&candidate.shape, board));
+            key != stands
+                && !self.crossed.contains(&key)
+                && (scope.idles || shape.is_work_conserving(board))
+                && self.is_within(shape, board, scope)
+        });
+        if let Some(model) = &self.model {
+            let changes = |shape: &Shape| model.changes(shape, board, &self.situation, true);
+            let stands = changes(&self.incumbent);
+            let promise = |candidate: ShapeCandidate| {
+                let change = lead(&changes(&candidate.shape), &stands);
+                let worth = goal.worth(&change);
+                (worth > WORTH_CROSSING && !refused(&change)).then_some((worth, candidate))
+            };
+            let promising = pool.into_iter().filter_map(promise);
+            return promising.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, candidate)| candidate);
+        }
+        (!pool.is_empty()).then(|| pool.remove(0))
+    }
+
+    /// What such a trial is taken to cost, seconds.
+    pub fn crossing_s(&self) -> f64 {
+        self.crossing_s.unwrap_or(CROSSING)
+    }
+
+    /// A trial with memory that the kernel has moved is over. `dear`: it was given up, since it cost more than it was
+    /// taken to.
+    pub fn count_crossing(&mut self, shape: &Shape, board: &ShapeBoard, cost: f64, [kept, dear]: [bool; 2]) {
+        self.trials += 1;
+        self.crossing_s = (!kept).then(|| self.crossing_s().max(cost) * DEARER);
+        if !dear {
+            self.crossed.push(crossing(shape, board));
+        }
     }
 
     /// A kind of neighbour, by its success so far.
@@ -471,6 +542,19 @@ impl Learned {
             }
         }
     }
+}
+
+/// The same for all shapes with as many threads of each group on nodes of the same build.
+fn crossing(shape: &Shape, board: &ShapeBoard) -> u64 {
+    let nodes = shape.nodes(board);
+    let class = |node: usize| board.domains.iter().filter(|d| d.node == node).map(|d| u64::from(d.class)).sum::<u64>();
+    let column = |node: usize| -> Vec<u64> {
+        let counts = nodes.iter().map(|group| u64::from(group[node]));
+        [board.labels[node], class(node)].into_iter().chain(counts).collect()
+    };
+    let mut columns: Vec<Vec<u64>> = (0..board.labels.len()).map(column).collect();
+    columns.sort_unstable();
+    digest(columns.into_iter().flatten())
 }
 
 /// Another trial's pairs beside those of before.

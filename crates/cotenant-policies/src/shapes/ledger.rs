@@ -49,7 +49,11 @@ impl TrialLedger {
     pub fn due(&self, regret: f64, advance: f64, now: Time) -> Time {
         let mut costs: Vec<f64> = self.last.iter().map(|(cost, ..)| cost.max(0.0)).collect();
         costs.sort_by(f64::total_cmp);
-        let next = costs.get(costs.len() / 2).copied().unwrap_or(USUAL);
+        self.due_for(costs.get(costs.len() / 2).copied().unwrap_or(USUAL), regret, advance, now)
+    }
+
+    /// The same of a trial that may cost `next` seconds.
+    pub fn due_for(&self, next: f64, regret: f64, advance: f64, now: Time) -> Time {
         let earned: f64 = self.last.iter().map(|(cost, gain, at)| gain * (now - *at).as_secs_f64() - cost).sum();
         if earned > next {
             return now;

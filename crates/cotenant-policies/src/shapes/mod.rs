@@ -47,6 +47,7 @@ mod shapes_memory;
 mod shapes_round;
 mod shapes_situation;
 mod speed_meter;
+mod still_memory;
 #[cfg(test)]
 mod tests;
 mod trial;

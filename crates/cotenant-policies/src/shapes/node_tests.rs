@@ -1,4 +1,5 @@
-//! Where the kernel moves memory after threads, no thread is taken to another memory node.
+//! Where the kernel moves memory after threads, they are seldom taken to another memory node: before against after,
+//! with memory that has settled; never where it cannot be read where memory is.
 
 use super::Shapes;
 use super::null_tests::{NOISE, NoisyProgram};
@@ -14,9 +15,10 @@ fn nodes(machine: &Pretend) -> Vec<Option<usize>> {
     machine.cpus.iter().map(|cpu| machine.topology.node_of(*cpu)).collect()
 }
 
-/// Two nodes, each with one cache: the faster mapping takes threads to the other node.
+/// Two nodes, each with one cache: the faster mapping takes threads to the other node, and nothing tells where memory
+/// is.
 #[test]
-fn what_is_faster_on_other_nodes_is_not_tried() {
+fn what_is_faster_on_other_nodes_is_not_tried_blindly() {
     for (numa_balancing, fastest) in [(false, 1.2), (true, 1.0)] {
         let mut machine = Pretend { numa_balancing, ..Pretend::new(1.2) };
         let before = nodes(&machine);
@@ -71,4 +73,48 @@ fn threads_that_the_kernel_takes_along_are_not_taken_back() {
     machine.go_on(&Shapes::default(), state, 120.0, APPLIED);
     assert_eq!(nodes(&machine), moved);
     assert_ne!(machine.cpus[0], CpuId(0));
+}
+
+/// Half of each program on each node, with its memory.
+fn with_memory(together: f64, follows_s: f64) -> Pretend {
+    let machine = Pretend { numa_balancing: true, follows_s, ..Pretend::new(together) };
+    let memory = machine.cpus.iter().map(|cpu| machine.topology.node_of(*cpu).unwrap() as f64).collect();
+    Pretend { memory, ..machine }
+}
+
+#[test]
+fn what_is_faster_on_other_nodes_is_kept_once_memory_has_followed() {
+    let mut machine = with_memory(1.2, 8.0);
+    let (speed, state) = machine.run(&Shapes::default(), 300.0, APPLIED);
+    assert!((speed - 1.2).abs() < 1e-9, "{speed} {:?}", machine.notes);
+    let learned = state.trialling.learned().unwrap();
+    assert!(learned.standing.iter().all(|gain| (gain - 1.2_f64.ln()).abs() < 0.02), "{:?}", learned.standing);
+    assert_eq!(state.memory().len(), 1);
+    assert!(machine.beyond < 0.0, "{}", machine.beyond);
+}
+
+#[test]
+fn what_is_slower_on_other_nodes_is_given_up_and_memory_comes_back() {
+    let mut machine = with_memory(0.95, 8.0);
+    let (before, memory) = (nodes(&machine), machine.memory.clone());
+    let (speed, state) = machine.run(&Shapes::default(), 900.0, APPLIED);
+    assert!((speed - 1.0).abs() < 1e-9 && nodes(&machine) == before && machine.memory == memory, "{speed}");
+    assert!(state.trialling.learned().unwrap().is_kernel);
+    let tried = state.last_tried().unwrap();
+    assert!((tried.gain + 0.05).abs() < 0.01 && !tried.kept, "{tried:?}");
+    assert!(machine.beyond < 0.0, "{}", machine.beyond);
+}
+
+/// How long memory takes is not known before.
+#[test]
+fn a_trial_that_costs_too_much_is_given_up_and_may_cost_more_the_next_time() {
+    let mut machine = Pretend { far: 0.5, ..with_memory(1.2, 100.0) };
+    let (before, memory) = (nodes(&machine), machine.memory.clone());
+    let (_, state) = machine.run(&Shapes::default(), 250.0, APPLIED);
+    assert!(nodes(&machine) == before && machine.memory == memory, "{:?}", machine.notes);
+    let tried = state.last_tried().unwrap();
+    assert!(!tried.kept && tried.interval.is_none(), "{tried:?}");
+    let (speed, _) = machine.go_on(&Shapes::default(), state, 500.0, APPLIED);
+    assert!((speed - 1.2).abs() < 1e-9, "{speed} {:?}", machine.notes);
+    assert!(machine.beyond < 1.0, "{}", machine.beyond);
 }

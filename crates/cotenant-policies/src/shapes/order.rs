@@ -26,6 +26,8 @@ const LLC: f64 = 40.0;
 const MEMORY: f64 = 200.0;
 /// On top of it, from another node.
 const REMOTE: f64 = 100.0;
+/// The part of a program's memory that its threads are taken to have in common.
+const COMMON: f64 = 0.5;
 /// Lines of other cores: of the same domain, of the same package, of another one.
 const LINES: [f64; 3] = [60.0, 120.0, 250.0];
 /// By how much a thread that never stalls slows another one's own work down on the same core.
@@ -155,18 +157,19 @@ impl ShapeModel {
         model.most = domains.map(|d| model.misses_per_s(shape, d)).fold(0.0, f64::max);
         // What it computes and feels, without what the shape in which it was counted adds.
         for group in 0..groups {
-            let treated = model.treated(shape, board, situation, group);
+            let treated = model.treated(shape, board, situation, group, false);
             model.threads[group].compute /= treated.crowd;
             model.threads[group].feels /= treated.waits.max(1e-9);
         }
         Some(model)
     }
 
-    /// How much faster each measured application would be than where it was counted, as logarithms.
-    pub fn changes(&self, shape: &Shape, board: &ShapeBoard, situation: &LearnedSituation) -> Vec<f64> {
+    /// How much faster each measured application would be than where it was counted, as logarithms; `follows`: once its
+    /// memory has followed.
+    pub fn changes(&self, shape: &Shape, board: &ShapeBoard, situation: &LearnedSituation, follows: bool) -> Vec<f64> {
         let mut sums: BTreeMap<AppId, [f64; 2]> = BTreeMap::new();
         for (group, thread) in self.threads.iter().enumerate() {
-            let Treated { crowd, waits } = self.treated(shape, board, situation, group);
+            let Treated { crowd, waits } = self.treated(shape, board, situation, group, follows);
             let cycles = thread.compute * crowd + thread.feels * waits;
             let [sum, n] = sums.entry(situation.groups[group].app).or_default();
             let own = situation.groups[group].threads as f64;
@@ -196,7 +199,14 @@ impl ShapeModel {
         (0..self.threads.len()).map(of).sum()
     }
 
-    fn treated(&self, shape: &Shape, board: &ShapeBoard, situation: &LearnedSituation, group: usize) -> Treated {
+    fn treated(
+        &self,
+        shape: &Shape,
+        board: &ShapeBoard,
+        situation: &LearnedSituation,
+        group: usize,
+        follows: bool,
+    ) -> Treated {
         let thread = &self.threads[group];
         let all = (shape.threads(group) as f64).max(1.0);
         let mut treated = Treated { crowd: 0.0, waits: 0.0 };
@@ -205,8 +215,15 @@ impl ShapeModel {
             let here = |&d: &usize| board.domains[d].node == node;
             (0..board.domains.len()).filter(here).map(|d| usize::from(shape.counts[group][d])).sum()
         };
-        let near: usize = self.memory[group].iter().enumerate().map(|(node, lies)| on(node).min(*lies)).sum();
-        let memory = MEMORY + REMOTE * (1.0 - near as f64 / all);
+        let near = if follows {
+            // What threads have in common comes to lie as they stand; their own, where each stands.
+            let part = |node: usize| (on(node) as f64 / all).powi(2);
+            (1.0 - COMMON) + COMMON * (0..board.labels.len()).map(part).sum::<f64>()
+        } else {
+            let near: usize = self.memory[group].iter().enumerate().map(|(node, lies)| on(node).min(*lies)).sum();
+            near as f64 / all
+        };
+        let memory = MEMORY + REMOTE * (1.0 - near);
         let app = situation.groups[group].app;
         let others = |d: usize| -> f64 {
             let own = |(g, counts): (usize, &Vec<u16>)| (situation.groups[g].app == app).then(|| f64::from(counts[d]));
@@ -300,7 +317,7 @@ mod tests {
     #[test]
     fn where_it_was_counted_nothing_changes() {
         let (model, board, situation) = model([[2e9, 1e9, 4e7, 2e7, 1.5e9, 1e6, 0.0, 1e6], COMPUTING]);
-        let changes = model.changes(&shape([[2, 2], [2, 2]]), &board, &situation);
+        let changes = model.changes(&shape([[2, 2], [2, 2]]), &board, &situation, false);
         assert!(changes.iter().all(|change| change.abs() < 1e-9), "{changes:?}");
     }
 
@@ -308,11 +325,11 @@ mod tests {
     fn who_shares_belongs_together_and_who_reads_memory_apart() {
         // One exchanges lines between packages for half of its time.
         let (model, board, situation) = model([[2e9, 1e9, 1e7, 1e5, 1e9, 0.0, 0.0, 9e6], COMPUTING]);
-        let worth = |counts| model.changes(&shape(counts), &board, &situation)[0];
+        let worth = |counts| model.changes(&shape(counts), &board, &situation, false)[0];
         assert!(worth([[4, 0], [0, 4]]) > 0.1 && worth([[3, 1], [1, 3]]) > 0.0);
         // One reads memory for three quarters of its time.
         let (model, board, situation) = self::model([[2e9, 5e8, 2e7, 2e7, 1.5e9, 0.0, 0.0, 0.0], COMPUTING]);
-        let changes = model.changes(&shape([[4, 0], [0, 4]]), &board, &situation);
+        let changes = model.changes(&shape([[4, 0], [0, 4]]), &board, &situation, false);
         assert!(changes[0] < -0.1 && changes[1].abs() < 0.01, "{changes:?}");
     }
 
@@ -321,7 +338,7 @@ mod tests {
         let (model, board, situation) = model([[2e9, 5e8, 2e7, 2e7, 1.5e9, 0.0, 0.0, 0.0], COMPUTING]);
         let with = |order: [u8; 2]| {
             let doubling = Doubling { order: order.to_vec(), ..Doubling::default() };
-            let changes = model.changes(&Shape { doubling, ..shape([[4, 0], [2, 2]]) }, &board, &situation);
+            let changes = model.changes(&Shape { doubling, ..shape([[4, 0], [2, 2]]) }, &board, &situation, false);
             changes.iter().sum::<f64>()
         };
         assert!(with([0, 1]) > with([1, 0]) + 0.05, "{} {}", with([0, 1]), with([1, 0]));

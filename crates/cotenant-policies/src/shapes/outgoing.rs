@@ -224,11 +224,14 @@ impl ShapesOutgoing {
         self.notes.push(format!("memory follows the threads: {:+.1} %", gain.exp_m1() * 100.0));
     }
 
-    /// What takes threads to other memory nodes is not tried.
-    pub fn leaves_nodes(&mut self) {
-        let note =
-            "the kernel moves memory after threads (kernel.numa_balancing): each thread stays on its memory node";
-        self.notes.push(note.to_owned());
+    /// The kernel moves memory after threads. `sees_memory`: where memory is can be read.
+    pub fn memory_is_dragged(&mut self, sees_memory: bool) {
+        let then = if sees_memory {
+            "what takes threads to other memory nodes is tried seldom, and for as long as their memory takes"
+        } else {
+            "where it is cannot be read, so each thread stays on its memory node"
+        };
+        self.notes.push(format!("the kernel moves memory after threads (kernel.numa_balancing): {then}"));
     }
 
     /// Nothing can be tried.

@@ -1,37 +1,80 @@
-//! A trial of its own: whether memory is to follow the threads that were moved. It cannot be held against the one
-//! before again and again, since copying costs more than windows tell; so it is before against after.
+//! A trial of its own where memory moves: whether it is to follow the threads that were moved, or whether threads are
+//! to go where the kernel moves their memory after them. It cannot be held against the one before again and again,
+//! since copying costs more than windows tell; so it is before against after, each with memory that has settled.
 
 use super::shape_board::ShapePlaces;
 use super::speed_meter::SpeedPoint;
-use super::trial::lead;
+use super::still_memory::{LONGEST, MOVED, STILL, StillMemory};
+use super::trial::{TrialEstimate, lead};
 use cotenant_model::stats::Summary;
 use cotenant_model::{Action, AppId, NodeId, Proposal, Reason, TaskId, Time, Topology, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Seconds before and after.
-const MEASURED: f64 = 2.5;
-/// Memory that does not change for so many seconds has arrived.
-const QUIET: f64 = 0.5;
-/// Seconds that are waited for it at most.
-const LONGEST: f64 = 60.0;
 /// The least gain that is worth it: half of memory that was moved in vain cannot be told where it was.
 const LEAST: f64 = 0.01;
+/// Where the kernel moves it: what it gains must also be worth what is not known of the load's changes meanwhile.
+const LEAST_FOR_KERNEL: f64 = 0.02;
+/// Standard errors by which a gain must exceed nothing.
+const ERRORS: f64 = 3.0;
+/// Seconds of readings of which one tells as much as all.
+const INDEPENDENT: f64 = 0.5;
 /// Shares of memory and of threads that differ by less are alike.
 const ALIKE: f64 = 0.15;
 /// A node without this part of a program's memory is not where it came from.
 const PART: f64 = 0.1;
 
+/// Who moves memory after threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum PageMover {
+    /// This policy, by orders.
+    #[default]
+    Policy,
+    /// The kernel, by itself, over many seconds.
+    Kernel,
+}
+
+impl PageMover {
+    /// Seconds before and after. What the load does meanwhile is in the difference, so that its changes must show
+    /// before where memory takes long.
+    fn measured(self) -> [f64; 2] {
+        match self {
+            Self::Policy => [2.5, 2.5],
+            Self::Kernel => [20.0, 10.0],
+        }
+    }
+
+    /// Memory that does not change for so many seconds, but for this part of it, has arrived.
+    fn quiet(self) -> (f64, f64) {
+        match self {
+            Self::Policy => (0.5, 0.0),
+            Self::Kernel => (STILL, MOVED),
+        }
+    }
+}
+
 /// Memory on trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct PageTrial {
+    #[serde(default)]
+    mover: PageMover,
     before: Vec<SpeedPoint>,
     after: Vec<SpeedPoint>,
     step: PageStep,
     /// Where each task's memory was.
     from: BTreeMap<TaskId, Vec<NodeId>>,
-    /// Pages by node of all tasks, and since when they are so.
-    seen: Vec<u64>,
+    #[serde(default)]
+    still: StillMemory,
+    /// Seconds of the speed before that it may cost until its memory has settled.
+    #[serde(default)]
+    most: f64,
+    /// Whether it has cost more, so that nothing was found out.
+    #[serde(default)]
+    pub dear: bool,
+    /// What was found: the gain, and by how much it may be wrong.
+    #[serde(default)]
+    pub found: TrialEstimate,
     /// Whether it is on its way back.
     back: bool,
     /// Seconds since it began.
@@ -48,7 +91,6 @@ enum PageStep {
     Ask,
     Moves {
         asked: Time,
-        still: Time,
     },
     After,
 }
@@ -65,6 +107,20 @@ pub(super) enum PageNext {
 }
 
 impl PageTrial {
+    /// A trial of threads whose memory the kernel moves, which may cost so many seconds until that is done.
+    pub fn by_kernel(most: f64) -> Self {
+        Self { mover: PageMover::Kernel, most, ..Self::default() }
+    }
+
+    pub fn is_by_kernel(&self) -> bool {
+        self.mover == PageMover::Kernel
+    }
+
+    /// Whether nothing was moved so far.
+    pub fn is_before(&self) -> bool {
+        self.step == PageStep::Before
+    }
+
     /// Takes a round, in which a point may have been completed. `worth` is of a change of logarithms.
     pub fn add(
         &mut self,
@@ -79,12 +135,17 @@ impl PageTrial {
         // Nothing that can be had takes so long: a placement is refused, or memory is on its way for ever.
         self.seconds += view.interval.as_secs_f64();
         if self.seconds > 4.0 * LONGEST {
-            return PageNext::Done(vec![0.0; self.before.first().map_or(0, |point| point.logs.len())], false);
+            return PageNext::Done(self.nothing(), false);
         }
+        let (kernel, [before_s, after_s], (quiet_s, part)) =
+            (self.mover == PageMover::Kernel, self.mover.measured(), self.mover.quiet());
         match self.step {
             PageStep::Before => {
+                if kernel && self.still.add(view, |task| home.contains_key(&task), part) == 0.0 {
+                    self.before.clear();
+                }
                 self.before.extend(point);
-                if seconds(&self.before) >= MEASURED && self.before.len() >= 4 {
+                if seconds(&self.before) >= before_s && self.before.len() >= 4 {
                     self.step = PageStep::Ask;
                 }
                 PageNext::Wait
@@ -94,7 +155,9 @@ impl PageTrial {
                     let cpu = places.get(&task)?.first()?;
                     Some(topology.nodes()[topology.node_of(cpu)?].id)
                 };
-                let orders = if self.back {
+                let orders = if kernel {
+                    Vec::new()
+                } else if self.back {
                     self.way_back(view, "its memory goes back, since that was faster")
                 } else {
                     let here = places.keys().filter_map(|task| view.task(*task));
@@ -104,45 +167,42 @@ impl PageTrial {
                     let to = |task: &TaskId| Some(order(*task, vec![node(places, *task)?], "its memory follows it"));
                     self.from.keys().filter_map(to).collect()
                 };
-                self.step = PageStep::Moves { asked: now, still: now };
-                self.seen.clear();
+                self.step = PageStep::Moves { asked: now };
+                self.still = StillMemory::default();
                 PageNext::Move { orders, back: self.back }
             }
-            PageStep::Moves { asked, still } => {
+            PageStep::Moves { asked } => {
                 self.charge(point.as_ref(), &worth);
-                let pages: Vec<u64> = view
-                    .tasks
-                    .iter()
-                    .filter(|t| places.contains_key(&t.info.id))
-                    .flat_map(|t| t.pages_by_node.iter().flatten().map(|(_, n)| *n))
-                    .collect();
-                let still = if pages == self.seen { still } else { now };
-                self.seen = pages;
-                self.step = PageStep::Moves { asked, still };
-                if (now - still).as_secs_f64() >= QUIET || (now - asked).as_secs_f64() > LONGEST {
-                    if self.back {
-                        return PageNext::Done(vec![0.0; self.before.first().map_or(0, |p| p.logs.len())], false);
-                    }
+                let settled = self.still.add(view, |task| places.contains_key(&task), part) >= quiet_s
+                    || (now - asked).as_secs_f64() > LONGEST;
+                if settled && self.back {
+                    return PageNext::Done(self.nothing(), false);
+                }
+                if settled {
                     self.step = PageStep::After;
+                } else if kernel && !self.back && self.cost > self.most {
+                    let mean = point.map_or(0.0, |point| worth(&lead(&point.logs, &mean(&self.before))));
+                    self.found = TrialEstimate { mean, radius: f64::INFINITY, pairs: 1 };
+                    (self.back, self.dear, self.step) = (true, true, PageStep::Ask);
                 }
                 PageNext::Wait
             }
             PageStep::After => {
                 self.charge(point.as_ref(), &worth);
                 self.after.extend(point);
-                if seconds(&self.after) < MEASURED || self.after.len() < 4 {
+                let seconds = seconds(&self.after);
+                if seconds < PageMover::Policy.measured()[1] || self.after.len() < 4 {
                     return PageNext::Wait;
                 }
                 let changes = self.changes();
-                // Both sides vary as readings do; what lasts longer than a reading is in them, too.
-                let spread = |points: &[SpeedPoint]| {
-                    let leads = points.iter().map(|point| worth(&lead(&point.logs, &self.before[0].logs)));
-                    Summary::of(&leads.collect::<Vec<_>>()).variance
-                };
-                // Of readings half a second apart one tells as much as all between.
-                let independent = MEASURED / 0.5;
-                let error = ((spread(&self.before) + spread(&self.after)) / independent).sqrt();
-                if worth(&changes) > (3.0 * error).max(LEAST) && !refused(&changes) {
+                let (gain, error) = (worth(&changes), ERRORS * self.error(&worth));
+                self.found = TrialEstimate { mean: gain, radius: error, pairs: 1 };
+                let hopeless = gain + error < LEAST;
+                if seconds < after_s && !hopeless {
+                    return PageNext::Wait;
+                }
+                let least = if kernel { LEAST_FOR_KERNEL } else { LEAST };
+                if gain > error.max(least) && !refused(&changes) {
                     return PageNext::Done(changes, true);
                 }
                 (self.back, self.step) = (true, PageStep::Ask);
@@ -151,9 +211,27 @@ impl PageTrial {
         }
     }
 
+    fn nothing(&self) -> Vec<f64> {
+        vec![0.0; self.before.first().map_or(0, |point| point.logs.len())]
+    }
+
+    /// The standard error of what it gains. Both sides vary as readings do; what lasts longer than a reading is in
+    /// them, too.
+    fn error(&self, worth: &impl Fn(&[f64]) -> f64) -> f64 {
+        let square = |points: &[SpeedPoint]| {
+            let leads = points.iter().map(|point| worth(&lead(&point.logs, &self.before[0].logs)));
+            Summary::of(&leads.collect::<Vec<_>>()).variance * INDEPENDENT / seconds(points)
+        };
+        (square(&self.before) + square(&self.after)).sqrt()
+    }
+
     /// Orders by which what was moved comes back, where the trial is broken off.
     pub fn undo(&self, view: &View) -> Vec<Proposal> {
-        if self.back { Vec::new() } else { self.way_back(view, "its memory goes back, since its trial was broken off") }
+        if self.back || self.is_by_kernel() {
+            Vec::new()
+        } else {
+            self.way_back(view, "its memory goes back, since its trial was broken off")
+        }
     }
 
     fn way_back(&self, view: &View, why: &'static str) -> Vec<Proposal> {
@@ -254,14 +332,14 @@ mod tests {
     fn memory_stays_where_that_is_faster_and_else_goes_back() {
         let (trial, ordered, done) = follow(0.05, |_| true);
         let Some(PageNext::Done(changes, true)) = done else { panic!("{done:?}") };
-        assert!((changes[0] - 0.05).abs() < 1e-3 && trial.cost < -0.05 * MEASURED, "{changes:?} {}", trial.cost);
+        assert!((changes[0] - 0.05).abs() < 1e-3 && trial.cost < -0.05 * 2.5, "{changes:?} {}", trial.cost);
         assert_eq!(ordered, [NodeId(1)]);
         for gain in [0.005, -0.05] {
             let (trial, ordered, done) = follow(gain, |_| true);
             assert!(matches!(done, Some(PageNext::Done(_, false))), "{done:?}");
             assert_eq!(ordered, [NodeId(1), NodeId(0)]);
             // What was measured of it has cost something, too.
-            assert!(trial.cost * gain < 0.0 && trial.cost.abs() > gain.abs() * MEASURED, "{gain}: {}", trial.cost);
+            assert!(trial.cost * gain < 0.0 && trial.cost.abs() > gain.abs() * 2.5, "{gain}: {}", trial.cost);
         }
     }
 

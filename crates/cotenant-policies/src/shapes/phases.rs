@@ -208,8 +208,8 @@ impl ShapesState {
             shape.seats(&board, self.situation.members(), &situation.allowed(), here, |_| None)
         });
         let begun = begun.filter(|places| !round.drags_memory(places));
-        if round.view.numa_balancing && board.labels.len() > 1 {
-            self.outgoing.leaves_nodes();
+        if round.memory_is_dragged(&board) {
+            self.outgoing.memory_is_dragged(round.sees_memory(self.situation.members()));
         }
         self.trialling.begin(situation, known, begun.is_some(), round.now);
         if let Some(places) = begun {

@@ -119,14 +119,19 @@ impl Shape {
         !(0..board.domains.len()).any(|d| packs(d) && single(d) && self.load(d) <= board.domains[d].room())
     }
 
-    /// Whether each memory node has as many threads of each group as in the other shape.
-    pub fn has_nodes_of(&self, other: &Self, board: &ShapeBoard) -> bool {
-        let nodes = |counts: &[u16]| {
-            let mut threads = vec![0_u32; board.labels.len()];
+    /// Threads of each group on each memory node.
+    pub fn nodes(&self, board: &ShapeBoard) -> Vec<Vec<u32>> {
+        let of = |counts: &Vec<u16>| {
+            let mut threads = vec![0; board.labels.len()];
             counts.iter().zip(&board.domains).for_each(|(n, domain)| threads[domain.node] += u32::from(*n));
             threads
         };
-        self.counts.iter().map(|counts| nodes(counts)).eq(other.counts.iter().map(|counts| nodes(counts)))
+        self.counts.iter().map(of).collect()
+    }
+
+    /// Whether each memory node has as many threads of each group as in the other shape.
+    pub fn has_nodes_of(&self, other: &Self, board: &ShapeBoard) -> bool {
+        self.nodes(board) == other.nodes(board)
     }
 
     /// Whether no domain has more threads than it may: its CPUs; where there are more threads than CPUs, its part of

@@ -43,6 +43,17 @@ impl ShapesRound<'_> {
         self.view.numa_balancing && places.iter().any(crosses)
     }
 
+    /// Whether the kernel moves memory after threads.
+    pub fn memory_is_dragged(&self, board: &ShapeBoard) -> bool {
+        self.view.numa_balancing && board.labels.len() > 1
+    }
+
+    /// Whether it can be read where the memory of these threads is.
+    pub fn sees_memory(&self, members: &[(TaskId, usize)]) -> bool {
+        let sees = |task: TaskId| self.view.task(task).is_none_or(|task| task.pages_by_node.is_some());
+        members.iter().all(|member| sees(member.0))
+    }
+
     /// Whether memory may move, and there is anywhere to move it.
     pub fn moves_memory(&self, board: &ShapeBoard) -> bool {
         self.ctx.config.move_pages && board.labels.len() > 1

@@ -12,7 +12,7 @@ use cotenant_model::policy::{Config, Ctx, Policy};
 use cotenant_model::profile::MachineProfile;
 use cotenant_model::testing::{clovertown, machine};
 use cotenant_model::{
-    Action, ActionOutcome, AppId, AppSample, Count, CpuId, Direction, Outcome, Reading, Sample, Signal, TaskId,
+    Action, ActionOutcome, AppId, AppSample, Count, CpuId, Direction, NodeId, Outcome, Reading, Sample, Signal, TaskId,
     TaskInfo, TaskSample, Time, Topology, View,
 };
 use fastrand::Rng;
@@ -198,6 +198,11 @@ pub(super) struct Pretend {
     pub old: bool,
     /// Whether the kernel moves memory after threads.
     pub numa_balancing: bool,
+    /// Where each thread's memory is, as the part that is on the second node; seconds in which the kernel moves all of
+    /// it after its thread, and what a thread loses that is far from all of its memory.
+    pub memory: Vec<f64>,
+    pub follows_s: f64,
+    pub far: f64,
     /// Until when the second program tells its progress.
     pub tells: Time,
     /// It tells a metric instead, once in so many seconds.
@@ -240,6 +245,9 @@ impl Pretend {
             swapped: false,
             old: false,
             numa_balancing: false,
+            memory: Vec::new(),
+            follows_s: 8.0,
+            far: 0.1,
             seldom: None,
             lost: 0.0,
             beyond: f64::NEG_INFINITY,
@@ -259,11 +267,29 @@ impl Pretend {
         let own = &self.cpus[..self.cpus.len() / 2];
         let even = own.len() as f64 / 2.0;
         let first = own.iter().filter(|&&cpu| half(cpu) == 0).count() as f64;
-        1.0 + (self.together - 1.0) * (first - even).abs() / even
+        (1.0 + (self.together - 1.0) * (first - even).abs() / even) * (1.0 - self.far * self.remote())
+    }
+
+    /// The part of all memory that is far from its thread.
+    fn remote(&self) -> f64 {
+        let far = self.memory.iter().zip(&self.cpus).map(|(on, cpu)| (on - self.node(*cpu)).abs());
+        far.sum::<f64>() / self.memory.len().max(1) as f64
+    }
+
+    fn node(&self, cpu: CpuId) -> f64 {
+        self.topology.node_of(cpu).unwrap_or_default() as f64
+    }
+
+    /// Memory goes where its thread is.
+    fn follow(&mut self, seconds: f64) {
+        let to: Vec<f64> = self.cpus.iter().map(|cpu| self.node(*cpu)).collect();
+        let most = seconds / self.follows_s;
+        self.memory.iter_mut().zip(to).for_each(|(on, to)| *on += (to - *on).clamp(-most, most));
     }
 
     fn sample(&mut self, seconds: f64) -> Sample {
         self.at = Time(self.at.0 + (seconds * 1e9) as u64);
+        self.follow(seconds);
         let speed = self.speed();
         self.lost += (1.0 - speed.powf(f64::midpoint(self.powers[0], self.powers[1]))) * seconds;
         self.beyond = self.beyond.max(self.lost - 0.5 - 0.01 * self.at.0 as f64 / 1e9);
@@ -290,8 +316,14 @@ impl Pretend {
             allowed: self.topology.usable().clone(),
             ..TaskInfo::default()
         };
+        let pages = |task: u32| {
+            let of = |on: &f64| [1.0 - on, *on].map(|part| (part * 10_000.0) as u64);
+            let own = self.memory.get(task as usize).map(of)?;
+            Some(vec![(NodeId(0), own[0]), (NodeId(1), own[1])])
+        };
         let task = |task: u32| TaskSample {
             info: Arc::new(info(task)),
+            pages_by_node: pages(task),
             cpu: Some(self.cpus[task as usize]),
             counters: [(Signal::CpuTime, Count::exact(self.at.0))].into_iter().collect(),
             ..TaskSample::default()

@@ -147,6 +147,8 @@ pub(crate) struct Thread {
     pub phase: usize,
     /// Instructions left in its phase.
     pub phase_left: f64,
+    /// What it has executed, in all runs together.
+    pub instructions: f64,
     /// Instructions left in its run.
     pub left: f64,
     /// Bytes that it holds of the last-level cache of its CPU.
@@ -479,6 +481,7 @@ impl World {
             let instructions = (speed * time).min(t.left);
             t.left -= instructions;
             t.phase_left -= instructions;
+            t.instructions += instructions;
             self.apps[t.app].instructions += instructions;
             let waits = demand.team.is_some() || demand.cap.is_some();
             let on = if waits { demand.share.min(speed * demand.cost_s(&self.waits)) } else { demand.share };

@@ -22,6 +22,11 @@ impl World {
         self.apps.iter().map(|app| app.instructions).collect()
     }
 
+    /// The same of each thread, application by application.
+    pub fn instructions_of_threads(&self) -> Vec<Vec<f64>> {
+        self.apps.iter().map(|app| self.threads[app.threads.clone()].iter().map(|t| t.instructions).collect()).collect()
+    }
+
     /// What became of each application so far.
     pub fn report(&self) -> Vec<AppReport> {
         let one = |a: &super::App| AppReport {

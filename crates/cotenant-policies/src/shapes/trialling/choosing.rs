@@ -1,11 +1,12 @@
 //! What is tried next, and whether anything may be.
 
 use super::{RunningTrial, ShapesPhase, ShapesTrialling, TrialTurn};
-use crate::shapes::guard::GUARDED;
+use crate::shapes::guard::{GUARDED, guards};
 use crate::shapes::learned::{Learned, ShapeCandidate, TrialScope};
 use crate::shapes::ledger::ADVANCE;
 use crate::shapes::moves::CandidateKind;
 use crate::shapes::outgoing::{PlacedNow, PlacementReason};
+use crate::shapes::page_trial::PageTrial;
 use crate::shapes::shape_board::{ShapeBoard, ShapePlaces};
 use crate::shapes::shapes_round::ShapesRound;
 use crate::shapes::trial::{ShapeTrial, Side};
@@ -39,7 +40,15 @@ impl ShapesTrialling {
             let why = if brief { PlacementReason::BriefPrograms } else { PlacementReason::BudgetSpent };
             return self.rest(due, true, why);
         }
-        let scope = TrialScope { idles: dares, crosses: !round.view.numa_balancing };
+        let by_kernel = round.memory_is_dragged(&board);
+        if by_kernel
+            && learned.crossing_due(round) <= round.now
+            && let Some(turn) = self.cross(round, &board, members, dares)
+        {
+            return turn;
+        }
+        let Some(learned) = &mut self.learned else { return TrialTurn::Watch };
+        let scope = TrialScope { idles: dares, crosses: !by_kernel };
         if let Some(sam) = round.sam {
             learned.ask(sam, (round.ctx, round.view), &board, members, scope);
         }
@@ -76,6 +85,40 @@ impl ShapesTrialling {
         next
     }
 
+    /// Tries what takes threads to other nodes, where the kernel moves their memory after them.
+    fn cross(
+        &mut self,
+        round: &ShapesRound<'_>,
+        board: &ShapeBoard,
+        members: &[(TaskId, usize)],
+        idles: bool,
+    ) -> Option<TrialTurn> {
+        if !round.sees_memory(members) {
+            return None;
+        }
+        let mut rng = self.rng();
+        let learned = self.learned.as_mut()?;
+        let goal = learned.goal(round.settings.objective.as_ref(), round.view);
+        let standing = learned.standing.clone();
+        let refused = |change: &[f64]| guards(round.settings.guard, &standing, change);
+        let candidate = learned.across(board, &goal, refused, idles, &mut rng);
+        let turn = candidate.map(|candidate| {
+            let places = learned.seats(&candidate.shape, board, round.view, members);
+            let trial = PageTrial::by_kernel(learned.crossing_s());
+            // Masks stop the kernel's own moves.
+            let unpinned = learned.is_kernel;
+            self.meter.clear();
+            self.phase = ShapesPhase::Pages { trial: Box::new(trial), candidate: Some((candidate.shape, places)) };
+            if unpinned {
+                TrialTurn::Put(ShapePlaces::new(), PlacementReason::Stands)
+            } else {
+                TrialTurn::PutBack(PlacementReason::Stands)
+            }
+        });
+        self.seed = Some(rng.get_seed());
+        turn
+    }
+
     /// Nothing is left to try but whether memory is to follow.
     fn exhausted(&mut self, round: &ShapesRound<'_>, board: &ShapeBoard, members: &[(TaskId, usize)]) -> TrialTurn {
         let Some(learned) = &mut self.learned else { return TrialTurn::Watch };
@@ -91,6 +134,9 @@ impl ShapesTrialling {
             }
         }
         let until = round.now + learned.rest();
+        let crossing =
+            Some(learned.crossing_due(round)).filter(|due| round.memory_is_dragged(board) && *due > round.now);
+        let until = crossing.map_or(until, |due| until.min(due));
         self.rest(until, false, PlacementReason::NothingBetter)
     }
 
@@ -114,6 +160,13 @@ impl ShapesTrialling {
         let turn = if changes { running.switch(side, learned, board, round.now) } else { TrialTurn::Stay };
         self.phase = ShapesPhase::Trial(Box::new(running));
         turn
+    }
+}
+
+impl Learned {
+    /// When a trial with memory that the kernel moves may begin.
+    fn crossing_due(&self, round: &ShapesRound<'_>) -> Time {
+        self.ledger.due_for(self.crossing_s(), round.settings.regret, ADVANCE, round.now)
     }
 }
 

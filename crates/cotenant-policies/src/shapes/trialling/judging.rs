@@ -114,6 +114,10 @@ impl ShapesTrialling {
         stands: bool,
     ) -> TrialTurn {
         let Some(learned) = &self.learned else { return TrialTurn::Watch };
+        // The kernel has taken threads to other memory nodes since.
+        if trial.is_by_kernel() && trial.is_before() && learned.is_kernel && round.drags_memory(&learned.places) {
+            return TrialTurn::Watch;
+        }
         let point = self.meter.add(round.view, &learned.situation.measures).filter(|_| stands);
         let silent = self.patience(round.view);
         if matches!(silent, TrialTurn::Silent(..)) {
@@ -139,6 +143,22 @@ impl ShapesTrialling {
                 let gain = goal.worth(&changes);
                 learned.ledger.spent(trial.cost, if stays { gain } else { 0.0 }, round.now);
                 learned.recent = None;
+                if let Some((shape, places)) = candidate.clone().filter(|_| trial.is_by_kernel()) {
+                    let board = learned.situation.board(round.ctx);
+                    learned.count_crossing(&shape, &board, trial.cost, [stays, trial.dear]);
+                    let (estimate, text) = (trial.found, shape.text(&learned.situation.names(), &board));
+                    let kept = stays.then(|| {
+                        learned.keep(shape, places, (&changes, &[]), false, true);
+                        learned.known()
+                    });
+                    return TrialTurn::Judged(JudgedTrial {
+                        shape: text,
+                        estimate,
+                        kept,
+                        is_kernel: false,
+                        is_restless: false,
+                    });
+                }
                 if !stays {
                     // Where nothing was found out in time it goes back, too.
                     return TrialTurn::Followed(trial.undo(round.view), None);

@@ -1,9 +1,11 @@
 //! How fast the incumbent is, and how much that varies.
 
 use super::{ShapesPhase, ShapesTrialling, SpeedTrace, TrialTurn};
+use crate::shapes::order::GroupCounts;
 use crate::shapes::shape::Shape;
 use crate::shapes::shape_board::ShapePlaces;
 use crate::shapes::shapes_round::ShapesRound;
+use crate::shapes::still_memory::{LONGEST, MOVED, STILL};
 use crate::shapes::trial::{Clock, Goal, TRACE, lead};
 use cotenant_model::speed::Source;
 use cotenant_model::{AppId, TaskId, View};
@@ -48,8 +50,20 @@ impl ShapesTrialling {
             learned.counted.add(round.view, members, learned.situation.groups.len());
         }
         let point = self.meter.add(round.view, &learned.situation.measures).filter(|_| stands);
+        // Masks would stop the kernel's own moves: what it comes to by itself is what everything is held against.
+        let mut settles = round.view.numa_balancing && learned.is_kernel && trace.waited < LONGEST;
+        if settles {
+            let own = |task| members.binary_search_by_key(&task, |member| member.0).is_ok();
+            trace.waited += round.view.interval.as_secs_f64();
+            let still = trace.still.add(round.view, own, MOVED);
+            settles = still < STILL;
+            if still == 0.0 {
+                trace.points.clear();
+                learned.counted = GroupCounts::default();
+            }
+        }
         trace.points.extend(point.map(|point| (point.seconds, point.logs)));
-        let complete = trace.is_complete();
+        let complete = trace.is_complete() && !settles;
         let goal = learned.goal(round.settings.objective.as_ref(), round.view);
         let values = if complete { trace.values(&goal) } else { Vec::new() };
         let jumps = complete && !trace.long && Clock::jumps(&values);

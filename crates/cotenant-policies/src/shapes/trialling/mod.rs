@@ -19,6 +19,7 @@ use super::shape::Shape;
 use super::shape_board::ShapePlaces;
 use super::shapes_round::{CALMEST, ShapesRound};
 use super::speed_meter::SpeedMeter;
+use super::still_memory::StillMemory;
 use super::trial::{Clock, ShapeTrial, Side};
 use cotenant_model::{AppId, Proposal, TaskId, Time, View};
 use fastrand::Rng;
@@ -65,6 +66,12 @@ pub(super) struct SpeedTrace {
     points: Vec<(f64, Vec<f64>)>,
     /// Whether speeds jump, so that it takes longer.
     long: bool,
+    /// Where the kernel moves memory, and places all threads: since when it has settled, and seconds that were waited
+    /// for that.
+    #[serde(default)]
+    still: StillMemory,
+    #[serde(default)]
+    waited: f64,
     /// Since when threads are not where they should be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     asked: Option<Time>,
