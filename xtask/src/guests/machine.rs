@@ -172,7 +172,7 @@ pub const GUESTS: &[Guest] = &[
         dies: 1,
         cores: 2,
         threads: 1,
-        seconds: 90,
+        seconds: 400,
         quick: false,
         scenarios: &["shapes", "balancing"],
         ..TWO_SOCKETS

@@ -7,6 +7,7 @@ use super::order::{GroupCounts, ShapeModel};
 use super::settings::{KnownShape, Objective};
 use super::shape::Shape;
 use super::shape_board::{ShapeBoard, ShapePlaces, digest};
+use super::steadiness::Steadiness;
 use super::trial::{Clock, Goal, STAGES, by_app, lead};
 use crate::sam::{Sam, SamState};
 use cotenant_model::policy::{Ctx, Policy};
@@ -130,6 +131,9 @@ pub(super) struct Learned {
     crossed: Vec<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     crossing_s: Option<f64>,
+    /// Whether the load stays as it is while the incumbent stands.
+    #[serde(default, skip_serializing_if = "Steadiness::is_new")]
+    pub steadiness: Steadiness,
     pub trials: u32,
     pub kept: u32,
     /// What counters told while the incumbent was measured, and what that promises of other shapes.
@@ -519,6 +523,7 @@ impl Learned {
             self.memory = places.clone();
         }
         (self.incumbent, self.places, self.is_kernel) = (shape, places, is_kernel);
+        self.steadiness.begin();
         self.promising.clear();
         self.near.clear();
         (self.idle, self.orderly, self.rest) = (0, Some(0), REST);

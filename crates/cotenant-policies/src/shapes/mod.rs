@@ -46,7 +46,9 @@ mod shape_board;
 mod shapes_memory;
 mod shapes_round;
 mod shapes_situation;
+mod slowest;
 mod speed_meter;
+mod steadiness;
 mod still_memory;
 #[cfg(test)]
 mod tests;

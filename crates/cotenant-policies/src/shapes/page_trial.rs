@@ -3,8 +3,10 @@
 //! since copying costs more than windows tell; so it is before against after, each with memory that has settled.
 
 use super::shape_board::ShapePlaces;
+use super::slowest::ThreadWork;
 use super::speed_meter::SpeedPoint;
-use super::still_memory::{LONGEST, MOVED, STILL, StillMemory};
+use super::steadiness::INDEPENDENT;
+use super::still_memory::{ARRIVED, LONGEST, SETTLED, StillMemory, Stillness};
 use super::trial::{TrialEstimate, lead};
 use cotenant_model::stats::Summary;
 use cotenant_model::{Action, AppId, NodeId, Proposal, Reason, TaskId, Time, Topology, View};
@@ -17,8 +19,6 @@ const LEAST: f64 = 0.01;
 const LEAST_FOR_KERNEL: f64 = 0.02;
 /// Standard errors by which a gain must exceed nothing.
 const ERRORS: f64 = 3.0;
-/// Seconds of readings of which one tells as much as all.
-const INDEPENDENT: f64 = 0.5;
 /// Shares of memory and of threads that differ by less are alike.
 const ALIKE: f64 = 0.15;
 /// A node without this part of a program's memory is not where it came from.
@@ -45,11 +45,11 @@ impl PageMover {
         }
     }
 
-    /// Memory that does not change for so many seconds, but for this part of it, has arrived.
-    fn quiet(self) -> (f64, f64) {
+    /// When memory has arrived.
+    fn stillness(self) -> Stillness {
         match self {
-            Self::Policy => (0.5, 0.0),
-            Self::Kernel => (STILL, MOVED),
+            Self::Policy => ARRIVED,
+            Self::Kernel => SETTLED,
         }
     }
 }
@@ -61,6 +61,9 @@ pub(super) struct PageTrial {
     mover: PageMover,
     before: Vec<SpeedPoint>,
     after: Vec<SpeedPoint>,
+    /// What each thread did before and after.
+    #[serde(default, skip_serializing_if = "ThreadWork::is_empty")]
+    work: [ThreadWork; 2],
     step: PageStep,
     /// Where each task's memory was.
     from: BTreeMap<TaskId, Vec<NodeId>>,
@@ -121,14 +124,18 @@ impl PageTrial {
         self.step == PageStep::Before
     }
 
-    /// Takes a round, in which a point may have been completed. `worth` is of a change of logarithms.
+    /// Takes a round, in which a point may have been completed. `worth` is of a change of logarithms; `slowest` says by
+    /// how much each application's slowest thread has fallen behind.
+    #[expect(clippy::too_many_arguments, reason = "each is of another part of the policy")]
     pub fn add(
         &mut self,
         topology: &Topology,
         [home, places]: [&ShapePlaces; 2],
         view: &View,
         point: Option<SpeedPoint>,
+        members: &[(TaskId, usize)],
         worth: impl Fn(&[f64]) -> f64,
+        slowest: impl Fn([&ThreadWork; 2]) -> Vec<f64>,
         refused: impl Fn(&[f64]) -> bool,
     ) -> PageNext {
         let now = view.at;
@@ -137,13 +144,15 @@ impl PageTrial {
         if self.seconds > 4.0 * LONGEST {
             return PageNext::Done(self.nothing(), false);
         }
-        let (kernel, [before_s, after_s], (quiet_s, part)) =
-            (self.mover == PageMover::Kernel, self.mover.measured(), self.mover.quiet());
+        let (kernel, [before_s, after_s]) = (self.mover == PageMover::Kernel, self.mover.measured());
+        let stillness = self.mover.stillness();
         match self.step {
             PageStep::Before => {
-                if kernel && self.still.add(view, |task| home.contains_key(&task), part) == 0.0 {
+                if kernel && self.still.add(view, |task| home.contains_key(&task), stillness) == 0.0 {
                     self.before.clear();
+                    self.work = Default::default();
                 }
+                self.work[0].add(view, members);
                 self.before.extend(point);
                 if seconds(&self.before) >= before_s && self.before.len() >= 4 {
                     self.step = PageStep::Ask;
@@ -173,8 +182,8 @@ impl PageTrial {
             }
             PageStep::Moves { asked } => {
                 self.charge(point.as_ref(), &worth);
-                let settled = self.still.add(view, |task| places.contains_key(&task), part) >= quiet_s
-                    || (now - asked).as_secs_f64() > LONGEST;
+                let still = self.still.add(view, |task| places.contains_key(&task), stillness);
+                let settled = still >= stillness.seconds || (now - asked).as_secs_f64() > LONGEST;
                 if settled && self.back {
                     return PageNext::Done(self.nothing(), false);
                 }
@@ -189,12 +198,15 @@ impl PageTrial {
             }
             PageStep::After => {
                 self.charge(point.as_ref(), &worth);
+                self.work[1].add(view, members);
                 self.after.extend(point);
                 let seconds = seconds(&self.after);
                 if seconds < PageMover::Policy.measured()[1] || self.after.len() < 4 {
                     return PageNext::Wait;
                 }
-                let changes = self.changes();
+                let mut changes = self.changes();
+                let behind = slowest(self.work.each_ref());
+                changes.iter_mut().zip(behind).for_each(|(change, behind)| *change += behind);
                 let (gain, error) = (worth(&changes), ERRORS * self.error(&worth));
                 self.found = TrialEstimate { mean: gain, radius: error, pairs: 1 };
                 let hopeless = gain + error < LEAST;
@@ -304,7 +316,16 @@ mod tests {
             let view = ViewBuilder::new(&topology).at(at).task(1, 0, 4).pages(&[(node, 100)]).view();
             let noise = if round % 2 == 0 { 0.001 } else { -0.001 };
             let point = SpeedPoint { at, seconds: 0.1, logs: vec![f64::from(node) * gain + noise] };
-            match trial.add(&topology, [&home, &places], &view, Some(point), |change| change[0], |_| false) {
+            match trial.add(
+                &topology,
+                [&home, &places],
+                &view,
+                Some(point),
+                &[],
+                |change| change[0],
+                |_| vec![0.0],
+                |_| false,
+            ) {
                 PageNext::Wait => {}
                 PageNext::Move { orders, back } => {
                     node = u32::from(!back);

@@ -106,12 +106,17 @@ impl ShapesState {
                 self.follow_up(round, turn);
             }
             ShapesPhase::Trial(running) => {
-                let turn = self.trialling.go_on_trying(round, running, self.outgoing.placed().stands);
+                let turn = self.trialling.go_on_trying(
+                    round,
+                    running,
+                    self.situation.members(),
+                    self.outgoing.placed().stands,
+                );
                 self.follow_up(round, turn);
             }
             ShapesPhase::Pages { trial, candidate } => {
                 let stands = self.outgoing.placed().stands;
-                let turn = self.trialling.go_on_following(round, trial, candidate, stands);
+                let turn = self.trialling.go_on_following(round, trial, candidate, self.situation.members(), stands);
                 self.follow_up(round, turn);
             }
             ShapesPhase::Rest { until, saving, heard } if now < until => {

@@ -317,7 +317,7 @@ impl Pretend {
             ..TaskInfo::default()
         };
         let pages = |task: u32| {
-            let of = |on: &f64| [1.0 - on, *on].map(|part| (part * 10_000.0) as u64);
+            let of = |on: &f64| [1.0 - on, *on].map(|part| (part * 1e6) as u64);
             let own = self.memory.get(task as usize).map(of)?;
             Some(vec![(NodeId(0), own[0]), (NodeId(1), own[1])])
         };

@@ -5,10 +5,10 @@
 //! ```
 
 use super::speed_meter::{SpeedPoint, SpeedWindow};
-use cotenant_model::Time;
 use cotenant_model::stats::Summary;
 use cotenant_model::stats::anytime::half_width;
 use cotenant_model::stats::median::middle;
+use cotenant_model::{Time, View};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -256,6 +256,11 @@ impl ShapeTrial {
     pub fn switched(&mut self, now: Time) {
         self.from = now + SETTLE;
         self.window = SpeedWindow::default();
+    }
+
+    /// Whether what is seen now is of what stands alone: the last change is over.
+    pub fn has_settled(&self, view: &View) -> bool {
+        Time(view.at.0.saturating_sub(view.interval.as_nanos() as u64)).0 + 1_000_000 >= self.from.0
     }
 
     /// What is known of the candidate's gain.

@@ -11,6 +11,7 @@ use crate::shapes::shape_board::{ShapeBoard, ShapePlaces};
 use crate::shapes::shapes_round::ShapesRound;
 use crate::shapes::trial::{ShapeTrial, Side};
 use cotenant_model::{TaskId, Time};
+use std::time::Duration;
 
 impl ShapesTrialling {
     /// Begins the next trial, or rests. Nothing is tried before `lasts_from`.
@@ -156,7 +157,7 @@ impl ShapesTrialling {
         learned.trials += 1;
         let away = !plan.wanted.is_empty() && (*plan.wanted != learned.places || !plan.stands);
         let changes = side == Side::Candidate || away;
-        let mut running = RunningTrial { candidate, places, trial, asked: None };
+        let mut running = RunningTrial { candidate, places, trial, work: Default::default(), asked: None };
         let turn = if changes { running.switch(side, learned, board, round.now) } else { TrialTurn::Stay };
         self.phase = ShapesPhase::Trial(Box::new(running));
         turn
@@ -166,7 +167,8 @@ impl ShapesTrialling {
 impl Learned {
     /// When a trial with memory that the kernel moves may begin.
     fn crossing_due(&self, round: &ShapesRound<'_>) -> Time {
-        self.ledger.due_for(self.crossing_s(), round.settings.regret, ADVANCE, round.now)
+        let due = self.ledger.due_for(self.crossing_s(), round.settings.regret, ADVANCE, round.now);
+        due.max(round.now + Duration::from_secs_f64(self.steadiness.left()))
     }
 }
 

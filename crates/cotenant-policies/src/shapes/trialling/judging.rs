@@ -9,14 +9,22 @@ use crate::shapes::page_trial::{PageNext, PageTrial};
 use crate::shapes::shape::Shape;
 use crate::shapes::shape_board::ShapePlaces;
 use crate::shapes::shapes_round::ShapesRound;
+use crate::shapes::slowest::{ThreadWork, fell_behind};
 use crate::shapes::trial::{Ask, STAGES, Side, TrialVerdict};
+use cotenant_model::TaskId;
 
 /// False decisions that are accepted, per trial: a decision is taken where the interval of this confidence is clear.
 const ALPHA: f64 = 0.05;
 
 impl ShapesTrialling {
     /// A round of a trial.
-    pub fn go_on_trying(&mut self, round: &ShapesRound<'_>, mut running: Box<RunningTrial>, stands: bool) -> TrialTurn {
+    pub fn go_on_trying(
+        &mut self,
+        round: &ShapesRound<'_>,
+        mut running: Box<RunningTrial>,
+        members: &[(TaskId, usize)],
+        stands: bool,
+    ) -> TrialTurn {
         let mut rng = self.rng();
         let Some(learned) = &mut self.learned else { return TrialTurn::Watch };
         running.asked = running.asked.filter(|_| !stands);
@@ -34,11 +42,17 @@ impl ShapesTrialling {
         }
         let goal = learned.goal(round.settings.objective.as_ref(), round.view);
         let stage = STAGES[running.candidate.stage.min(STAGES.len() - 1)];
+        if running.asked.is_none() && running.trial.has_settled(round.view) {
+            running.work[running.trial.side() as usize].add(round.view, members);
+        }
         let Some(point) = self.meter.add(round.view, &learned.situation.measures) else {
             self.phase = ShapesPhase::Trial(running);
             return self.patience(round.view);
         };
         let side = running.trial.side();
+        if side == Side::Incumbent && running.asked.is_none() && running.trial.has_settled(round.view) {
+            learned.steadiness.add(&point);
+        }
         let mut ask = running.trial.add(&point, &goal, &mut learned.clock, stage, ALPHA, &mut rng);
         // Better for the whole, and whether any application loses more than the guard allows is open.
         if ask == Ask::Done(TrialVerdict::Better)
@@ -58,19 +72,27 @@ impl ShapesTrialling {
                 return TrialTurn::Watch;
             }
             Ask::Switch(side) => running.switch(side, learned, &learned.situation.board(round.ctx), round.now),
-            Ask::Done(verdict) => return self.judge(round, *running, verdict),
+            Ask::Done(verdict) => return self.judge(round, *running, members, verdict),
         };
         self.phase = ShapesPhase::Trial(running);
         turn
     }
 
     /// A trial is over.
-    fn judge(&mut self, round: &ShapesRound<'_>, running: RunningTrial, verdict: TrialVerdict) -> TrialTurn {
-        let RunningTrial { candidate, places, trial, .. } = running;
+    fn judge(
+        &mut self,
+        round: &ShapesRound<'_>,
+        running: RunningTrial,
+        members: &[(TaskId, usize)],
+        verdict: TrialVerdict,
+    ) -> TrialTurn {
+        let RunningTrial { candidate, places, trial, work, .. } = running;
         let Some(learned) = &mut self.learned else { return TrialTurn::Watch };
         let (goal, guard) = (learned.goal(round.settings.objective.as_ref(), round.view), round.settings.guard);
         let estimate = trial.estimate(&goal, &learned.clock, ALPHA);
-        let (changes, variances) = learned.changes(&trial.pairs);
+        let (mut changes, variances) = learned.changes(&trial.pairs);
+        let behind = fell_behind(work.each_ref(), &learned.situation, members);
+        changes.iter_mut().zip(behind).for_each(|(change, behind)| *change += behind);
         learned.measured(&trial.pairs[candidate.pairs.len()..]);
         let is_kernel = candidate.kind == CandidateKind::Kernel;
         let guarded = |changes: &[f64]| !is_kernel && estimate.pairs >= 2 && guards(guard, &learned.standing, changes);
@@ -78,7 +100,9 @@ impl ShapesTrialling {
         let audited = is_kernel && estimate.pairs >= GUARDED;
         let (standing, doubts) = if audited { learned.audited(&changes, &variances) } else { Default::default() };
         let violated = audited && guards(guard, &standing, &vec![0.0; standing.len()]);
-        let kept = (verdict == TrialVerdict::Better && !guarded(&learned.at_worst(&changes, &variances))) || violated;
+        // A program whose slowest thread loses ends later, whatever all of its threads together gain.
+        let better = verdict == TrialVerdict::Better && (is_kernel || goal.worth(&changes) > 0.0);
+        let kept = (better && !guarded(&learned.at_worst(&changes, &variances))) || violated;
         let open = verdict == TrialVerdict::Undecided && estimate.mean > 0.0 && !guarded(&changes);
         learned.count(&candidate, kept);
         // The window of what stands from now on; the kernel chooses again.
@@ -111,6 +135,7 @@ impl ShapesTrialling {
         round: &ShapesRound<'_>,
         mut trial: Box<PageTrial>,
         candidate: Option<(Shape, ShapePlaces)>,
+        members: &[(TaskId, usize)],
         stands: bool,
     ) -> TrialTurn {
         let Some(learned) = &self.learned else { return TrialTurn::Watch };
@@ -125,11 +150,14 @@ impl ShapesTrialling {
             return silent;
         }
         let Some(learned) = &mut self.learned else { return TrialTurn::Watch };
+        point.iter().filter(|_| trial.is_before()).for_each(|point| learned.steadiness.add(point));
         let goal = learned.goal(round.settings.objective.as_ref(), round.view);
         let places = candidate.as_ref().map_or(&learned.places, |(_, places)| places).clone();
         let refused = |changes: &[f64]| guards(round.settings.guard, &learned.standing, changes);
         let worth = |change: &[f64]| goal.worth(change);
-        match trial.add(round.ctx.topology, [&learned.places, &places], round.view, point, worth, refused) {
+        let slowest = |work: [&ThreadWork; 2]| fell_behind(work, &learned.situation, members);
+        let homes = [&learned.places, &places];
+        match trial.add(round.ctx.topology, homes, round.view, point, members, worth, slowest, refused) {
             PageNext::Wait => {
                 self.phase = ShapesPhase::Pages { trial, candidate };
                 TrialTurn::Stay

@@ -5,7 +5,7 @@ use crate::shapes::order::GroupCounts;
 use crate::shapes::shape::Shape;
 use crate::shapes::shape_board::ShapePlaces;
 use crate::shapes::shapes_round::ShapesRound;
-use crate::shapes::still_memory::{LONGEST, MOVED, STILL};
+use crate::shapes::still_memory::{LONGEST, SETTLED};
 use crate::shapes::trial::{Clock, Goal, TRACE, lead};
 use cotenant_model::speed::Source;
 use cotenant_model::{AppId, TaskId, View};
@@ -55,12 +55,15 @@ impl ShapesTrialling {
         if settles {
             let own = |task| members.binary_search_by_key(&task, |member| member.0).is_ok();
             trace.waited += round.view.interval.as_secs_f64();
-            let still = trace.still.add(round.view, own, MOVED);
-            settles = still < STILL;
+            let still = trace.still.add(round.view, own, SETTLED);
+            settles = still < SETTLED.seconds;
             if still == 0.0 {
                 trace.points.clear();
                 learned.counted = GroupCounts::default();
             }
+        }
+        if let Some(point) = &point {
+            learned.steadiness.add(point);
         }
         trace.points.extend(point.map(|point| (point.seconds, point.logs)));
         let complete = trace.is_complete() && !settles;

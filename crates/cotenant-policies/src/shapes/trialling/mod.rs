@@ -18,6 +18,7 @@ use super::settings::KnownShape;
 use super::shape::Shape;
 use super::shape_board::ShapePlaces;
 use super::shapes_round::{CALMEST, ShapesRound};
+use super::slowest::ThreadWork;
 use super::speed_meter::SpeedMeter;
 use super::still_memory::StillMemory;
 use super::trial::{Clock, ShapeTrial, Side};
@@ -84,6 +85,9 @@ pub(super) struct RunningTrial {
     /// Where the threads go for it.
     places: ShapePlaces,
     trial: ShapeTrial,
+    /// What each thread did under the incumbent and under the candidate.
+    #[serde(default, skip_serializing_if = "ThreadWork::is_empty")]
+    work: [ThreadWork; 2],
     /// When the plan last changed, while it is not known to stand.
     asked: Option<Time>,
 }
@@ -264,6 +268,9 @@ impl ShapesTrialling {
     fn is_another_speed(&mut self, view: &View, heard: &mut HeardSpeeds) -> bool {
         let Some(learned) = &mut self.learned else { return false };
         let point = self.meter.add(view, &learned.situation.measures);
+        if let Some(point) = &point {
+            learned.steadiness.add(point);
+        }
         let shifted = point.is_some_and(|point| heard.add(&point, learned.shifts));
         if shifted {
             learned.again();
