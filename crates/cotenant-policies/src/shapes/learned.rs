@@ -1,13 +1,13 @@
 //! What is known about a situation, and what is tried next in it.
 
+use super::crossing::Crossing;
 use super::learned_situation::LearnedSituation;
 use super::ledger::TrialLedger;
 use super::moves::{CandidateKind, KINDS, even, neighbour, orderly, seeds};
 use super::order::{GroupCounts, ShapeModel};
 use super::settings::{KnownShape, Objective};
 use super::shape::Shape;
-use super::shape_board::{ShapeBoard, ShapePlaces, digest};
-use super::steadiness::Steadiness;
+use super::shape_board::{ShapeBoard, ShapePlaces};
 use super::trial::{Clock, Goal, STAGES, by_app, lead};
 use crate::sam::{Sam, SamState};
 use cotenant_model::policy::{Ctx, Policy};
@@ -28,11 +28,7 @@ const SETTLED: u32 = 6;
 /// With memory that follows, shapes are tried again that were worse by no more than this, and so many of them.
 const NEAR: f64 = 0.12;
 const NEAREST: usize = 4;
-/// Seconds that a trial with memory that the kernel moves is taken to cost before one was made, and factor by which
-/// that grows where it was not enough.
-const CROSSING: f64 = 1.5;
-const DEARER: f64 = 1.25;
-/// What counters must promise of such a candidate.
+/// What counters must promise of a candidate that takes threads to other nodes.
 const WORTH_CROSSING: f64 = 0.02;
 /// Candidates that are remembered for a finer look.
 const PROMISING: usize = 16;
@@ -125,15 +121,8 @@ pub(super) struct Learned {
     pub first: Option<ShapeCandidate>,
     /// Shapes that were not much worse with the memory where it is, and by how much.
     near: Vec<(Shape, f64)>,
-    /// Threads by node, up to symmetry, that were tried with memory that the kernel moves, and what such a trial is
-    /// taken to cost, seconds.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    crossed: Vec<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    crossing_s: Option<f64>,
-    /// Whether the load stays as it is while the incumbent stands.
-    #[serde(default, skip_serializing_if = "Steadiness::is_new")]
-    pub steadiness: Steadiness,
+    #[serde(default, skip_serializing_if = "Crossing::is_new")]
+    pub crossing: Crossing,
     pub trials: u32,
     pub kept: u32,
     /// What counters told while the incumbent was measured, and what that promises of other shapes.
@@ -220,7 +209,7 @@ impl Learned {
         self.tried.clear();
         self.promising.clear();
         self.near.clear();
-        self.crossed.clear();
+        self.crossing.begin_search();
     }
 
     /// What stands is what the kernel has chosen: everything is held against it from now on.
@@ -327,6 +316,11 @@ impl Learned {
         }
     }
 
+    /// Whether the incumbent is to be held against the kernel's placement now.
+    pub fn take_audit(&mut self) -> bool {
+        !self.is_kernel && std::mem::take(&mut self.audit)
+    }
+
     /// The next candidate; `None` where nothing is left.
     pub fn next(
         &mut self,
@@ -335,7 +329,8 @@ impl Learned {
         scope: TrialScope,
         rng: &mut Rng,
     ) -> Option<ShapeCandidate> {
-        if std::mem::take(&mut self.audit) && !self.is_kernel {
+        let within = scope.crosses || self.kernel.has_nodes_of(&self.incumbent, board);
+        if within && std::mem::take(&mut self.audit) && !self.is_kernel {
             return Some(ShapeCandidate {
                 stage: 1,
                 ..ShapeCandidate::new(self.kernel.clone(), CandidateKind::Kernel)
@@ -401,11 +396,8 @@ impl Learned {
             let drawn = neighbour(board, &self.incumbent, kind, rng);
             pool.extend(drawn.map(|shape| ShapeCandidate::new(shape, kind)));
         }
-        let stands = crossing(&self.incumbent, board);
-        pool.retain(|candidate| {
-            let (shape, key) = (&candidate.shape, crossing(&candidate.shape, board));
-            key != stands
-                && !self.crossed.contains(&key)
+        pool.retain(|ShapeCandidate { shape, .. }| {
+            self.crossing.is_new_to(shape, &self.incumbent, board)
                 && (scope.idles || shape.is_work_conserving(board))
                 && self.is_within(shape, board, scope)
         });
@@ -421,21 +413,6 @@ impl Learned {
             return promising.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, candidate)| candidate);
         }
         (!pool.is_empty()).then(|| pool.remove(0))
-    }
-
-    /// What such a trial is taken to cost, seconds.
-    pub fn crossing_s(&self) -> f64 {
-        self.crossing_s.unwrap_or(CROSSING)
-    }
-
-    /// A trial with memory that the kernel has moved is over. `dear`: it was given up, since it cost more than it was
-    /// taken to.
-    pub fn count_crossing(&mut self, shape: &Shape, board: &ShapeBoard, cost: f64, [kept, dear]: [bool; 2]) {
-        self.trials += 1;
-        self.crossing_s = (!kept).then(|| self.crossing_s().max(cost) * DEARER);
-        if !dear {
-            self.crossed.push(crossing(shape, board));
-        }
     }
 
     /// A kind of neighbour, by its success so far.
@@ -523,7 +500,7 @@ impl Learned {
             self.memory = places.clone();
         }
         (self.incumbent, self.places, self.is_kernel) = (shape, places, is_kernel);
-        self.steadiness.begin();
+        self.crossing.steadiness.begin();
         self.promising.clear();
         self.near.clear();
         (self.idle, self.orderly, self.rest) = (0, Some(0), REST);
@@ -547,19 +524,6 @@ impl Learned {
             }
         }
     }
-}
-
-/// The same for all shapes with as many threads of each group on nodes of the same build.
-fn crossing(shape: &Shape, board: &ShapeBoard) -> u64 {
-    let nodes = shape.nodes(board);
-    let class = |node: usize| board.domains.iter().filter(|d| d.node == node).map(|d| u64::from(d.class)).sum::<u64>();
-    let column = |node: usize| -> Vec<u64> {
-        let counts = nodes.iter().map(|group| u64::from(group[node]));
-        [board.labels[node], class(node)].into_iter().chain(counts).collect()
-    };
-    let mut columns: Vec<Vec<u64>> = (0..board.labels.len()).map(column).collect();
-    columns.sort_unstable();
-    digest(columns.into_iter().flatten())
 }
 
 /// Another trial's pairs beside those of before.

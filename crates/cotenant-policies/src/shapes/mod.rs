@@ -22,6 +22,7 @@
 //!   outgoing           orders, reasons, notes
 //! ```
 
+mod crossing;
 mod guard;
 #[cfg(test)]
 mod known_tests;

@@ -49,17 +49,18 @@ fn what_is_faster_on_the_same_nodes_is_found() {
     assert_eq!(nodes(&machine), before);
 }
 
-/// Programs begin anew on nodes on which they were not fastest before, or ran before their fastest shape was known.
+/// Programs ran before their fastest shape was known, or begin anew: what has just begun has no memory to leave.
 #[test]
-fn a_known_shape_on_other_nodes_is_not_begun() {
+fn a_known_shape_on_other_nodes_is_for_what_has_just_begun() {
     let known = Pretend::new(1.2).run(&Shapes::default(), 60.0, APPLIED).1.memory().to_vec();
     assert_eq!(known.len(), 1);
     let policy = Shapes::new(ShapesSettings { known, ..ShapesSettings::default() });
-    for old in [false, true] {
+    for (old, fastest) in [(true, 1.0), (false, 1.2)] {
         let mut machine = Pretend { numa_balancing: true, old, ..Pretend::new(1.2) };
         let before = nodes(&machine);
         let (speed, state) = machine.run(&policy, 60.0, APPLIED);
-        assert!((speed - 1.0).abs() < 1e-9 && nodes(&machine) == before, "{speed} {:?}", state.trialling.phase());
+        assert!((speed - fastest).abs() < 1e-9, "{speed} {:?}", state.trialling.phase());
+        assert_eq!(nodes(&machine) == before, old);
     }
 }
 
@@ -117,4 +118,18 @@ fn a_trial_that_costs_too_much_is_given_up_and_may_cost_more_the_next_time() {
     let (speed, _) = machine.go_on(&Shapes::default(), state, 500.0, APPLIED);
     assert!((speed - 1.2).abs() < 1e-9, "{speed} {:?}", machine.notes);
     assert!(machine.beyond < 1.0, "{}", machine.beyond);
+}
+
+/// The programs do something else later, and are faster where the kernel would have them.
+#[test]
+fn what_is_not_good_any_more_is_given_back_with_its_memory() {
+    let mut machine = with_memory(1.2, 8.0);
+    machine.spreads = Some(machine.cpus.clone());
+    let (before, memory) = (nodes(&machine), machine.memory.clone());
+    let (_, state) = machine.run(&Shapes::default(), 300.0, APPLIED);
+    assert_ne!(nodes(&machine), before);
+    machine.together = 0.85;
+    machine.go_on(&Shapes::default(), state, 600.0, APPLIED);
+    assert!(nodes(&machine) == before && machine.memory == memory, "{:?}", machine.notes);
+    assert!(machine.notes.iter().any(|(_, note, _)| note.starts_with("given back")), "{:?}", machine.notes);
 }

@@ -172,7 +172,7 @@ fn with_memory(program: &mut NoisyProgram, effect: f64, _: u64) -> (bool, f64) {
         let now = if to > 0.0 { effect } else { 0.0 } - 0.1 * (to - there).abs();
         let point = Some(program.read(now, at));
         let worth = |change: &[f64]| change[0];
-        match trial.add(&topology, [&home, &places], &view, point, &[], worth, |_| vec![0.0], |_| false) {
+        match trial.add(&topology, [&home, &places], &view, point, &[], worth, |_| vec![0.0], |_, gains| gains) {
             PageNext::Wait => {}
             PageNext::Move { back, .. } => to = f64::from(u8::from(!back)),
             PageNext::Done(_, kept) => return (kept, 0.1 * round as f64),

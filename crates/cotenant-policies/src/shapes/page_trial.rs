@@ -59,6 +59,8 @@ impl PageMover {
 pub(super) struct PageTrial {
     #[serde(default)]
     mover: PageMover,
+    #[serde(default)]
+    audits: bool,
     before: Vec<SpeedPoint>,
     after: Vec<SpeedPoint>,
     /// What each thread did before and after.
@@ -115,6 +117,15 @@ impl PageTrial {
         Self { mover: PageMover::Kernel, most, ..Self::default() }
     }
 
+    /// The same of threads that are released: whether the kernel's placement, from where they are, is better by now.
+    pub fn audit(most: f64) -> Self {
+        Self { audits: true, ..Self::by_kernel(most) }
+    }
+
+    pub fn audits(&self) -> bool {
+        self.audits
+    }
+
     pub fn is_by_kernel(&self) -> bool {
         self.mover == PageMover::Kernel
     }
@@ -125,7 +136,8 @@ impl PageTrial {
     }
 
     /// Takes a round, in which a point may have been completed. `worth` is of a change of logarithms; `slowest` says by
-    /// how much each application's slowest thread has fallen behind.
+    /// how much each application's slowest thread has fallen behind; `stays` whether it stays after these changes, which
+    /// are a gain beyond chance or not.
     #[expect(clippy::too_many_arguments, reason = "each is of another part of the policy")]
     pub fn add(
         &mut self,
@@ -136,7 +148,7 @@ impl PageTrial {
         members: &[(TaskId, usize)],
         worth: impl Fn(&[f64]) -> f64,
         slowest: impl Fn([&ThreadWork; 2]) -> Vec<f64>,
-        refused: impl Fn(&[f64]) -> bool,
+        stays: impl Fn(&[f64], bool) -> bool,
     ) -> PageNext {
         let now = view.at;
         // Nothing that can be had takes so long: a placement is refused, or memory is on its way for ever.
@@ -210,11 +222,11 @@ impl PageTrial {
                 let (gain, error) = (worth(&changes), ERRORS * self.error(&worth));
                 self.found = TrialEstimate { mean: gain, radius: error, pairs: 1 };
                 let hopeless = gain + error < LEAST;
-                if seconds < after_s && !hopeless {
+                if seconds < after_s && (self.audits || !hopeless) {
                     return PageNext::Wait;
                 }
                 let least = if kernel { LEAST_FOR_KERNEL } else { LEAST };
-                if gain > error.max(least) && !refused(&changes) {
+                if stays(&changes, gain > error.max(least)) {
                     return PageNext::Done(changes, true);
                 }
                 (self.back, self.step) = (true, PageStep::Ask);
@@ -324,7 +336,7 @@ mod tests {
                 &[],
                 |change| change[0],
                 |_| vec![0.0],
-                |_| false,
+                |_, gains| gains,
             ) {
                 PageNext::Wait => {}
                 PageNext::Move { orders, back } => {

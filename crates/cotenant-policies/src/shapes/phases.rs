@@ -10,7 +10,7 @@ use super::shapes_situation::{ShapesSituation, Surveyed};
 use super::trial::Clock;
 use super::trialling::{ShapesPhase, ShapesTrialling, TrialTurn};
 use cotenant_model::policy::TrialResult;
-use cotenant_model::{ActionOutcome, Decision, Time, View};
+use cotenant_model::{ActionOutcome, AppId, Decision, TaskId, Time, View};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -212,7 +212,13 @@ impl ShapesState {
             let here = |task| board.domain_of(round.view, born, task);
             shape.seats(&board, self.situation.members(), &situation.allowed(), here, |_| None)
         });
-        let begun = begun.filter(|places| !round.drags_memory(places));
+        // Its first threads join the others of what has just begun.
+        let apps: Vec<AppId> = born.keys().filter_map(|task| Some(round.view.task(*task)?.info.app)).collect();
+        let begun = begun.filter(|places| {
+            let others = |task: &TaskId| round.view.task(*task).is_some_and(|task| !apps.contains(&task.info.app));
+            !round
+                .drags_memory(&places.iter().filter(|(task, _)| others(task)).map(|(t, on)| (*t, on.clone())).collect())
+        });
         if round.memory_is_dragged(&board) {
             self.outgoing.memory_is_dragged(round.sees_memory(self.situation.members()));
         }
@@ -286,6 +292,12 @@ impl ShapesState {
 
     fn judged(&mut self, round: &ShapesRound<'_>, trial: JudgedTrial) {
         self.outgoing.judged(round.now, &trial);
+        if trial.is_kernel && trial.kept.is_some() && round.view.numa_balancing {
+            // The kernel places threads and memory by itself from here on: where, is to be seen.
+            trial.kept.into_iter().for_each(|known| self.memory.remember(known, true));
+            self.outgoing.put(round.view, &ShapePlaces::new(), PlacementReason::LetGo);
+            return self.watch(round.now);
+        }
         if let Some(known) = trial.kept {
             self.memory.remember(known, trial.is_kernel);
             self.put_back(round.view, PlacementReason::Stands);

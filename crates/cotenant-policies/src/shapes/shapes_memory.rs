@@ -95,12 +95,16 @@ impl ShapesMemory {
             }
         }
         let mut places = wanted.clone();
+        // What has just begun has touched nothing yet; threads of a process that was there would leave its memory.
+        let began = |app: AppId| {
+            round.view.tasks.iter().filter(|t| t.info.app == app).all(|t| tasks.binary_search(&t.info.id).is_err())
+        };
         // A process' first thread waits for the others, which would inherit its mask.
         let new = |t: &&TaskView| tasks.binary_search(&t.info.id).is_err() && t.info.tid != t.info.pid && !t.info.old;
         for task in round.view.tasks.iter().filter(new) {
             let Some(domain) = seat(name(round, task.info.app), None) else { continue };
             let place = ShapePlaces::from([(task.info.id, board.domains[domain].cpus.and(&task.info.allowed))]);
-            if !place[&task.info.id].is_empty() && !round.drags_memory(&place) {
+            if !place[&task.info.id].is_empty() && (began(task.info.app) || !round.drags_memory(&place)) {
                 self.born.extend(place.clone());
                 places.extend(place);
             }

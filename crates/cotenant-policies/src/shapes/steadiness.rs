@@ -65,8 +65,4 @@ impl Steadiness {
     pub fn left(&self) -> f64 {
         (f64::max(STEADY, RARELY * self.changes) - self.watched).max(0.0)
     }
-
-    pub fn is_new(&self) -> bool {
-        *self == Self::default()
-    }
 }

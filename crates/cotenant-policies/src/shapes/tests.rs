@@ -201,6 +201,8 @@ pub(super) struct Pretend {
     /// Where each thread's memory is, as the part that is on the second node; seconds in which the kernel moves all of
     /// it after its thread, and what a thread loses that is far from all of its memory.
     pub memory: Vec<f64>,
+    /// Where it puts threads that are released, if not where they are.
+    pub spreads: Option<Vec<CpuId>>,
     pub follows_s: f64,
     pub far: f64,
     /// Until when the second program tells its progress.
@@ -246,6 +248,7 @@ impl Pretend {
             old: false,
             numa_balancing: false,
             memory: Vec::new(),
+            spreads: None,
             follows_s: 8.0,
             far: 0.1,
             seldom: None,
@@ -387,6 +390,10 @@ impl Pretend {
                     && !contexts.contains(*cpu)
                 {
                     *cpu = contexts.first().unwrap();
+                }
+                if let (Action::Release { task }, Some(to)) = (&proposal.action, &self.spreads) {
+                    let task = (task.0 - self.first) as usize;
+                    self.cpus[task] = to[task];
                 }
                 outcomes.push(ActionOutcome { action: proposal.action.clone(), outcome });
             }

@@ -7,6 +7,7 @@ use crate::shapes::ledger::ADVANCE;
 use crate::shapes::moves::CandidateKind;
 use crate::shapes::outgoing::{PlacedNow, PlacementReason};
 use crate::shapes::page_trial::PageTrial;
+use crate::shapes::shape::Shape;
 use crate::shapes::shape_board::{ShapeBoard, ShapePlaces};
 use crate::shapes::shapes_round::ShapesRound;
 use crate::shapes::trial::{ShapeTrial, Side};
@@ -43,7 +44,7 @@ impl ShapesTrialling {
         }
         let by_kernel = round.memory_is_dragged(&board);
         if by_kernel
-            && learned.crossing_due(round) <= round.now
+            && learned.crossing_affordable(round) <= round.now
             && let Some(turn) = self.cross(round, &board, members, dares)
         {
             return turn;
@@ -99,25 +100,34 @@ impl ShapesTrialling {
         }
         let mut rng = self.rng();
         let learned = self.learned.as_mut()?;
+        if !learned.kernel.has_nodes_of(&learned.incumbent, board) && learned.take_audit() {
+            let trial = PageTrial::audit(learned.crossing.cost_s());
+            let kernel = learned.kernel.clone();
+            return Some(self.with_memory(trial, kernel, ShapePlaces::new()));
+        }
+        // To give something back by mistake does no harm, to take it does.
+        if learned.crossing.steadiness.left() > 0.0 {
+            return None;
+        }
         let goal = learned.goal(round.settings.objective.as_ref(), round.view);
         let standing = learned.standing.clone();
         let refused = |change: &[f64]| guards(round.settings.guard, &standing, change);
         let candidate = learned.across(board, &goal, refused, idles, &mut rng);
-        let turn = candidate.map(|candidate| {
-            let places = learned.seats(&candidate.shape, board, round.view, members);
-            let trial = PageTrial::by_kernel(learned.crossing_s());
-            // Masks stop the kernel's own moves.
-            let unpinned = learned.is_kernel;
-            self.meter.clear();
-            self.phase = ShapesPhase::Pages { trial: Box::new(trial), candidate: Some((candidate.shape, places)) };
-            if unpinned {
-                TrialTurn::Put(ShapePlaces::new(), PlacementReason::Stands)
-            } else {
-                TrialTurn::PutBack(PlacementReason::Stands)
-            }
-        });
+        let trial = PageTrial::by_kernel(learned.crossing.cost_s());
+        let places = candidate.map(|c| (learned.seats(&c.shape, board, round.view, members), c.shape));
         self.seed = Some(rng.get_seed());
-        turn
+        places.map(|(places, shape)| self.with_memory(trial, shape, places))
+    }
+
+    /// Begins a trial of a shape whose memory the kernel moves. Masks would stop the kernel's own moves.
+    fn with_memory(&mut self, trial: PageTrial, shape: Shape, places: ShapePlaces) -> TrialTurn {
+        self.meter.clear();
+        self.phase = ShapesPhase::Pages { trial: Box::new(trial), candidate: Some((shape, places)) };
+        if self.learned.as_ref().is_some_and(|learned| learned.is_kernel) {
+            TrialTurn::Put(ShapePlaces::new(), PlacementReason::Stands)
+        } else {
+            TrialTurn::PutBack(PlacementReason::Stands)
+        }
     }
 
     /// Nothing is left to try but whether memory is to follow.
@@ -165,10 +175,15 @@ impl ShapesTrialling {
 }
 
 impl Learned {
-    /// When a trial with memory that the kernel moves may begin.
+    /// When a trial with memory that the kernel moves can be paid for.
+    fn crossing_affordable(&self, round: &ShapesRound<'_>) -> Time {
+        self.ledger.due_for(self.crossing.cost_s(), round.settings.regret, ADVANCE, round.now)
+    }
+
+    /// When such a trial may begin.
     fn crossing_due(&self, round: &ShapesRound<'_>) -> Time {
-        let due = self.ledger.due_for(self.crossing_s(), round.settings.regret, ADVANCE, round.now);
-        due.max(round.now + Duration::from_secs_f64(self.steadiness.left()))
+        let steady = round.now + Duration::from_secs_f64(self.crossing.steadiness.left());
+        self.crossing_affordable(round).max(steady)
     }
 }
 

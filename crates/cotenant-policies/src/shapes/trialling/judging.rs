@@ -51,7 +51,7 @@ impl ShapesTrialling {
         };
         let side = running.trial.side();
         if side == Side::Incumbent && running.asked.is_none() && running.trial.has_settled(round.view) {
-            learned.steadiness.add(&point);
+            learned.crossing.steadiness.add(&point);
         }
         let mut ask = running.trial.add(&point, &goal, &mut learned.clock, stage, ALPHA, &mut rng);
         // Better for the whole, and whether any application loses more than the guard allows is open.
@@ -150,14 +150,23 @@ impl ShapesTrialling {
             return silent;
         }
         let Some(learned) = &mut self.learned else { return TrialTurn::Watch };
-        point.iter().filter(|_| trial.is_before()).for_each(|point| learned.steadiness.add(point));
+        point.iter().filter(|_| trial.is_before()).for_each(|point| learned.crossing.steadiness.add(point));
         let goal = learned.goal(round.settings.objective.as_ref(), round.view);
+        let audits = trial.audits();
         let places = candidate.as_ref().map_or(&learned.places, |(_, places)| places).clone();
-        let refused = |changes: &[f64]| guards(round.settings.guard, &learned.standing, changes);
+        let stays = |changes: &[f64], gains: bool| {
+            let lost: Vec<f64> = changes.iter().map(|change| -change).collect();
+            let none = vec![0.0; lost.len()];
+            if audits {
+                gains || guards(round.settings.guard, &none, &lost)
+            } else {
+                gains && !guards(round.settings.guard, &learned.standing, changes)
+            }
+        };
         let worth = |change: &[f64]| goal.worth(change);
         let slowest = |work: [&ThreadWork; 2]| fell_behind(work, &learned.situation, members);
-        let homes = [&learned.places, &places];
-        match trial.add(round.ctx.topology, homes, round.view, point, members, worth, slowest, refused) {
+        let homes = [&learned.places, if audits { &learned.places } else { &places }];
+        match trial.add(round.ctx.topology, homes, round.view, point, members, worth, slowest, stays) {
             PageNext::Wait => {
                 self.phase = ShapesPhase::Pages { trial, candidate };
                 TrialTurn::Stay
@@ -173,17 +182,23 @@ impl ShapesTrialling {
                 learned.recent = None;
                 if let Some((shape, places)) = candidate.clone().filter(|_| trial.is_by_kernel()) {
                     let board = learned.situation.board(round.ctx);
-                    learned.count_crossing(&shape, &board, trial.cost, [stays, trial.dear]);
+                    if !audits {
+                        learned.crossing.count(&shape, &board, trial.cost, [stays, trial.dear]);
+                    }
+                    learned.trials += 1;
                     let (estimate, text) = (trial.found, shape.text(&learned.situation.names(), &board));
                     let kept = stays.then(|| {
-                        learned.keep(shape, places, (&changes, &[]), false, true);
+                        learned.keep(shape, places, (&changes, &[]), audits, true);
                         learned.known()
                     });
+                    if stays && audits {
+                        learned.ledger.forfeit();
+                    }
                     return TrialTurn::Judged(JudgedTrial {
                         shape: text,
                         estimate,
                         kept,
-                        is_kernel: false,
+                        is_kernel: audits,
                         is_restless: false,
                     });
                 }

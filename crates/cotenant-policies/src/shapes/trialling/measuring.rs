@@ -63,7 +63,7 @@ impl ShapesTrialling {
             }
         }
         if let Some(point) = &point {
-            learned.steadiness.add(point);
+            learned.crossing.steadiness.add(point);
         }
         trace.points.extend(point.map(|point| (point.seconds, point.logs)));
         let complete = trace.is_complete() && !settles;

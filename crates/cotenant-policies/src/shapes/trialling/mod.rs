@@ -6,6 +6,7 @@ mod choosing;
 mod judging;
 mod measuring;
 
+use super::crossing::Crossing;
 use super::learned::{Learned, ShapeCandidate};
 use super::learned_situation::LearnedSituation;
 use super::ledger::TrialLedger;
@@ -14,7 +15,7 @@ use super::order::GroupCounts;
 use super::outgoing::{IncumbentPlaces, JudgedTrial, PlacementReason};
 use super::page_trial::PageTrial;
 use super::rest::HeardSpeeds;
-use super::settings::KnownShape;
+use super::settings::{KnownGroup, KnownShape};
 use super::shape::Shape;
 use super::shape_board::ShapePlaces;
 use super::shapes_round::{CALMEST, ShapesRound};
@@ -26,6 +27,9 @@ use cotenant_model::{AppId, Proposal, TaskId, Time, View};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
+/// Situations of which it is remembered what is known of other nodes.
+const SITUATIONS: usize = 8;
+
 /// The state of trials.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct ShapesTrialling {
@@ -34,6 +38,9 @@ pub(super) struct ShapesTrialling {
     learned: Option<Box<Learned>>,
     /// What trials have cost, while nothing is known.
     ledger: Option<TrialLedger>,
+    /// What is known of other nodes in the last situations, the latest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    crossings: Vec<(Vec<KnownGroup>, Crossing)>,
     /// Whether the incumbent is a shape of the past in which threads have started: the kernel's choice was not seen.
     begun: bool,
     /// Where draws go on.
@@ -196,7 +203,12 @@ impl ShapesTrialling {
     pub fn begin(&mut self, situation: LearnedSituation, known: Option<Shape>, begun: bool, now: Time) {
         self.forget();
         let ledger = self.ledger.take().unwrap_or_else(|| TrialLedger::new(now));
+        let groups = situation.described();
         let mut learned = Learned::new(situation, ledger);
+        if let Some(i) = self.crossings.iter().position(|(of, _)| *of == groups) {
+            learned.crossing = self.crossings.remove(i).1;
+            learned.crossing.steadiness.begin();
+        }
         self.begun = begun;
         match known {
             Some(shape) if begun => learned.incumbent = shape,
@@ -207,8 +219,12 @@ impl ShapesTrialling {
 
     /// Forgets what was learned, but not what trials have cost.
     pub fn forget(&mut self) {
-        if let Some(learned) = self.learned.take() {
-            self.ledger = Some(learned.ledger.anew());
+        if let Some(Learned { situation, ledger, crossing, .. }) = self.learned.take().map(|learned| *learned) {
+            self.ledger = Some(ledger.anew());
+            if !crossing.is_new() {
+                self.crossings.push((situation.described(), crossing));
+                self.crossings.drain(..self.crossings.len().saturating_sub(SITUATIONS));
+            }
         }
     }
 
@@ -269,7 +285,7 @@ impl ShapesTrialling {
         let Some(learned) = &mut self.learned else { return false };
         let point = self.meter.add(view, &learned.situation.measures);
         if let Some(point) = &point {
-            learned.steadiness.add(point);
+            learned.crossing.steadiness.add(point);
         }
         let shifted = point.is_some_and(|point| heard.add(&point, learned.shifts));
         if shifted {
