@@ -136,8 +136,8 @@ impl PageTrial {
     }
 
     /// Takes a round, in which a point may have been completed. `worth` is of a change of logarithms; `slowest` says by
-    /// how much each application's slowest thread has fallen behind; `stays` whether it stays after these changes, which
-    /// are a gain beyond chance or not.
+    /// how much each application's slowest thread has fallen behind; `stays` whether it stays after these changes,
+    /// which are a gain beyond chance or not.
     #[expect(clippy::too_many_arguments, reason = "each is of another part of the policy")]
     pub fn add(
         &mut self,
