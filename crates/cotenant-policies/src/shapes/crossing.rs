@@ -30,7 +30,7 @@ impl Crossing {
         self.cost_s.unwrap_or(COST_S)
     }
 
-    /// A trial is over. `dear`: it was given up, since it cost more than it was taken to.
+    /// A trial is over. `dear`: it was broken off, since it cost too much.
     pub fn count(&mut self, shape: &Shape, board: &ShapeBoard, cost_s: f64, [kept, dear]: [bool; 2]) {
         self.cost_s = (!kept).then(|| self.cost_s().max(cost_s) * DEARER);
         if !dear {

@@ -24,7 +24,7 @@ const ALIKE: f64 = 0.15;
 /// A node without this part of a program's memory is not where it came from.
 const PART: f64 = 0.1;
 
-/// Who moves memory after threads.
+/// What moves memory after threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum PageMover {
