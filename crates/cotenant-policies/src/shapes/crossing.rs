@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 const COST_S: f64 = 1.5;
 const DEARER: f64 = 1.25;
 
+/// Of so many it is remembered that they were tried.
+const TRIED: usize = 256;
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Crossing {
     /// Threads by node, up to symmetry, that were tried.
@@ -35,6 +38,7 @@ impl Crossing {
         self.cost_s = (!kept).then(|| self.cost_s().max(cost_s) * DEARER);
         if !dear {
             self.tried.push(key(shape, board));
+            self.tried.drain(..self.tried.len().saturating_sub(TRIED));
         }
     }
 

@@ -388,19 +388,24 @@ impl Learned {
         rng: &mut Rng,
     ) -> Option<ShapeCandidate> {
         let scope = TrialScope { idles, crosses: true };
-        let mut pool: Vec<ShapeCandidate> = self.first.clone().into_iter().collect();
+        let may = |of: &Self, shape: &Shape| {
+            of.crossing.is_new_to(shape, &of.incumbent, board)
+                && (scope.idles || shape.is_work_conserving(board))
+                && of.is_within(shape, board, scope)
+        };
+        // Once, whatever counters promise: it was best before.
+        if let Some(first) = self.first.take().filter(|first| may(self, &first.shape)) {
+            return Some(first);
+        }
         let all = seeds(board, &self.situation.threads(), &self.incumbent.doubling);
-        pool.extend(all.into_iter().map(|shape| ShapeCandidate::new(shape, CandidateKind::Seed)));
+        let mut pool: Vec<ShapeCandidate> =
+            all.into_iter().map(|shape| ShapeCandidate::new(shape, CandidateKind::Seed)).collect();
         for _ in 0..if self.model.is_some() { DRAWN } else { 0 } {
             let kind = self.draw(rng);
             let drawn = neighbour(board, &self.incumbent, kind, rng);
             pool.extend(drawn.map(|shape| ShapeCandidate::new(shape, kind)));
         }
-        pool.retain(|ShapeCandidate { shape, .. }| {
-            self.crossing.is_new_to(shape, &self.incumbent, board)
-                && (scope.idles || shape.is_work_conserving(board))
-                && self.is_within(shape, board, scope)
-        });
+        pool.retain(|candidate| may(self, &candidate.shape));
         if let Some(model) = &self.model {
             let changes = |shape: &Shape| model.changes(shape, board, &self.situation, true);
             let stands = changes(&self.incumbent);
