@@ -51,9 +51,10 @@ pub fn simulate(
         }
         let kernel = kernel.map(str::parse::<KernelKind>).transpose().map_err(|why| wrong(&why))?;
         let limits = Limits { classes: EVALUATIONS, evaluations: EVALUATIONS };
-        let plan = Plan { policies, kernel: kernel.unwrap_or(scenario.kernel), seeds, limits };
+        scenario.kernel = kernel.unwrap_or(scenario.kernel);
+        let plan = Plan { policies, seeds, limits };
         if plan.policies.iter().any(|name| name == "heuristic") {
-            scenario.characterize(plan.kernel).map_err(|why| wrong(&why))?;
+            scenario.characterize(scenario.kernel).map_err(|why| wrong(&why))?;
         }
         let batch = batch::run(&scenario, &plan, &registry, |_, _| ()).map_err(|why| {
             wrong(&why.spot().map_or_else(|| why.to_string(), |spot| format!("scenario:{spot}: {why}")))
@@ -77,7 +78,7 @@ pub fn simulate(
                 for (app, alone_s) in outcome.apps.iter().zip(&batch.alone_s) {
                     table.row([
                         series.name.as_str().into(),
-                        plan.kernel.to_string().into(),
+                        scenario.kernel.to_string().into(),
                         seed.into(),
                         app.name.as_str().into(),
                         app.time_s.into(),

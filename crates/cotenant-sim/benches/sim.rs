@@ -24,7 +24,7 @@ const PROGRAMS: [&str; 4] = ["sgd", "membench", "mcf06", "hubench"];
 fn scenario(tasks: usize, work_s: f64) -> Scenario {
     let app =
         |name: &str| format!("[[app]]\nprogram = '{name}'\nthreads = {}\nwork_s = {work_s}\n", tasks / PROGRAMS.len());
-    let text = format!("machine = 'ivy-bridge-2s'\n{}", PROGRAMS.map(app).concat());
+    let text = format!("machine = 'ivy-bridge-2s'\nkernel = 'eevdf'\n{}", PROGRAMS.map(app).concat());
     let found = Scenario::parse(&text, |_| Machine::parse(IVY).map_err(|e| e.to_string()));
     found.unwrap_or_else(|e| panic!("{e}"))
 }
@@ -44,7 +44,7 @@ fn cpu_s() -> Option<f64> {
 /// Mapping classes per second: listed, simulated, and searched for the best.
 fn optimum(report: &mut Report) {
     let app = |name: &str| format!("[[app]]\nprogram = '{name}'\nthreads = 10\nwork_s = 0.5\n");
-    let text = format!("machine = 'ivy-bridge-2s'\nrestart = true\n{}{}", app("sgd"), app("bsgd"));
+    let text = format!("machine = 'ivy-bridge-2s'\nkernel = 'eevdf'\nrestart = true\n{}{}", app("sgd"), app("bsgd"));
     let scenario = Scenario::parse(&text, |_| Machine::parse(IVY).map_err(|e| e.to_string()));
     let scenario = scenario.unwrap_or_else(|e| panic!("{e}"));
     let mut row = |how: &str, classes: usize, wall_s: f64, of_best: Option<f64>| {
@@ -93,7 +93,7 @@ fn main() {
     optimum(&mut report);
     let (scenario, seeds) = (scenario(64, 20.0), 16);
     let limits = Limits { classes: 1, evaluations: 1 };
-    let plan = Plan { policies: vec!["sam".to_owned()], kernel: scenario.kernel, seeds, limits };
+    let plan = Plan { policies: vec!["sam".to_owned()], seeds, limits };
     // One core does what `batch::run` does: each program alone, Linux, and the policy, each with every seed.
     let started = Instant::now();
     let sam = cotenant_policies::standard().make("sam", &scenario.config).unwrap_or_else(|e| panic!("{e}"));

@@ -2,7 +2,7 @@
 
 use crate::app::Program;
 use crate::band::draws;
-use crate::kernel::KernelKind;
+use crate::kernel::{KernelKind, Placement};
 use crate::machine::SimMachine;
 use crate::optimum::{Best, Limits};
 use crate::run::{Outcome, SimError, mean_progress};
@@ -23,8 +23,6 @@ pub const OPTIMAL: &str = "optimal";
 pub struct Plan {
     /// Names of policies, or [`OPTIMAL`].
     pub policies: Vec<String>,
-    /// The kernel under all of them.
-    pub kernel: KernelKind,
     /// Seeds 1 to this, ≥ 1.
     pub seeds: u64,
     /// How much the search for the optimum tries.
@@ -49,7 +47,8 @@ pub struct Series {
 pub struct Batch {
     /// Per application: seconds of a run alone under the kernel, the mean over the seeds.
     pub alone_s: Vec<f64>,
-    /// `none` on `eevdf`, seed by seed: what everything is compared with.
+    /// `none` on `eevdf`, with NUMA balancing where the scenario's kernel has it, seed by seed: what everything is
+    /// compared with.
     pub linux: Vec<Outcome>,
     /// In the order of the plan.
     pub series: Vec<Series>,
@@ -75,7 +74,7 @@ pub fn run(
     let total = solo.len() + runs.len() + searches.len();
 
     let mut alone_s = vec![0.0; scenario.apps.len()];
-    let alone = |&(app, seed): &(usize, u64)| scenario.alone(app, plan.kernel, seed);
+    let alone = |&(app, seed): &(usize, u64)| scenario.alone(app, scenario.kernel, seed);
     progress(0, total);
     for ((app, _), time) in solo.iter().zip(parallel(&solo, alone, |n| progress(n, total))?) {
         alone_s[*app] += time / plan.seeds as f64;
@@ -83,10 +82,11 @@ pub fn run(
 
     let one = |&(policy, seed): &(Option<usize>, u64)| {
         let Some(i) = policy else {
-            return scenario.run(&cotenant_policies::None, KernelKind::default(), seed, |_| ());
+            let linux = KernelKind { placement: Placement::Eevdf, ..scenario.kernel };
+            return scenario.run(&cotenant_policies::None, linux, seed, |_| ());
         };
         let policy = registry.make(&plan.policies[i], &scenario.config).map_err(SimError::Unknown)?;
-        scenario.run(&*policy, plan.kernel, seed, |_| ())
+        scenario.run(&*policy, scenario.kernel, seed, |_| ())
     };
     let outcomes = parallel(&runs, one, |n| progress(solo.len() + n, total))?;
     // The search begins where the others came to rest, too: it is to be at least as good.

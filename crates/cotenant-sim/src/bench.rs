@@ -39,7 +39,7 @@ impl SimBench {
     pub fn new(machine: Arc<SimMachine>, program: &Program, threads: Option<usize>, work_s: f64) -> Self {
         let program = Arc::new(machine.private.map_or_else(|| program.clone(), |core| core.carry(program)));
         let instructions = work_s * alone_per_s(&program, &machine);
-        Self { machine, program, threads, instructions, kernel: KernelKind::default(), seed: 0 }
+        Self { machine, program, threads, instructions, kernel: KernelKind::EEVDF, seed: 0 }
     }
 
     fn spec(&self, cpus: &CpuSet, arrival: Time) -> AppSpec {

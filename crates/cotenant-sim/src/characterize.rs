@@ -112,7 +112,7 @@ impl Scenario {
         for program in embedded().values() {
             let spec = AppSpec::new("", Arc::new(program.clone()), 2, WORK_S * alone_per_s(program, &self.sim));
             let on = |cpus: [usize; 2]| {
-                self.count(AppSpec { pinned: Some(cpus.to_vec()), ..spec.clone() }, KernelKind::default())
+                self.count(AppSpec { pinned: Some(cpus.to_vec()), ..spec.clone() }, KernelKind::EEVDF)
             };
             let (near, far) = (on(together)?, on(apart)?);
             let gain = far.time_s / near.time_s - 1.0;

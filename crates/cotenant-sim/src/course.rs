@@ -183,7 +183,7 @@ impl Scenario {
     pub fn at_rest(&self, places: &[usize], rest: Rest<'_>) -> Result<(Vec<f64>, Vec<f64>), SimError> {
         let mut specs = self.apps.clone();
         pin(&mut specs, places);
-        let mut world = World::new(self.sim.clone(), specs, Kernel::new(KernelKind::default()), 1);
+        let mut world = World::new(self.sim.clone(), specs, Kernel::new(KernelKind::EEVDF), 1);
         world.budget = self.budget;
         let advance = |world: &mut World, until| world.advance(until, false).map_err(|why| self.halted(why));
         if let Some(pages) = rest.pages {

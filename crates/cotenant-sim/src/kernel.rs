@@ -19,7 +19,7 @@ pub enum Placement {
 }
 
 /// A kernel by its name: `eevdf`, `cache-aware`, each with or without `+numa-balancing`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelKind {
     /// How threads are placed.
     pub placement: Placement,
@@ -28,6 +28,15 @@ pub struct KernelKind {
 }
 
 impl KernelKind {
+    /// Linux with `kernel.numa_balancing=0`.
+    pub const EEVDF: Self = Self { placement: Placement::Eevdf, numa_balancing: false };
+
+    /// Linux as distributions ship it, on a machine with so many memory nodes: NUMA balancing is on where there are
+    /// several (`CONFIG_NUMA_BALANCING_DEFAULT_ENABLED`).
+    pub fn shipped(nodes: usize) -> Self {
+        Self { numa_balancing: nodes > 1, ..Self::EEVDF }
+    }
+
     /// Whether it moves memory on a machine with so many nodes.
     pub fn moves_memory(self, nodes: usize) -> bool {
         self.numa_balancing && nodes > 1

@@ -314,7 +314,7 @@ impl Scenario {
     pub fn pinned(&self, places: &[usize], seed: u64) -> Result<Outcome, SimError> {
         let mut specs = self.apps.clone();
         pin(&mut specs, places);
-        self.run_of(&specs, &NoPolicy, KernelKind::default(), seed, |_| ()).map(|(outcome, _)| outcome)
+        self.run_of(&specs, &NoPolicy, self.kernel, seed, |_| ()).map(|(outcome, _)| outcome)
     }
 }
 

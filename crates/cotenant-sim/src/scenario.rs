@@ -207,7 +207,8 @@ impl Scenario {
             .map_err(|e| (here, format!("machine '{}': its [simulator]: {e}", file.machine.get_ref())))?;
         machine.profile.clock_hz = Some(sim.clock_hz);
         machine.profile.thresholds = sim.thresholds().or(machine.profile.thresholds);
-        let kernel: KernelKind = file.kernel.as_ref().map(parsed).transpose()?.unwrap_or_default();
+        let kernel = file.kernel.as_ref().map(parsed).transpose()?;
+        let kernel = kernel.unwrap_or_else(|| KernelKind::shipped(sim.nodes()));
         let end_s =
             number("the scenario", "end_s", file.end_s.as_ref(), Some(3_600.0), (f64::MIN_POSITIVE, MAX_END_S), 0)?;
         let mut config = Config { pin: file.policy.pin.unwrap_or_default(), ..Config::default() };

@@ -210,7 +210,7 @@ impl Lab {
 
     /// A scenario from its text, on this machine.
     pub fn scenario_on(machine: &str, text: &str) -> anyhow::Result<Scenario> {
-        let text = format!("machine = '{machine}'\nend_s = {END_S}\n{text}");
+        let text = format!("machine = '{machine}'\nkernel = 'eevdf'\nend_s = {END_S}\n{text}");
         let find =
             |name: &str| cotenant_cli::machine_arg::resolve(Some(name)).map(|f| f.machine).map_err(|e| e.to_string());
         Scenario::parse(&text, find).context("reproduce")

@@ -59,8 +59,7 @@ impl Load {
     }
 
     fn scenario(&self, end_s: f64) -> anyhow::Result<Scenario> {
-        let numa = if self.machine == WESTMERE { "+numa-balancing" } else { "" };
-        let mut text = format!("kernel = 'eevdf{numa}'\npolicy = {{ pin = 'cpu', atom = 'turn=500ms' }}\n");
+        let mut text = "policy = { pin = 'cpu', atom = 'turn=500ms' }\n".to_owned();
         let mut app = |name: &str, threads: usize, sensitive: bool| {
             let _ = write!(
                 text,
@@ -72,6 +71,7 @@ impl Load {
             app(name, threads, false);
         }
         let mut scenario = Lab::scenario_on(self.machine, &text)?;
+        scenario.kernel.numa_balancing = self.machine == WESTMERE;
         scenario.end = Time((end_s * 1e9) as u64);
         Ok(scenario)
     }

@@ -119,7 +119,7 @@ fn times(tasks: &str, policy: &str, fault_s: f64, seed: u64) -> anyhow::Result<V
     scenario.observation.page_fault_s = fault_s;
     scenario.config.interval = LOOKS_EVERY;
     let policy = cotenant_policies::standard().make(policy, &scenario.config).map_err(anyhow::Error::msg)?;
-    let outcome = scenario.run(&*policy, KernelKind::default(), seed, |_| ())?;
+    let outcome = scenario.run(&*policy, KernelKind::EEVDF, seed, |_| ())?;
     Ok(outcome.apps.iter().map(|app| app.time_s).collect())
 }
 

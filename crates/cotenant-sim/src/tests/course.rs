@@ -9,7 +9,7 @@ use cotenant_model::policy::{Ctx, NoSettings, Policy};
 use cotenant_model::{Action, ActionOutcome, Decision, NodeId, Outcome, Proposal, Reason, TaskView, Time, View};
 use std::time::Duration;
 
-const TEXT: &str = "machine = 'two'\nend_s = 6\npolicy = { pin = 'cpu', map = 'XX..|AA..' }\n\
+const TEXT: &str = "machine = 'two'\nkernel = 'eevdf'\nend_s = 6\npolicy = { pin = 'cpu', map = 'XX..|AA..' }\n\
     [[app]]\nprogram = 'mcf06'\nthreads = 2\nwork_s = 60\n[[app]]\nprogram = 'lbm06'\nthreads = 2\nwork_s = 60\n";
 const S: u64 = 1_000_000_000;
 

@@ -236,7 +236,8 @@ fn programs_are_characterized_as_they_were() {
     let mut now = String::new();
     for name in ["two", "narrow", "clovertown-2s", "opteron-6276-2s"] {
         let app = |program: &&str| format!("[[app]]\nprogram = '{program}'\nthreads = 2\nlatency_sensitive = true\n");
-        let text = format!("machine = '{name}'\n{}{OWN}", PROGRAMS.iter().map(app).collect::<String>());
+        let text =
+            format!("machine = '{name}'\nkernel = 'eevdf'\n{}{OWN}", PROGRAMS.iter().map(app).collect::<String>());
         let mut s = Scenario::parse(&text, |name| machine(name, &[])).expect("a scenario");
         s.characterize(s.kernel).expect("it is characterized");
         let high = s.machine.profile.heuristic.expect("what is high");

@@ -167,3 +167,10 @@ fn as_many_threads_as_may_be_are_spread_evenly() {
     assert_eq!(places(&world).len(), 65_536);
     lengths(&world);
 }
+
+#[test]
+fn a_scenario_has_the_kernel_that_distributions_ship() {
+    let kernel = |machine: &str| scenario(&format!("machine = '{machine}'\n[[app]]\nprogram = 'cpu'\n")).kernel;
+    assert_eq!(kernel("ivy-bridge-2s").to_string(), "eevdf+numa-balancing", "two memory nodes");
+    assert_eq!(kernel("nehalem-i7-920").to_string(), "eevdf", "one");
+}

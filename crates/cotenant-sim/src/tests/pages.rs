@@ -12,7 +12,7 @@ use cotenant_model::signal::Signal;
 use cotenant_model::{CpuSet, NodeId, TaskId, Time, View};
 
 /// On `two`, whose memory is 60 ns farther on the other node: a program that misses, with 80 MB on node 1.
-const FAR: &str = "machine = 'two'\n[program.far]\ncpi = 1\nllc_apki = 20\nfootprint_bytes = 8e7\nmiss_ratio = [[1e3, 1.0]]\n\
+const FAR: &str = "machine = 'two'\nkernel = 'eevdf'\n[program.far]\ncpi = 1\nllc_apki = 20\nfootprint_bytes = 8e7\nmiss_ratio = [[1e3, 1.0]]\n\
     pages = [0.0, 1.0]\n[[app]]\nprogram = 'far'\nwork_s = 20\n";
 
 fn host(s: &Scenario, observation: Observation) -> SimHost {

@@ -240,7 +240,7 @@ fn no_static_mapping_beats_the_optimum() {
 fn sharing_programs_have_the_rates_that_they_are_derived_from() {
     for (name, rate) in [("sgd", 5.7e-4), ("rbm", 2.8e-4), ("canneal", 2.6e-4), ("bodytrack", 2.6e-4)] {
         let s = scenario(&format!("machine = 'ivy-bridge-2s'\n[[app]]\nprogram = '{name}'\nthreads = 10\n"));
-        let mut w = World::new(s.sim.clone(), s.apps.clone(), Kernel::new(KernelKind::default()), 1);
+        let mut w = World::new(s.sim.clone(), s.apps.clone(), Kernel::new(KernelKind::EEVDF), 1);
         w.advance(Time::from_millis(1_000), false).unwrap();
         let sum = |signal: Signal| w.threads.iter().map(|t| t.counts[signal as usize]).sum::<f64>();
         let seen = sum(Signal::Inter) / sum(Signal::Cycles);

@@ -7,6 +7,7 @@
 //!
 //! * `file=NAME`: the reader saves it under that name, and so does this test;
 //! * `needs=NAME,…`: programs that it takes, or `2-cpus`; where one is missing, it counts as skipped;
+//! * `exact`: it gives the same each time, so each line that it shows must come as it stands there;
 //! * `in=debian`: it changes the system; `scripts/test-package` runs it in a clean Debian with systemd;
 //! * `norun=WHY`: it cannot be run here, and counts as skipped. WHY names the test that runs it or one like it, or says
 //!   what `it needs`.
@@ -120,6 +121,8 @@ struct Block {
     file: Option<String>,
     needs: Vec<String>,
     in_debian: bool,
+    /// Whether what it says is compared to the digit.
+    exact: bool,
     norun: Option<String>,
     text: String,
 }
@@ -129,6 +132,7 @@ struct Step {
     line: usize,
     script: String,
     shown: Vec<String>,
+    exact: bool,
 }
 
 fn blocks(page: &str, text: &str) -> Vec<Block> {
@@ -150,6 +154,7 @@ fn blocks(page: &str, text: &str) -> Vec<Block> {
                     file: None,
                     needs: Vec::new(),
                     in_debian: false,
+                    exact: false,
                     norun,
                     text: String::new(),
                 };
@@ -157,6 +162,7 @@ fn blocks(page: &str, text: &str) -> Vec<Block> {
                     match word.split_once('=') {
                         Some(("file", name)) => block.file = Some(name.to_owned()),
                         Some(("in", "debian")) => block.in_debian = true,
+                        None if word == "exact" => block.exact = true,
                         Some(("needs", list)) => block.needs = list.split(',').map(str::to_owned).collect(),
                         _ => panic!("{page}:{}: what is {word}?", n + 1),
                     }
@@ -178,13 +184,14 @@ fn blocks(page: &str, text: &str) -> Vec<Block> {
 impl Block {
     fn steps(&self) -> Vec<Step> {
         match &*self.kind {
-            "sh" => vec![Step { line: self.line + 1, script: self.text.clone(), shown: Vec::new() }],
+            "sh" => vec![Step { line: self.line + 1, script: self.text.clone(), shown: Vec::new(), exact: false }],
             "console" => {
                 let mut steps: Vec<Step> = Vec::new();
                 for (n, line) in self.text.lines().enumerate() {
                     match (line.strip_prefix("$ "), steps.last_mut()) {
                         (Some(script), _) => {
-                            steps.push(Step { line: self.line + 1 + n, script: script.to_owned(), shown: Vec::new() });
+                            let (line, script) = (self.line + 1 + n, script.to_owned());
+                            steps.push(Step { line, script, shown: Vec::new(), exact: self.exact });
                         }
                         (None, Some(step)) => step.shown.push(line.to_owned()),
                         (None, None) => panic!("line {}: a console block begins with a command", self.line),
@@ -252,8 +259,15 @@ impl Step {
         let Self { script, .. } = self;
         assert_eq!(ended.code(), Some(0), "{at}: {script}\n{said}");
         let mut lines = said.lines();
+        let same = |line: &str, shown: &str| {
+            if self.exact {
+                line.split_whitespace().eq(shown.split_whitespace())
+            } else {
+                begins(line) == begins(shown)
+            }
+        };
         for shown in self.shown.iter().filter(|line| !begins(line).is_empty()) {
-            assert!(lines.any(|line| begins(line) == begins(shown)), "{at}: {script}\nno '{shown}' in\n{said}");
+            assert!(lines.any(|line| same(line, shown)), "{at}: {script}\nno '{shown}' in\n{said}");
         }
     }
 }

@@ -170,7 +170,7 @@ fn json_has_the_keys_that_tools_rely_on() {
         for key in ["makespan_s", "weighted_speedup", "art_s", "throughput", "seeds"] {
             assert!(number(key) > 0.0, "{key} in {policy}");
         }
-        assert!(number("migrations") >= 0.0 && policy["kernel"] == "eevdf");
+        assert!(number("migrations") >= 0.0 && policy["kernel"] == "eevdf+numa-balancing");
         let over = &policy["over_linux"];
         assert!(over["mean"].is_f64() && over["ci95"].is_f64(), "{policy}");
         let apps = policy["apps"].as_array().unwrap();

@@ -75,7 +75,7 @@ fn rates(machine: &str, text: &str) -> anyhow::Result<Alone> {
     scenario.observation.cost_s = 0.0;
     let warm = Time((WORK_S / 2.0 * 1e9) as u64);
     let [mut cycles, mut instructions, mut arrivals, mut misses] = [0.0; 4];
-    scenario.run(&Watch, KernelKind::default(), 1, |round| {
+    scenario.run(&Watch, KernelKind::EEVDF, 1, |round| {
         let Some(task) = round.view.tasks.first().filter(|_| round.prev.at >= warm) else { return };
         let add = |to: &mut f64, signal| *to += task.per_s(signal).unwrap_or(0.0) * round.view.interval.as_secs_f64();
         add(&mut cycles, Signal::Cycles);
@@ -178,7 +178,7 @@ fn loss(machine: &str, program: &str, injector: &str, cpus: &[usize]) -> anyhow:
 fn time(machine: &str, text: &str) -> anyhow::Result<f64> {
     let mut scenario = Lab::scenario_on(machine, text)?;
     scenario.observation.cost_s = 0.0;
-    let outcome = scenario.run(&Watch, KernelKind::default(), 1, |_| ())?;
+    let outcome = scenario.run(&Watch, KernelKind::EEVDF, 1, |_| ())?;
     Ok(outcome.apps.first().context("no app")?.time_s)
 }
 

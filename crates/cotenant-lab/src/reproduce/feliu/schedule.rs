@@ -76,7 +76,7 @@ fn run(
     let policy = cotenant_policies::standard().make(name, &scenario.config).map_err(anyhow::Error::msg)?;
     let topology = scenario.machine.topology.clone();
     let mut differences = Vec::new();
-    let outcome = scenario.run(&*policy, KernelKind::default(), seed, |round| {
+    let outcome = scenario.run(&*policy, KernelKind::EEVDF, seed, |round| {
         let mut arrives = [0.0; 2];
         for task in &round.view.tasks {
             if let (Some(cpu), Some(rate)) = (task.cpu, task.per_s(Signal::PrivateMisses)) {

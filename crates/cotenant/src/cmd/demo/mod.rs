@@ -228,7 +228,7 @@ fn simulated() -> Result<Simulated> {
     let machine = |name: &str| machine_arg::resolve(Some(name)).map(|found| found.machine).map_err(|e| e.to_string());
     let scenario = Scenario::parse(SCENARIO, machine)?;
     let limits = Limits { classes: 0, evaluations: 0 }; // the optimum is not asked for
-    let plan = Plan { policies: vec![POLICY.to_owned()], kernel: scenario.kernel, seeds: SEEDS, limits };
+    let plan = Plan { policies: vec![POLICY.to_owned()], seeds: SEEDS, limits };
     let batch = batch::run(&scenario, &plan, registry(), |_, _| ())?;
     let placed = &batch.series[0];
     let mean = |a: usize| batch.linux.iter().map(|outcome| outcome.apps[a].time_s).sum::<f64>() / SEEDS as f64;

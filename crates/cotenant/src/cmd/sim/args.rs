@@ -30,7 +30,7 @@ pub struct Args {
     #[command(flatten)]
     pub set: SetArgs,
     /// The simulated kernel: eevdf or cache-aware, each with or without +numa-balancing [default: the scenario's,
-    /// else eevdf]
+    /// else eevdf, with +numa-balancing on a machine of several memory nodes]
     #[arg(long, value_name = "NAME", conflicts_with = "mix")]
     pub kernel: Option<KernelKind>,
     /// Seeds 1 to N, N up to 100,000: what is random, such as where Linux starts threads, is drawn anew with each

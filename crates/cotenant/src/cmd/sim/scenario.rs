@@ -52,12 +52,12 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
         let how = "map = 'X*X*..' in its [policy], one character per CPU in the order of `cotenant topo`";
         return Err(usage(format!("{path}: policy static needs a map; give {how}")));
     }
+    scenario.kernel = args.kernel.unwrap_or(scenario.kernel);
     let known = settings::simulated_profiles(args.profiles.as_deref(), wants_profiles, &scenario.machine.name)?;
     scenario.know(&known);
     let limit = usize::try_from(args.evaluations)?;
     let plan = Plan {
         policies: args.policy.clone(),
-        kernel: args.kernel.unwrap_or(scenario.kernel),
         seeds: args.seeds,
         limits: Limits { classes: limit, evaluations: limit },
     };
@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     };
     let batch = simulating(|progress| {
         if plan.policies.iter().any(|name| name == "heuristic") {
-            scenario.characterize(plan.kernel)?;
+            scenario.characterize(scenario.kernel)?;
         }
         batch::run(&scenario, &plan, registry(), progress)
     });
@@ -96,7 +96,7 @@ pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
         eprintln!("{label}: {n} mappings evaluated in {seconds:.1} s, {:.0} a second", n as f64 / seconds);
     }
     if args.csv {
-        return cotenant_cli::print(|out| Ok(csv(out, &plan, &batch).map(|()| ExitCode::SUCCESS)?)).context("sim");
+        return cotenant_cli::print(|out| Ok(csv(out, &scenario, &batch).map(|()| ExitCode::SUCCESS)?)).context("sim");
     }
     let text = |out: &mut Sheet<'_>| Ok(table(out, &scenario, &plan, &batch, &drawn)?);
     cotenant_cli::answer(args.json, &report(&scenario, &plan, &batch, &drawn), text).context("sim")
@@ -129,13 +129,13 @@ fn record(
         rules: Vec::new(),
         mode: Mode::Enforce,
         seeds: vec![seed],
-        host: HostDescription { kernel: plan.kernel.to_string(), tier: "simulated".to_owned() },
+        host: HostDescription { kernel: scenario.kernel.to_string(), tier: "simulated".to_owned() },
         command: Vec::new(),
         started_unix_s: None,
         redacted: false,
     };
     let mut recorder = Recorder::create(path, &header, LIMIT)?;
-    let run = scenario.run(&*policy, plan.kernel, seed, |round| recorder.round(round).iter().for_each(tell));
+    let run = scenario.run(&*policy, scenario.kernel, seed, |round| recorder.round(round).iter().for_each(tell));
     recorder.finish().iter().for_each(tell);
     run.map(drop).map_err(explain)
 }
@@ -203,7 +203,7 @@ fn of_programs(scenario: &Scenario) -> Assumed<'_> {
 
 fn report(scenario: &Scenario, plan: &Plan, batch: &Batch, drawn: &[Batch]) -> Value {
     let policy = |series: &Series| {
-        let mut report = policy_report(plan, batch, series);
+        let mut report = policy_report(scenario, batch, series);
         if let Some(band) = Band::of(drawn, &series.name) {
             let (least, most) = band.over_linux;
             report["over_linux_band"] = json!({ "least": least, "most": most, "draws": drawn.len(),
@@ -225,7 +225,7 @@ fn report(scenario: &Scenario, plan: &Plan, batch: &Batch, drawn: &[Batch]) -> V
     report
 }
 
-fn policy_report(plan: &Plan, batch: &Batch, series: &Series) -> Value {
+fn policy_report(scenario: &Scenario, batch: &Batch, series: &Series) -> Value {
     let f = figures(batch, series);
     let progress: Vec<f64> = batch.alone_s.iter().zip(&f.times).map(|(alone, time)| alone / time).collect();
     let app = |(a, progress): (usize, &f64)| {
@@ -244,7 +244,7 @@ fn policy_report(plan: &Plan, batch: &Batch, series: &Series) -> Value {
     let apps: Vec<Value> = progress.iter().enumerate().map(app).collect();
     let (least, most) = units::ends(progress.iter().copied());
     let mut report = json!({
-        "name": series.name, "kernel": plan.kernel.to_string(), "seeds": series.outcomes.len(),
+        "name": series.name, "kernel": scenario.kernel.to_string(), "seeds": series.outcomes.len(),
         "makespan_s": f.makespan_s, "apps": apps,
         "weighted_speedup": progress.iter().sum::<f64>(),
         "art_s": f.times.iter().sum::<f64>() / f.times.len() as f64,
@@ -263,12 +263,12 @@ fn policy_report(plan: &Plan, batch: &Batch, series: &Series) -> Value {
     report
 }
 
-fn csv(out: &mut dyn Write, plan: &Plan, batch: &Batch) -> io::Result<()> {
+fn csv(out: &mut dyn Write, scenario: &Scenario, batch: &Batch) -> io::Result<()> {
     writeln!(out, "policy,kernel,seed,app,time_s,alone_s,slowdown,migrations")?;
     for series in &batch.series {
         for (seed, outcome) in (1..).zip(&series.outcomes) {
             for (app, alone) in outcome.apps.iter().zip(&batch.alone_s) {
-                let (name, kernel, moves) = (&series.name, plan.kernel, outcome.migrations);
+                let (name, kernel, moves) = (&series.name, scenario.kernel, outcome.migrations);
                 let (time, slow) = (app.time_s, app.time_s / alone);
                 let app = app.name.replace(['"', ',', '\n'], "_");
                 writeln!(out, "{name},{kernel},{seed},{app},{time},{alone},{slow},{moves}")?;
@@ -279,7 +279,7 @@ fn csv(out: &mut dyn Write, plan: &Plan, batch: &Batch) -> io::Result<()> {
 }
 
 fn table(out: &mut Sheet<'_>, scenario: &Scenario, plan: &Plan, batch: &Batch, drawn: &[Batch]) -> io::Result<()> {
-    let (machine, kernel, seeds) = (&scenario.machine.name, plan.kernel, plan.seeds);
+    let (machine, kernel, seeds) = (&scenario.machine.name, scenario.kernel, plan.seeds);
     writeln!(out, "{machine}, kernel {kernel}, {seeds} seeds; seconds of a run, and how much slower than alone")?;
     let names: Vec<String> = batch.series.iter().map(|series| format!(">{}", series.name)).collect();
     let mut table = Table::new(["", ">alone"].into_iter().chain(names.iter().map(String::as_str)));
