@@ -40,6 +40,8 @@ pub struct TaskView {
     pub info: Arc<TaskInfo>,
     /// The CPU on which it runs or ran last.
     pub cpu: Option<CpuId>,
+    /// The CPU on which it was at the earlier sample.
+    pub from_cpu: Option<CpuId>,
     /// Resident pages by memory node.
     pub pages_by_node: Option<Vec<(NodeId, u64)>>,
     /// Accesses per second to the memory of each node, where they were counted in both samples.
@@ -226,7 +228,8 @@ impl TaskView {
         };
         let touches_by_node = prev.filter(|_| seconds > 0.0).and_then(|prev| touches(prev, next, seconds));
         let pages_by_node = next.pages_by_node.clone();
-        Self { info: next.info.clone(), cpu: next.cpu, pages_by_node, touches_by_node, rates }
+        let from_cpu = prev.and_then(|prev| prev.cpu);
+        Self { info: next.info.clone(), cpu: next.cpu, from_cpu, pages_by_node, touches_by_node, rates }
     }
 
     /// Events per second of wall-clock time.
@@ -246,6 +249,14 @@ impl TaskView {
     /// Fraction of the interval on a CPU, 0–1.
     pub fn cpu_share(&self) -> Option<f64> {
         self.per_s(Signal::CpuTime).map(|ns_per_s| (ns_per_s / 1e9).min(1.0))
+    }
+
+    /// Whether it changed its CPU in the interval, so that it is not known on which one it spent its time. `None` where
+    /// it is on the same CPU as before and nobody counted whether it left it in between.
+    pub fn moved(&self) -> Option<bool> {
+        let elsewhere = self.from_cpu.zip(self.cpu).is_some_and(|(from, to)| from != to);
+        let ran = self.ran() != Some(false);
+        if elsewhere { Some(ran) } else { self.per_s(Signal::Migrations).map(|moves| ran && moves > 0.0) }
     }
 
     /// Whether it ran in the interval, by whatever signal tells; `None` where none does.
