@@ -124,6 +124,9 @@ pub struct ServiceStatus {
     /// Where its threads ran in the last second.
     #[serde(default)]
     pub places: Vec<Place>,
+    /// What its threads ran besides, nobody knows on which CPU: they moved between two looks at them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moved: Vec<MovedTime>,
     /// Those of its threads that ran most in the last second, the busiest first.
     #[serde(default)]
     pub busiest: Vec<ThreadStatus>,
@@ -148,6 +151,15 @@ pub struct Place {
     /// Last-level cache misses a second there; absent where they are not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub misses_per_s: Option<f64>,
+}
+
+/// CPU time of threads that moved.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MovedTime {
+    /// The cache domain in which they were before and after, where it is the same.
+    pub domain: Option<usize>,
+    /// CPUs' worth of time.
+    pub cpus: f64,
 }
 
 /// A thread.

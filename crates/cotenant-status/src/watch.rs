@@ -3,15 +3,18 @@
 use crate::identity::{Identity, learnt};
 use crate::latency::Latency;
 use crate::speeds::Speeds;
-use crate::status::{CpuStatus, Decision, Decisions, Place, ServiceStatus, ThreadStatus, Trial, Why, outcome_name};
+use crate::status::{
+    CpuStatus, Decision, Decisions, MovedTime, Place, ServiceStatus, ThreadStatus, Trial, Why, outcome_name,
+};
 use cotenant_model::interference::{Interference, Row};
 use cotenant_model::policy::{ProtectedApp, Statement, TrialResult};
 use cotenant_model::view::merge;
 use cotenant_model::{
-    AppId, CpuId, CpuSample, Effect, Order, Outcome, Reading, Round, Sample, Signal, TaskId, TaskView, Time, Topology,
+    AppId, CpuId, CpuSample, Effect, Look, Looks, Order, Outcome, Reading, Round, Sample, Signal, TaskId, TaskView,
+    Time, Topology,
 };
 use cotenant_record::moves::Move;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Decisions that are kept to be shown, and trials.
@@ -37,10 +40,9 @@ struct Now {
     threads: usize,
     /// What its threads ran since the window began, and since when.
     ran: Option<(Ran, Time)>,
-    /// Up to when that is known: several rules may tell of the same time.
-    until: Time,
     cpus: Option<f64>,
     places: Vec<Place>,
+    moved: Vec<MovedTime>,
     busiest: Vec<ThreadStatus>,
     speed: Option<(Time, f64)>,
     told: Option<String>,
@@ -53,67 +55,110 @@ struct Now {
     said: Statement,
 }
 
-/// CPU time in nanoseconds: in all, by CPU, by thread.
+/// CPU time in seconds: in all, where it was spent, by thread.
 #[derive(Clone, Debug, Default)]
 struct Ran {
     all: f64,
     on: BTreeMap<CpuId, f64>,
+    /// Nobody knows on which CPU; by the cache domain within which threads moved, where they stayed in one.
+    moved: BTreeMap<Option<usize>, f64>,
     of: BTreeMap<TaskId, f64>,
     /// Misses of the last-level cache by CPU, where they are counted.
     missed: BTreeMap<CpuId, f64>,
 }
 
 impl Ran {
-    fn add(&mut self, threads: &[&TaskView], seconds: f64) {
+    fn add(&mut self, look: &Look, threads: &[&TaskView], domains: &Domains<'_>) {
         for task in threads {
-            let Some(ns) = task.per_s(Signal::CpuTime).map(|per_s| per_s * seconds).filter(|ns| *ns > 0.0) else {
-                continue;
-            };
-            self.all += ns;
-            *self.of.entry(task.info.id).or_default() += ns;
-            if let Some(cpu) = task.cpu {
-                *self.on.entry(cpu).or_default() += ns;
-                if let Some(per_s) = task.per_s(Signal::LlcMisses) {
-                    *self.missed.entry(cpu).or_default() += per_s * seconds;
-                }
+            let Some(seconds) = look.seconds(task).filter(|seconds| *seconds > 0.0) else { continue };
+            self.all += seconds;
+            *self.of.entry(task.info.id).or_default() += seconds;
+            let mut rest = seconds;
+            if let Some((cpu, here)) = look.on_its_cpu(task) {
+                *self.on.entry(cpu).or_default() += here;
+                rest -= here;
+            } else if let Some(domain) = domains.of(task) {
+                let here = seconds * domains.part(domain);
+                *self.moved.entry(Some(domain)).or_default() += here;
+                rest -= here;
+            }
+            if rest > 0.0 {
+                *self.moved.entry(None).or_default() += rest;
+            }
+            // Misses count where the thread was seen last.
+            if let Some((cpu, per_s)) = task.cpu.zip(task.per_s(Signal::LlcMisses)) {
+                *self.missed.entry(cpu).or_default() += per_s * look.view.interval.as_secs_f64();
             }
         }
     }
 }
 
-impl Now {
-    /// Takes in what its threads ran in a round; tells what became of it where a window is over. `line`: bytes that a
-    /// miss of the last-level cache brings.
-    fn ran(&mut self, round: &Round<'_>, threads: &[&TaskView], window: Duration, line: f64) {
-        if round.prev.at < self.until {
-            return;
+/// The cache domains within which threads moved from one look to the next.
+struct Domains<'a> {
+    topology: &'a Topology,
+    /// Seconds that threads moved within each, and that its CPUs have room for.
+    all: BTreeMap<usize, [f64; 2]>,
+}
+
+impl<'a> Domains<'a> {
+    fn new(topology: &'a Topology, look: &Look) -> Self {
+        let mut domains = Self { topology, all: BTreeMap::new() };
+        for task in &look.view.tasks {
+            if let Some((domain, seconds)) = domains.of(task).zip(look.seconds(task)) {
+                domains.all.entry(domain).or_default()[0] += seconds;
+            }
         }
-        self.until = round.sample.at;
-        let (ran, since) = self.ran.get_or_insert_with(|| (Ran::default(), round.prev.at));
-        ran.add(threads, round.view.interval.as_secs_f64());
-        let length = (round.sample.at - *since).as_nanos() as f64;
-        if !round.whole || round.sample.at - *since < window || length == 0.0 {
+        for (domain, [_, room]) in &mut domains.all {
+            let cpus = topology.llc_domains()[*domain].cpus.iter();
+            *room = cpus.map(|cpu| look.room(cpu)).sum();
+        }
+        domains
+    }
+
+    /// The domain in which a task that moved was before and after.
+    fn of(&self, task: &TaskView) -> Option<usize> {
+        let [from, to] = [task.from_cpu?, task.cpu?].map(|cpu| self.topology.llc_of(cpu));
+        (task.moved() == Some(true) && from == to).then_some(to)?
+    }
+
+    /// Which part of that time can have been there.
+    fn part(&self, domain: usize) -> f64 {
+        self.all.get(&domain).map_or(0.0, |[said, room]| if said > room { room / said } else { 1.0 })
+    }
+}
+
+impl Now {
+    /// Takes in what its threads ran from look to look; tells what became of it where a window is over. `line`: bytes
+    /// that a miss of the last-level cache brings.
+    fn ran(&mut self, look: &Look, threads: &[&TaskView], domains: &Domains<'_>, window: Duration, line: f64) {
+        let (ran, since) = self.ran.get_or_insert_with(|| (Ran::default(), look.from));
+        ran.add(look, threads, domains);
+        let length = (look.view.at - *since).as_secs_f64();
+        if look.view.at - *since < window || length == 0.0 {
             return;
         }
         let counted = threads.is_empty() || ran.all > 0.0;
         let counted = counted || threads.iter().any(|task| task.per_s(Signal::CpuTime).is_some());
         self.cpus = counted.then_some(ran.all / length);
         let missed: f64 = ran.missed.values().sum();
-        self.bandwidth = (!ran.missed.is_empty()).then_some(missed * line / (length / 1e9));
-        let place = |(cpu, ns): (&CpuId, &f64)| Place {
-            cpu: *cpu,
-            cpus: ns / length,
-            misses_per_s: ran.missed.get(cpu).map(|misses| misses / length * 1e9),
+        self.bandwidth = (!ran.missed.is_empty()).then_some(missed * line / length);
+        let at: BTreeSet<CpuId> = ran.on.keys().chain(ran.missed.keys()).copied().collect();
+        let place = |cpu: CpuId| Place {
+            cpu,
+            cpus: ran.on.get(&cpu).map_or(0.0, |seconds| seconds / length),
+            misses_per_s: ran.missed.get(&cpu).map(|misses| misses / length),
         };
-        self.places = ran.on.iter().map(place).collect();
+        self.places = at.into_iter().map(place).collect();
+        let moved = |(domain, seconds): (&Option<usize>, &f64)| MovedTime { domain: *domain, cpus: seconds / length };
+        self.moved = ran.moved.iter().map(moved).filter(|moved| moved.cpus > 0.0).collect();
         let mut busiest: Vec<(&&TaskView, f64)> =
             threads.iter().map(|task| (task, ran.of.get(&task.info.id).copied().unwrap_or_default())).collect();
         busiest.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let shown = busiest.into_iter().take(THREADS).map(|(task, ns)| ThreadStatus {
+        let shown = busiest.into_iter().take(THREADS).map(|(task, seconds)| ThreadStatus {
             tid: task.info.tid,
             name: task.info.comm.clone(),
             cpu: task.cpu,
-            cpus: ns / length,
+            cpus: seconds / length,
             allowed: task.info.allowed.clone(),
         });
         self.busiest = shown.collect();
@@ -130,8 +175,9 @@ struct Busy {
 }
 
 impl Busy {
-    fn add(&mut self, last: &Sample, sample: &Sample, window: Duration) {
-        let (since, before) = self.since.get_or_insert_with(|| (last.at, last.cpus.clone()));
+    /// Takes in a look that began at `from`; `last` is the sample before it.
+    fn add(&mut self, from: Time, last: &Sample, sample: &Sample, window: Duration) {
+        let (since, before) = self.since.get_or_insert_with(|| (from, last.cpus.clone()));
         let length = sample.at - *since;
         if length < window || length.is_zero() {
             return;
@@ -189,6 +235,9 @@ pub struct Watch {
     speeds: Speeds,
     interference: Interference,
     now: BTreeMap<AppId, Now>,
+    looks: Looks,
+    /// What the last round told of tasks, where they were looked at anew.
+    look: Option<Look>,
     busy: Busy,
     counts: BTreeMap<(String, String), u64>,
     last: VecDeque<Decision>,
@@ -210,6 +259,8 @@ impl Watch {
             speeds: Speeds::default(),
             interference: Interference::default(),
             now: BTreeMap::new(),
+            looks: Looks::default(),
+            look: None,
             busy: Busy::default(),
             counts: BTreeMap::new(),
             last: VecDeque::new(),
@@ -238,14 +289,19 @@ impl Watch {
         let tasks = round.view.by_app();
         self.speeds.add(round, &tasks);
         self.interference.watch(&self.topology, round);
-        if round.whole {
-            self.busy.add(round.last, round.sample, self.window);
+        self.look = self.looks.look(round.last, round.sample);
+        if let Some(look) = &self.look {
+            self.busy.add(look.from, round.last, round.sample, self.window);
+            let (tasks, domains) = (look.view.by_app(), Domains::new(&self.topology, look));
+            for app in &round.sample.apps {
+                let now = self.now.entry(app.id).or_default();
+                let threads = tasks.of(app.id);
+                now.threads = threads.len();
+                now.ran(look, threads, &domains, self.window, self.topology.line_size());
+            }
         }
         for app in &round.view.apps {
             let now = self.now.entry(app.id).or_default();
-            let threads = tasks.of(app.id);
-            now.threads = threads.len();
-            now.ran(round, threads, self.window, self.topology.line_size());
             if let Some(source) = self.speeds.best(app.id) {
                 now.told = Some(source.to_string());
                 if let Some(reading) = source.reading(round.view, app).and_then(Reading::as_speed) {
@@ -370,11 +426,11 @@ impl Watch {
         let share = |[first, last]: [(Time, f64); 2]| (last.1 - first.1) / (last.0 - first.0).as_secs_f64();
         let throttled = now.slept.ends(self.at).map(share);
         let (cpus, source) = (now.cpus, now.told);
-        let (latencies, places, busiest) = (now.latency.told, now.places, now.busiest);
+        let (latencies, places, moved, busiest) = (now.latency.told, now.places, now.moved, now.busiest);
         let (threads, bandwidth) = (now.threads, now.bandwidth);
         let said = if kept.is_some() { now.said } else { Statement::default() };
         let known = ServiceStatus { threads, cpus, speed, source, kept, throttled, ..status };
-        ServiceStatus { latencies, said, bandwidth, places, busiest, ..known }
+        ServiceStatus { latencies, said, bandwidth, places, moved, busiest, ..known }
     }
 
     /// Takes in how many seconds a throttled service has waited so far.
@@ -382,6 +438,11 @@ impl Watch {
         if let Some(now) = self.now.get_mut(&app) {
             now.slept.add(at, seconds);
         }
+    }
+
+    /// The time since the look at all tasks before, where the last round was one; once.
+    pub fn take_look(&mut self) -> Option<Look> {
+        self.look.take()
     }
 
     /// How busy the CPUs are.

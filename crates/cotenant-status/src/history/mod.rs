@@ -43,6 +43,9 @@ const GONE: f64 = 5.0;
 /// Parts of the machine with a plot of their own; on larger machines neighbours share one.
 const PLACES: usize = 16;
 
+/// The title of what is known of no place.
+const MOVED: &str = "Of threads that moved: nobody knows where";
+
 /// Lines of a plot.
 const LINES: usize = 7;
 
@@ -59,7 +62,8 @@ struct Point {
     values: [f32; FIELDS],
 }
 
-/// What a service used of a place, in CPUs' worth of time; of [`BUSY`], what everybody did.
+/// What a service used of a place, in CPUs' worth of time; of [`BUSY`], what everybody did. The place behind the last
+/// one is that of threads that moved, nobody knows where.
 #[derive(Clone, Copy, Debug)]
 struct Use {
     name: u32,
@@ -215,6 +219,8 @@ struct Place {
 struct Places {
     all: Vec<Place>,
     of: BTreeMap<CpuId, u16>,
+    /// The place of each cache domain, where places are such.
+    domains: Vec<u16>,
 }
 
 impl Places {
@@ -243,6 +249,9 @@ impl Places {
             let cpus: Vec<CpuId> = parts.iter().flatten().copied().collect();
             places.all.push(Place { name, cpus: cpus.len() as f64 });
             places.of.extend(cpus.into_iter().map(|cpu| (cpu, i as u16)));
+            if domains.len() > 1 {
+                places.domains.extend((first..=last).map(|_| i as u16));
+            }
         }
         places
     }
@@ -252,6 +261,8 @@ impl Places {
 #[derive(Clone, Debug)]
 pub struct History {
     places: Arc<Places>,
+    /// When something was taken in last.
+    last: Option<f64>,
     /// By name: what stands for it in rows, and when it was there last.
     names: BTreeMap<Arc<str>, (u32, f64)>,
     next: u32,
@@ -278,16 +289,19 @@ impl History {
     }
 
     fn new(topology: &Topology, resolutions: Vec<Resolution>) -> Self {
-        Self { places: Arc::new(Places::of(topology)), names: BTreeMap::new(), next: 0, crowded: None, resolutions }
+        let (places, names) = (Arc::new(Places::of(topology)), BTreeMap::new());
+        Self { places, last: None, names, next: 0, crowded: None, resolutions }
     }
 
-    /// Takes in how services and CPUs stand at a moment, seconds since the beginning, and stood for a second.
+    /// Takes in how services and CPUs stand at a moment, seconds since the beginning, and stood since the last one.
     pub fn add(&mut self, at_s: f64, services: &[ServiceStatus], cpus: &[CpuStatus]) {
-        self.add_for(at_s, TICK, services, cpus);
+        let seconds = self.last.map_or(TICK, |last| (at_s - last).clamp(0.0, GONE));
+        self.add_for(at_s, seconds, services, cpus);
     }
 
     /// The same for other times.
     pub fn add_for(&mut self, at_s: f64, seconds: f64, services: &[ServiceStatus], cpus: &[CpuStatus]) {
+        self.last = Some(at_s);
         let mut points = Vec::with_capacity(services.len());
         let mut busy: BTreeMap<u16, f64> = BTreeMap::new();
         for cpu in cpus {
@@ -305,6 +319,10 @@ impl History {
                 if let Some(at) = self.places.of.get(&place.cpu) {
                     *on.entry(*at).or_default() += place.cpus;
                 }
+            }
+            for moved in &service.moved {
+                let at = moved.domain.and_then(|domain| self.places.domains.get(domain)).copied();
+                *on.entry(at.unwrap_or(self.places.all.len() as u16)).or_default() += moved.cpus;
             }
             uses.extend(on.into_iter().map(|(place, cpus)| Use { name, place, cpus: cpus as f32 }));
         }
@@ -409,10 +427,10 @@ impl Excerpt {
     /// Those whose `rank` is known and who have a name, the one with the greatest mean of it first.
     fn known(&self, rank: impl Fn(&Point) -> Option<f32>) -> Vec<u32> {
         let mut sums: BTreeMap<u32, (f32, f32)> = BTreeMap::new();
-        for point in self.rows.iter().flat_map(|row| row.points.iter()) {
+        for (row, point) in self.rows.iter().flat_map(|row| row.points.iter().map(move |point| (row, point))) {
             if let Some(rank) = rank(point) {
-                let (sum, n) = sums.entry(point.name).or_default();
-                (*sum, *n) = (*sum + rank, *n + 1.0);
+                let (sum, seconds) = sums.entry(point.name).or_default();
+                (*sum, *seconds) = (*sum + rank * row.seconds, *seconds + row.seconds);
             }
         }
         let named = sums.into_iter().filter(|(name, _)| self.names.contains_key(name));
@@ -484,8 +502,8 @@ impl Excerpt {
     /// Who ran where, by CPU time that was really used.
     fn occupied(&self) -> Vec<Plot> {
         let mut sums: BTreeMap<u32, f32> = BTreeMap::new();
-        for one in self.rows.iter().flat_map(|row| row.uses.iter()) {
-            *sums.entry(one.name).or_default() += one.cpus;
+        for (row, one) in self.rows.iter().flat_map(|row| row.uses.iter().map(move |one| (row, one))) {
+            *sums.entry(one.name).or_default() += one.cpus * row.seconds;
         }
         if sums.is_empty() {
             return Vec::new();
@@ -494,7 +512,8 @@ impl Excerpt {
         all.sort_by(|a, b| b.1.total_cmp(&a.1));
         let shown: Vec<u32> = all.iter().take(LINES).map(|(name, _)| *name).collect();
         // Rows, by place and by line; the last line is all other services.
-        let mut used = vec![vec![vec![0.0_f64; self.rows.len()]; shown.len() + 1]; self.places.all.len()];
+        // Behind the places: what threads ran that moved.
+        let mut used = vec![vec![vec![0.0_f64; self.rows.len()]; shown.len() + 1]; self.places.all.len() + 1];
         let mut busy = vec![vec![0.0_f64; self.rows.len()]; self.places.all.len()];
         for (at, row) in self.rows.iter().enumerate() {
             for one in &row.uses {
@@ -507,9 +526,10 @@ impl Excerpt {
                 }
             }
         }
-        self.add_foreign(&mut used, &busy);
+        let moved = used.pop().unwrap_or_default();
+        self.add_foreign(&mut used, &busy, &moved);
         let others = [("other services", Role::Others), ("other programs", Role::Foreign)];
-        let plot = |(i, (place, used)): (usize, (&Place, Vec<Vec<f64>>))| {
+        let plot = |id: &str, title: String, most: Option<f64>, used: Vec<Vec<f64>>| {
             let named = shown.iter().map(|name| (self.called(*name), Role::Plain));
             let named = named.chain(others.iter().map(|(name, role)| ((*name).to_owned(), *role)));
             let lines = named.zip(used).map(|((name, role), cpus)| {
@@ -521,14 +541,20 @@ impl Excerpt {
             if lines.is_empty() {
                 lines.extend(idle.into_iter().take(1));
             }
-            let plot = Plot::new(&format!("place-{i}"), "places", place.name.clone(), "cpus", lines);
-            Plot { most: Some(place.cpus), stacked: true, ..plot }
+            Plot { most, stacked: true, ..Plot::new(id, "places", title, "cpus", lines) }
         };
-        self.places.all.iter().zip(used).enumerate().map(plot).collect()
+        let places = self.places.all.iter().zip(used).enumerate();
+        let mut plots: Vec<Plot> = places
+            .map(|(i, (place, used))| plot(&format!("place-{i}"), place.name.clone(), Some(place.cpus), used))
+            .collect();
+        if moved.iter().flatten().any(|cpus| *cpus > 0.0) {
+            plots.push(plot("place-moved", MOVED.to_owned(), None, moved));
+        }
+        plots
     }
 
     /// Adds a line to each place for programs outside of services: what it was busy beyond what is known.
-    fn add_foreign(&self, used: &mut [Vec<Vec<f64>>], busy: &[Vec<f64>]) {
+    fn add_foreign(&self, used: &mut [Vec<Vec<f64>>], busy: &[Vec<f64>], moved: &[Vec<f64>]) {
         let known = |place: &[Vec<f64>], at: usize| place.iter().map(|line| line[at]).sum::<f64>();
         let mut foreign = vec![vec![0.0; self.rows.len()]; used.len()];
         let mut begin = 0;
@@ -543,9 +569,11 @@ impl Excerpt {
                 (begin..end).map(|at| beyond(at) * f64::from(self.rows[at].seconds)).sum::<f64>() / seconds
             };
             let beyond: Vec<f64> = (0..used.len()).map(mean).collect();
-            // The time of a thread counts where it was seen last: what is too much in one place is missing in another.
+            // Threads that moved ran somewhere, and ticks are coarse: what is too much in one place is missing in
+            // another.
+            let moved = (begin..end).map(|at| known(moved, at) * f64::from(self.rows[at].seconds)).sum::<f64>();
             let above: f64 = beyond.iter().filter(|cpus| **cpus > 0.0).sum();
-            let part = (beyond.iter().sum::<f64>() / above).max(0.0);
+            let part = ((beyond.iter().sum::<f64>() - moved / seconds) / above).max(0.0);
             let told = beyond.iter().map(|cpus| cpus.max(0.0) * part).enumerate();
             for (place, cpus) in told.filter(|(_, cpus)| *cpus >= LITTLE) {
                 for (at, foreign) in foreign[place].iter_mut().enumerate().take(end).skip(begin) {

@@ -11,7 +11,7 @@ use cotenant_model::interference::Row;
 use cotenant_model::policy::State;
 use cotenant_model::topology::Topology;
 use cotenant_model::view::View;
-use cotenant_model::{AppId, CpuId, CpuSet, Signal, TaskId, Time};
+use cotenant_model::{AppId, CpuId, CpuSet, Look, Sample, Signal, TaskId, TaskView, Time};
 use cotenant_record::moves::Move;
 use cotenant_record::{Header, RecordedRound, Recording, Tail};
 use cotenant_status::goals::{Goals, Verdict};
@@ -27,8 +27,10 @@ use std::time::Duration;
 const ROWS: usize = 40;
 /// Most bars of the timeline; a recording with more is shown by numbers of tasks alone.
 const SPANS: usize = 20_000;
-/// Most points of time in a figure: where there are more, neighbours are merged.
+/// Most points of time in a figure: where there are more, neighbours are merged. Before, those are that are shorter
+/// than this, seconds.
 const POINTS: usize = 800;
+const SHORTEST: f64 = 0.1;
 /// Most moves that are listed one by one; as many orders about whole applications, of which there are hundreds where
 /// there is one.
 const MOVES: usize = 500;
@@ -51,7 +53,19 @@ const RATES: &[(&str, &str, &str, &str)] = &[
     ("limit", "#Limit, CPUs", "Limit of CPU time", "CPUs"),
 ];
 
-/// Sum and weight of a mean.
+/// Places in the table above.
+const CPUS: usize = 0;
+const PROGRESS: usize = 6;
+const ASLEEP: usize = 7;
+const LIMIT: usize = 8;
+
+/// Stands for no place: that of a task which moved.
+const MOVED: usize = usize::MAX - 1;
+
+/// Of a task that cannot have run this part of its time where it was seen, nobody knows where it did.
+const MOST_OF_IT: f64 = 0.9;
+
+/// Sum over time and seconds of a mean; of events per cycle, events and cycles.
 type Mean = (f64, f64);
 
 /// An application in a stretch of time.
@@ -61,18 +75,41 @@ struct Rates([Mean; RATES.len()]);
 /// A stretch of time.
 #[derive(Clone, Debug, Default)]
 struct Stretch {
-    /// Its last round, seconds, and rounds.
+    /// Its end, and how long it is, seconds.
     at: f64,
-    rounds: f64,
+    seconds: f64,
     apps: BTreeMap<AppId, Rates>,
-    /// Tasks that ran, by place.
+    /// Tasks that ran, by place, times seconds.
     places: BTreeMap<usize, f64>,
+}
+
+/// What was counted of an application by a round.
+#[derive(Clone, Copy, Debug, Default)]
+struct SoFar {
+    progress: Option<u64>,
+    slept: f64,
+    /// What it had slept by the last look.
+    slept_before: f64,
+}
+
+impl Rates {
+    /// Adds what was so for some seconds.
+    fn add(&mut self, rate: usize, value: Option<f64>, seconds: f64) {
+        self.sum(rate, value.map(|value| (value * seconds, seconds)));
+    }
+
+    fn sum(&mut self, rate: usize, more: Option<Mean>) {
+        if let Some((sum, weight)) = more {
+            let mean = &mut self.0[rate];
+            *mean = (mean.0 + sum, mean.1 + weight);
+        }
+    }
 }
 
 impl Stretch {
     fn merge(&mut self, later: Self) {
         self.at = later.at;
-        self.rounds += later.rounds;
+        self.seconds += later.seconds;
         for (app, rates) in later.apps {
             let own = self.apps.entry(app).or_default();
             for (mean, more) in own.0.iter_mut().zip(rates.0) {
@@ -90,8 +127,11 @@ struct Digest<'a> {
     header: &'a Header,
     places: Places<'a>,
     stretches: Vec<Stretch>,
-    /// Rounds per stretch.
-    per_stretch: f64,
+    /// How long a stretch is at most, seconds.
+    longest: f64,
+    /// What was so since the last look.
+    now: Stretch,
+    so_far: BTreeMap<AppId, SoFar>,
     apps: BTreeMap<AppId, (String, BTreeSet<TaskId>)>,
     names: BTreeMap<TaskId, String>,
     spans: BTreeMap<TaskId, Vec<Stay>>,
@@ -142,6 +182,9 @@ impl<'a> Places<'a> {
     }
 
     fn name(&self, place: usize) -> String {
+        if place == MOVED {
+            return "moved".to_owned();
+        }
         format!("{} {place}", self.kind)
     }
 }
@@ -160,7 +203,9 @@ pub fn section<R: Read>(
         header,
         places: Places::new(&header.topology),
         stretches: Vec::new(),
-        per_stretch: 1.0,
+        longest: SHORTEST,
+        now: Stretch::default(),
+        so_far: BTreeMap::new(),
         apps: BTreeMap::new(),
         names: BTreeMap::new(),
         spans: BTreeMap::new(),
@@ -225,13 +270,13 @@ impl Digest<'_> {
                 self.recorded.policy(0).zip(decision).map(|(policy, decided)| policy.explain(&decided.state)),
             );
         }
-        self.stretch(&view, round.prev.at);
-        self.follow(&view, from, at);
         // What was ordered now holds from the end of the round: what came before is told without it.
+        self.since_last(&round.sample, at - since);
         self.recorded.round(round);
-        if at > since {
+        if let Some(look) = self.recorded.watch.take_look() {
             let (services, cpus) = (self.recorded.services(&round.sample), self.recorded.watch.cpus());
-            self.history.add_for(at, at - since, &services, &cpus);
+            self.history.add_for(at, look.view.interval.as_secs_f64(), &services, &cpus);
+            self.looked(&look, &round.sample);
         }
         self.throttled(round);
         for note in round.decision.iter().flat_map(|decision| &decision.notes) {
@@ -268,66 +313,97 @@ impl Digest<'_> {
         }
     }
 
-    /// The share of a round in which an application napped; `None` where no naps are known of it.
-    fn napped(&self, app: AppId, from: Time, view: &View) -> Option<f64> {
-        let seconds = self.recorded.naps.seconds(app, view.at) - self.recorded.naps.seconds(app, from);
-        let known = self.recorded.naps.apps().any(|other| other == app);
-        known.then(|| (seconds / view.interval.as_secs_f64().max(f64::MIN_POSITIVE)).clamp(0.0, 1.0))
+    /// Takes in what applications did since the sample before.
+    fn since_last(&mut self, sample: &Sample, seconds: f64) {
+        for app in &sample.apps {
+            let slept = self.recorded.naps.seconds(app.id, sample.at);
+            let before = self.so_far.insert(
+                app.id,
+                SoFar {
+                    progress: app.progress,
+                    slept,
+                    slept_before: self.so_far.get(&app.id).map_or(slept, |so_far| so_far.slept_before),
+                },
+            );
+            let Some(before) = before else { continue };
+            let rates = self.now.apps.entry(app.id).or_default();
+            let done = app.progress.zip(before.progress).and_then(|(now, before)| now.checked_sub(before));
+            rates.sum(PROGRESS, done.map(|done| (done as f64, seconds)));
+            rates.sum(ASLEEP, Some(((slept - before.slept) * 100.0, seconds)));
+            let limit = self.limits.get(&app.id).and_then(|limit| limit.0);
+            rates.add(LIMIT, limit.map(|permille| f64::from(permille) / 1e3), seconds);
+        }
     }
 
-    fn stretch(&mut self, view: &View, from: Time) {
-        let mut now = Stretch { at: view.at.as_secs_f64(), rounds: 1.0, ..Stretch::default() };
-        let mut sums: BTreeMap<AppId, [Option<f64>; 8]> = BTreeMap::new();
-        for task in &view.tasks {
-            let sum = sums.entry(task.info.app).or_default();
-            let coherence = [Signal::Intra, Signal::Near, Signal::Inter].map(|signal| task.per_s(signal));
-            let coherence = coherence.iter().any(Option::is_some).then(|| coherence.iter().flatten().sum());
-            let of = [
-                task.cpu_share(),
-                task.per_s(Signal::Instructions),
-                coherence,
-                task.per_s(Signal::LlcMisses),
-                task.per_s(Signal::Remote),
-                task.per_s(Signal::PageFaults),
-                task.per_s(Signal::Cycles),
-            ];
-            for (sum, value) in sum.iter_mut().zip(of).filter_map(|(sum, value)| Some((sum, value?))) {
-                *sum.get_or_insert(0.0) += value;
-            }
-            if let Some(place) = task.cpu.and_then(|cpu| self.places.of(cpu)).filter(|_| task.ran() != Some(false)) {
-                *now.places.entry(place).or_default() += 1.0 - self.napped(task.info.app, from, view).unwrap_or(0.0);
-            }
+    /// Takes in what tasks did since the look before.
+    fn looked(&mut self, look: &Look, sample: &Sample) {
+        let seconds = look.view.interval.as_secs_f64();
+        let slept: BTreeMap<AppId, f64> = self
+            .so_far
+            .iter_mut()
+            .map(|(app, so_far)| {
+                let slept = so_far.slept - std::mem::replace(&mut so_far.slept_before, so_far.slept);
+                (*app, (slept / seconds).clamp(0.0, 1.0))
+            })
+            .collect();
+        self.follow(look, &slept);
+        let mut now = std::mem::take(&mut self.now);
+        (now.at, now.seconds) = (look.view.at.as_secs_f64(), seconds);
+        let tasks = look.view.by_app();
+        for app in &sample.apps {
+            let tasks = tasks.of(app.id);
+            let per_s = |signals: &[Signal]| {
+                let known = tasks.iter().flat_map(|task| signals.iter().filter_map(|signal| task.per_s(*signal)));
+                known.reduce(|sum, more| sum + more)
+            };
+            let cycles = per_s(&[Signal::Cycles]).filter(|cycles| *cycles > 0.0);
+            let per_cycle = |signals: &[Signal]| Some((per_s(signals)? * seconds, cycles? * seconds));
+            // What has no tasks any more uses no CPU.
+            let cpu_time = if tasks.is_empty() { Some(0.0) } else { per_s(&[Signal::CpuTime]) };
+            let rates = now.apps.entry(app.id).or_default();
+            rates.add(CPUS, cpu_time.map(|ns_per_s| ns_per_s / 1e9), seconds);
+            rates.sum(1, per_cycle(&[Signal::Instructions]));
+            rates.sum(2, per_cycle(&[Signal::Intra, Signal::Near, Signal::Inter]));
+            rates.add(3, per_s(&[Signal::LlcMisses]), seconds);
+            rates.add(4, per_s(&[Signal::Remote]), seconds);
+            rates.add(5, per_s(&[Signal::PageFaults]), seconds);
         }
-        for (app, [cpus, instructions, coherence, misses, remote, faults, cycles, _]) in sums {
-            let cycles = cycles.filter(|c| *c > 0.0);
-            let per_cycle = |events: Option<f64>| Some(events? / cycles?);
-            let progress = view.apps.iter().find(|a| a.id == app).and_then(|a| a.progress_per_s);
-            let asleep = self.napped(app, from, view).map(|share| share * 100.0);
-            let limit = self.limits.get(&app).and_then(|limit| limit.0).map(|permille| f64::from(permille) / 1e3);
-            let coherence = per_cycle(coherence);
-            let values = [cpus, per_cycle(instructions), coherence, misses, remote, faults, progress, asleep, limit];
-            let rates = values.map(|value| value.map_or((0.0, 0.0), |value| (value, 1.0)));
-            now.apps.insert(app, Rates(rates));
+        for task in look.view.tasks.iter().filter(|task| task.ran() != Some(false)) {
+            if let Some(place) = self.place(look, task) {
+                let slept = slept.get(&task.info.app).copied().unwrap_or_default();
+                *now.places.entry(place).or_default() += (1.0 - slept) * seconds;
+            }
         }
         self.add(now);
         if self.stretches.len() > POINTS {
-            self.per_stretch *= 2.0;
+            self.longest *= 2.0;
             for stretch in std::mem::take(&mut self.stretches) {
                 self.add(stretch);
             }
         }
     }
 
+    /// The place in which a task ran, as far as is known.
+    fn place(&self, look: &Look, task: &TaskView) -> Option<usize> {
+        let (from, to) = (task.from_cpu.and_then(|cpu| self.places.of(cpu)), self.places.of(task.cpu?)?);
+        let stayed = match (task.moved(), look.on_its_cpu(task).zip(look.seconds(task))) {
+            (Some(true), _) => from == Some(to) && self.places.kind != "CPU",
+            (_, Some(((_, here), all))) => here >= all * MOST_OF_IT,
+            _ => true,
+        };
+        Some(if stayed { to } else { MOVED })
+    }
+
     /// Merges a stretch into the last one where both together are short enough.
     fn add(&mut self, stretch: Stretch) {
         match self.stretches.last_mut() {
-            Some(last) if last.rounds + stretch.rounds <= self.per_stretch => last.merge(stretch),
+            Some(last) if last.seconds + stretch.seconds <= self.longest + 1e-9 => last.merge(stretch),
             _ => self.stretches.push(stretch),
         }
     }
 
     /// Where each task is, as long as there are few enough to be shown one by one.
-    fn follow(&mut self, view: &View, from: f64, at: f64) {
+    fn follow(&mut self, look: &Look, slept: &BTreeMap<AppId, f64>) {
         let all = |spans: &BTreeMap<TaskId, Vec<Stay>>| spans.values().map(Vec::len).sum::<usize>();
         let mut many = self.names.len() > ROWS;
         if !many && all(&self.spans) > SPANS {
@@ -342,11 +418,14 @@ impl Digest<'_> {
         if !self.followed {
             return;
         }
-        for task in &view.tasks {
-            let Some(place) = task.cpu.and_then(|cpu| self.places.of(cpu)) else { continue };
+        let (from, at) = (look.from.as_secs_f64(), look.view.at.as_secs_f64());
+        for task in &look.view.tasks {
+            let Some(place) = self.place(look, task) else { continue };
             let spans = self.spans.entry(task.info.id).or_default();
-            // What nobody counted counts as all of it.
-            let steps = task.cpu_share().map_or(ALL, Stay::steps);
+            // It ran in the part of the time in which it did not nap. What nobody counted counts as all of it.
+            let awake = 1.0 - slept.get(&task.info.app).copied().unwrap_or_default();
+            let share = task.cpu_share().map(|share| (share / awake.max(f64::MIN_POSITIVE)).min(1.0));
+            let steps = share.map_or(ALL, Stay::steps);
             match spans.last_mut() {
                 Some(last) if (last.place, last.steps) == (place, steps) && last.to >= from - 1e-9 => {
                     last.to = at;
@@ -449,21 +528,35 @@ impl Digest<'_> {
 
     fn app_table(&self) -> Table {
         let mut head = vec!["Application", "#Tasks"];
-        let seen = |rate: usize| self.stretches.iter().any(|s| s.apps.values().any(|r| r.0[rate].1 > 0.0));
-        let rates: Vec<usize> = (0..RATES.len()).filter(|&rate| seen(rate)).collect();
+        let all = |app: AppId, rate: usize| {
+            let of = self.stretches.iter().filter_map(|stretch| self.mean(stretch, app, rate));
+            of.reduce(|sum, more| (sum.0 + more.0, sum.1 + more.1))
+        };
+        let rates: Vec<usize> =
+            (0..RATES.len()).filter(|&rate| self.apps.keys().any(|&app| all(app, rate).is_some())).collect();
+        if rates.contains(&CPUS) {
+            head.push("#CPU time, s");
+        }
         head.extend(rates.iter().map(|&rate| RATES[rate].1));
-        let mut table = Table::new("Applications: means over the recording; – is not known", &head);
+        let mut table = Table::new("Applications: means over the time that they were there; – is not known", &head);
         for (&app, (_, tasks)) in &self.apps {
-            let mean = |&rate: &usize| {
-                let of = self.stretches.iter().filter_map(|s| Some(s.apps.get(&app)?.0[rate]));
-                let (sum, n) = of.fold((0.0, 0.0), |(sum, n), (s, m)| (sum + s, n + m));
-                if n > 0.0 { figure::short(sum / n) } else { "–".to_owned() }
-            };
+            let text = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), figure::short);
+            let mean = |&rate: &usize| text(all(app, rate).map(|(sum, weight)| sum / weight));
             let mut row = vec![self.app_name(app), tasks.len().to_string()];
+            if rates.contains(&CPUS) {
+                row.push(text(all(app, CPUS).map(|(seconds, _)| seconds)));
+            }
             row.extend(rates.iter().map(mean));
             table.rows.push(row);
         }
         table
+    }
+
+    /// A rate of an application in a stretch, where it is known.
+    fn mean(&self, stretch: &Stretch, app: AppId, rate: usize) -> Option<Mean> {
+        // Of those that never napped nobody wants to know for how long.
+        let told = rate != ASLEEP || self.recorded.naps.apps().any(|other| other == app);
+        stretch.apps.get(&app).map(|rates| rates.0[rate]).filter(|mean| told && mean.1 > 0.0)
     }
 
     /// What the live page would plot.
@@ -589,7 +682,7 @@ impl Digest<'_> {
         let bars: usize = self.spans.iter().map(|(task, spans)| spans.len() + 2 * naps(task)).sum();
         if self.spans.is_empty() || bars > SPANS {
             let line = |&place: &usize| -> Line {
-                let tasks = |s: &Stretch| (s.at, Some(s.places.get(&place).copied().unwrap_or(0.0) / s.rounds));
+                let tasks = |s: &Stretch| (s.at, Some(s.places.get(&place).copied().unwrap_or(0.0) / s.seconds));
                 (self.places.name(place), self.stretches.iter().map(tasks).collect())
             };
             let lines: Vec<Line> = places.iter().take(64).map(line).collect();
@@ -626,7 +719,7 @@ impl Digest<'_> {
     fn rates(&self, blocks: &mut Vec<Block>) -> anyhow::Result<()> {
         // The applications that used most CPU have lines of their own, the others one together would be no rate of
         // anything.
-        let cpus = |app| self.stretches.iter().filter_map(|s| Some(s.apps.get(&app)?.0[0].0)).sum();
+        let cpus = |app| self.stretches.iter().filter_map(|s| Some(s.apps.get(&app)?.0[CPUS].0)).sum();
         let mut apps: Vec<(AppId, f64)> = self.apps.keys().map(|&app| (app, cpus(app))).collect();
         apps.sort_by(|a, b| b.1.total_cmp(&a.1));
         let left_out = apps.len().saturating_sub(LINES);
@@ -634,10 +727,7 @@ impl Digest<'_> {
         let mut heading = Some(Block::Heading("Rates".to_owned()));
         for (rate, (name, _, title, unit)) in RATES.iter().enumerate() {
             let line = |&(app, _): &(AppId, f64)| -> Line {
-                let point = |s: &Stretch| {
-                    let mean = s.apps.get(&app).map(|r| r.0[rate]).filter(|m| m.1 > 0.0);
-                    (s.at, mean.map(|m| m.0 / m.1))
-                };
+                let point = |s: &Stretch| (s.at, self.mean(s, app, rate).map(|(sum, weight)| sum / weight));
                 (self.app_name(app), self.stretches.iter().map(point).collect())
             };
             let lines: Vec<Line> = apps.iter().map(line).filter(|line| line.1.iter().any(|p| p.1.is_some())).collect();
