@@ -228,7 +228,7 @@ pub fn section<R: Read>(
     for round in recording.by_ref() {
         digest.round(&round);
     }
-    digest.history.end(digest.span.1);
+    digest.end();
     let tail = recording.tail().cloned().unwrap_or(Tail::Complete);
     let plots = digest.plots();
     let blocks = digest.blocks(&tail, &plots)?;
@@ -248,6 +248,7 @@ impl Digest<'_> {
         let (from, at) = (round.prev.at.as_secs_f64(), view.at.as_secs_f64());
         if self.rounds == 0 {
             self.span.0 = from;
+            self.since_last(&round.prev, 0.0);
         }
         // Several rules may tell of the same time.
         let since = if self.rounds == 0 { from } else { self.span.1 };
@@ -315,6 +316,9 @@ impl Digest<'_> {
 
     /// Takes in what applications did since the sample before.
     fn since_last(&mut self, sample: &Sample, seconds: f64) {
+        if self.so_far.len() > sample.apps.len() {
+            self.so_far.retain(|app, _| sample.apps.iter().any(|there| there.id == *app));
+        }
         for app in &sample.apps {
             let slept = self.recorded.naps.seconds(app.id, sample.at);
             let before = self.so_far.insert(
@@ -380,6 +384,16 @@ impl Digest<'_> {
             for stretch in std::mem::take(&mut self.stretches) {
                 self.add(stretch);
             }
+        }
+    }
+
+    /// Nothing comes behind this: what was so since the last look counts, too.
+    fn end(&mut self) {
+        self.history.end(self.span.1);
+        let rest = std::mem::take(&mut self.now);
+        let seconds = self.span.1 - self.stretches.last().map_or(self.span.0, |last| last.at);
+        if seconds > 0.0 && !rest.apps.is_empty() {
+            self.add(Stretch { at: self.span.1, seconds, ..rest });
         }
     }
 

@@ -31,5 +31,6 @@ mod sim;
 mod terminal;
 mod top;
 mod topo;
+mod uneven;
 mod windows;
 mod world;
