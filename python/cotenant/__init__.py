@@ -96,19 +96,24 @@ class Recording:
         return self._recording.tail()[1]
 
     def tasks(self) -> pandas.DataFrame:
-        """One row for each task (thread) in each round.
+        """One row for each task (thread) each time that tasks were looked at; in other rounds nothing is new of them.
 
         Columns: ``round``, ``at_s`` (since the start), ``rule`` (which of several, from 0), ``task``, ``tid``, ``pid``,
-        ``app``, ``comm``, ``cpu``, ``cpu_share`` (part of the interval on a CPU, 0 to 1), and ``SIGNAL_per_s`` for
-        each signal that was counted at all, such as ``instructions_per_s``.
+        ``app``, ``comm``, ``cpu`` (where it was at the end), ``moved`` (1: it was on other CPUs, too; 0: it was not;
+        missing: not counted), ``seconds`` (since the look before: the time that the row is about), ``cpu_share`` (part
+        of that time on a CPU, 0 to 1), and ``SIGNAL_per_s`` for each signal that was counted at all, such as
+        ``instructions_per_s``.
+
+        Rows are of very unequal length: weigh a mean by ``seconds``. No two rows of a task are about the same time, so
+        that ``cpu_share * seconds`` adds up to its CPU time.
         """
         return _frame(self._recording.tasks())
 
     def apps(self) -> pandas.DataFrame:
-        """One row for each application in each round.
+        """One row for each application in each round; one for rounds of several rules at the same time.
 
-        Columns: ``round``, ``at_s``, ``rule``, ``app``, ``progress_per_s`` (units of work that it reported),
-        ``latency_p50_s``, ``latency_p99_s``, ``openmp_units_per_s``, ``mpi_calls_per_s``, ``io_bytes_per_s``,
+        Columns: ``round``, ``at_s``, ``rule``, ``app``, ``seconds`` (since the round before, whichever rule that was
+        for), ``progress_per_s`` (units of work that it reported), ``latency_p50_s``, ``latency_p99_s``, ``openmp_units_per_s``, ``mpi_calls_per_s``, ``io_bytes_per_s``,
         ``tcp_bytes_per_s``.
         """
         return _frame(self._recording.apps())
@@ -122,10 +127,10 @@ class Recording:
         return _frame(self._recording.metrics())
 
     def cpus(self) -> pandas.DataFrame:
-        """One row for each CPU in each round.
+        """One row for each CPU each time that tasks and CPUs were looked at.
 
-        Columns: ``round``, ``at_s``, ``rule``, ``cpu``, ``busy`` (part of the interval, 0 to 1), ``foreign`` (the part
-        of it that the recorded tasks do not explain).
+        Columns: ``round``, ``at_s``, ``rule``, ``cpu``, ``seconds`` (since the look before), ``busy`` (part of that
+        time, 0 to 1), ``foreign`` (the part of it that the recorded tasks do not explain).
         """
         return _frame(self._recording.cpus())
 

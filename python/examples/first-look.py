@@ -70,6 +70,14 @@ cpus.astype(float).plot(drawstyle="steps-post", xlabel="time [s]", ylabel="CPU",
 plt.show()
 
 # %% [markdown]
+# Rows last as long as `seconds` says, which differs from row to row: weigh by it. The sum over CPUs' worth of time is
+# each thread's CPU time.
+
+# %%
+(tasks["cpu_share"] * tasks["seconds"]).groupby(tasks["comm"]).sum().plot.barh(xlabel="CPU time [s]", ylabel="")
+plt.show()
+
+# %% [markdown]
 # Each order has its reason:
 
 # %%

@@ -35,6 +35,22 @@ def test_tasks_are_rows():
     assert pandas.isna(first["inter_per_s"]), "a new task has no rates yet"
 
 
+@pytest.mark.parametrize("name", ["qos-steady-metric", "qos-outside", "run-sam", "sim-qos-targeted"])
+def test_rows_weigh_by_their_seconds(name):
+    """Most rounds of qos are glances of milliseconds, in which nothing is new of tasks."""
+    recording = cotenant.Recording(CORPUS / f"{name}.rec")
+    tasks = recording.tasks()
+    seconds = tasks["seconds"]
+    assert (seconds > 0).all()
+    assert (seconds.groupby(tasks["task"]).sum() <= tasks["at_s"].max() + 1e-6).all(), "no time counts twice"
+    used = (tasks["cpu_share"] * seconds).groupby(tasks["app"]).sum()
+    own = (tasks["cpu_ns_per_s"] * seconds / 1e9).groupby(tasks["app"]).sum()
+    assert used.to_dict() == pytest.approx(own.to_dict(), rel=0.01, abs=1e-3)
+    assert own.sum() > 0.1
+    for table in [recording.apps(), recording.cpus()]:
+        assert table.drop_duplicates("round")["seconds"].sum() <= table["at_s"].max() + 1e-6
+
+
 def test_moves_carry_outcome_and_reason():
     moves = cotenant.Recording(FORMAT_1).moves()
     first = moves[moves["round"] == 0]

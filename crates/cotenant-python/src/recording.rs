@@ -4,7 +4,7 @@ use crate::given::{settings_from, wrong};
 use crate::table::{Cell, Table};
 use cotenant_linux::bounded;
 use cotenant_model::policy::Settings;
-use cotenant_model::{Sample, Signal, View};
+use cotenant_model::{Looks, Sample, Signal, View};
 use cotenant_policies::standard;
 use cotenant_record::moves::Move;
 use cotenant_record::replay::{self, Policies, names};
@@ -48,7 +48,7 @@ impl Recording {
         })
     }
 
-    /// A row for each task in each round.
+    /// A row for each task each time that tasks were looked at.
     fn tasks(&self, py: Python<'_>) -> PyResult<Table> {
         let signals = Signal::ALL.iter().map(|signal| (format!("{signal}_per_s"), Cell::Float(None)));
         let columns = [
@@ -61,14 +61,16 @@ impl Recording {
             ("app", Cell::Text(String::new())),
             ("comm", Cell::Text(String::new())),
             ("cpu", Cell::Integer(None)),
+            ("moved", Cell::Integer(None)),
+            ("seconds", Cell::Float(None)),
             ("cpu_share", Cell::Float(None)),
         ];
         let columns = columns.into_iter().map(|(name, kind)| (name.to_owned(), kind)).chain(signals);
         py.detach(|| {
             let mut table = Table::new(columns);
-            self.each(|n, rule, sample, view| {
+            self.each_look(|n, rule, sample, view| {
                 for task in &view.tasks {
-                    let known: [Cell; 10] = [
+                    let known: [Cell; 12] = [
                         n.into(),
                         view.at.as_secs_f64().into(),
                         rule.into(),
@@ -78,6 +80,8 @@ impl Recording {
                         app_name(sample, task.info.app).into(),
                         task.info.comm.as_str().into(),
                         task.cpu.map(|cpu| cpu.0).into(),
+                        task.moved().into(),
+                        view.interval.as_secs_f64().into(),
                         task.cpu_share().into(),
                     ];
                     let rates = Signal::ALL.iter().map(|signal| task.per_s(*signal).into());
@@ -97,6 +101,7 @@ impl Recording {
                 ("at_s", Cell::Float(None)),
                 ("rule", Cell::Integer(None)),
                 ("app", Cell::Text(String::new())),
+                ("seconds", Cell::Float(None)),
                 ("progress_per_s", Cell::Float(None)),
                 ("latency_p50_s", Cell::Float(None)),
                 ("latency_p99_s", Cell::Float(None)),
@@ -113,6 +118,7 @@ impl Recording {
                         view.at.as_secs_f64().into(),
                         rule.into(),
                         app.name.as_str().into(),
+                        view.interval.as_secs_f64().into(),
                         app.progress_per_s.into(),
                         latency(0.5).into(),
                         latency(0.99).into(),
@@ -156,7 +162,7 @@ impl Recording {
         })
     }
 
-    /// A row for each CPU in each round.
+    /// A row for each CPU each time that tasks and CPUs were looked at.
     fn cpus(&self, py: Python<'_>) -> PyResult<Table> {
         py.detach(|| {
             let mut table = Table::new([
@@ -164,16 +170,18 @@ impl Recording {
                 ("at_s", Cell::Float(None)),
                 ("rule", Cell::Integer(None)),
                 ("cpu", Cell::Integer(None)),
+                ("seconds", Cell::Float(None)),
                 ("busy", Cell::Float(None)),
                 ("foreign", Cell::Float(None)),
             ]);
-            self.each(|n, rule, _, view| {
+            self.each_look(|n, rule, _, view| {
                 for cpu in &view.cpus {
                     table.row([
                         n.into(),
                         view.at.as_secs_f64().into(),
                         rule.into(),
                         cpu.id.0.into(),
+                        view.interval.as_secs_f64().into(),
                         cpu.busy.into(),
                         cpu.foreign.into(),
                     ]);
@@ -206,10 +214,27 @@ impl Recording {
 }
 
 impl Recording {
-    /// Calls `row` for each round: its number, its rule, its sample, the rates in it.
+    /// Calls `row` for each round: its number, its rule, its sample, the rates since the sample before it, whichever
+    /// rule that was for. Rounds that several rules share count once.
     fn each(&self, mut row: impl FnMut(usize, usize, &Sample, &View)) -> PyResult<()> {
+        let mut last = None;
         for (n, round) in open(&self.path)?.enumerate() {
-            row(n, round.rule, &round.sample, &View::new(&round.prev, &round.sample));
+            let before = last.replace(round.sample.clone()).unwrap_or(round.prev);
+            if round.sample.at > before.at {
+                row(n, round.rule, &round.sample, &View::new(&before, &round.sample));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for rounds in which tasks were looked at, with rates since the look before.
+    fn each_look(&self, mut row: impl FnMut(usize, usize, &Sample, &View)) -> PyResult<()> {
+        let (mut looks, mut last) = (Looks::default(), None);
+        for (n, round) in open(&self.path)?.enumerate() {
+            let before = last.replace(round.sample.clone()).unwrap_or(round.prev);
+            if let Some(look) = looks.look(&before, &round.sample) {
+                row(n, round.rule, &round.sample, &look.view);
+            }
         }
         Ok(())
     }

@@ -53,6 +53,12 @@ impl From<Option<u32>> for Cell {
     }
 }
 
+impl From<Option<bool>> for Cell {
+    fn from(value: Option<bool>) -> Self {
+        Self::Integer(value.map(Into::into))
+    }
+}
+
 impl From<usize> for Cell {
     fn from(value: usize) -> Self {
         Self::Integer(i64::try_from(value).ok())
