@@ -4,7 +4,7 @@
 use cotenant_model::policy::{Ctx, DynPolicy, Needs, NoSettings, Policy, Refusal, State};
 use cotenant_model::speed::Source;
 use cotenant_model::{
-    Action, ActionOutcome, AppView, Decision, Direction, Histogram, Proposal, Reason, TaskId, Time, View,
+    Action, ActionOutcome, AppView, Decision, Direction, Histogram, Proposal, Reading, Reason, TaskId, Time, View,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -74,7 +74,8 @@ impl Sum {
             // A reading that is also about the time before does not count.
             Source::Metric(_) => {
                 let reading = source.reading(view, app).filter(|r| view.is_new(r) && r.since() >= from);
-                reading.map(|reading| [reading.value, 1.0])
+                let weighed = |reading: Reading| (reading.value, reading.window.as_secs_f64());
+                reading.map(weighed).map(|(value, seconds)| [value * seconds, seconds])
             }
             _ => source.term(view, app),
         };
@@ -188,7 +189,7 @@ mod tests {
     use cotenant_model::profile::MachineProfile;
     use cotenant_model::sample::{AppSample, Sample, TaskInfo, TaskSample};
     use cotenant_model::testing::machine;
-    use cotenant_model::{CpuId, CpuSet, Mode, Reading, Topology};
+    use cotenant_model::{CpuId, CpuSet, Mode, Topology};
     use std::collections::BTreeMap;
 
     /// Places whatever it sees on CPU 1, once; its state says how often it decided.
@@ -326,6 +327,24 @@ mod tests {
         // Whatever was done is given back after each window, and the policy begins anew in each with it.
         let placed = |(i, with): (usize, &bool)| [Some((10 * i as u64, false)), with.then_some((10 * i as u64, true))];
         assert_eq!(plant.log, order.iter().enumerate().flat_map(placed).flatten().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_reading_counts_for_as_long_as_it_is_about() {
+        let source = Source::Metric("told".to_owned());
+        let mut sum = Sum::default();
+        let mut before = Sample::default();
+        for (at_ms, window_ms, value) in [(100, 100, 1_000.0), (1_000, 900, 10.0)] {
+            let (at, window) = (Time::from_millis(at_ms), Duration::from_millis(window_ms));
+            let reading = Reading { value, direction: Direction::LowerIsBetter, window, count: 1, at };
+            let app = AppSample { metrics: vec![("told".to_owned(), reading)], ..AppSample::default() };
+            let now = Sample { at, apps: vec![app], ..Sample::default() };
+            let view = View::new(&before, &now);
+            sum.add(&source, &view, &view.apps[0], Time::default());
+            before = now;
+        }
+        let mean = sum.value(&source).unwrap();
+        assert!((mean - 109.0).abs() < 1e-9, "{mean}: not 505, the mean of both");
     }
 
     #[test]

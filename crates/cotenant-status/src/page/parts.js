@@ -313,10 +313,16 @@ const Parts = (() => {
   const HEADS = [["class", ""], ["speed kept, or waiting", ""], ["p99", "n"], ["CPUs", "n"], ["speed", "n wide"], ["told by", "wide"], ["policy", "wide"], ["rule", "wide"]];
   const CLASSES = ["high", "low", "normal", "ignore"];
 
+  /** Where it ran: on CPUs, and what nobody knows of threads that moved. */
+  const on = service => {
+    const places = service.places.filter(place => place.cpus > 0).map(place => `CPU ${place.cpu}: ${place.cpus.toFixed(2)}`);
+    const moved = (service.moved ?? []).reduce((sum, moved) => sum + moved.cpus, 0);
+    return [...places, ...(moved > 0 ? [`moved: ${moved.toFixed(2)}`] : [])].join(", ") || NONE;
+  };
   const details = (service, picture) => {
     const facts = [
       ["Uses", `${service.cpus === null ? NONE : service.cpus.toFixed(2)} CPUs with ${count(service.threads, "thread")} of ${count(service.processes, "process")}`],
-      ["On", service.places.length ? service.places.map(place => `CPU ${place.cpu}: ${place.cpus.toFixed(2)}`).join(", ") : NONE],
+      ["On", on(service)],
       ["Managed by", service.paused ? "nobody: it is left alone until cotenant resume" : [service.rule && `rule ${service.rule}`, service.policy && `policy ${service.policy}`].filter(Boolean).join(", ") || NONE],
       ["Speed", service.speed === null ? "not known" : `${scaled(service.speed, PLAIN)} by ${service.source}`],
       service.goal === null ? null : ["Goal", `${text(service.kept, "share")} of its speed alone in the last minute; the goal is ${text(service.goal, "share")}`],

@@ -96,7 +96,7 @@ pub struct MetricSummary {
     pub direction: Direction,
     /// Readings.
     pub readings: u64,
-    /// Their mean; `None` without any.
+    /// Their mean over the time that they are about; `None` without any.
     pub mean: Option<f64>,
     /// The last of them.
     pub last: Option<f64>,
@@ -115,6 +115,8 @@ struct Shared {
     reading: Option<Reading>,
     stale_after: Duration,
     summary: MetricSummary,
+    /// Seconds that its readings are about.
+    seconds: f64,
     /// Failures since the source was last read without one, whether it had something new or not.
     in_a_row: u32,
     /// Whether it was told that it fails.
@@ -131,8 +133,11 @@ impl Shared {
                 summary.direction = self.direction.unwrap_or(direction);
                 self.reading = Some(Reading { value, direction: summary.direction, window, count, at });
                 summary.readings += 1;
-                let mean = summary.mean.unwrap_or(0.0);
-                summary.mean = Some(mean + (value - mean) / summary.readings as f64);
+                // Each counts for as long as it is about.
+                self.seconds += window.as_secs_f64();
+                let mean = summary.mean.unwrap_or(value);
+                let part = (window.as_secs_f64() / self.seconds.max(f64::MIN_POSITIVE)).min(1.0);
+                summary.mean = Some(mean + (value - mean) * part);
                 summary.last = Some(value);
                 self.in_a_row = 0;
             }
@@ -203,6 +208,7 @@ impl Metrics {
                     failed: 0,
                     why: None,
                 },
+                seconds: 0.0,
                 in_a_row: 0,
                 told: false,
             }));

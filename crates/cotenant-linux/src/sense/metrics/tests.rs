@@ -302,3 +302,18 @@ fn names_are_given_once() {
     let reserved = ["cmd:echo 1,name=progress".parse().unwrap()];
     assert!(matches!(Metrics::start(&reserved, Instant::now()), Err(StartError::Reserved(_))));
 }
+
+#[test]
+fn a_reading_counts_for_as_long_as_it_is_about() {
+    let metrics = metrics(&["cmd:exit 1,every=60s"]);
+    eventually("its first reading", || summary(&metrics).failed > 0);
+    let measured = |value, ms| {
+        let window = Duration::from_millis(ms);
+        Ok(Some(Measured { value, window, count: 1, direction: Direction::HigherIsBetter }))
+    };
+    let mut shared = lock(&metrics.shared[0]);
+    for (value, ms, mean) in [(7.0, 0, 7.0), (1_000.0, 100, 1_000.0), (10.0, 900, 109.0), (109.0, 500, 109.0)] {
+        shared.take(measured(value, ms), Time::default());
+        assert!((shared.summary.mean.unwrap() - mean).abs() < 1e-9, "{:?} after {value}", shared.summary.mean);
+    }
+}
