@@ -484,6 +484,62 @@ fn effect_name(effect: Effect) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cotenant_model::topology::synthetic;
+    use cotenant_model::{AppSample, Count, TaskSample, View};
+
+    /// One rule decides every 60 ms, most times by a glance, one every 100 ms; the program runs 23 % of the time and
+    /// changes its CPU in the last second.
+    #[test]
+    fn cpu_time_is_that_of_all_the_time_whichever_rule_looked() {
+        let sample = |at_ms: u64, looked_ms: u64| {
+            let ran = Count::exact(looked_ms * 230_000);
+            let moves = Count::exact(looked_ms.saturating_sub(1_000) / 100);
+            let task = TaskSample {
+                cpu: Some(CpuId((looked_ms / 100 % 2) as u32 * u32::from(looked_ms > 1_000))),
+                counters: [(Signal::CpuTime, ran), (Signal::Migrations, moves)].into_iter().collect(),
+                ..TaskSample::default()
+            };
+            let app = AppSample { name: "a".to_owned(), ..AppSample::default() };
+            let at = Time::from_millis(at_ms);
+            Sample { at, tasks: vec![task], apps: vec![app], ..Sample::default() }
+        };
+        let mut watch = Watch::new(&synthetic::parse("pack:1 l3:1 core:2 pu:1").unwrap(), WINDOW);
+        let first = sample(0, 0);
+        let (mut before, mut last, mut looked) = ([first.clone(), first.clone()], first, 0);
+        let mut told = Vec::new();
+        for at in (20..=2_000).step_by(20) {
+            for (rule, _) in [(0, 60), (1, 100)].into_iter().filter(|(_, every)| at % every == 0) {
+                let whole = rule == 1 || at % 300 == 0;
+                looked = if whole { at } else { looked };
+                let now = sample(at, looked);
+                let view = View::new(&before[rule], &now);
+                let round = Round {
+                    rule,
+                    last: &last,
+                    prev: &before[rule],
+                    sample: &now,
+                    whole,
+                    view: &view,
+                    policy: None,
+                    decision: None,
+                    orders: &[],
+                    outcomes: &[],
+                };
+                watch.round(&round, &[], false);
+                (before[rule], last) = (now.clone(), now);
+            }
+            if at % 1_000 == 0 {
+                let status = watch.fill(AppId(0), ServiceStatus::default());
+                let sum = |all: Vec<f64>| (all.iter().sum::<f64>() * 1e3).round() as u64;
+                let [places, moved] = [
+                    status.places.iter().map(|place| place.cpus).collect(),
+                    status.moved.iter().map(|moved| moved.cpus).collect(),
+                ];
+                told.push(((status.cpus.unwrap() * 1e3).round() as u64, sum(places), sum(moved)));
+            }
+        }
+        assert_eq!(told, [(230, 230, 0), (230, 0, 230)]);
+    }
 
     #[test]
     fn sums_are_told_while_somebody_adds_them() {
