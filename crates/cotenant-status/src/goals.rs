@@ -256,7 +256,8 @@ impl Goals {
         self.accounts[high].known
     }
 
-    /// Where a program stands, by its place; over the whole run, or with the last speed alone.
+    /// Where a program stands, by its place; over the whole run, or as it is now, with the last speed alone: nothing is
+    /// known of one that is silent.
     pub fn standing(&self, high: usize, whole: bool) -> Standing {
         let account = &self.accounts[high];
         let direction = account.direction.unwrap_or(Direction::HigherIsBetter);
@@ -273,6 +274,8 @@ impl Goals {
             }
             None => (mean, achieved, interval),
         };
+        let of_now = !self.high(high).silent || whole;
+        let (mean, achieved, interval) = if of_now { (mean, achieved, interval) } else { (None, None, None) };
         Standing {
             alone,
             mean,
@@ -413,6 +416,7 @@ mod tests {
                 done: 4_800.0 * seconds,
                 weight: seconds,
                 expected: (seconds > 0.0).then_some(5_000.0 * seconds),
+                silent: false,
                 said: Statement::default(),
             };
             let throttling = Throttling { goal: Some(0.9), ..Throttling::default() };
@@ -442,6 +446,10 @@ mod tests {
         let standing = goals.standing(0, true);
         assert_eq!(standing.verdict, Some(Verdict::Missed), "{standing:?}");
         assert_eq!(standing.figures(), "p99 4.00 ms (alone 200 µs, goal 222 µs)");
+        goals.explanation.protected[0].silent = true;
+        let now = goals.standing(0, false);
+        assert_eq!((now.share().as_str(), now.verdict), ("? of its speed alone", Some(Verdict::Unknown)));
+        assert_eq!(goals.standing(0, true).verdict, Some(Verdict::Missed), "over the whole run it was");
     }
 
     #[test]

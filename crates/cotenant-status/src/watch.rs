@@ -53,6 +53,8 @@ struct Now {
     bandwidth: Option<f64>,
     /// What its policy says of it.
     said: Statement,
+    /// Its policy has heard nothing of it for long.
+    silent: bool,
 }
 
 /// CPU time in seconds: in all, where it was spent, by thread.
@@ -335,7 +337,8 @@ impl Watch {
     fn protected(&mut self, app: &ProtectedApp) {
         let Some(now) = self.now.get_mut(&app.app) else { return };
         now.said.clone_from(&app.said);
-        if let Some(expected) = app.expected {
+        now.silent = app.silent;
+        if let Some(expected) = app.expected.filter(|_| !app.silent) {
             now.kept.add(self.at, [app.done, expected]);
         }
     }
@@ -419,7 +422,10 @@ impl Watch {
 
     /// How a service stands, with what the roster knows of it.
     pub fn fill(&self, app: AppId, status: ServiceStatus) -> ServiceStatus {
-        let now = self.now.get(&app).cloned().unwrap_or_default();
+        let mut now = self.now.get(&app).cloned().unwrap_or_default();
+        if now.silent {
+            (now.speed, now.kept) = (None, Last::default());
+        }
         let speed = now.speed.filter(|(at, _)| self.at - *at <= MINUTE).map(|(_, speed)| speed);
         let kept = now.kept.ends(self.at).map(|[(_, first), (_, last)]| [last[0] - first[0], last[1] - first[1]]);
         let kept = kept.filter(|[_, alone]| *alone > 0.0).map(|[done, alone]| done / alone);
@@ -484,6 +490,8 @@ fn effect_name(effect: Effect) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cotenant_model::policy::Bound;
+    use cotenant_model::speed::Source;
     use cotenant_model::topology::synthetic;
     use cotenant_model::{AppSample, Count, TaskSample, View};
 
@@ -539,6 +547,33 @@ mod tests {
             }
         }
         assert_eq!(told, [(230, 230, 0), (230, 0, 230)]);
+    }
+
+    /// One that is heard has half of its speed alone; of one that is not, nothing of before is shown.
+    #[test]
+    fn a_silent_service_shows_nothing_of_before() {
+        let mut watch = Watch::new(&synthetic::parse("pack:2 l3:2 core:2 pu:1").unwrap(), WINDOW);
+        let mut shown = |seconds: u64, silent| {
+            watch.at = Time::from_secs(seconds);
+            watch.now.entry(AppId(0)).or_default().speed = Some((Time::from_secs(seconds.min(20)), 7.0));
+            watch.protected(&ProtectedApp {
+                app: AppId(0),
+                source: Source::Progress,
+                goal: None,
+                alone: Some(2.0),
+                done: seconds.min(20) as f64,
+                weight: 1.0,
+                expected: Some(2.0 * seconds.min(20) as f64),
+                silent,
+                said: Statement { bound: Some(Bound { quantile: 0.99, alone_s: 1.0, goal_s: 2.0 }) },
+            });
+            let ServiceStatus { kept, speed, said, .. } = watch.fill(AppId(0), ServiceStatus::default());
+            (kept, speed, said.bound.is_some())
+        };
+        assert_eq!(shown(10, false), (None, Some(7.0), false));
+        assert_eq!(shown(20, false), (Some(0.5), Some(7.0), true));
+        assert_eq!(shown(26, true), (None, None, false));
+        assert_eq!(shown(27, false), (Some(0.5), Some(7.0), true), "it speaks again");
     }
 
     #[test]

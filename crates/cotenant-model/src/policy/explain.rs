@@ -37,6 +37,8 @@ pub struct ProtectedApp {
     pub weight: f64,
     /// What `done` would have been alone; `None` before its speed alone is known.
     pub expected: Option<f64>,
+    /// Whether nothing has been heard of it for so long that none of this says anything of now.
+    pub silent: bool,
     /// What is shown with it as it is.
     pub said: Statement,
 }

@@ -1,6 +1,5 @@
 //! What the state of `qos` says to those who show it.
 
-use super::phase::Why;
 use super::settings::QosConfig;
 use super::state::QosState;
 use cotenant_model::policy::{Bound, Explanation, Limited, ProtectedApp, Statement, Throttling};
@@ -20,10 +19,11 @@ impl QosState {
                 done: of(&self.total.speeds, i),
                 weight: of(&self.total.weights, i),
                 expected: self.expected(i),
+                silent: self.silent.get(i).copied().unwrap_or_default(),
                 said: Statement { bound: bound(&high.metric, alone, goal) },
             }
         });
-        let blind = self.phase.is_some_and(|phase| phase.why == Why::Unknown && !phase.background);
+        let blind = self.phase.is_some_and(|phase| phase.is_blind() && !phase.background);
         let throttling = Throttling {
             goal: config.controller.goal(),
             doing: self.phase.map(|phase| phase.why.to_string()),

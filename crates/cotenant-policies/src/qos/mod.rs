@@ -81,14 +81,16 @@ impl Policy for Qos {
         mut state: QosState,
         now: Time,
     ) -> Decision<QosState> {
-        let mut proposals = Vec::new();
+        let (mut proposals, mut notes) = (Vec::new(), Vec::new());
         let mut wake_at = now + ctx.config.interval;
         if let Some(config) = &self.0 {
             let present = |app: AppId| view.apps.iter().any(|a| a.id == app);
             let low: Vec<AppId> = config.low.iter().copied().filter(|app| present(*app)).collect();
             let needed = config.high.iter().any(|high| present(high.app)) && !low.is_empty();
             state.ladder.note(ctx, config, view, results, state.phase);
+            let before = state.silent.clone();
             let new = if needed { state.go_on(config, view, ctx.topology, now) } else { state.let_go() };
+            notes = state.silences(config, &before);
             let steps = state.steps(config, new, now);
             if config.place {
                 let phase = state.phase.map(|phase| (phase, state.began));
@@ -100,7 +102,7 @@ impl Policy for Qos {
             }
             wake_at = wake_at.min(state.next(config, now)).max(now + Duration::from_micros(100));
         }
-        Decision { watch_until: state.trial_ends(), ..Decision::new(proposals, state, wake_at, Vec::new()) }
+        Decision { watch_until: state.trial_ends(), ..Decision::new(proposals, state, wake_at, notes) }
     }
 }
 

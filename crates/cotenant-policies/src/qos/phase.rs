@@ -49,6 +49,11 @@ impl Phase {
         Self::new(0.0, lasts.min(LONGEST_NAP), why)
     }
 
+    /// Whether it is so because no speed is known.
+    pub(super) fn is_blind(&self) -> bool {
+        matches!(self.why, Why::Unknown | Why::Silent)
+    }
+
     /// The same with the figures that decided.
     pub(super) fn by(self, held: Option<Held>) -> Self {
         Self { held, ..self }
@@ -142,6 +147,8 @@ pub enum Why {
     Between,
     /// The speed is not known: nothing is throttled for it.
     Unknown,
+    /// It has not been known for so long that what was known says nothing of now.
+    Silent,
     /// A higher duty is tried.
     Increase,
     /// The goal was missed.
@@ -161,6 +168,7 @@ impl fmt::Display for Why {
             Self::Contention => "contention",
             Self::Between => "runs between naps",
             Self::Unknown => "the speed is not known",
+            Self::Silent => "no reading comes any more",
             Self::Increase => "above the goal, more is tried",
             Self::Decrease => "below the goal",
             Self::Hold => "at the goal",
@@ -185,12 +193,19 @@ pub struct PhaseResult {
     pub room: bool,
     /// Time between two batches of progress, where the phase showed that; the longest of all programs.
     pub grain: Option<Duration>,
+    /// Whether nothing has been heard of each for long.
+    pub silent: Vec<bool>,
 }
 
 impl PhaseResult {
     /// Whether the speed of any program is known.
     pub(super) fn is_known(&self) -> bool {
         self.speeds.iter().any(|speed| usable(*speed).is_some())
+    }
+
+    /// Whether nothing has been heard of any program for long.
+    pub(super) fn is_silent(&self) -> bool {
+        !self.silent.is_empty() && self.silent.iter().all(|silent| *silent)
     }
 }
 

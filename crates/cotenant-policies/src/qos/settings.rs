@@ -63,7 +63,15 @@ fn a_while<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     settings::duration(from, &(Duration::ZERO..=Duration::MAX))
 }
 
+/// How long nothing need be heard of progress and counters before what was known says nothing of now.
+const SILENCE: Duration = Duration::from_secs(5);
+
 impl QosConfig {
+    /// How long nothing need be heard of a program for that.
+    pub(super) fn silence(&self) -> Duration {
+        if self.patience.is_zero() { SILENCE } else { self.patience }
+    }
+
     /// The high-priority program that a phase is for: that of the figures that decided, else the only one.
     pub(super) fn beneficiary(&self, phase: &Phase) -> Option<AppId> {
         let only = (self.high.len() == 1).then_some(0);

@@ -8,7 +8,7 @@ use super::measurement::{self, Gathered, QosSums, Sum, Taken, Wanted};
 use super::phase::{Lasts, Phase, Why};
 use super::settings::{High, QosConfig};
 use cotenant_model::speed::Source;
-use cotenant_model::{Reason, Time, Topology, View};
+use cotenant_model::{Reason, Time, Topology, View, number};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -53,6 +53,12 @@ pub struct QosState {
     /// Latencies on the way to a reading, by high-priority program.
     #[serde(default)]
     gathered: Vec<Gathered>,
+    /// When each high-priority program was heard last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    heard: Vec<Time>,
+    /// Whether that is so long ago that what was known says nothing of now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) silent: Vec<bool>,
     /// Speed of each high-priority program in phases without the others; a moving mean.
     pub alone: Vec<Option<f64>>,
     /// Sums since the beginning.
@@ -69,11 +75,14 @@ impl QosState {
     /// Goes on to the next phase where this one is over; whether it did.
     pub(super) fn go_on(&mut self, config: &QosConfig, view: &View, topology: &Topology, now: Time) -> bool {
         let (Some(phase), Some(_)) = (self.phase, &self.controller) else {
+            self.heard = vec![now; config.high.len()];
             let (phase, controller) = config.controller.start();
             self.begin(phase, controller, now, config);
             return true;
         };
         self.measure(config, view, phase);
+        self.heard.resize(config.high.len(), now);
+        self.silent = self.heard.iter().map(|heard| now - *heard >= config.silence()).collect();
         let cpus = topology.usable();
         self.taken.add(view, &config.low, cpus.len());
         if !self.is_over(config, phase, now) {
@@ -82,6 +91,7 @@ impl QosState {
         let Some(state) = self.controller.take() else { return false };
         let room = config.place && self.away.knows_threads() && cpus.len() > 1;
         let mut seen = measurement::seen(&self.sums, self.taken, room);
+        seen.silent.clone_from(&self.silent);
         let before = self.alone.clone();
         if phase.duty <= 0.0 && state.alone().is_none() {
             self.note_alone(&seen.speeds);
@@ -91,6 +101,8 @@ impl QosState {
         }
         let (phase, controller) = config.controller.next(state, &seen);
         let phase = phase.by(phase.held.map(|held| config.to_its_own(held)));
+        let why = if phase.is_blind() && seen.is_silent() { Why::Silent } else { phase.why };
+        let phase = Phase { why, ..phase };
         if let Some(alone) = controller.alone() {
             self.alone = alone.to_vec();
         }
@@ -99,9 +111,25 @@ impl QosState {
         true
     }
 
+    /// Which programs have fallen silent since, and which speak again.
+    pub(super) fn silences(&self, config: &QosConfig, before: &[bool]) -> Vec<String> {
+        let before = before.iter().copied().chain(std::iter::repeat(false));
+        let says = |((high, now), before): ((&High, &bool), bool)| match (before, now) {
+            (false, true) => Some(format!(
+                "{}: no reading for {} s; nothing is throttled for it until there is one",
+                high.metric,
+                number::significant(config.silence().as_secs_f64(), 2)
+            )),
+            (true, false) => Some(format!("{}: there are readings again", high.metric)),
+            _ => None,
+        };
+        config.high.iter().zip(&self.silent).zip(before).filter_map(says).collect()
+    }
+
     /// Nothing is to be kept any more.
     pub(super) fn let_go(&mut self) -> bool {
         (self.controller, self.phase) = (None, None);
+        self.silent.clear();
         false
     }
 
@@ -149,13 +177,19 @@ impl QosState {
     fn measure(&mut self, config: &QosConfig, view: &View, phase: Phase) {
         self.total.pass(view.interval.as_secs_f64(), phase.duty, config.high.len());
         self.gathered.resize_with(config.high.len(), Gathered::default);
-        let from = self.began + config.settling(&phase);
+        // While nothing is known one such phase follows another, and a reading may take longer than each.
+        let from = if phase.is_blind() { self.tried } else { self.began } + config.settling(&phase);
         let readings = if let Lasts::Readings(n) = phase.lasts { n } else { 1 };
         // In a pause that measures the speed alone, answers are compared with themselves.
         let state = self.controller.as_ref().filter(|_| phase.why != Why::Baseline);
         let alone = state.and_then(controller::State::alone).unwrap_or_default();
         for (i, high) in config.high.iter().enumerate() {
             let Some(app) = view.app(high.app) else { continue };
+            if let (Some(heard), Some([speed, _])) = (self.heard.get_mut(i), high.metric.term(view, app))
+                && speed > 0.0
+            {
+                *heard = view.at;
+            }
             let alone = alone.get(i).copied().flatten();
             let (goal, full, why) = (config.goal(high), phase.duty >= 1.0, phase.why);
             let wanted = Wanted { from, readings, alone, goal, full, why };
@@ -180,9 +214,10 @@ impl QosState {
                 let enough = any && known().all(|sum| sum.readings >= n);
                 // After the time of one reading without any sign, nothing more is waited for.
                 let silent = !any && self.gathered.iter().all(Gathered::is_empty);
+                let gone = !self.silent.is_empty() && self.silent.iter().all(|silent| *silent);
                 let alarming = |sum: &Sum| sum.excess.is_some_and(|excess| excess.is_alarming());
                 let alarm = phase.duty >= 1.0 && self.sums.iter().any(alarming);
-                enough || alarm || now >= self.began + config.patience * if silent { 1 } else { n }
+                enough || alarm || gone || now >= self.began + config.patience * if silent { 1 } else { n }
             }
         }
     }

@@ -91,7 +91,8 @@ impl Away {
         self.note(config, view);
         let low = view.tasks.iter().filter(|task| config.low.contains(&task.info.app));
         let told = matches!(config.controller, Controller::Steady(_));
-        let Some((phase, began)) = phase.filter(|(phase, _)| phase.aside || !told) else {
+        let Some((phase, began)) = phase.filter(|(phase, _)| if told { phase.aside } else { phase.why != Why::Silent })
+        else {
             let back = self.sent.take().is_some();
             let reason = phase.map_or_else(
                 || Reason::new("place", NOBODY),

@@ -99,6 +99,7 @@ pub fn seen(sums: &[Sum], taken: Taken, room: bool) -> PhaseResult {
         excess: sums.iter().map(|sum| sum.excess).collect(),
         alone: sums.iter().map(|sum| sum.alone).collect(),
         grain: sums.iter().filter_map(|sum| sum.batches.grain()).max(),
+        silent: Vec::new(),
     }
 }
 

@@ -133,6 +133,50 @@ fn a_metric_that_never_answers_stops_nobody() {
     }
 }
 
+/// The server behind a metric dies after 30 s, and comes again after 60. The last reading is of 29 s, and what rests on
+/// it holds for 10 s. The same by limits of CPU time, and where programs report progress.
+#[test]
+fn no_order_outlives_its_readings() {
+    for (controller, metric, limits) in [
+        ("steady", "p99", false),
+        ("steady", "p99", true),
+        ("tracking", "progress", false),
+        ("tracking", "progress", true),
+    ] {
+        let config = with(config(controller, metric, limits), |qos| qos.climb = controller == "steady");
+        let at = |end_s: u64| {
+            let mut plant = Plant { silent_s: 30.0..60.0, ..Plant::new(0.4, end_s) };
+            let state = driven(&mut plant, &config);
+            let throttled = plant.napping_until > plant.now || plant.share < 1.0 || plant.background;
+            (throttled, plant.ran_s, first(&state, &config).silent)
+        };
+        let [before, gone, there] = [29, 59, 90].map(at);
+        assert!(!before.2 && before.1 < 20.0, "{controller} {limits}: {before:?}");
+        assert_eq!((gone.0, gone.2), (false, true), "{controller} {limits}: let go, and it is said");
+        let ran = gone.1 - at(41).1;
+        assert!((ran - 18.0).abs() < 0.01, "{controller} {limits}: ran {ran} s of the 18 from 41 s on");
+        assert!(!there.2 && there.1 - gone.1 < 25.0, "{controller} {limits}: throttled again {there:?} {gone:?}");
+    }
+}
+
+#[test]
+fn silence_is_said_and_so_is_its_end() {
+    let config = config("steady", "p99", false);
+    let mut plant = Plant { silent_s: 30.0..60.0, ..Plant::new(0.4, 90) };
+    let topology = plant.topology.clone();
+    let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
+    let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };
+    let mut notes = Vec::new();
+    drive(&mut plant, &policy(&config), &ctx, Mode::Enforce, |round| {
+        notes.extend(round.decision.iter().flat_map(|decision| decision.notes.clone()));
+    })
+    .unwrap();
+    assert_eq!(
+        notes,
+        ["p99: no reading for 10 s; nothing is throttled for it until there is one", "p99: there are readings again"]
+    );
+}
+
 #[test]
 fn what_does_not_fit_is_refused() {
     let topology = machine(1, 1, 2, 1);

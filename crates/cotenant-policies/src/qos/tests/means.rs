@@ -47,6 +47,20 @@ fn another_place_comes_before_naps() {
 }
 
 #[test]
+fn nobody_is_kept_away_from_one_who_is_silent() {
+    let mut plant = Plant { topology: machine(2, 1, 2, 1), silent_s: 6.0..16.0, ..Plant::new(0.4, 16) };
+    plant.allowed = Some(plant.topology.usable().clone());
+    let mut config = with(config("tracking", "progress", false), |qos| {
+        (qos.place, qos.patience) = (true, Duration::ZERO);
+    });
+    config.pin = cotenant_model::pin::Pin::Cpu;
+    let (.., state) = run(&mut plant, &config);
+    let moves: Vec<&Action> = plant.actions.iter().filter(|action| action.task().is_some()).collect();
+    assert!(matches!(moves[..], [Action::Place { .. }, Action::Release { .. }]), "{moves:?}");
+    assert!(state.away.place().is_none() && plant.reasons.contains(&"place: no reading comes any more".to_owned()));
+}
+
+#[test]
 fn a_thread_that_comes_later_goes_where_its_program_is() {
     let mut plant = Plant { topology: machine(2, 1, 2, 1), another_at: Time::from_secs(3), ..Plant::new(0.4, 6) };
     plant.allowed = Some(plant.topology.usable().clone());

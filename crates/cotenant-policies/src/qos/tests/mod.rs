@@ -47,6 +47,10 @@ struct Plant {
     reading: Option<Reading>,
     /// When the first program ends.
     high_ends: Time,
+    /// Seconds from and to which nothing is to be read of it.
+    silent_s: std::ops::Range<f64>,
+    /// Whether the second one is in the background.
+    background: bool,
     actions: Vec<Action>,
     /// Why, as people read it.
     reasons: Vec<String>,
@@ -85,6 +89,8 @@ impl Plant {
             read_units: 0.0,
             reading: None,
             high_ends: Time(u64::MAX),
+            silent_s: 0.0..0.0,
+            background: false,
             actions: Vec::new(),
             reasons: Vec::new(),
             rounds: 0,
@@ -131,12 +137,14 @@ impl Host for Plant {
     }
 
     fn sample(&mut self) -> Result<Sample, HostError> {
+        let silent = self.silent_s.contains(&self.now.as_secs_f64());
+        let reading = self.reading.filter(|_| !silent);
         let high = AppSample {
             name: "high".into(),
-            progress: Some(self.units as u64),
+            progress: (!silent).then_some(self.units as u64),
             // One answer per 1,000 units, all of one millisecond's worth of them: in a millisecond alone.
             latency_ns: Some(self.latencies()),
-            metrics: self.reading.map(|reading| ("p99".to_owned(), reading)).into_iter().collect(),
+            metrics: reading.map(|reading| ("p99".to_owned(), reading)).into_iter().collect(),
             ..AppSample::default()
         };
         let low = AppSample { id: AppId(1), name: "low".into(), ..AppSample::default() };
@@ -183,7 +191,7 @@ impl Host for Plant {
                 }
                 Action::Place { task: TaskId(1 | 2), .. } => self.allowed = Some(order.affinity.clone()),
                 Action::Release { task: TaskId(1 | 2) } => self.allowed = Some(self.topology.usable().clone()),
-                Action::Background { app: AppId(1), .. } => {}
+                Action::Background { app: AppId(1), on } => self.background = on,
                 ref other => panic!("{other:?}"),
             }
         }

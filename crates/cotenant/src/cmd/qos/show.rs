@@ -132,6 +132,7 @@ impl Observer for Table {
         self.goals.round(round.view, round.explain());
         let place = self.goals.throttling().and_then(|throttling| throttling.place.as_ref());
         self.place = place.map(ToString::to_string).or(self.place.take());
+        self.news.extend(round.decision.iter().flat_map(|decision| decision.notes.iter().cloned()));
         self.tell_unknown();
     }
 

@@ -26,6 +26,10 @@ impl SteadyState {
             let over = excess.map_or(0.0, |excess| excess.over).min(most);
             *owed = (*owed + over).clamp(-ACCOUNT[0], ACCOUNT[1]);
         }
+        // A pause cannot make up for anything to a program of which nothing is heard.
+        for (owed, _) in self.owed.iter_mut().zip(&seen.silent).filter(|(_, silent)| **silent) {
+            *owed = 0.0;
+        }
     }
 
     pub(super) fn measured(&mut self, seen: &PhaseResult) {

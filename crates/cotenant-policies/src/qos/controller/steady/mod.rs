@@ -11,8 +11,9 @@
 //!                │          ├── surely missed at a duty of 1 ───▶ Blame ──▶ Run, throttled if the pause does better;
 //!                │          │                                     where the goal was kept like this, only the second time
 //!                │          └── more answers beyond than may be ─▶ MakeUp ↺ until they are made up for ──▶ Run
-//!   No speed known, in any phase: they run for a second, and it goes on as after Run. Where none was ever known, they
-//!   run beside the others after five such seconds.
+//!   No speed known, in any phase: they run for a second, and it goes on as after Run. Where nothing is heard of any
+//!   program any more, or none was ever known for five such seconds, they run beside the others; after five, the speed
+//!   alone is measured anew.
 //! ```
 
 mod baseline;
@@ -24,7 +25,8 @@ use std::time::Duration;
 /// How long the low-priority programs run while nothing is known.
 const UNKNOWN: Duration = Duration::from_secs(1);
 
-/// Where nothing was ever known, they run in the background for so many of these times, and beside the others then.
+/// Where nothing was ever known, they run in the background for so many of these times, and beside the others then; of
+/// who was silent for longer, the speed alone is forgotten.
 const UNKNOWNS: u32 = 5;
 
 /// Readings in a row that put the baseline itself in doubt: misses, or such as are faster beside others than alone.
@@ -126,7 +128,7 @@ pub struct SteadyState {
     /// How many answers more than allowed were beyond the goal of each program, where single ones are known.
     #[serde(default)]
     owed: Vec<f64>,
-    /// Times that they ran while no speed was known at all.
+    /// Times in a row that they ran while no speed was ever known, or nothing was heard any more.
     #[serde(default, skip_serializing_if = "is_zero")]
     unknown: u32,
     /// Whether the last phase was a pause that makes up for that.
@@ -157,11 +159,17 @@ impl Steady {
     pub(super) fn next(&self, mut state: SteadyState, seen: &PhaseResult) -> (Phase, SteadyState) {
         if !seen.is_known() {
             (state.pause, state.accused, state.making_up) = (false, None, false);
-            if state.baseline.iter().all(Option::is_none) {
-                state.unknown = state.unknown.saturating_add(1);
+            let never = state.baseline.iter().all(Option::is_none);
+            state.unknown = state.unknown.saturating_add(u32::from(never || seen.is_silent()));
+            let let_go = state.unknown > UNKNOWNS || seen.is_silent() && !never;
+            if seen.is_silent() {
+                state.owed.clear();
             }
-            let background = !state.beside && state.unknown <= UNKNOWNS;
-            return (Phase { background, aside: state.aside, ..Phase::new(1.0, UNKNOWN, Why::Unknown) }, state);
+            if state.unknown > UNKNOWNS {
+                state.baseline.clear(); // who speaks again may be another by then
+            }
+            let (background, aside) = (!state.beside && !let_go, state.aside && !let_go);
+            return (Phase { background, aside, ..Phase::new(1.0, UNKNOWN, Why::Unknown) }, state);
         }
         state.unknown = 0;
         if state.pause {
