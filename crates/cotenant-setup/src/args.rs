@@ -200,10 +200,13 @@ impl MetricArg {
 
     /// How long a reading is waited for: so many periods, and one that fails.
     pub fn patience(&self, periods: u32) -> Option<Duration> {
-        match &self.outside {
-            Some(metric) => Some(metric.every * periods + metric.timeout),
-            None => self.every().map(|every| every * periods),
-        }
+        let timeout = self.outside.as_ref().map(|metric| metric.timeout);
+        Some(self.periods(periods)? + timeout.unwrap_or_default())
+    }
+
+    /// So many periods.
+    pub fn periods(&self, periods: u32) -> Option<Duration> {
+        self.outside.as_ref().map(|metric| metric.every).or(self.every()).map(|every| every * periods)
     }
 
     /// Time between two readings.

@@ -124,6 +124,7 @@ pub fn served(
         limits: means.limits(),
         climb: means.climb(),
         settle: SETTLE,
+        silence: metrics.iter().filter_map(|metric| metric.periods(PATIENCE)).max().unwrap_or_default(),
         patience: metrics.iter().filter_map(|metric| metric.patience(PATIENCE)).max().unwrap_or_default(),
         controller,
     }

@@ -332,9 +332,9 @@ fn qos(
         };
     }
     // The simulated machine obeys at once, and its counters need no patience.
-    let (settle, patience) = (Duration::ZERO, Duration::ZERO);
+    let [settle, patience, silence] = [Duration::ZERO; 3];
     let (low, place, limits) = (apps(false).collect(), true, None);
-    Ok(Some(QosConfig { controller, high, low, place, limits, climb: false, settle, patience }))
+    Ok(Some(QosConfig { controller, high, low, place, limits, climb: false, settle, patience, silence }))
 }
 
 /// Names that occur several times get a number: `mcf06`, `mcf06#2`.

@@ -57,7 +57,14 @@ pub struct QosConfig {
     /// How long to wait for a reading of a metric.
     #[serde(deserialize_with = "a_while")]
     pub patience: Duration,
+    /// What was read this long ago says nothing of now, nor what is older than [`WINDOWS`] of its windows; zero: the
+    /// same as `patience`.
+    #[serde(default, deserialize_with = "a_while", skip_serializing_if = "Duration::is_zero")]
+    pub silence: Duration,
 }
+
+/// Windows without a reading after which what was read says nothing of now.
+pub(super) const WINDOWS: u32 = 5;
 
 fn a_while<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     settings::duration(from, &(Duration::ZERO..=Duration::MAX))
@@ -67,9 +74,10 @@ fn a_while<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
 const SILENCE: Duration = Duration::from_secs(5);
 
 impl QosConfig {
-    /// How long nothing need be heard of a program for that.
-    pub(super) fn silence(&self) -> Duration {
-        if self.patience.is_zero() { SILENCE } else { self.patience }
+    /// After how long a program is silent of which the last reading covered such a window; `None`: there was none yet.
+    pub(super) fn silence(&self, window: Option<Duration>) -> Duration {
+        let [first, later] = [self.patience, self.silence].map(|time| if time.is_zero() { SILENCE } else { time });
+        window.map_or(first.max(later), |window| later.max(window * WINDOWS))
     }
 
     /// The high-priority program that a phase is for: that of the figures that decided, else the only one.

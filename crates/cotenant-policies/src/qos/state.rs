@@ -53,9 +53,9 @@ pub struct QosState {
     /// Latencies on the way to a reading, by high-priority program.
     #[serde(default)]
     gathered: Vec<Gathered>,
-    /// When each high-priority program was heard last.
+    /// When each high-priority program was heard last, and the window that it told of; without one since the beginning.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    heard: Vec<Time>,
+    heard: Vec<(Time, Option<Duration>)>,
     /// Whether that is so long ago that what was known says nothing of now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) silent: Vec<bool>,
@@ -75,14 +75,14 @@ impl QosState {
     /// Goes on to the next phase where this one is over; whether it did.
     pub(super) fn go_on(&mut self, config: &QosConfig, view: &View, topology: &Topology, now: Time) -> bool {
         let (Some(phase), Some(_)) = (self.phase, &self.controller) else {
-            self.heard = vec![now; config.high.len()];
+            self.heard = vec![(now, None); config.high.len()];
             let (phase, controller) = config.controller.start();
             self.begin(phase, controller, now, config);
             return true;
         };
         self.measure(config, view, phase);
-        self.heard.resize(config.high.len(), now);
-        self.silent = self.heard.iter().map(|heard| now - *heard >= config.silence()).collect();
+        self.heard.resize(config.high.len(), (now, None));
+        self.silent = self.heard.iter().map(|(at, window)| now - *at >= config.silence(*window)).collect();
         let cpus = topology.usable();
         self.taken.add(view, &config.low, cpus.len());
         if !self.is_over(config, phase, now) {
@@ -114,16 +114,19 @@ impl QosState {
     /// Which programs have fallen silent since, and which speak again.
     pub(super) fn silences(&self, config: &QosConfig, before: &[bool]) -> Vec<String> {
         let before = before.iter().copied().chain(std::iter::repeat(false));
-        let says = |((high, now), before): ((&High, &bool), bool)| match (before, now) {
-            (false, true) => Some(format!(
-                "{}: no reading for {} s; nothing is throttled for it until there is one",
-                high.metric,
-                number::significant(config.silence().as_secs_f64(), 2)
-            )),
-            (true, false) => Some(format!("{}: there are readings again", high.metric)),
-            _ => None,
+        let says = |(i, before): (usize, bool)| {
+            let (metric, (_, window)) = (&config.high.get(i)?.metric, self.heard.get(i)?);
+            let seconds = || number::significant(config.silence(*window).as_secs_f64(), 2);
+            match (before, self.silent.get(i)?) {
+                (false, true) => Some(format!(
+                    "{metric}: no reading for {} s; nothing is throttled for it until there is one",
+                    seconds()
+                )),
+                (true, false) => Some(format!("{metric}: there are readings again")),
+                _ => None,
+            }
         };
-        config.high.iter().zip(&self.silent).zip(before).filter_map(says).collect()
+        before.enumerate().take(config.high.len()).filter_map(says).collect()
     }
 
     /// Nothing is to be kept any more.
@@ -185,10 +188,10 @@ impl QosState {
         let alone = state.and_then(controller::State::alone).unwrap_or_default();
         for (i, high) in config.high.iter().enumerate() {
             let Some(app) = view.app(high.app) else { continue };
-            if let (Some(heard), Some([speed, _])) = (self.heard.get_mut(i), high.metric.term(view, app))
-                && speed > 0.0
-            {
-                *heard = view.at;
+            let news = high.metric.term(view, app).filter(|[speed, _]| *speed > 0.0);
+            let news = news.and_then(|_| high.metric.reading(view, app));
+            if let (Some(heard), Some(reading)) = (self.heard.get_mut(i), news) {
+                *heard = (reading.at, Some(reading.window));
             }
             let alone = alone.get(i).copied().flatten();
             let (goal, full, why) = (config.goal(high), phase.duty >= 1.0, phase.why);

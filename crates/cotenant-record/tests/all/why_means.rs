@@ -105,6 +105,7 @@ fn recording(mode: Mode, roles: [Role; 4]) -> Vec<u8> {
         climb: false,
         settle: Duration::ZERO,
         patience: Duration::ZERO,
+        silence: Duration::ZERO,
     });
     header.config.settings.put("qos", &qos);
     record(&header, &mut Obedient(Scripted::new(&roles, 10)), &Orders(script))

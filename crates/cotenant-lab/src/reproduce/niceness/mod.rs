@@ -106,9 +106,9 @@ impl Run {
             How::Under(name) => {
                 let controller = Controller::preset(name, 0.9).context("a preset")?;
                 let high = vec![High { app: AppId(0), metric: Source::Ipc, goal: None }];
-                let (settle, patience) = (Duration::ZERO, Duration::ZERO);
+                let [settle, patience, silence] = [Duration::ZERO; 3];
                 let (low, place, limits) = (vec![AppId(1)], false, None);
-                let qos = QosConfig { controller, high, low, place, limits, climb: false, settle, patience };
+                let qos = QosConfig { controller, high, low, place, limits, climb: false, settle, patience, silence };
                 scenario.config = Config { interval: Duration::from_millis(25), ..scenario.config };
                 Box::new(Qos(Some(qos)))
             }

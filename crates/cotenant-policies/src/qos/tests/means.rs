@@ -51,7 +51,7 @@ fn nobody_is_kept_away_from_one_who_is_silent() {
     let mut plant = Plant { topology: machine(2, 1, 2, 1), silent_s: 6.0..16.0, ..Plant::new(0.4, 16) };
     plant.allowed = Some(plant.topology.usable().clone());
     let mut config = with(config("tracking", "progress", false), |qos| {
-        (qos.place, qos.patience) = (true, Duration::ZERO);
+        (qos.place, qos.patience, qos.silence) = (true, Duration::ZERO, Duration::ZERO);
     });
     config.pin = cotenant_model::pin::Pin::Cpu;
     let (.., state) = run(&mut plant, &config);

@@ -217,6 +217,7 @@ fn config(controller: &str, metric: &str, limits: bool) -> Config {
         climb: false,
         settle: Duration::ZERO,
         patience: Duration::from_secs(10),
+        silence: Duration::from_secs(4),
     };
     Config { interval: MS(1), settings: Settings::default().with::<Qos>(&Some(qos)), ..Config::default() }
 }
