@@ -73,7 +73,8 @@ impl Drop for Progress {
 pub fn beside<T>(how_far: impl Fn() -> (f64, String) + Sync, task: impl FnOnce() -> T) -> T {
     thread::scope(|scope| {
         let (end, ended) = mpsc::channel::<()>(); // its end hangs up, also where the task panics
-        scope.spawn(|| {
+        // Where no thread can be had, nothing is drawn.
+        let _ = thread::Builder::new().spawn_scoped(scope, || {
             let ended = ended;
             let mut bar = Progress::new(true);
             let wait = |bar: &Progress| bar.next().saturating_duration_since(Instant::now());

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, anyhow};
 use cotenant_cli::usage;
 use cotenant_linux::sys::{self, Lock};
 use cotenant_linux::undo::{default_state_dir, secure_dir};
+use cotenant_linux::worker;
 use cotenant_model::Topology;
 use cotenant_model::profile::MachineProfile;
 use cotenant_status::page::Scene;
@@ -35,6 +36,9 @@ const LISTS: &[u8] = b"{\"version\":1,\"verb\":\"containers\",";
 /// Requests of a user at once, and of all but root; of more, the latest are closed.
 const OF_ONE: usize = 4;
 const AT_ONCE: usize = 16;
+
+/// Bytes that its threads have for their stacks.
+const STACK: usize = 256 << 10;
 
 /// A request of those who may not do everything takes its place for as long as this, however soon it is answered: each
 /// costs some CPU time.
@@ -217,7 +221,7 @@ impl Control {
             fs::set_permissions(&path, Permissions::from_mode(0o666)).map_err(at)?;
         }
         let places = Arc::new(Places::default());
-        spawn("control", move || {
+        let listening = move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else {
                     thread::sleep(Duration::from_millis(100)); // no descriptors are left
@@ -227,7 +231,7 @@ impl Control {
                 if let Some(place) = places.take(uid) {
                     let shared = shared.clone();
                     // Where no thread can be had, the place is free again.
-                    let _ = spawn("request", move || {
+                    let request = move || {
                         let begin = Instant::now();
                         let _ = serve(&stream, uid, &shared); // who asked is gone
                         drop(stream);
@@ -235,11 +239,13 @@ impl Control {
                             thread::sleep(HELD.saturating_sub(begin.elapsed()));
                         }
                         drop(place);
-                    });
+                    };
+                    let thread = thread::Builder::new().name("request".to_owned()).stack_size(STACK);
+                    let _ = thread.spawn(|| drop(worker::caught("a request", request)));
                 }
             }
-        })
-        .map_err(at)?;
+        };
+        worker::spawn("control", STACK, listening).map_err(at)?;
         Ok(Self { path, _lock: lock })
     }
 }
@@ -254,10 +260,6 @@ impl Drop for Control {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
-}
-
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    thread::Builder::new().name(name.to_owned()).stack_size(256 << 10).spawn(run).map(drop)
 }
 
 /// Who is served now, by user: nobody keeps the others out.

@@ -24,6 +24,7 @@ pub mod notes;
 pub mod sense;
 pub mod sys;
 pub mod undo;
+pub mod worker;
 
 pub use fsroot::FsRoot;
 

@@ -1,6 +1,7 @@
 //! Files that are there as a whole or not at all.
 
 use cotenant_linux::sys::{self, Lock};
+use cotenant_linux::worker;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -74,7 +75,8 @@ impl Writer {
         let (fail, failed) = mpsc::channel();
         let write = move || {
             for (file, write) in to_write {
-                if let Err(why) = write() {
+                let written = worker::caught("the writer of files", write);
+                if let Err(why) = written.unwrap_or_else(|why| Err(io::Error::other(why))) {
                     let _ = fail.send((file, why)); // who wanted it may be gone
                 }
             }

@@ -16,7 +16,7 @@ use cotenant_cli::messages::count;
 use cotenant_linux::FsRoot;
 use cotenant_linux::host::{AppSpec, LinuxHost, Until, What};
 use cotenant_linux::sense::census::Census;
-use cotenant_linux::sys;
+use cotenant_linux::{sys, worker};
 use cotenant_model::host::{Drive, Ended};
 use cotenant_model::policy::{Config as PolicyConfig, Ctx};
 use cotenant_model::{AppId, Mode, Owns, Rule};
@@ -483,6 +483,9 @@ impl Shift<'_> {
 
     /// Logs what the host has to say.
     fn pass_notes(&mut self) {
+        for line in worker::news() {
+            self.logbook.remark_own(&line);
+        }
         let own = self.host.own_notes();
         for note in &own {
             self.logbook.remark_own(note);

@@ -15,6 +15,7 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use cotenant_linux::worker;
 use cotenant_status::history::SPANS;
 use cotenant_status::page::{ASSETS, Now, Scene};
 use cotenant_status::picture::Picture;
@@ -26,7 +27,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -74,8 +74,8 @@ impl Web {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let (wanted, told) = watch::channel(Some(at));
         let (router, state) = (router(shared.clone()), self.state.clone());
-        let run = move || runtime.block_on(serve(told, &router, &state));
-        thread::Builder::new().name("web".to_owned()).stack_size(1 << 20).spawn(run)?;
+        let run = move || runtime.block_on(serve(told.clone(), &router, &state));
+        worker::spawn("web", 1 << 20, run)?;
         Ok(wanted)
     }
 
@@ -108,9 +108,20 @@ async fn serve(mut wanted: watch::Receiver<Option<SocketAddr>>, router: &Router,
                     let address = listener.local_addr().unwrap_or(at).to_string();
                     tell(state, Some(Listen { address, error: None }));
                     let accepting = tokio::spawn(accept(listener, guard::guarded(router.clone(), at)));
-                    let changed = wanted.changed().await;
+                    let changed = loop {
+                        match timeout(AGAIN, wanted.changed()).await {
+                            Ok(changed) => break changed,
+                            Err(_) if accepting.is_finished() => break Ok(()), // it has failed: it begins anew
+                            Err(_) => {}
+                        }
+                    };
                     accepting.abort();
-                    let _ = accepting.await; // its address is free now
+                    // Its address is free now.
+                    if let Err(why) = accepting.await
+                        && let Ok(panic) = why.try_into_panic()
+                    {
+                        worker::report("web", &*panic);
+                    }
                     changed
                 }
                 Err(why) => {

@@ -17,7 +17,7 @@ use cotenant_cli::usage;
 use cotenant_linux::bounded::{self, Limit};
 use cotenant_linux::host::queue::Queue;
 use cotenant_linux::host::{AppSpec, Finish, HostOptions, LinuxHost, probe_tier};
-use cotenant_linux::sys;
+use cotenant_linux::{sys, worker};
 use cotenant_measure::live::foreign_load::Stolen;
 use cotenant_model::host::drive_all;
 use cotenant_model::interference::Interference;
@@ -110,7 +110,7 @@ impl<'a> Run<'a> {
                 observer.round(round);
             }
             let news = observers.iter_mut().flat_map(|observer| observer.news());
-            for line in sources.iter().flat_map(|metrics| metrics.news()).chain(news) {
+            for line in sources.iter().flat_map(|metrics| metrics.news()).chain(worker::news()).chain(news) {
                 if told {
                     view.iter_mut().for_each(LiveView::aside);
                     tell(line);

@@ -11,7 +11,7 @@ use cotenant_daemon::protocol::Request;
 use cotenant_linux::FsRoot;
 use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost, Until, What};
 use cotenant_linux::sense::census::Census;
-use cotenant_linux::sys;
+use cotenant_linux::{sys, worker};
 use cotenant_model::host::{Drive, Ended};
 use cotenant_model::policy::{Config, Ctx};
 use cotenant_model::{AppId, Mode, Rule, Sample, Time, Topology, text};
@@ -93,15 +93,21 @@ impl Live {
     pub fn begin(self, first: bool) -> Result<Receiver<News>> {
         let (to, news) = channel();
         let run = move || {
-            let told = match self {
-                Self::Daemon { socket, topology } => return daemon(socket.as_deref(), &topology, first, &to),
+            for line in worker::news() {
+                let _ = to.send(News::Trouble(line)); // it has failed before
+            }
+            let told = match &self {
+                Self::Daemon { socket, topology } => {
+                    daemon(socket.as_deref(), topology, first, &to);
+                    Ok(())
+                }
                 Self::Own => own(first, &to),
             };
             if let Err(why) = told {
                 let _ = to.send(News::Trouble(chain(&why))); // nobody may listen any more
             }
         };
-        thread::Builder::new().name("top".to_owned()).spawn(run)?;
+        worker::spawn("top", 2 << 20, run)?;
         Ok(news)
     }
 }

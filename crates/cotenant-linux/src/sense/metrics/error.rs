@@ -57,6 +57,8 @@ pub(crate) enum FetchError {
     Probe { what: String, why: String },
     #[error("it cannot be started: {0}; see ulimit -u and ulimit -n")]
     Io(#[from] io::Error),
+    #[error("its reader failed: {0}; it is tried again")]
+    Panicked(String),
     #[error("it was stopped")]
     Stopped,
 }

@@ -15,6 +15,7 @@ pub(crate) mod wire;
 pub use error::StartError;
 
 use crate::sys;
+use crate::worker::{BackOff, caught};
 use command::Command;
 use cotenant_model::histogram::Histogram;
 use cotenant_model::metric::{Measured, Meter, Metric, MetricSource, QUANTILE};
@@ -119,7 +120,7 @@ struct Shared {
     seconds: f64,
     /// Failures since the source was last read without one, whether it had something new or not.
     in_a_row: u32,
-    /// Whether it was told that it fails.
+    /// Whether it was told that it fails, since it was last read without a failure.
     told: bool,
 }
 
@@ -128,7 +129,7 @@ impl Shared {
         let summary = &mut self.summary;
         match result {
             Err(FetchError::Stopped) => {}
-            Ok(None) => self.in_a_row = 0,
+            Ok(None) => (self.in_a_row, self.told) = (0, false),
             Ok(Some(Measured { value, window, count, direction })) => {
                 summary.direction = self.direction.unwrap_or(direction);
                 self.reading = Some(Reading { value, direction: summary.direction, window, count, at });
@@ -139,7 +140,7 @@ impl Shared {
                 let part = (window.as_secs_f64() / self.seconds.max(f64::MIN_POSITIVE)).min(1.0);
                 summary.mean = Some(mean + (value - mean) * part);
                 summary.last = Some(value);
-                self.in_a_row = 0;
+                (self.in_a_row, self.told) = (0, false);
             }
             Err(why) => {
                 self.reading = None;
@@ -194,7 +195,7 @@ impl Metrics {
             _ => None,
         });
         let mut started = Self { shared: Vec::new(), answers, threads: Vec::new(), stopper: Some(stopper), start };
-        for (metric, fetcher) in metrics.iter().zip(fetchers) {
+        for (metric, mut fetcher) in metrics.iter().zip(fetchers) {
             let shared = Arc::new(Mutex::new(Shared {
                 direction: metric.direction,
                 reading: None,
@@ -214,9 +215,10 @@ impl Metrics {
             }));
             let has_programs = matches!(fetcher, Fetcher::Command(_));
             let (every, stop, to) = (metric.every, stop.clone(), shared.clone());
-            let name = format!("metric {}", metric.name).chars().take(15).collect();
-            let thread = thread::Builder::new().name(name).stack_size(256 << 10);
-            let thread = thread.spawn(move || read(fetcher, every, start, &stop, &to))?;
+            let name = format!("metric {}", metric.name);
+            let thread = thread::Builder::new().name(name.chars().take(15).collect()).stack_size(256 << 10);
+            let fetch = move |at, since, stop: &Stop| fetcher.fetch(at, since, stop);
+            let thread = thread.spawn(move || read(&name, fetch, every, start, &stop, &to))?;
             started.shared.push(shared);
             if has_programs {
                 started.threads.push(thread);
@@ -249,7 +251,7 @@ impl Metrics {
         }
     }
 
-    /// One line for each metric that fails again and again, once.
+    /// One line for each metric that fails again and again, once until it is read again.
     pub fn news(&self) -> Vec<String> {
         let line = |shared: &Arc<Mutex<Shared>>| {
             let mut shared = lock(shared);
@@ -284,20 +286,30 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread of a metric.
-fn read(mut fetcher: Fetcher, every: Duration, start: Instant, stop: &Stop, shared: &Mutex<Shared>) {
+/// The thread of a metric. What fetches it may panic: libraries do where no thread can be had.
+fn read(
+    name: &str,
+    mut fetch: impl FnMut(Time, Duration, &Stop) -> Result<Option<Measured>, FetchError>,
+    every: Duration,
+    start: Instant,
+    stop: &Stop,
+    shared: &Mutex<Shared>,
+) {
     stop::block_signals();
     sys::wake_on_time(); // what is late counts
     let mut before = start.elapsed();
     let mut next = Instant::now();
+    let mut back_off = BackOff::default();
     loop {
         let at = start.elapsed();
-        let result = fetcher.fetch(Time::default() + at, at.saturating_sub(before), stop);
+        let fetched = caught(name, || fetch(Time::default() + at, at.saturating_sub(before), stop));
+        let wait = if fetched.is_err() { back_off.panicked().max(every) } else { every };
+        let result = fetched.unwrap_or_else(|why| Err(FetchError::Panicked(why)));
         // Of what a command prints, nobody knows which moment it is about: it is one within its run.
         let at = Time::default() + start.elapsed();
         before = start.elapsed();
         lock(shared).take(result, at);
-        next = (next + every).max(Instant::now());
+        next = (next + wait).max(Instant::now());
         if stop.within(next.saturating_duration_since(Instant::now())) {
             return;
         }

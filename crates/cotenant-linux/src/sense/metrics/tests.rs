@@ -317,3 +317,26 @@ fn a_reading_counts_for_as_long_as_it_is_about() {
         assert!((shared.summary.mean.unwrap() - mean).abs() < 1e-9, "{:?} after {value}", shared.summary.mean);
     }
 }
+
+/// As a resolver does that cannot make a thread.
+#[test]
+fn a_reader_that_panics_is_told_and_reads_again() {
+    let metrics = metrics(&["cmd:echo 1,every=1h,name=panics"]);
+    let shared = metrics.shared[0].clone();
+    let (stopper, stop) = stop::pair().unwrap();
+    let mut left = 4;
+    let mut stopper = Some(stopper);
+    let fetch = |_, window, _: &Stop| {
+        left -= 1;
+        assert!(left < 1, "failed to spawn thread");
+        stopper = None;
+        Ok(Some(Measured { value: 7.0, window, count: 1, direction: Direction::HigherIsBetter }))
+    };
+    let every = Duration::from_millis(1);
+    thread::scope(|scope| {
+        scope.spawn(|| read("metric panics", fetch, every, metrics.start, &stop, &shared));
+    });
+    let MetricSummary { failed, why, last, .. } = lock(&shared).summary.clone();
+    assert_eq!((failed, last), (3, Some(7.0)));
+    assert_eq!(why.as_deref(), Some("its reader failed: failed to spawn thread; it is tried again"));
+}

@@ -1,0 +1,108 @@
+//! Threads that work as long as the program runs: one that panics is reported, and goes on after a while.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use std::{io, mem};
+
+/// The wait after a first panic, and the longest.
+const WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(60)];
+
+/// Panics that are kept until somebody asks for them.
+const MOST: usize = 64;
+
+static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// How long a worker that has panicked waits: twice as long each time, and from the beginning after a longest wait
+/// without a panic.
+#[derive(Clone, Debug)]
+pub struct BackOff {
+    wait: Duration,
+    last: Instant,
+}
+
+impl Default for BackOff {
+    fn default() -> Self {
+        Self { wait: WAITS[0], last: Instant::now() }
+    }
+}
+
+impl BackOff {
+    /// It has panicked now.
+    pub fn panicked(&mut self) -> Duration {
+        if self.last.elapsed() > self.wait + WAITS[1] {
+            self.wait = WAITS[0];
+        }
+        self.last = Instant::now();
+        let next = (self.wait * 2).min(WAITS[1]);
+        mem::replace(&mut self.wait, next)
+    }
+}
+
+/// Runs a piece of work of a worker of this name; where it panics, what it said, which [`news`] tells as well.
+///
+/// # Errors
+/// What it said.
+pub fn caught<T>(name: &str, work: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|why| report(name, &*why))
+}
+
+/// Keeps for [`news`] that a worker of this name has panicked with `why`; what it said.
+pub fn report(name: &str, why: &(dyn Any + Send)) -> String {
+    let text = why.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let said = text.or_else(|| why.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it panicked".to_owned());
+    let mut panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
+    if panics.len() < MOST {
+        panics.push(format!("{name} failed and goes on: {said}; memory or threads are used up, or it is a bug"));
+    }
+    said
+}
+
+/// Begins a thread of this name that works until `work` returns, and again after each panic.
+///
+/// # Errors
+/// Where no thread can be had.
+pub fn spawn(name: &str, stack: usize, mut work: impl FnMut() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    let title = name.to_owned();
+    thread::Builder::new().name(name.to_owned()).stack_size(stack).spawn(move || {
+        let mut back_off = BackOff::default();
+        while caught(&title, &mut work).is_err() {
+            thread::sleep(back_off.panicked());
+        }
+    })
+}
+
+/// What panicked since this was asked last.
+pub fn news() -> Vec<String> {
+    mem::take(&mut *PANICS.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_panics_goes_on_and_is_reported() {
+        let mut times = 0;
+        let work = move || {
+            times += 1;
+            assert!(times == 3, "time {times}");
+        };
+        spawn("a worker", 64 << 10, work).unwrap().join().unwrap();
+        let news = news();
+        let of = |time: usize| {
+            news.iter().any(|line| line.starts_with(&format!("a worker failed and goes on: time {time};")))
+        };
+        assert!(of(1) && of(2) && !of(3), "{news:?}");
+    }
+
+    #[test]
+    fn waits_double_up_to_a_minute() {
+        let mut back_off = BackOff::default();
+        let waits: Vec<u128> = (0..12).map(|_| back_off.panicked().as_millis()).collect();
+        assert_eq!(waits[..4], [100, 200, 400, 800]);
+        assert_eq!(waits[9..], [51_200, 60_000, 60_000]);
+    }
+}
