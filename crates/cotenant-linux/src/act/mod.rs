@@ -195,7 +195,8 @@ impl Actuators {
 
     /// Ends what is due; when something is due again.
     pub fn due(&mut self, now: Time) -> Option<Time> {
-        self.throttles.values_mut().filter_map(|throttle| throttle.due(now)).min()
+        let due = |throttle: &mut Throttle| throttle.due(&mut self.journal, now);
+        self.throttles.values_mut().filter_map(due).min()
     }
 
     /// Lets an application act on a signal; false where nothing is known of it here.
@@ -311,7 +312,7 @@ impl Actuators {
     /// After orders: lets all run that neither wait nor nap, and moves memory on.
     pub fn settle(&mut self, now: Time) {
         self.stopped.clear();
-        self.throttles.values_mut().for_each(|throttle| throttle.settle(now));
+        self.throttles.values_mut().for_each(|throttle| throttle.settle(&mut self.journal, now));
         if let Some(pages) = &mut self.pages {
             pages.go_on();
         }
@@ -325,7 +326,7 @@ impl Actuators {
     /// Lets all run and ends what holds whole applications; what of this failed is tried again at the end of all.
     pub fn end_throttles(&mut self, now: Time) -> Vec<String> {
         // First: nobody is to wait for the end of another one's group.
-        self.throttles.values_mut().for_each(|throttle| throttle.let_go(now));
+        self.throttles.values_mut().for_each(|throttle| throttle.let_go(&mut self.journal, now));
         let throttles = std::mem::take(&mut self.throttles).into_values();
         throttles.flat_map(|throttle| throttle.end(&mut self.journal)).collect()
     }

@@ -237,12 +237,12 @@ impl Throttle {
         if end <= now || self.ending {
             self.marks.withdraw();
             self.wakes_at = None;
-            self.settle(now);
+            self.settle(journal, now);
             return Outcome::Applied;
         }
         if self.inside {
             self.wakes_at = None;
-            self.settle(now);
+            self.settle(journal, now);
             self.marks.nap(now, end, until);
             if self.marks.any() {
                 return Outcome::Applied;
@@ -264,7 +264,7 @@ impl Throttle {
             return Outcome::Applied;
         }
         self.wakes_at = None;
-        self.settle(now);
+        self.settle(journal, now);
         Outcome::Denied
     }
 
@@ -292,13 +292,13 @@ impl Throttle {
     }
 
     /// Lets it run where it neither waits nor naps.
-    pub fn settle(&mut self, now: Time) {
+    pub fn settle(&mut self, journal: &mut Journal, now: Time) {
         if self.waits || self.wakes_at.is_some_and(|end| end > now) {
             return;
         }
         self.wakes_at = None;
         let Some(since) = self.paused_since else { return };
-        if let Some(Err(why)) = self.job.as_mut().map(Job::resume) {
+        if let Some(Err(why)) = self.job.as_mut().map(|job| job.resume(journal)) {
             return self.notes.add(why.to_string()); // it is tried again in the next round
         }
         self.paused_since = None;
@@ -306,9 +306,9 @@ impl Throttle {
     }
 
     /// Ends a nap from outside whose time has come, and stands by one from inside; when something is to be done again.
-    pub fn due(&mut self, now: Time) -> Option<Time> {
+    pub fn due(&mut self, journal: &mut Journal, now: Time) -> Option<Time> {
         if self.wakes_at.is_some_and(|end| now >= end) {
-            self.settle(now);
+            self.settle(journal, now);
         }
         self.wakes_at.into_iter().chain(self.marks.stand_by(now)).min()
     }
@@ -380,7 +380,7 @@ impl Throttle {
         if let Some(job) = &self.job {
             job.signal(signal, members);
         }
-        self.settle(now);
+        self.settle(journal, now);
     }
 
     /// How it slept.
@@ -423,11 +423,11 @@ impl Throttle {
     }
 
     /// Lets it run, for the end of all.
-    pub fn let_go(&mut self, now: Time) {
+    pub fn let_go(&mut self, journal: &mut Journal, now: Time) {
         self.waits = false;
         self.wakes_at = None;
         self.marks.withdraw();
-        self.settle(now);
+        self.settle(journal, now);
     }
 
     /// Lets it run and is done with it; lines about what could not be undone, which undoing at the end tries
@@ -436,7 +436,7 @@ impl Throttle {
         let mut notes = self.background.end(journal);
         if let Some(mut job) = self.job {
             let lent = self.cpu_time.as_ref().is_some_and(Quota::is_v2);
-            let ended = if lent { job.resume() } else { job.end(journal) };
+            let ended = if lent { job.resume(journal) } else { job.end(journal) };
             notes.extend(ended.err().map(|why| why.to_string()));
         }
         let caches = self.caches.map_or(Ok(()), |limited| limited.end(journal));

@@ -77,15 +77,13 @@ impl Child {
     /// Starts a program with our terminal and in our process group, so that Ctrl-C and Ctrl-Z reach both.
     ///
     /// * Its signal mask and its limit of open files are what ours were at first, see [`as_from_outside`].
-    /// * It gets SIGCONT when the *thread* that calls this ends (`PR_SET_PDEATHSIG`), so that it does not stay paused
-    ///   when we are killed: call it from a thread that lives as long as the process.
     /// * This process becomes the reaper of whatever it leaves behind (`PR_SET_CHILD_SUBREAPER`), so that a
     ///   descendant that detached itself can still be told to be one.
     ///
     /// # Errors
     /// [`LaunchError`].
     pub fn spawn_command(command: Command) -> Result<Self, LaunchError> {
-        Self::spawn(command, libc::SIGCONT)
+        Self::spawn(command, None)
     }
 
     /// The same for a program that is of no use without us: it gets SIGTERM then.
@@ -93,21 +91,22 @@ impl Child {
     /// # Errors
     /// [`LaunchError`].
     pub fn spawn_helper(command: Command) -> Result<Self, LaunchError> {
-        Self::spawn(command, libc::SIGTERM)
+        Self::spawn(command, Some(libc::SIGTERM))
     }
 
-    fn spawn(mut command: Command, when_we_die: c_int) -> Result<Self, LaunchError> {
+    fn spawn(mut command: Command, when_we_die: Option<c_int>) -> Result<Self, LaunchError> {
         let program = command.get_program().to_owned();
         as_from_outside(&mut command);
         let we = std::process::id();
-        // SAFETY: between fork and exec it makes two async-signal-safe system calls and touches no memory.
-        unsafe {
-            command.pre_exec(move || {
-                sys::set_parent_death_signal(when_we_die)?;
-                // Who died before that sends nothing.
-                let orphaned = when_we_die == libc::SIGTERM && parent_id() != we;
-                if orphaned { Err(io::Error::from_raw_os_error(libc::ESRCH)) } else { Ok(()) }
-            });
+        if let Some(signal) = when_we_die {
+            // SAFETY: between fork and exec it makes two async-signal-safe system calls and touches no memory.
+            unsafe {
+                command.pre_exec(move || {
+                    sys::set_parent_death_signal(signal)?;
+                    // Who died before that sends nothing.
+                    if parent_id() == we { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+                });
+            }
         }
         let spawned = sys::become_subreaper().and_then(|()| command.spawn());
         let child = spawned.map_err(|why| match why.raw_os_error() {

@@ -2,7 +2,7 @@
 
 use super::roles::{command, dying, journal, journals, say};
 use crate::act::groups::Groups;
-use crate::act::pause::{Job, Mechanism, Method, PauseError, Pauses};
+use crate::act::pause::{Job, Mechanism, Method, PauseError, Pauses, Stopped};
 use crate::act::restore;
 use crate::fault;
 use crate::sys;
@@ -54,7 +54,7 @@ pub fn pauser(args: &[String]) {
     for step in steps {
         match step.as_str() {
             "pause" => job.pause(&mut journal, &members).unwrap(),
-            "resume" => job.resume().unwrap(),
+            "resume" => job.resume(&mut journal).unwrap(),
             "kill" => job.signal(libc::SIGKILL, &members),
             "hold" => {
                 say(&format!("hold {}", journal.guardian().unwrap_or(0)));
@@ -390,7 +390,7 @@ fn a_group_that_its_owner_freezes_is_not_thawed_by_us() {
         let mut job = Job::of_group(&mut journal, &group.path).unwrap();
         job.pause(&mut journal, &[]).unwrap();
         assert!(!job.is_theirs(&mut journal), "that is ours");
-        job.resume().unwrap();
+        job.resume(&mut journal).unwrap();
         assert!(!job.is_theirs(&mut journal));
         group.freeze(true).unwrap();
         eventually("it stands still", || stands_still(&group.path));
@@ -400,7 +400,7 @@ fn a_group_that_its_owner_freezes_is_not_thawed_by_us() {
             let refused = job.pause(&mut journal, &[]);
             assert!(matches!(refused, Err(PauseError::Frozen(_))), "{refused:?}");
         }
-        job.resume().unwrap();
+        job.resume(&mut journal).unwrap();
         assert!(!job.is_paused() && stands_still(&group.path));
         if noticed_by_a_look {
             job.end(&mut journal).unwrap();
@@ -438,7 +438,7 @@ fn a_group_that_is_removed_while_it_waits_is_done_with() {
     fs::create_dir(&group.path).unwrap();
 
     let mut job = removed(&mut journal);
-    job.resume().unwrap();
+    job.resume(&mut journal).unwrap();
     assert_ne!(*journal.outstanding::<Groups>(), Groups::default());
     journal.tend(); // the limit is one byte
     assert_eq!(*journal.outstanding::<Groups>(), Groups::default());
@@ -466,7 +466,7 @@ fn a_group_that_cannot_be_frozen_is_not_told_as_paused() {
     for _ in 0..2 {
         assert!(job.pause(&mut journal, &[]).is_err() && !job.is_paused());
     }
-    job.resume().unwrap();
+    job.resume(&mut journal).unwrap();
     let report = journal.finish();
     assert_eq!(report.failed, 0, "{report:?}");
 }
@@ -525,4 +525,96 @@ fn a_group_with_somebody_who_may_not_wait_is_refused() {
     rival.kill().unwrap();
     rival.wait().unwrap();
     assert_eq!((stands_still(&group.path), journals(dir.path())), (false, 0), "nothing was done");
+}
+
+/// A program with a child in its process group.
+struct Two {
+    program: Child,
+    child: u32,
+}
+
+impl Two {
+    fn start(job: &Job) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 1000 & echo $!; wait"]).stdout(Stdio::piped());
+        job.prepare(&mut command).unwrap();
+        let mut program = command.spawn().unwrap();
+        let mut line = String::new();
+        io::BufRead::read_line(&mut io::BufReader::new(program.stdout.take().unwrap()), &mut line).unwrap();
+        Self { program, child: line.trim().parse().unwrap() }
+    }
+
+    fn ids(&self) -> [thread::Identity; 2] {
+        [self.program.id(), self.child].map(|pid| (pid, thread::process_stat(pid).unwrap().start_ticks))
+    }
+
+    /// Which of the two stand still.
+    fn stand(&self) -> [bool; 2] {
+        [self.program.id(), self.child].map(|pid| thread::process_stat(pid).unwrap().state == b'T')
+    }
+}
+
+impl Drop for Two {
+    fn drop(&mut self) {
+        let _ = sys::kill(self.child, libc::SIGKILL);
+        let _ = self.program.kill();
+        let _ = self.program.wait();
+    }
+}
+
+/// Before the first pause, between two, or in one; of processes that run already, and of a program with its process
+/// group.
+#[test]
+fn who_was_stopped_by_somebody_else_stands_still_afterwards() {
+    for (led, moment) in
+        [(false, "before"), (false, "between"), (false, "in"), (true, "before"), (true, "between"), (true, "in")]
+    {
+        let dir = TempDir::new("theirs");
+        let mut journal = journal(dir.path());
+        let mut job = Job::of_processes();
+        let two = Two::start(&job);
+        let ids = two.ids();
+        if led {
+            job.started(&mut journal, ids[0]).unwrap();
+        }
+        let case = format!("{moment}, led {led}");
+        let stop = |when: &str| {
+            if when == moment {
+                sys::kill(two.child, libc::SIGSTOP).unwrap();
+                eventually("it stands", || two.stand()[1]);
+            }
+        };
+        stop("before");
+        for time in ["first", "second", "third"] {
+            job.pause(&mut journal, &ids).unwrap();
+            eventually(&format!("{case}, {time}: both stand"), || two.stand() == [true; 2]);
+            job.pause(&mut journal, &ids).unwrap();
+            if time == "first" {
+                stop("in");
+            }
+            job.resume(&mut journal).unwrap();
+            if time == "first" {
+                stop("between");
+            }
+            eventually(&format!("{case}, {time}: one runs"), || two.stand() == [false, true]);
+            assert_eq!(
+                *journal.outstanding::<Stopped>(),
+                Stopped::default(),
+                "{case}, {time}: nothing is to be undone"
+            );
+        }
+        // Who undoes it after a crash finds the journal as it is now.
+        job.pause(&mut journal, &ids).unwrap();
+        eventually("both stand", || two.stand() == [true; 2]);
+        let report = journal.finish();
+        assert_eq!((report.resumed, report.failed, two.stand()), (1, 0, [false, true]), "{case}: {report:?}");
+        // It is somebody else's to resume, and then it is paused as any other.
+        sys::kill(two.child, libc::SIGCONT).unwrap();
+        let mut journal = super::roles::journal(dir.path());
+        job.resume(&mut journal).unwrap();
+        job.pause(&mut journal, &ids).unwrap();
+        eventually(&format!("{case}: both stand"), || two.stand() == [true; 2]);
+        job.end(&mut journal).unwrap();
+        assert_eq!(two.stand(), [false; 2], "{case}");
+    }
 }

@@ -167,13 +167,15 @@ fn no_signal_is_blocked_in_the_program() {
 }
 
 #[test]
-fn a_paused_program_goes_on_when_we_are_killed() {
+fn a_program_that_its_user_has_stopped_stands_still_when_we_are_killed() {
     let mut runner = run(&["sleep", "1000"]);
     let child: u32 = runner.hear("child").parse().unwrap();
     sys::kill(child, libc::SIGSTOP).unwrap();
-    eventually("it is paused", || state(child) == Some('T'));
+    eventually("it is stopped", || state(child) == Some('T'));
+    let killed = runner.pid();
     runner.kill();
-    eventually("it goes on", || state(child) == Some('S'));
+    eventually("it is an orphan", || thread::process_stat(child).is_none_or(|stat| stat.ppid != killed));
+    assert_eq!(state(child), Some('T'));
     sys::kill(child, libc::SIGKILL).unwrap();
 }
 

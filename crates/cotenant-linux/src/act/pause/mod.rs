@@ -268,7 +268,7 @@ impl Job {
     ///
     /// # Errors
     /// Where a group cannot be thawed; it counts as paused still.
-    pub fn resume(&mut self) -> Result<(), PauseError> {
+    pub fn resume(&mut self, journal: &mut Journal) -> Result<(), PauseError> {
         if !self.paused {
             return Ok(());
         }
@@ -278,7 +278,7 @@ impl Job {
                 thawed => thawed,
             },
             How::Signals(signalled) => {
-                signalled.cont();
+                signalled.cont(journal);
                 Ok(())
             }
         })?;
@@ -300,11 +300,11 @@ impl Job {
     /// # Errors
     /// As [`Job::resume`]; what is journaled stays so, and is undone at the end.
     pub fn end(mut self, journal: &mut Journal) -> Result<(), PauseError> {
-        self.resume()?;
+        self.resume(journal)?;
         match self.how {
             How::Group(group, _) if group.home.is_some() => groups::dissolve(&group)?,
             How::Group(group, _) => group.strike(journal),
-            How::Signals(signalled) => signalled.forget(journal),
+            How::Signals(_) => {}
         }
         Ok(())
     }

@@ -1,12 +1,14 @@
-//! Stopping by signals: the process group at once, and processes that have left it one by one.
+//! Stopping by signals: the process group at once, and processes that have left it one by one. Only what ran is
+//! stopped, and only what was stopped by us is resumed: who stands still by his user's will goes on doing so.
 
 use super::error::PauseError;
-use super::stopped::StopRecord;
+use super::stopped::{STOPPED, StopRecord, stops_again};
 use crate::fault::around;
 use crate::sys;
-use crate::sys::thread::{Held, Identity, SetError, process_stat};
+use crate::sys::thread::{Held, Identity, SetError, numbers_in, process_stat};
 use crate::undo::Journal;
-use std::collections::BTreeMap;
+use cotenant_model::proc_text::TaskStat;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_int;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -25,13 +27,26 @@ pub(super) fn lead(command: &mut Command) {
 pub(super) struct Signalled {
     /// The leader of the process group in which a program that we started began.
     leader: Option<Identity>,
-    /// Processes that we may stop: all of them are journaled.
+    /// Whether that group was stopped at once, by us.
+    whole: bool,
+    /// Of that group, processes that stood still before.
+    theirs: BTreeSet<Identity>,
+    /// Processes that we may stop.
     members: BTreeMap<Identity, Member>,
 }
 
-/// A process, by a descriptor that stands for it and never for one that takes over its id.
+/// A process.
 #[derive(Debug)]
-enum Member {
+struct Member {
+    by: By,
+    /// Whether we have stopped it.
+    stopped: bool,
+}
+
+/// What a process is signalled by.
+#[derive(Debug)]
+enum By {
+    /// A descriptor that stands for it and never for one that takes over its id.
     Held(OwnedFd),
     /// Before Linux 5.3.
     Number,
@@ -40,12 +55,13 @@ enum Member {
 impl Signalled {
     /// The group of this process is stopped with it.
     pub fn lead_by(&mut self, journal: &mut Journal, root: Identity) -> Result<(), PauseError> {
-        journal.announce(&StopRecord::Stop(root, true)).map_err(PauseError::Journal)?;
+        journal.begin().map_err(PauseError::Journal)?;
         self.leader = Some(root);
         self.members.insert(root, Member::of(root.0));
         Ok(())
     }
 
+    /// Stops those that run; again also those that were seen since.
     pub fn stop(&mut self, journal: &mut Journal, members: &[Identity]) -> Result<(), PauseError> {
         let mut first = Ok(());
         for id in members.iter().filter(|id| !self.members.contains_key(id)).copied().collect::<Vec<_>>() {
@@ -55,21 +71,94 @@ impl Signalled {
                 Err(why) => first = first.and(Err(why)),
             }
         }
-        around("pause.stop", || self.send(libc::SIGSTOP));
+        let (group, leader, was_whole) = (self.group(), self.leader, self.whole);
+        let in_group = |stat: &TaskStat| group == Some(stat.pgrp);
+        let stats: BTreeMap<Identity, TaskStat> =
+            self.members.keys().filter_map(|id| Some((*id, stat_of(*id)?))).collect();
+        let stands = |stat: &TaskStat| stat.state == STOPPED;
+        if !was_whole && let Some(leader) = leader.filter(|_| group.is_some()) {
+            let theirs = stats.iter().filter(|(_, stat)| in_group(stat) && stands(stat));
+            self.theirs = theirs.map(|(id, _)| *id).collect();
+            let left = self.theirs.iter().map(|id| StopRecord::Left(*id));
+            let mut records = left.chain([StopRecord::Stop(leader, true)]);
+            match records.try_for_each(|record| journal.announce(&record)) {
+                Ok(()) => self.whole = true,
+                Err(why) => first = first.and(Err(PauseError::Journal(why))),
+            }
+        }
+        let mut alone = BTreeSet::new();
+        for (id, stat) in &stats {
+            let Some(member) = self.members.get_mut(id) else { continue };
+            // Nobody is stopped twice in one pause: what stops again is somebody else's, see [`stops_again`].
+            if self.whole && in_group(stat) {
+                member.stopped = !self.theirs.contains(id);
+            } else if !member.stopped && !stands(stat) {
+                match journal.announce(&StopRecord::Stop(*id, false)) {
+                    Ok(()) => drop(alone.insert(*id)),
+                    Err(why) => first = first.and(Err(PauseError::Journal(why))),
+                }
+            }
+        }
+        around("pause.stop", || {
+            if let Some(pgid) = group.filter(|_| self.whole && !was_whole) {
+                // At once: nobody in the group can fork in between.
+                let _ = sys::signal_group(pgid, libc::SIGSTOP);
+            }
+            // One that has ended is forgotten; the leader's corpse keeps the number of its group.
+            self.members.retain(|id, member| {
+                let lives = if alone.contains(id) {
+                    member.stopped = member.signal(*id, libc::SIGSTOP);
+                    member.stopped
+                } else {
+                    stats.contains_key(id)
+                };
+                lives || leader == Some(*id)
+            });
+        });
         first
     }
 
-    pub fn cont(&mut self) {
-        self.send(libc::SIGCONT);
+    /// Resumes those that we have stopped, but for those that somebody else has stopped since.
+    pub fn cont(&mut self, journal: &mut Journal) {
+        let again = |(id, member): (&Identity, &mut Member)| {
+            let again = member.stopped && stat_of(*id).is_some_and(|stat| stops_again(&stat));
+            member.stopped &= !again;
+            again.then_some(*id)
+        };
+        let again: Vec<Identity> = self.members.iter_mut().filter_map(again).collect();
+        self.theirs.extend(again);
+        if let Some(pgid) = self.group().filter(|_| self.whole) {
+            if self.theirs.is_empty() {
+                let _ = sys::signal_group(pgid, libc::SIGCONT);
+            } else {
+                self.cont_all_but_theirs(pgid);
+            }
+        }
+        let stopped: Vec<Identity> =
+            self.members.iter().filter(|(_, member)| member.stopped).map(|(id, _)| *id).collect();
+        for id in &stopped {
+            if let Some(member) = self.members.get_mut(id) {
+                member.stopped = false;
+                let lives = member.signal(*id, libc::SIGCONT);
+                if !lives && self.leader != Some(*id) {
+                    self.members.remove(id);
+                }
+            }
+        }
+        self.whole = false;
+        let theirs = std::mem::take(&mut self.theirs);
+        for id in stopped.into_iter().chain(theirs).chain(self.leader) {
+            journal.strike(&StopRecord::Cont(id));
+        }
     }
 
-    /// Members that have ended are forgotten on the way.
-    fn send(&mut self, signal: c_int) {
-        if let Some(pgid) = self.group() {
-            // At once: nobody in the group can fork in between.
-            let _ = sys::signal_group(pgid, signal);
+    fn cont_all_but_theirs(&self, pgid: u32) {
+        for pid in numbers_in("/proc") {
+            let stat = process_stat(pid).filter(|stat| stat.pgrp == pgid);
+            if stat.is_some_and(|stat| !self.theirs.contains(&(pid, stat.start_ticks))) {
+                let _ = sys::kill(pid, libc::SIGCONT);
+            }
         }
-        self.members.retain(|id, member| member.signal(*id, signal) || self.leader == Some(*id));
     }
 
     /// The process group, as long as it is ours. Its number is kept from others by its members, the leader's corpse
@@ -89,14 +178,14 @@ impl Signalled {
             }
         }
     }
-
-    /// They will not be stopped any more.
-    pub fn forget(self, journal: &mut Journal) {
-        self.members.into_keys().for_each(|id| journal.strike(&StopRecord::Cont(id)));
-    }
 }
 
-/// Journals that a process may be stopped from now on; `None` where it has ended.
+/// What a process does now; `None` where it has ended.
+fn stat_of(id: Identity) -> Option<TaskStat> {
+    process_stat(id.0).filter(|stat| stat.start_ticks == id.1)
+}
+
+/// Takes a process that may be stopped from now on; `None` where it has ended.
 fn admit(journal: &mut Journal, id: Identity, foreign: bool) -> Result<Option<Member>, PauseError> {
     let refused = |why: String| PauseError::Process { pid: id.0, why };
     let member = Member::of(id.0);
@@ -108,20 +197,19 @@ fn admit(journal: &mut Journal, id: Identity, foreign: bool) -> Result<Option<Me
     if foreign {
         held.may_wait().and_then(|()| journal.may_touch(&held)).map_err(refused)?;
     }
-    journal.announce(&StopRecord::Stop(id, false)).map_err(PauseError::Journal)?;
     Ok(Some(member))
 }
 
 impl Member {
     fn of(pid: u32) -> Self {
-        sys::pidfd_open(pid).map_or(Self::Number, Self::Held)
+        Self { by: sys::pidfd_open(pid).map_or(By::Number, By::Held), stopped: false }
     }
 
     /// Whether it lives.
     fn signal(&self, id: Identity, signal: c_int) -> bool {
-        match self {
-            Self::Held(pidfd) => sys::pidfd_signal(pidfd, signal).is_ok(),
-            Self::Number => Held::open_exactly(id.0, id.0, id.1).is_ok() && sys::kill(id.0, signal).is_ok(),
+        match &self.by {
+            By::Held(pidfd) => sys::pidfd_signal(pidfd, signal).is_ok(),
+            By::Number => Held::open_exactly(id.0, id.0, id.1).is_ok() && sys::kill(id.0, signal).is_ok(),
         }
     }
 }
