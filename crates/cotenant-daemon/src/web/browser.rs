@@ -155,7 +155,7 @@ fn serving(shared: &Arc<Shared>) -> (Web, String) {
             return (web, format!("http://{address}/"));
         }
         assert!(Instant::now() < deadline);
-        thread::yield_now();
+        std::thread::yield_now();
     }
 }
 

@@ -18,7 +18,7 @@ fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(Instant::now() < deadline, "not within a minute: {what}");
-        thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
