@@ -1,6 +1,7 @@
 //! How many observations fell into which bucket: the cumulative form of latencies, whoever reports them.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Observations by size. A count like any other: it only grows, and what happened between two moments is the
 /// difference.
@@ -8,9 +9,9 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct Histogram(Vec<Bucket>);
 
-/// A bucket: lower bound (inclusive), upper bound, number of observations.
+/// A bucket: lower bound (inclusive), upper bound, number of observations. JSON has no infinity: null stands for it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(from = "(f64, f64, u64)", into = "(f64, f64, u64)")]
+#[serde(from = "(f64, Option<f64>, u64)", into = "(f64, Option<f64>, u64)")]
 pub struct Bucket {
     /// What an observation in it is at least.
     pub low: f64,
@@ -26,9 +27,65 @@ impl From<(f64, f64, u64)> for Bucket {
     }
 }
 
-impl From<Bucket> for (f64, f64, u64) {
+impl From<(f64, Option<f64>, u64)> for Bucket {
+    fn from((low, high, count): (f64, Option<f64>, u64)) -> Self {
+        Self { low, high: high.unwrap_or(f64::INFINITY), count }
+    }
+}
+
+impl From<Bucket> for (f64, Option<f64>, u64) {
     fn from(bucket: Bucket) -> Self {
-        (bucket.low, bucket.high, bucket.count)
+        (bucket.low, Some(bucket.high).filter(|high| high.is_finite()), bucket.count)
+    }
+}
+
+/// Where a quantile lies that a histogram does not tell: in a bucket that is open at one end.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Clipped {
+    /// Beyond the last bound.
+    Beyond(f64),
+    /// Below the first bound: anywhere down to 0.
+    Below(f64),
+}
+
+impl Clipped {
+    /// The same in another unit.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Self {
+        match self {
+            Self::Beyond(bound) => Self::Beyond(bound * factor),
+            Self::Below(bound) => Self::Below(bound * factor),
+        }
+    }
+
+    /// What would help.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::Beyond(_) => "give its histogram buckets that reach further",
+            Self::Below(_) => "give its histogram finer buckets below that",
+        }
+    }
+}
+
+impl fmt::Display for Clipped {
+    /// `beyond the last bound 1`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Beyond(bound) => write!(f, "beyond the last bound {bound}"),
+            Self::Below(bound) => write!(f, "below the first bound {bound}"),
+        }
+    }
+}
+
+impl Bucket {
+    /// What its observations are known to be beyond or below, where that is all that is known of them.
+    fn clips(&self) -> Option<Clipped> {
+        match () {
+            () if self.high.is_infinite() => Some(Clipped::Beyond(self.low)),
+            () if self.low.is_infinite() || self.low == 0.0 && self.high > 0.0 => Some(Clipped::Below(self.high)),
+            () => None,
+        }
     }
 }
 
@@ -65,14 +122,16 @@ impl Histogram {
         self.add(&Self(vec![Bucket { low, high, count: 1 }]));
     }
 
-    /// Number of observations above a value, taken as evenly spread inside a bucket.
-    pub fn above(&self, value: f64) -> f64 {
+    /// Number of observations above a value, taken as evenly spread inside a bucket; `None` where any are in a bucket
+    /// without an upper bound that begins below it.
+    pub fn above(&self, value: f64) -> Option<f64> {
         let part = |bucket: &Bucket| match () {
-            () if bucket.low >= value => 1.0,
-            () if bucket.high <= value || bucket.high.is_infinite() => 0.0,
-            () => (bucket.high - value) / (bucket.high - bucket.low),
+            () if bucket.low >= value => Some(1.0),
+            () if bucket.high <= value => Some(0.0),
+            () if bucket.high.is_infinite() => None,
+            () => Some((bucket.high - value) / (bucket.high - bucket.low)),
         };
-        self.0.iter().map(|bucket| part(bucket) * bucket.count as f64).sum()
+        self.0.iter().map(|bucket| Some(part(bucket)? * bucket.count as f64)).sum()
     }
 
     /// Adds what another one holds.
@@ -103,21 +162,30 @@ impl Histogram {
         old.next().is_none().then(|| Self::new(added))
     }
 
-    /// The value below which the fraction `q` (0–1) of the observations lies, taken as evenly spread inside a bucket;
-    /// the lower bound of a bucket without an upper one. `None` without observations.
+    /// The value below which the fraction `q` (0–1) of the observations lies, taken as evenly spread inside a bucket.
+    /// `None` without observations, and where it is [clipped](Self::clipped).
     pub fn quantile(&self, q: f64) -> Option<f64> {
+        let (bucket, inside) = self.bucket_of(q).filter(|(bucket, _)| bucket.clips().is_none())?;
+        Some(bucket.low + (bucket.high - bucket.low) * inside)
+    }
+
+    /// Why the quantile is not known although there are observations: it lies in a bucket that is open at one end.
+    pub fn clipped(&self, q: f64) -> Option<Clipped> {
+        self.bucket_of(q)?.0.clips()
+    }
+
+    /// The bucket in which a quantile lies, and the fraction of its observations that are below that.
+    fn bucket_of(&self, q: f64) -> Option<(&Bucket, f64)> {
         let rank = q * self.count() as f64;
         let mut below = 0.0;
         for bucket in &self.0 {
             let count = bucket.count as f64;
             if below + count >= rank {
-                let inside = ((rank - below) / count).clamp(0.0, 1.0);
-                let value = bucket.low + (bucket.high - bucket.low) * inside;
-                return Some(if value.is_finite() { value } else { bucket.low });
+                return Some((bucket, ((rank - below) / count).clamp(0.0, 1.0)));
             }
             below += count;
         }
-        self.0.last().map(|last| last.low) // rounding of huge counts
+        self.0.last().map(|last| (last, 0.0)) // rounding of huge counts
     }
 }
 
@@ -136,14 +204,30 @@ mod tests {
         assert_eq!(h.quantile(0.5), Some(10.0 + 10.0 * 50.0 / 90.0));
         assert_eq!(h.quantile(0.95), Some(30.0), "the 5th of 10 between 20 and 40");
         assert_eq!((h.quantile(0.0), h.quantile(1.0)), (Some(10.0), Some(40.0)));
-        assert_eq!(of(&[(1.0, f64::INFINITY, 3)]).quantile(0.9), Some(1.0));
         assert_eq!(of(&[]).quantile(0.5), None);
+        assert_eq!(of(&[(0.0, 0.0, 3)]).quantile(0.5), Some(0.0), "a first bound of 0: none is below");
+    }
+
+    /// Twenty below 0.1, seventy up to 1, ten beyond.
+    #[test]
+    fn a_quantile_in_an_open_bucket_is_not_known() {
+        let h = of(&[(0.0, 0.1, 20), (0.1, 1.0, 70), (1.0, f64::INFINITY, 10)]);
+        let told = |q| (h.quantile(q).is_some(), h.clipped(q));
+        assert_eq!(told(0.1), (false, Some(Clipped::Below(0.1))));
+        assert_eq!(told(0.5), (true, None));
+        assert_eq!(told(0.95), (false, Some(Clipped::Beyond(1.0))));
+        assert_eq!(Clipped::Beyond(1.0).to_string(), "beyond the last bound 1");
+        assert_eq!(Clipped::Below(0.005).to_string(), "below the first bound 0.005");
+        let text = serde_json::to_string(&h).unwrap();
+        assert_eq!(text, "[[0.0,0.1,20],[0.1,1.0,70],[1.0,null,10]]");
+        assert_eq!(serde_json::from_str::<Histogram>(&text).unwrap(), h);
     }
 
     #[test]
     fn observations_above_a_value_lie_evenly_in_their_bucket() {
         let h = of(&[(0.0, 10.0, 90), (20.0, 40.0, 10), (40.0, f64::INFINITY, 2)]);
-        assert_eq!([0.0, 5.0, 15.0, 25.0, 40.0, 50.0].map(|value| h.above(value)), [102.0, 57.0, 12.0, 9.5, 2.0, 0.0]);
+        let above = [0.0, 5.0, 15.0, 25.0, 40.0, 50.0].map(|value| h.above(value));
+        assert_eq!(above, [Some(102.0), Some(57.0), Some(12.0), Some(9.5), Some(2.0), None]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What a host saw at one instant: raw and cumulative, never rates.
 
+use crate::histogram::Clipped;
 use crate::{AppId, Counters, CpuId, CpuSet, Histogram, NodeId, TaskId, Time};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -109,6 +110,9 @@ pub struct AppSample {
     /// The latest reading of each metric from outside, by name; one that cannot be read now is absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<(String, Reading)>,
+    /// The metrics, by name, whose quantile now lies in a bucket that is open at one end: they have no reading.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clipped: Vec<(String, ClippedReading)>,
 }
 
 /// Bytes that the kernel saw an application move. They are counted at their own pace, and the same count stands in
@@ -129,6 +133,24 @@ pub enum Direction {
     HigherIsBetter,
     /// Latency-like.
     LowerIsBetter,
+}
+
+/// A reading that is none: a quantile that its histogram does not tell.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClippedReading {
+    /// Where it lies.
+    pub clipped: Clipped,
+    /// The time that it is about.
+    pub window: Duration,
+    /// When that time ended.
+    pub at: Time,
+}
+
+impl ClippedReading {
+    /// When the time that it is about began.
+    pub fn since(&self) -> Time {
+        Time(self.at.0.saturating_sub(self.window.as_nanos() as u64))
+    }
 }
 
 /// One reading of a signal of an application: a value with what is needed to judge it.

@@ -1,5 +1,6 @@
 //! Rates derived from two samples. What is absent, starved or inconsistent is `None`.
 
+use crate::sample::ClippedReading;
 use crate::{
     AppId, AppSample, Count, CpuId, Direction, Histogram, Moved, NodeId, Reading, Sample, Signal, TaskId, TaskInfo,
     TaskSample, Time, Topology,
@@ -94,6 +95,8 @@ pub struct AppView {
     pub tcp: Option<Reading>,
     /// The latest reading of each metric from outside, also where it is older than the interval; see [`View::is_new`].
     pub metrics: Vec<(String, Reading)>,
+    /// The metrics, by name, whose quantile now lies in a bucket that is open at one end.
+    pub clipped: Vec<(String, ClippedReading)>,
 }
 
 impl View {
@@ -205,6 +208,7 @@ impl AppView {
             io: before.and_then(|before| bytes_per_s(before.io?, now.io?)),
             tcp: before.and_then(|before| bytes_per_s(before.tcp?, now.tcp?)),
             metrics: now.metrics.clone(),
+            clipped: now.clipped.clone(),
         }
     }
 }

@@ -6,7 +6,7 @@
 //! number is: a reader skips signals and keys that it does not know.
 
 use cotenant_model::policy::State;
-use cotenant_model::{Action, AppSample, CpuSet, Histogram, NodeId, Outcome, Proposal, Reason, TaskId, TaskInfo, Time};
+use cotenant_model::{Action, AppSample, CpuSet, NodeId, Outcome, Proposal, Reason, TaskId, TaskInfo, Time};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -96,8 +96,6 @@ pub struct OrderRow {
 pub fn finite(app: &AppSample) -> AppSample {
     let mut app = app.clone();
     app.metrics.retain(|(_, reading)| reading.value.is_finite());
-    let finite = |latency: &Histogram| latency.buckets().iter().all(|b| b.low.is_finite() && b.high.is_finite());
-    app.latency_ns = app.latency_ns.filter(finite);
     app
 }
 

@@ -3,7 +3,7 @@
 //! in the mean of its readings.
 
 use crate::quantities::Unit;
-use cotenant_model::histogram::Bucket;
+use cotenant_model::histogram::{Bucket, Clipped};
 use cotenant_model::policy::{Explanation, ProtectedApp, Throttling};
 use cotenant_model::speed::Source;
 use cotenant_model::stats::{Estimate, student_t_95};
@@ -80,6 +80,9 @@ pub struct Standing {
     pub measured_goal: Option<f64>,
     /// Absent for controllers without a goal, and where nothing was enforced.
     pub verdict: Option<Verdict>,
+    /// Why it is not known how fast it was, where the buckets of a histogram do not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clipped: Option<Clipped>,
     #[serde(skip)]
     unit: Unit,
 }
@@ -90,6 +93,12 @@ impl Standing {
         let text = |value| self.unit.text(value);
         let goal = self.measured_goal.map_or_else(String::new, |goal| format!(", goal {}", text(Some(goal))));
         format!("{} {} (alone {}{goal})", self.unit.label, text(self.measured), text(self.measured_alone))
+    }
+
+    /// The verdict as people read it: `goal not judged: beyond the last bound 1`.
+    pub fn judgement(&self) -> Option<String> {
+        let verdict = self.verdict?.text();
+        Some(self.clipped.map_or_else(|| verdict.to_owned(), |clipped| format!("goal not judged: {clipped}")))
     }
 
     /// `53.0 % (49.1 to 56.9 %) of its speed alone`.
@@ -134,9 +143,18 @@ struct Account {
     /// Whether any source said how fast it is.
     known: bool,
     direction: Option<Direction>,
+    /// The last reading that was clipped.
+    clipped: Option<Clipped>,
+    /// Seconds of which a reading was clipped, and of which there was any.
+    clipped_s: [f64; 2],
 }
 
 impl Account {
+    /// The share of the time of which a reading was clipped.
+    fn clipped_share(&self) -> f64 {
+        self.clipped_s[0] / self.clipped_s[1].max(f64::MIN_POSITIVE)
+    }
+
     fn add(&mut self, mark: Mark) {
         let Some(last) = self.marks.last() else {
             self.length = PIECE_S;
@@ -219,6 +237,13 @@ impl Goals {
             let reading = view.app(high.app).and_then(|app| high.source.reading(view, app));
             account.known |= reading.is_some_and(|reading| reading.as_speed().is_some());
             account.direction = reading.map(|reading| reading.direction).or(account.direction);
+            let clipped = view.app(high.app).and_then(|app| high.source.clipped(view, app));
+            account.clipped = clipped.map(|clipped| clipped.clipped).or(account.clipped);
+            for (sum, any) in
+                account.clipped_s.iter_mut().zip([clipped.is_some(), clipped.is_some() || reading.is_some()])
+            {
+                *sum += if any { view.interval.as_secs_f64() } else { 0.0 };
+            }
             let answers = view.app(high.app).and_then(|app| app.latency_ns.as_ref());
             if let (Source::Latency(_), Some(answers)) = (&high.source, answers) {
                 let watched = watched_until.is_some_and(|until| view.at <= until);
@@ -263,7 +288,9 @@ impl Goals {
         let direction = account.direction.unwrap_or(Direction::HigherIsBetter);
         let unit = Unit::of(&self.high(high).source, direction);
         let (mean, achieved) = (self.high(high).mean(), self.high(high).kept());
-        let interval = account.estimate().map(|interval| [interval.low().max(0.0), interval.high()]);
+        // A moment whose reading is clipped may have been as slow as can be.
+        let told = 1.0 - account.clipped_share();
+        let interval = account.estimate().map(|interval| [interval.low().max(0.0) * told, interval.high()]);
         let last = self.high(high).alone;
         let over_all = mean.zip(achieved.filter(|kept| whole && *kept > 0.0)).map(|(mean, kept)| mean / kept);
         let alone = over_all.or(last);
@@ -275,8 +302,12 @@ impl Goals {
             None => (mean, achieved, interval),
         };
         let of_now = !self.high(high).silent || whole;
-        let (mean, achieved, interval) = if of_now { (mean, achieved, interval) } else { (None, None, None) };
+        let clipped = self.clipped(high, alone);
+        let told = of_now && clipped.is_none();
+        let known = |value: Option<f64>| value.filter(|_| told);
+        let (mean, achieved, interval) = (known(mean), known(achieved), interval.filter(|_| told));
         Standing {
+            clipped,
             alone,
             mean,
             achieved,
@@ -289,6 +320,17 @@ impl Goals {
         }
     }
 
+    /// Why it is not known how fast a program was, where the buckets of a histogram do not tell: of all its latencies,
+    /// of its speed alone, or for more of the time than an interval may be wide.
+    fn clipped(&self, high: usize, alone: Option<f64>) -> Option<Clipped> {
+        let account = &self.accounts[high];
+        if let Source::Latency(percentile) = &self.high(high).source {
+            let all = account.all_answers().clipped(percentile.quantile()).map(|clipped| clipped.times(1e-9));
+            return all.or(account.clipped.filter(|_| alone.is_none()));
+        }
+        account.clipped.filter(|_| alone.is_none() || account.clipped_share() > NARROW)
+    }
+
     /// The quantile of all latencies of a program, as a speed, with its interval.
     fn of_answers(&self, high: usize) -> Option<(f64, [f64; 2])> {
         let Source::Latency(percentile) = &self.high(high).source else { return None };
@@ -297,8 +339,15 @@ impl Goals {
 
     /// What to warn of where a goal could not be judged.
     pub fn warning(&self, high: usize) -> Option<String> {
-        let Standing { verdict, achieved_interval, .. } = self.standing(high, true);
+        let Standing { verdict, achieved_interval, clipped, .. } = self.standing(high, true);
         let (account, verdict) = (&self.accounts[high], verdict?);
+        if let Some(clipped) = clipped {
+            let percent = account.clipped_share() * 100.0;
+            return Some(format!(
+                "the goal cannot be judged: what it was measured by was {clipped} for {percent:.0} % of the time; {}",
+                clipped.remedy()
+            ));
+        }
         let pieces = account.marks.len().saturating_sub(1);
         match (verdict, achieved_interval) {
             (Verdict::Unsure, None) => Some(format!(
@@ -341,7 +390,8 @@ impl Goals {
 mod tests {
     use super::*;
     use cotenant_model::policy::Statement;
-    use cotenant_model::{AppView, Time};
+    use cotenant_model::sample::ClippedReading;
+    use cotenant_model::{AppSample, AppView, Reading, Sample, Time};
     use std::time::Duration;
 
     /// Pieces in which a program does this share of what it would do alone.
@@ -438,6 +488,7 @@ mod tests {
                 io: None,
                 tcp: None,
                 metrics: Vec::new(),
+                clipped: Vec::new(),
             };
             let (at, interval) = (Time::from_secs(second), Duration::from_secs(1));
             let view = View { at, interval, apps: vec![app], ..View::default() };
@@ -450,6 +501,53 @@ mod tests {
         let now = goals.standing(0, false);
         assert_eq!((now.share().as_str(), now.verdict), ("? of its speed alone", Some(Verdict::Unknown)));
         assert_eq!(goals.standing(0, true).verdict, Some(Verdict::Missed), "over the whole run it was");
+    }
+
+    /// Ten seconds, of which the histogram does not tell the first so many: what is left says nothing of all.
+    #[test]
+    fn what_was_clipped_is_not_judged() {
+        let judged = |clipped_s: u64| {
+            let of = |seconds: u64| {
+                let done = seconds.saturating_sub(clipped_s) as f64;
+                let high = ProtectedApp {
+                    app: AppId(0),
+                    source: Source::Metric("h".to_owned()),
+                    goal: Some(0.9),
+                    alone: (done > 0.0).then_some(1.0),
+                    done,
+                    weight: done,
+                    expected: (done > 0.0).then_some(done),
+                    said: Statement::default(),
+                };
+                let throttling = Throttling { goal: Some(0.9), ..Throttling::default() };
+                Explanation { protected: vec![high], throttling: Some(throttling), ..Explanation::default() }
+            };
+            let mut goals = Goals::new(of(0), true);
+            for second in 1..=10 {
+                let (at, window) = (Time::from_secs(second), Duration::from_secs(1));
+                let direction = Direction::LowerIsBetter;
+                let reading = Reading { value: 1.0, direction, window, count: 100, at };
+                let clipped = ClippedReading { clipped: Clipped::Beyond(1.0), window, at };
+                let is_clipped = second <= clipped_s;
+                let app = AppSample {
+                    metrics: (!is_clipped).then(|| ("h".to_owned(), reading)).into_iter().collect(),
+                    clipped: is_clipped.then(|| ("h".to_owned(), clipped)).into_iter().collect(),
+                    ..AppSample::default()
+                };
+                let before = Sample { at: Time::from_secs(second - 1), apps: vec![app.clone()], ..Sample::default() };
+                let view = View::new(&before, &Sample { at, apps: vec![app], ..Sample::default() });
+                goals.round(&view, Some(of(second)));
+            }
+            let standing = goals.standing(0, true);
+            (standing.judgement().unwrap(), standing.figures(), goals.warning(0).unwrap_or_default())
+        };
+        assert_eq!(judged(0).0, "goal kept");
+        for (clipped_s, percent) in [(1, "10 %"), (10, "100 %")] {
+            let (verdict, figures, warning) = judged(clipped_s);
+            assert_eq!(verdict, "goal not judged: beyond the last bound 1");
+            assert!(figures.starts_with("h ? (alone "), "{figures}");
+            assert!(warning.contains(&format!("for {percent} of the time; give its histogram buckets")), "{warning}");
+        }
     }
 
     #[test]
@@ -470,6 +568,7 @@ mod tests {
             measured_alone: Some(167e-6),
             measured_goal: Some(185.6e-6),
             verdict: None,
+            clipped: None,
             unit: Unit::of(&Source::from(metric.to_owned()), direction),
         };
         let (higher, lower) = (Direction::HigherIsBetter, Direction::LowerIsBetter);

@@ -522,6 +522,7 @@ impl LinuxHost {
         for app in &mut sample.apps {
             if let Some(metrics) = self.apps.get(&app.id).and_then(|known| known.metrics.as_ref()) {
                 app.metrics = metrics.readings();
+                app.clipped = metrics.clipped();
                 app.latency_ns = metrics.latency_ns().or(app.latency_ns.take());
             }
         }

@@ -210,7 +210,8 @@ fn histogram(mut cumulative: Vec<(f64, f64)>) -> Option<Histogram> {
     for alike in cumulative.chunk_by(|a, b| a.0 == b.0) {
         let (high, upto) = (alike[0].0, alike.iter().map(|(_, count)| count).sum::<f64>());
         // As in Prometheus, the first bucket starts at 0 unless it ends below.
-        let low = if before.0.is_nan() { high.min(0.0) } else { before.0 };
+        let first = if high < 0.0 { f64::NEG_INFINITY } else { 0.0 };
+        let low = if before.0.is_nan() { first } else { before.0 };
         let count = upto - before.1;
         if !(0.0..1e18).contains(&count) {
             return None;

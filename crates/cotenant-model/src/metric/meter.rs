@@ -1,6 +1,7 @@
 //! From what a source says now and said before to readings.
 
 use super::exposition::Scraped;
+use crate::histogram::Clipped;
 use crate::text::within;
 use crate::{Direction, Histogram, Time};
 use std::time::Duration;
@@ -23,7 +24,7 @@ pub struct Measured {
 }
 
 /// Why there is no reading.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum MeterError {
     /// Nothing was said at all.
     #[error("it printed nothing; print one number")]
@@ -37,6 +38,16 @@ pub enum MeterError {
     /// A quantile was asked for of something that has none.
     #[error("it is no histogram and has no quantiles; leave q= out")]
     NoHistogram,
+    /// The quantile lies in a bucket that is open at one end.
+    #[error("its p{} is {clipped}; {}", (.quantile * 1e8).round() / 1e6, .clipped.remedy())]
+    Clipped {
+        /// Which quantile, 0–1.
+        quantile: f64,
+        /// Where it lies.
+        clipped: Clipped,
+        /// The time of the observations.
+        window: Duration,
+    },
 }
 
 /// The one number that a text holds, as decimal or in scientific notation, with blanks around it.
@@ -78,7 +89,7 @@ impl Meter {
     /// nothing was observed.
     ///
     /// # Errors
-    /// [`MeterError::NotFinite`], [`MeterError::NoHistogram`]
+    /// [`MeterError::NotFinite`], [`MeterError::NoHistogram`], [`MeterError::Clipped`]
     pub fn read(&mut self, at: Time, now: Scraped) -> Result<Option<Measured>, MeterError> {
         if self.quantile.is_some() && !matches!(now, Scraped::Histogram(_)) {
             return Err(MeterError::NoHistogram);
@@ -94,17 +105,20 @@ impl Meter {
                 let (value, count) = (added / window.as_secs_f64(), added as u64);
                 Ok(known.then_some(Measured { value, window, count, direction }))
             }
-            (Some(Scraped::Histogram(then)), Scraped::Histogram(now)) => Ok(self.quantile_of(&now, &then, window)),
+            (Some(Scraped::Histogram(then)), Scraped::Histogram(now)) => self.quantile_of(&now, &then, window),
             (_, Scraped::Counter(now)) => finite(now).map(|_| None),
             (_, Scraped::Histogram(_)) => Ok(None),
         }
     }
 
-    fn quantile_of(&self, now: &Histogram, then: &Histogram, window: Duration) -> Option<Measured> {
-        let added = now.since(then)?;
-        let value = added.quantile(self.quantile.unwrap_or(QUANTILE))?;
-        let direction = Direction::LowerIsBetter;
-        value.is_finite().then(|| Measured { value, window, count: added.count(), direction })
+    fn quantile_of(&self, now: &Histogram, then: &Histogram, window: Duration) -> Result<Option<Measured>, MeterError> {
+        let Some(added) = now.since(then) else { return Ok(None) };
+        let quantile = self.quantile.unwrap_or(QUANTILE);
+        if let Some(clipped) = added.clipped(quantile) {
+            return Err(MeterError::Clipped { quantile, clipped, window });
+        }
+        let measured = |value| Measured { value, window, count: added.count(), direction: Direction::LowerIsBetter };
+        Ok(added.quantile(quantile).map(measured))
     }
 }
 
@@ -141,17 +155,22 @@ mod tests {
     #[test]
     fn histograms_are_differenced() {
         let mut meter = Meter::new(Some(0.5));
-        let mut read = |s, counts: [u64; 2]| {
-            let bucket = |i: usize| Bucket { low: i as f64, high: i as f64 + 1.0, count: counts[i] };
-            meter.read(Time::from_secs(s), Scraped::Histogram(Histogram::new([bucket(0), bucket(1)]))).unwrap()
+        let mut read = |s, counts: [u64; 3]| {
+            let high = [1.0, 2.0, f64::INFINITY];
+            let bucket = |i: usize| Bucket { low: i as f64, high: high[i], count: counts[i] };
+            meter.read(Time::from_secs(s), Scraped::Histogram(Histogram::new([bucket(0), bucket(1), bucket(2)])))
         };
-        assert_eq!(read(0, [1_000, 0]), None);
+        assert_eq!(read(0, [1_000, 0, 0]), Ok(None));
         // Of the four new ones all are between 1 and 2, whatever the thousand before them were.
         let median =
             Measured { value: 1.5, window: Duration::from_secs(1), count: 4, direction: Direction::LowerIsBetter };
-        assert_eq!(read(1, [1_000, 4]), Some(median));
-        assert_eq!(read(2, [1_000, 4]), None, "nothing was observed");
-        assert_eq!(read(3, [5, 0]), None, "the server began anew");
+        assert_eq!(read(1, [1_000, 4, 0]), Ok(Some(median)));
+        assert_eq!(read(2, [1_000, 4, 0]), Ok(None), "nothing was observed");
+        let why = read(3, [1_000, 4, 3]).unwrap_err().to_string();
+        assert_eq!(why, "its p50 is beyond the last bound 2; give its histogram buckets that reach further");
+        let why = read(4, [1_900, 10, 5]).unwrap_err().to_string();
+        assert_eq!(why, "its p50 is below the first bound 1; give its histogram finer buckets below that");
+        assert_eq!(read(5, [5, 0, 0]), Ok(None), "the server began anew");
     }
 
     #[test]

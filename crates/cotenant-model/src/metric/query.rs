@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 /// Why an answer tells no number.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum QueryError {
     /// It is JSON, and not such an answer.
     #[error("the answer is no answer of Prometheus to a query: {0}; ask /api/v1/query?query=…")]

@@ -5,6 +5,7 @@ mod ladder;
 pub use crate::view::usable;
 pub use ladder::{Ladder, Standing, busiest};
 
+use crate::sample::ClippedReading;
 use crate::{AppId, AppView, Direction, Reading, Signal, Time, View};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -139,6 +140,19 @@ impl Source {
             }
         };
         Some(Reading { value, direction, window: view.interval, count, at: view.at })
+    }
+
+    /// Why there is no reading although something was observed: a quantile in a bucket that is open at one end, in the
+    /// source's own unit.
+    pub fn clipped(&self, view: &View, app: &AppView) -> Option<ClippedReading> {
+        match self {
+            Self::Latency(percentile) => {
+                let clipped = app.latency_ns.as_ref()?.clipped(percentile.quantile())?.times(1e-9);
+                Some(ClippedReading { clipped, window: view.interval, at: view.at })
+            }
+            Self::Metric(name) => app.clipped.iter().find(|(other, _)| other == name).map(|(_, clipped)| *clipped),
+            _ => None,
+        }
     }
 
     /// With its latest reading as a speed.

@@ -196,6 +196,10 @@ impl QosState {
             let alone = alone.get(i).copied().flatten();
             let (goal, full, why) = (config.goal(high), phase.duty >= 1.0, phase.why);
             let wanted = Wanted { from, readings, alone, goal, full, why };
+            if let (Source::Metric(_), Why::Baseline) = (&high.metric, why) {
+                let clipped = high.metric.clipped(view, app);
+                self.sums[i].clipped |= clipped.is_some_and(|clipped| clipped.since() >= from);
+            }
             let told = measurement::speed(view, app, &high.metric, &mut self.gathered[i], &wanted);
             let Some(told) = told else { continue };
             self.total.add(i, &told);

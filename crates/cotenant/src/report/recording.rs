@@ -14,7 +14,7 @@ use cotenant_model::view::View;
 use cotenant_model::{AppId, CpuId, CpuSet, Look, Sample, Signal, TaskId, TaskView, Time};
 use cotenant_record::moves::Move;
 use cotenant_record::{Header, RecordedRound, Recording, Tail};
-use cotenant_status::goals::{Goals, Verdict};
+use cotenant_status::goals::Goals;
 use cotenant_status::history::History;
 use cotenant_status::hurts;
 use cotenant_status::page::embedded::Embedded;
@@ -642,7 +642,7 @@ impl Digest<'_> {
             let mut table = Table::new("Goals", &["Program", "#Goal", "Measured", "Kept", "Verdict"]);
             for (i, app) in goals.programs().enumerate() {
                 let standing = goals.standing(i, true);
-                let verdict = standing.verdict.map_or("–", Verdict::text).to_owned();
+                let verdict = standing.judgement().unwrap_or_else(|| "–".to_owned());
                 table.rows.push(vec![self.app_name(app), goal.clone(), standing.figures(), standing.share(), verdict]);
             }
             told.push(Block::Table(table));

@@ -1,5 +1,6 @@
 //! Why metrics cannot be started or read.
 
+use cotenant_model::histogram::Clipped;
 use cotenant_model::metric::{MeterError, QueryError, ScrapeError};
 use std::io;
 use std::time::Duration;
@@ -61,4 +62,14 @@ pub(crate) enum FetchError {
     Panicked(String),
     #[error("it was stopped")]
     Stopped,
+}
+
+impl FetchError {
+    /// Where the quantile lies that a histogram does not tell, and the time that this is about.
+    pub(crate) fn clipped(&self) -> Option<(Clipped, Duration)> {
+        match self {
+            Self::Meter(MeterError::Clipped { clipped, window, .. }) => Some((*clipped, *window)),
+            _ => None,
+        }
+    }
 }

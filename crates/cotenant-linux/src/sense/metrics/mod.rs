@@ -19,6 +19,7 @@ use crate::worker::{BackOff, caught};
 use command::Command;
 use cotenant_model::histogram::Histogram;
 use cotenant_model::metric::{Measured, Meter, Metric, MetricSource, QUANTILE};
+use cotenant_model::sample::ClippedReading;
 use cotenant_model::text::within;
 use cotenant_model::{Direction, Reading, Time};
 use error::{FetchError, MOST};
@@ -114,6 +115,8 @@ struct Shared {
     /// Which way is better, where the user said it.
     direction: Option<Direction>,
     reading: Option<Reading>,
+    /// Why there is none, where its quantile cannot be told.
+    clipped: Option<ClippedReading>,
     stale_after: Duration,
     summary: MetricSummary,
     /// Seconds that its readings are about.
@@ -129,7 +132,7 @@ impl Shared {
         let summary = &mut self.summary;
         match result {
             Err(FetchError::Stopped) => {}
-            Ok(None) => (self.in_a_row, self.told) = (0, false),
+            Ok(None) => (self.in_a_row, self.told, self.clipped) = (0, false, None),
             Ok(Some(Measured { value, window, count, direction })) => {
                 summary.direction = self.direction.unwrap_or(direction);
                 self.reading = Some(Reading { value, direction: summary.direction, window, count, at });
@@ -140,10 +143,11 @@ impl Shared {
                 let part = (window.as_secs_f64() / self.seconds.max(f64::MIN_POSITIVE)).min(1.0);
                 summary.mean = Some(mean + (value - mean) * part);
                 summary.last = Some(value);
-                (self.in_a_row, self.told) = (0, false);
+                (self.in_a_row, self.told, self.clipped) = (0, false, None);
             }
             Err(why) => {
                 self.reading = None;
+                self.clipped = why.clipped().map(|(clipped, window)| ClippedReading { clipped, window, at });
                 summary.failed += 1;
                 summary.why = Some(within(&why.to_string(), MOST_WHY).into_owned());
                 self.in_a_row += 1;
@@ -199,6 +203,7 @@ impl Metrics {
             let shared = Arc::new(Mutex::new(Shared {
                 direction: metric.direction,
                 reading: None,
+                clipped: None,
                 stale_after: metric.every * STALE,
                 summary: MetricSummary {
                     name: metric.name.clone(),
@@ -236,6 +241,15 @@ impl Metrics {
             Some((shared.summary.name.clone(), reading))
         };
         self.shared.iter().filter_map(reading).collect()
+    }
+
+    /// Each metric whose quantile lies in a bucket that is open at one end.
+    pub fn clipped(&self) -> Vec<(String, ClippedReading)> {
+        let clipped = |shared: &Arc<Mutex<Shared>>| {
+            let shared = lock(shared);
+            Some((shared.summary.name.clone(), shared.clipped?))
+        };
+        self.shared.iter().filter_map(clipped).collect()
     }
 
     /// How long the first server that is asked took to answer, nanoseconds, since the beginning; `None` where none is

@@ -199,8 +199,9 @@ impl Probe {
             return Err(FetchError::Stopped);
         }
         let since = self.schedule.answers.so_far().since(&before).unwrap_or_default();
-        let value = since.quantile(self.quantile).unwrap_or_default() / 1e9;
-        Ok(Some(Measured { value, window: begin.elapsed(), count: since.count(), direction: Direction::LowerIsBetter }))
+        let (window, count, direction) = (begin.elapsed(), since.count(), Direction::LowerIsBetter);
+        let value = since.quantile(self.quantile).map(|ns| ns / 1e9);
+        Ok(value.map(|value| Measured { value, window, count, direction }))
     }
 
     /// Asks a question that was due; from when to when its answer counts.
@@ -393,7 +394,7 @@ mod tests {
         asked_for_a_window(&mut schedule, window, at_first);
         let (seen, ns) = (schedule.answers.so_far(), stands.as_nanos() as f64);
         // Some thirty moments fell into it, give or take five, and half of these had half of it still to wait.
-        let (any, half) = (seen.above(ns / 100.0), seen.above(ns / 2.0));
+        let [any, half] = [ns / 100.0, ns / 2.0].map(|ns| seen.above(ns).unwrap());
         assert!((15.0..45.0).contains(&any) && (5.0..25.0).contains(&half), "{any}, {half}");
         assert!(seen.quantile(0.99).unwrap() >= ns / 2.0, "{seen:?}");
     }

@@ -1,6 +1,7 @@
 //! Sources that work, and all that a source can do wrong. Servers listen on the loopback only.
 
 use super::*;
+use cotenant_model::histogram::Clipped;
 use cotenant_testing::{TempDir, eventually};
 use std::fs;
 use std::io::{Read, Write};
@@ -247,6 +248,29 @@ fn an_endpoint_tells_numbers_rates_and_quantiles() {
     eventually("the quantile that is better high", || {
         higher.readings().first().is_some_and(|(_, r)| r.direction == Direction::HigherIsBetter)
     });
+}
+
+/// All that is observed takes longer than the last bound, or all is in a first bucket.
+#[test]
+fn a_histogram_that_does_not_tell_its_quantile_says_so() {
+    for (buckets, clipped, why) in [
+        ([0, 0], Clipped::Beyond(1.0), "its p99 is beyond the last bound 1; give its histogram buckets that reach"),
+        ([1, 1], Clipped::Below(0.1), "its p99 is below the first bound 0.1; give its histogram finer buckets"),
+    ] {
+        let url = server(move |n| {
+            let [first, second] = buckets.map(|of| of * n * 100);
+            ok(&format!(
+                "# TYPE h histogram\nh_bucket{{le=\"0.1\"}} {first}\nh_bucket{{le=\"1\"}} {second}\n\
+                 h_bucket{{le=\"+Inf\"}} {}\n",
+                n * 100
+            ))
+        });
+        let metrics = metrics(&[&format!("{url}/m#h,every=20ms")]);
+        eventually("it to be told", || metrics.failing().is_some());
+        assert!(metrics.failing().unwrap().contains(why), "{:?}", metrics.failing());
+        assert_eq!(metrics.readings(), []);
+        assert_eq!(metrics.clipped().iter().map(|(_, read)| read.clipped).collect::<Vec<_>>(), [clipped]);
+    }
 }
 
 #[test]

@@ -407,6 +407,7 @@ impl Observer {
                 io,
                 tcp,
                 metrics: Vec::new(),
+                clipped: Vec::new(),
             }
         };
         self.apps.iter().map(app).collect()

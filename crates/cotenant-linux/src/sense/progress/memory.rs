@@ -138,7 +138,9 @@ impl Reported {
     pub fn latency_ns(&self) -> Option<Histogram> {
         let bucket = |(bucket, &count): (usize, &u64)| {
             let (low, high) = bounds_of(bucket);
-            Bucket { low: low as f64, high: high as f64, count }
+            // What took longer than all bounds is in the last one.
+            let high = if bucket + 1 == BUCKETS { f64::INFINITY } else { high as f64 };
+            Bucket { low: low as f64, high, count }
         };
         (!self.latencies.is_empty()).then(|| Histogram::new(self.latencies.iter().enumerate().map(bucket)))
     }

@@ -93,21 +93,21 @@ impl Gathered {
         let Wanted { readings, alone, goal, full, why, .. } = *wanted;
         let window = view.at - begin;
         let (count, value) = (self.histogram.count(), self.histogram.quantile(q).map(|ns| 1e9 / ns));
-        let excess = alone.or(value).zip(goal).map(|(alone, goal)| {
+        let excess = alone.or(value).zip(goal).and_then(|(alone, goal)| {
             let edge_ns = 1e9 / (alone * goal);
             let of = |all: &[&Histogram]| {
-                let beyond = all.iter().map(|histogram| histogram.above(edge_ns)).sum();
-                Excess::of(beyond, all.iter().map(|histogram| histogram.count()).sum(), q)
+                let beyond = all.iter().map(|histogram| histogram.above(edge_ns)).sum::<Option<f64>>()?;
+                Some(Excess::of(beyond, all.iter().map(|histogram| histogram.count()).sum(), q))
             };
-            let mut excess = of(&[&self.histogram]);
-            let pauses = of(&[&self.pauses[0], &self.pauses[1]]);
+            let mut excess = of(&[&self.histogram])?;
+            let pauses = of(&[&self.pauses[0], &self.pauses[1]])?;
             if full && pauses.is_any() {
-                excess = excess.against(&pauses, &of(&[&self.histogram, &self.ran]));
+                excess = excess.against(&pauses, &of(&[&self.histogram, &self.ran])?);
             }
             // Where a server was asked more often, each answer stands for less of the time.
             let share = self.pace.map_or(1.0, |pace| (pace * window.as_secs_f64() / count.max(1) as f64).min(1.0));
             excess.over *= share;
-            excess
+            Some(excess)
         });
         let compared = excess.filter(|_| alone.is_some());
         if !compared.is_some_and(|excess| full && excess.is_alarming()) {
@@ -148,8 +148,10 @@ impl Gathered {
     fn note_pause(&mut self, histogram: Histogram, q: f64) -> Option<f64> {
         // A pause that is surely faster: it is another load, or the pauses before met what no longer is.
         let before = self.all_pauses();
-        let beyond = |edge: f64| [&before, &histogram].map(|all| Excess::of(all.above(edge), all.count(), q));
-        let is_faster = before.quantile(q).map(beyond).is_some_and(|[before, now]| before.is_worse_than(&now));
+        let beyond = |all: &Histogram, edge: f64| Some(Excess::of(all.above(edge)?, all.count(), q));
+        let edge = before.quantile(q);
+        let both = edge.and_then(|edge| beyond(&before, edge).zip(beyond(&histogram, edge)));
+        let is_faster = both.is_some_and(|(before, now)| before.is_worse_than(&now));
         if is_faster {
             self.pauses = [histogram, Histogram::default()];
         } else {

@@ -33,6 +33,9 @@ pub struct Sum {
     /// The speed alone by all pauses so far, where single answers tell it.
     #[serde(default)]
     alone: Option<f64>,
+    /// Whether a reading was clipped: the others are of its better moments.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub clipped: bool,
 }
 
 impl Sum {
@@ -54,6 +57,9 @@ impl Sum {
 
     /// From batch to batch where progress comes in such, and was looked at often enough for that.
     fn mean(&self) -> Option<f64> {
+        if self.clipped {
+            return None;
+        }
         if self.batches.are_seen() { self.batches.per_second() } else { self.counted() }
     }
 }

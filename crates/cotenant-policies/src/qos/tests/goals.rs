@@ -177,6 +177,18 @@ fn silence_is_said_and_so_is_its_end() {
     );
 }
 
+/// Alone a reading is 1e-6, beside others 1.25e-6. Nobody is throttled for a speed that is not known, and pauses that
+/// tell nothing get rare.
+#[test]
+fn what_a_histogram_does_not_tell_is_no_speed() {
+    for (bounds, alone) in [([0.0, 1e-7], "beyond"), ([1.1e-6, 1.0], "below"), ([1e-5, 1.0], "both below")] {
+        let mut plant = Plant { bounds, ..Plant::new(0.2, 600) };
+        let (_, utilisation, state) = run(&mut plant, &config("steady", "p99", false));
+        assert_eq!(state.alone.first().copied().flatten(), None, "{alone}");
+        assert!(utilisation > 0.9, "{alone}: {utilisation}");
+    }
+}
+
 #[test]
 fn what_does_not_fit_is_refused() {
     let topology = machine(1, 1, 2, 1);

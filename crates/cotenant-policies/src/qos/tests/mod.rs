@@ -6,10 +6,11 @@ mod means;
 
 use super::phase::LONGEST_NAP;
 use super::*;
-use cotenant_model::histogram::Bucket;
+use cotenant_model::histogram::{Bucket, Clipped};
 use cotenant_model::host::{HostError, drive};
 use cotenant_model::policy::{Config, ProtectedApp, Settings};
 use cotenant_model::profile::MachineProfile;
+use cotenant_model::sample::ClippedReading;
 use cotenant_model::testing::machine;
 use cotenant_model::{
     Action, AppSample, Count, Counters, CpuId, CpuSet, Direction, Histogram, Host, Mode, Order, Outcome, Reading,
@@ -45,6 +46,8 @@ struct Plant {
     read_at: Time,
     read_units: f64,
     reading: Option<Reading>,
+    /// The first bound and the last one of the histogram that tells it.
+    bounds: [f64; 2],
     /// When the first program ends.
     high_ends: Time,
     /// Seconds from and to which nothing is to be read of it.
@@ -88,6 +91,7 @@ impl Plant {
             read_at: Time::default(),
             read_units: 0.0,
             reading: None,
+            bounds: [0.0, f64::INFINITY],
             high_ends: Time(u64::MAX),
             silent_s: 0.0..0.0,
             background: false,
@@ -139,12 +143,20 @@ impl Host for Plant {
     fn sample(&mut self) -> Result<Sample, HostError> {
         let silent = self.silent_s.contains(&self.now.as_secs_f64());
         let reading = self.reading.filter(|_| !silent);
+        let clipped = reading.and_then(|reading| {
+            let [first, last] = self.bounds;
+            let below = (reading.value < first).then_some(Clipped::Below(first));
+            let clipped = below.or((reading.value > last).then_some(Clipped::Beyond(last)))?;
+            Some(ClippedReading { clipped, window: reading.window, at: reading.at })
+        });
+        let metrics = reading.filter(|_| clipped.is_none()).map(|reading| ("p99".to_owned(), reading)).into_iter();
         let high = AppSample {
             name: "high".into(),
             progress: (!silent).then_some(self.units as u64),
             // One answer per 1,000 units, all of one millisecond's worth of them: in a millisecond alone.
             latency_ns: Some(self.latencies()),
-            metrics: reading.map(|reading| ("p99".to_owned(), reading)).into_iter().collect(),
+            metrics: metrics.collect(),
+            clipped: clipped.into_iter().map(|clipped| ("p99".to_owned(), clipped)).collect(),
             ..AppSample::default()
         };
         let low = AppSample { id: AppId(1), name: "low".into(), ..AppSample::default() };

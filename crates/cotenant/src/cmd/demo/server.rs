@@ -51,8 +51,8 @@ impl Served {
         }
         let p99 = all.quantile(0.99)?;
         let asked = pieces.iter().filter(|piece| piece.count() > 0);
-        let slow: Vec<f64> = asked.map(|piece| piece.above(p99) / piece.count() as f64).collect();
-        let about = Summary::of(&slow).estimate().map_or(1.0, |slow| slow.half_width);
+        let slow: Option<Vec<f64>> = asked.map(|piece| Some(piece.above(p99)? / piece.count() as f64)).collect();
+        let about = Summary::of(&slow?).estimate().map_or(1.0, |slow| slow.half_width);
         let seconds = |q: f64| Some(all.quantile(q.clamp(0.0, 1.0))? / 1e9);
         Some(Self {
             answers: all.count(),

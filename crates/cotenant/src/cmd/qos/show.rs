@@ -295,7 +295,7 @@ impl Report<'_> {
 
 fn high_line(row: &HighRow) -> String {
     let HighRow { name, standing, .. } = row;
-    let verdict = standing.verdict.map_or_else(String::new, |verdict| format!("{}, ", verdict.text()));
+    let verdict = standing.judgement().map_or_else(String::new, |verdict| format!("{verdict}, "));
     format!("high {name}: {verdict}{}; {}", standing.figures(), standing.share())
 }
 

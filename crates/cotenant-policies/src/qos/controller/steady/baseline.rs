@@ -37,7 +37,7 @@ impl SteadyState {
         // A program that is faster alone as well has another load now: older measurements tell nothing of it.
         let faster = self.faster >= DOUBT;
         let weight = if faster { 1.0 } else { BASELINE_WEIGHT };
-        (self.faster, self.slow) = (0, 0);
+        (self.faster, self.slow, self.in_vain) = (0, 0, 0);
         let before = self.baseline.clone();
         for (high, (baseline, speed)) in self.baseline.iter_mut().zip(&seen.speeds).enumerate() {
             if let Some(alone) = seen.alone.get(high).copied().flatten() {

@@ -128,6 +128,9 @@ pub struct SteadyState {
     /// How many answers more than allowed were beyond the goal of each program, where single ones are known.
     #[serde(default)]
     owed: Vec<f64>,
+    /// Pauses in a row that told no speed alone.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    in_vain: u32,
     /// Times in a row that they ran while no speed was ever known, or nothing was heard any more.
     #[serde(default, skip_serializing_if = "is_zero")]
     unknown: u32,
@@ -158,6 +161,7 @@ impl Steady {
 
     pub(super) fn next(&self, mut state: SteadyState, seen: &PhaseResult) -> (Phase, SteadyState) {
         if !seen.is_known() {
+            state.in_vain = state.in_vain.saturating_add(u32::from(state.pause));
             (state.pause, state.accused, state.making_up) = (false, None, false);
             let never = state.baseline.iter().all(Option::is_none);
             state.unknown = state.unknown.saturating_add(u32::from(never || seen.is_silent()));
@@ -182,7 +186,10 @@ impl Steady {
             return self.go_on(state, Why::Hold, None);
         }
         let Some((high, speed)) = state.relative(seen) else {
-            return self.measure(state); // known now, unknown in the pause
+            // Known now, unknown in the pause: each one in vain makes the next rarer.
+            state.since += 1;
+            let due = state.since >> state.in_vain.min(6) > 0 || state.since >= self.between_baselines;
+            return if due || state.in_vain < 2 { self.measure(state) } else { (unjudged(&state), state) };
         };
         let excess = seen.excess.get(high).copied().flatten();
         let (full, hardly) = (state.duty >= 1.0, state.duty <= HARDLY);
@@ -325,6 +332,11 @@ impl Steady {
 #[allow(clippy::trivially_copy_pass_by_ref)] // as serde asks
 fn is_zero(n: &u32) -> bool {
     *n == 0
+}
+
+/// Nothing is throttled for a speed that cannot be compared.
+fn unjudged(state: &SteadyState) -> Phase {
+    Phase { duty: 1.0, ..together(state, Why::Unknown) }
 }
 
 fn together(state: &SteadyState, why: Why) -> Phase {
