@@ -134,6 +134,12 @@ impl Histogram {
         self.0.iter().map(|bucket| Some(part(bucket)? * bucket.count as f64)).sum()
     }
 
+    /// The same, so many times.
+    #[must_use]
+    pub fn times(&self, times: u64) -> Self {
+        Self(self.0.iter().map(|bucket| Bucket { count: bucket.count.saturating_mul(times), ..*bucket }).collect())
+    }
+
     /// Adds what another one holds.
     pub fn add(&mut self, other: &Self) {
         for bucket in &other.0 {

@@ -3,7 +3,7 @@
 //! in the mean of its readings.
 
 use crate::quantities::Unit;
-use cotenant_model::histogram::{Bucket, Clipped};
+use cotenant_model::histogram::Clipped;
 use cotenant_model::policy::{Explanation, ProtectedApp, Throttling};
 use cotenant_model::speed::Source;
 use cotenant_model::stats::{Estimate, student_t_95};
@@ -176,8 +176,7 @@ impl Account {
         let [usual, watched] = &self.answers;
         let ratio = watched.per_s() / usual.per_s();
         let times = if ratio.is_finite() { ratio.round().max(1.0) as u64 } else { 1 };
-        let more = |bucket: &Bucket| Bucket { count: bucket.count.saturating_mul(times), ..*bucket };
-        let mut all = Histogram::new(usual.ns.buckets().iter().map(more));
+        let mut all = usual.ns.times(times);
         all.add(&watched.ns);
         all
     }
@@ -291,7 +290,7 @@ impl Goals {
         // A moment whose reading is clipped may have been as slow as can be.
         let told = 1.0 - account.clipped_share();
         let interval = account.estimate().map(|interval| [interval.low().max(0.0) * told, interval.high()]);
-        let last = self.high(high).alone;
+        let last = self.high(high).alone.map(|alone| alone.speed);
         let over_all = mean.zip(achieved.filter(|kept| whole && *kept > 0.0)).map(|(mean, kept)| mean / kept);
         let alone = over_all.or(last);
         let goal = self.goal();
@@ -389,7 +388,8 @@ impl Goals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cotenant_model::policy::Statement;
+    use cotenant_model::histogram::Bucket;
+    use cotenant_model::policy::{Alone, Statement};
     use cotenant_model::sample::ClippedReading;
     use cotenant_model::{AppSample, AppView, Reading, Sample, Time};
     use std::time::Duration;
@@ -462,7 +462,7 @@ mod tests {
                 app: AppId(0),
                 source: Source::from("latency_p99_s".to_owned()),
                 goal: Some(0.9),
-                alone: (seconds > 0.0).then_some(5_000.0),
+                alone: (seconds > 0.0).then_some(Alone { speed: 5_000.0, interval: None, at: Time(0) }),
                 done: 4_800.0 * seconds,
                 weight: seconds,
                 expected: (seconds > 0.0).then_some(5_000.0 * seconds),
@@ -513,10 +513,11 @@ mod tests {
                     app: AppId(0),
                     source: Source::Metric("h".to_owned()),
                     goal: Some(0.9),
-                    alone: (done > 0.0).then_some(1.0),
+                    alone: (done > 0.0).then_some(Alone { speed: 1.0, interval: None, at: Time(0) }),
                     done,
                     weight: done,
                     expected: (done > 0.0).then_some(done),
+                    silent: false,
                     said: Statement::default(),
                 };
                 let throttling = Throttling { goal: Some(0.9), ..Throttling::default() };

@@ -29,8 +29,8 @@ pub struct ProtectedApp {
     pub source: Source,
     /// The share of its speed alone that it is to keep, 0–1, exclusive; `None`: the controller has no goal.
     pub goal: Option<f64>,
-    /// Its speed alone, in the unit of its source; `None` before it was measured.
-    pub alone: Option<f64>,
+    /// Its speed alone; `None` before it was measured.
+    pub alone: Option<Alone>,
     /// Its speed times its weight, added up since the beginning.
     pub done: f64,
     /// The weight: seconds for progress and latencies, cycles for instructions per cycle, readings for metrics.
@@ -41,6 +41,17 @@ pub struct ProtectedApp {
     pub silent: bool,
     /// What is shown with it as it is.
     pub said: Statement,
+}
+
+/// A speed alone, as it was measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Alone {
+    /// The speed, in the unit of its source.
+    pub speed: f64,
+    /// Its 95 % interval by the block bootstrap; `None` where too little was measured.
+    pub interval: Option<[f64; 2]>,
+    /// When it was measured.
+    pub at: Time,
 }
 
 /// What a policy says of an application, shown with it as it is.

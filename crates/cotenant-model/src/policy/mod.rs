@@ -10,7 +10,7 @@ mod state;
 
 pub use config::{Config, Ctx};
 pub use contract::{DynPolicy, Needs, Policy, Refusal};
-pub use explain::{Bound, Explanation, Learned, Limited, ProtectedApp, Statement, Throttling, TrialResult};
+pub use explain::{Alone, Bound, Explanation, Learned, Limited, ProtectedApp, Statement, Throttling, TrialResult};
 pub use registry::{Entry, Registry};
 pub use settings::{NoSettings, SettingError, Settings};
 pub use state::{PolicyState, State};

@@ -2,6 +2,7 @@
 //! below: what reports need.
 
 pub mod anytime;
+pub mod bootstrap;
 pub mod median;
 pub mod paired;
 pub mod regression;

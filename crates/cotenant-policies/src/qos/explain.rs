@@ -10,7 +10,7 @@ impl QosState {
     pub(super) fn explain(&self, config: &QosConfig) -> Explanation {
         let of = |sums: &[f64], i: usize| sums.get(i).copied().unwrap_or_default();
         let protected = config.high.iter().enumerate().map(|(i, high)| {
-            let (alone, goal) = (self.alone.get(i).copied().flatten(), config.goal(high));
+            let (alone, goal) = (self.measured_alone(i), config.goal(high));
             ProtectedApp {
                 app: high.app,
                 source: high.metric.clone(),
@@ -20,7 +20,7 @@ impl QosState {
                 weight: of(&self.total.weights, i),
                 expected: self.expected(i),
                 silent: self.silent.get(i).copied().unwrap_or_default(),
-                said: Statement { bound: bound(&high.metric, alone, goal) },
+                said: Statement { bound: bound(&high.metric, alone.map(|alone| alone.speed), goal) },
             }
         });
         let blind = self.phase.is_some_and(|phase| phase.is_blind() && !phase.background);

@@ -4,9 +4,10 @@ use super::actuation::step::Step;
 use super::actuation::steps::{Moment, Ordered, RENEWED};
 use super::actuation::{Away, Ladder, NOBODY};
 use super::controller;
-use super::measurement::{self, Gathered, QosSums, Sum, Taken, Wanted};
+use super::measurement::{self, Gathered, Measurement, Pauses, QosSums, Sum, Taken, Wanted};
 use super::phase::{Lasts, Phase, Why};
 use super::settings::{High, QosConfig};
+use cotenant_model::policy::Alone;
 use cotenant_model::speed::Source;
 use cotenant_model::{Reason, Time, Topology, View, number};
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,12 @@ pub struct QosState {
     /// Whether that is so long ago that what was known says nothing of now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) silent: Vec<bool>,
+    /// The speed alone by readings of metrics in pauses, likewise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    by_pauses: Vec<Pauses<f64>>,
+    /// When each speed alone was measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    alone_at: Vec<Time>,
     /// Speed of each high-priority program in phases without the others; a moving mean.
     pub alone: Vec<Option<f64>>,
     /// Sums since the beginning.
@@ -70,6 +77,15 @@ impl QosState {
     /// before its speed alone is known.
     pub fn expected(&self, high: usize) -> Option<f64> {
         Some(self.total.alone(high, self.alone.get(high).copied().flatten()?))
+    }
+
+    /// The speed alone of a high-priority program, by its place, as it was measured.
+    pub(super) fn measured_alone(&self, high: usize) -> Option<Alone> {
+        let speed = self.alone.get(high).copied().flatten()?;
+        let of = |kept: Option<Measurement>| kept.filter(|kept| kept.speed.to_bits() == speed.to_bits())?.told();
+        let by_answers = self.gathered.get(high).and_then(|gathered| of(gathered.by_pauses.kept));
+        let interval = by_answers.or_else(|| of(self.by_pauses.get(high)?.kept));
+        Some(Alone { speed, interval, at: self.alone_at.get(high).copied().unwrap_or_default() })
     }
 
     /// Goes on to the next phase where this one is over; whether it did.
@@ -89,6 +105,10 @@ impl QosState {
             return false;
         }
         let Some(state) = self.controller.take() else { return false };
+        if phase.why == Why::Baseline {
+            self.by_pauses.resize_with(self.sums.len(), Pauses::default);
+            self.sums.iter_mut().zip(&mut self.by_pauses).for_each(|(sum, pauses)| sum.note_pause(pauses));
+        }
         let room = config.place && self.away.knows_threads() && cpus.len() > 1;
         let mut seen = measurement::seen(&self.sums, self.taken, room);
         seen.silent.clone_from(&self.silent);
@@ -105,6 +125,12 @@ impl QosState {
         let phase = Phase { why, ..phase };
         if let Some(alone) = controller.alone() {
             self.alone = alone.to_vec();
+        }
+        self.alone_at.resize(self.alone.len(), now);
+        for (i, at) in self.alone_at.iter_mut().enumerate() {
+            if self.alone[i] != before.get(i).copied().flatten() {
+                *at = now;
+            }
         }
         self.total.settle(&before, &self.alone);
         self.begin(phase, controller, now, config);

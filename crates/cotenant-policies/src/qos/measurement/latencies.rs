@@ -1,5 +1,6 @@
 //! Latencies, gathered until they tell a speed.
 
+use super::alone::Pauses;
 use crate::qos::phase::{Excess, MANY, Why};
 use cotenant_model::histogram::answers;
 use cotenant_model::{Histogram, Time, View};
@@ -27,6 +28,9 @@ const LATENCY_WINDOW: Duration = Duration::from_secs(1);
 
 /// And at most this long, where they do not tell whether the goal is kept.
 const LONGEST_WINDOW: Duration = Duration::from_secs(5);
+
+/// A piece of a pause is at least this long: what disturbs answers lasts for parts of that.
+const PIECE: Duration = Duration::from_millis(500);
 
 /// Pauses count until those after them have so many answers, and [`MANY`] beyond the quantile.
 const POOL: u64 = 1_000;
@@ -62,6 +66,14 @@ pub struct Gathered {
     /// Those since the last pause, where the low-priority programs have run all the time since.
     #[serde(default, skip_serializing_if = "is_empty")]
     ran: Histogram,
+    /// The pieces of the pause that goes on, and how long the last one is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pieces: Vec<Histogram>,
+    #[serde(default, skip_serializing_if = "Duration::is_zero")]
+    piece: Duration,
+    /// The speed alone by pauses.
+    #[serde(default, skip_serializing_if = "Pauses::is_empty")]
+    pub by_pauses: Pauses<Histogram>,
 }
 
 fn is_empty(histogram: &Histogram) -> bool {
@@ -87,10 +99,13 @@ impl Gathered {
         if !wanted.full {
             self.ran = Histogram::default();
         }
+        let Wanted { readings, alone, goal, full, why, .. } = *wanted;
         if let Some(latencies) = latencies {
             self.histogram.add(latencies);
+            if why == Why::Baseline {
+                self.add_to_piece(latencies, view.interval);
+            }
         }
-        let Wanted { readings, alone, goal, full, why, .. } = *wanted;
         let window = view.at - begin;
         let (count, value) = (self.histogram.count(), self.histogram.quantile(q).map(|ns| 1e9 / ns));
         let excess = alone.or(value).zip(goal).and_then(|(alone, goal)| {
@@ -125,6 +140,7 @@ impl Gathered {
                 return None;
             }
         }
+        let pieces = std::mem::take(&mut self.pieces);
         let histogram = self.begin();
         if full {
             self.ran.add(&histogram);
@@ -132,7 +148,11 @@ impl Gathered {
         if why == Why::Baseline {
             self.pace = Some(count as f64 / window.as_secs_f64());
         }
-        let alone = (why == Why::Baseline).then(|| self.note_pause(histogram, q)).flatten();
+        let alone = (why == Why::Baseline).then(|| {
+            self.note_pause(histogram, q);
+            self.by_pauses.note(pieces, q)
+        });
+        let alone = alone.flatten();
         let weight = window.as_secs_f64();
         let told = |value| Told { speed: value * weight, weight, since: begin, readings, excess, alone };
         value.filter(|value| value.is_finite()).map(told)
@@ -141,11 +161,24 @@ impl Gathered {
     /// Begins anew; what was gathered.
     fn begin(&mut self) -> Histogram {
         self.since = None;
+        self.pieces.clear();
         std::mem::take(&mut self.histogram)
     }
 
-    /// The speed alone by all pauses, this one among them.
-    fn note_pause(&mut self, histogram: Histogram, q: f64) -> Option<f64> {
+    /// Adds answers of a pause to its last piece, or to a new one.
+    fn add_to_piece(&mut self, latencies: &Histogram, lasts: Duration) {
+        match self.pieces.last_mut().filter(|_| self.piece < PIECE) {
+            Some(last) => last.add(latencies),
+            None => {
+                self.pieces.push(latencies.clone());
+                self.piece = Duration::ZERO;
+            }
+        }
+        self.piece += lasts;
+    }
+
+    /// Enters a pause into what answers alone are like.
+    fn note_pause(&mut self, histogram: Histogram, q: f64) {
         // A pause that is surely faster: it is another load, or the pauses before met what no longer is.
         let before = self.all_pauses();
         let beyond = |all: &Histogram, edge: f64| Some(Excess::of(all.above(edge)?, all.count(), q));
@@ -161,7 +194,6 @@ impl Gathered {
                 self.pauses[1] = std::mem::take(&mut self.pauses[0]);
             }
         }
-        self.all_pauses().quantile(q).map(|ns| 1e9 / ns)
     }
 
     fn all_pauses(&self) -> Histogram {
@@ -183,7 +215,10 @@ mod tests {
             Histogram::new(values.iter().map(bucket))
         };
         let mut gathered = Gathered::default();
-        let mut p99_ms = |values: &[(u64, u64)]| 1e3 / gathered.note_pause(of(values), 0.99).unwrap();
+        let mut p99_ms = |values: &[(u64, u64)]| {
+            gathered.note_pause(of(values), 0.99);
+            gathered.all_pauses().quantile(0.99).unwrap() / 1e6
+        };
         let close = |is: f64, to: f64| assert!((is - to).abs() < 1e-6, "{is} is not {to}");
         // Of 300, three are to be beyond: half of the six at 10 ms. Of 400, four: 2/3.
         close(p99_ms(&[(1, 294), (10, 6)]), 10.5);
@@ -202,7 +237,7 @@ mod tests {
         let of = |fast: u64, slow: u64| Histogram::new([(1e6, 2e6, fast).into(), (1e7, 2e7, slow).into()]);
         let first = || {
             let mut gathered = Gathered::default();
-            assert!(gathered.note_pause(of(240, 60), 0.9).is_some());
+            gathered.note_pause(of(240, 60), 0.9);
             gathered
         };
         let edge = of(240, 60).quantile(0.9).unwrap();

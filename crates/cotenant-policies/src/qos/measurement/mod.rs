@@ -1,8 +1,10 @@
 //! How fast the high-priority programs are in a phase; higher is better, in any unit.
 
+mod alone;
 mod latencies;
 
 use super::phase::{Excess, PhaseResult, Why};
+pub use alone::{Measurement, Pauses};
 use cotenant_model::speed::Source;
 use cotenant_model::{AppId, AppView, Signal, Time, View};
 pub use latencies::{Gathered, Told, Wanted};
@@ -20,7 +22,7 @@ pub fn speed(view: &View, app: &AppView, source: &Source, gathered: &mut Gathere
 }
 
 /// The speed of a program in the phase that goes on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sum {
     pub speed: f64,
     pub weight: f64,
@@ -36,6 +38,9 @@ pub struct Sum {
     /// Whether a reading was clipped: the others are of its better moments.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub clipped: bool,
+    /// Each reading of a metric in a pause.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub read: Vec<f64>,
 }
 
 impl Sum {
@@ -45,8 +50,18 @@ impl Sum {
         self.weight += told.weight;
         self.readings += told.readings;
         (self.excess, self.alone) = (told.excess, told.alone);
-        if *source == Source::Progress && why == Why::Baseline {
-            self.batches.look(told.speed, view.at);
+        match source {
+            Source::Progress if why == Why::Baseline => self.batches.look(told.speed, view.at),
+            Source::Metric(_) if why == Why::Baseline => self.read.push(told.speed / told.weight),
+            _ => {}
+        }
+    }
+
+    /// Enters the readings of a pause that is over.
+    pub fn note_pause(&mut self, pauses: &mut Pauses<f64>) {
+        let read = std::mem::take(&mut self.read);
+        if !read.is_empty() && !self.clipped {
+            self.alone = pauses.note(read, 0.0);
         }
     }
 

@@ -1,0 +1,245 @@
+//! The speed alone, from pause to pause: kept until a better measurement replaces it.
+
+use cotenant_model::Histogram;
+use cotenant_model::histogram::Bucket;
+use cotenant_model::stats::bootstrap;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Pieces of pauses, or readings, that are kept at most.
+const MOST: usize = 24;
+
+/// Of fewer the interval is no 95 %, and is not told.
+const ENOUGH: usize = 6;
+
+/// A newer measurement is as good as the one before where its interval is wider by no more than this.
+const AS_GOOD: f64 = 1.25;
+
+/// An interval that is no wider than this, of the speed, is as good as any.
+const NARROW: f64 = 0.02;
+
+/// So many pauses in a row that are surely slower are another load, not a disturbance.
+const ANOTHER: usize = 3;
+
+/// A piece of a pause: its answers, or one reading of a metric.
+pub trait Piece: Clone {
+    /// Pieces as they stand in a recording.
+    type Packed: Serialize + DeserializeOwned;
+
+    /// Packs them.
+    fn pack(pieces: &[Self]) -> Self::Packed;
+
+    /// Undoes that.
+    fn unpack(packed: Self::Packed) -> Vec<Self>;
+
+    /// The speed of pieces by how often each counts; `q` is the quantile of answers.
+    fn speed(pieces: &[Self], q: f64) -> impl Fn(&[u64]) -> Option<f64>;
+}
+
+impl Piece for Histogram {
+    /// All of them, and how many of each of its buckets are of which.
+    type Packed = (Self, Vec<Vec<u64>>);
+
+    fn pack(pieces: &[Self]) -> Self::Packed {
+        let mut all = Self::default();
+        pieces.iter().for_each(|piece| all.add(piece));
+        let of = |piece: &Self| {
+            let mut own = piece.buckets().iter().peekable();
+            let count = |bucket: &Bucket| {
+                own.next_if(|own| (own.low, own.high) == (bucket.low, bucket.high)).map_or(0, |own| own.count)
+            };
+            all.buckets().iter().map(count).collect()
+        };
+        let counts = pieces.iter().map(of).collect();
+        (all, counts)
+    }
+
+    fn unpack((all, counts): Self::Packed) -> Vec<Self> {
+        let piece = |counts: Vec<u64>| {
+            Self::new(all.buckets().iter().zip(counts).map(|(bucket, count)| Bucket { count, ..*bucket }))
+        };
+        counts.into_iter().map(piece).collect()
+    }
+
+    fn speed(pieces: &[Self], q: f64) -> impl Fn(&[u64]) -> Option<f64> {
+        let (all, counts) = Self::pack(pieces);
+        move |times| {
+            let drawn = all.buckets().iter().enumerate().map(|(i, bucket)| {
+                let count = counts.iter().zip(times).map(|(counts, times)| counts[i] * times).sum();
+                Bucket { count, ..*bucket }
+            });
+            Self::new(drawn).quantile(q).filter(|ns| *ns > 0.0).map(|ns| 1e9 / ns)
+        }
+    }
+}
+
+impl Piece for f64 {
+    type Packed = Vec<Self>;
+
+    fn pack(pieces: &[Self]) -> Vec<Self> {
+        pieces.to_vec()
+    }
+
+    fn unpack(packed: Vec<Self>) -> Vec<Self> {
+        packed
+    }
+
+    fn speed(pieces: &[Self], _: f64) -> impl Fn(&[u64]) -> Option<f64> {
+        |times| {
+            let sum: f64 = pieces.iter().zip(times).map(|(speed, times)| speed * *times as f64).sum();
+            let n: u64 = times.iter().sum();
+            (n > 0).then(|| sum / n as f64)
+        }
+    }
+}
+
+/// A speed with its interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// The speed.
+    pub speed: f64,
+    /// Its 95 % interval by the block bootstrap.
+    interval: [f64; 2],
+    /// The pieces of which it is made.
+    pieces: usize,
+}
+
+impl Measurement {
+    fn of<P: Piece>(pieces: &[P], q: f64) -> Option<Self> {
+        let of = P::speed(pieces, q);
+        let speed = of(&vec![1; pieces.len()])?;
+        let interval = bootstrap::interval(pieces.len(), of).unwrap_or([0.0, f64::MAX]);
+        Some(Self { speed, interval, pieces: pieces.len() })
+    }
+
+    /// The interval, where there are enough pieces for it.
+    pub fn told(&self) -> Option<[f64; 2]> {
+        (self.pieces >= ENOUGH).then_some(self.interval)
+    }
+
+    /// How wide the interval is, of the speed.
+    fn width(&self) -> f64 {
+        (self.interval[1] - self.interval[0]) / self.speed
+    }
+}
+
+/// What pauses said.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pauses<P> {
+    /// What is taken for the speed alone.
+    pub kept: Option<Measurement>,
+    /// Pieces of the last pauses.
+    pieces: Vec<P>,
+    /// Those of the last pauses in a row that were surely slower, a pause each.
+    aside: Vec<Vec<P>>,
+}
+
+impl<P: Piece> Serialize for Pauses<P> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let aside: Vec<P::Packed> = self.aside.iter().map(|pause| P::pack(pause)).collect();
+        (self.kept, P::pack(&self.pieces), aside).serialize(serializer)
+    }
+}
+
+impl<'de, P: Piece> Deserialize<'de> for Pauses<P> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (kept, pieces, aside) = <(_, _, Vec<P::Packed>)>::deserialize(deserializer)?;
+        Ok(Self { kept, pieces: P::unpack(pieces), aside: aside.into_iter().map(P::unpack).collect() })
+    }
+}
+
+impl<P> Default for Pauses<P> {
+    fn default() -> Self {
+        Self { kept: None, pieces: Vec::new(), aside: Vec::new() }
+    }
+}
+
+impl<P: Piece> Pauses<P> {
+    /// Whether there was none.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_none()
+    }
+
+    /// Takes in a pause, and returns what is the speed alone from then on; `q` is the quantile of answers.
+    ///
+    /// A pause that is surely slower than what is kept may have been disturbed: it is left aside, until so many in a
+    /// row say the same. One that is surely faster counts at once, since nothing makes a program faster than it is
+    /// alone. All others add up, and replace what is kept where they tell the speed as well as that does.
+    pub fn note(&mut self, pause: Vec<P>, q: f64) -> Option<f64> {
+        let Some(now) = Measurement::of(&pause, q) else { return self.kept.map(|kept| kept.speed) };
+        let Some(kept) = self.kept else {
+            (self.pieces, self.kept) = (pause, Some(now));
+            return Some(now.speed);
+        };
+        if now.interval[1] < kept.interval[0] {
+            self.aside.push(pause);
+            if self.aside.len() >= ANOTHER {
+                self.pieces = std::mem::take(&mut self.aside).into_iter().flatten().collect();
+                self.kept = Measurement::of(&self.pieces, q);
+            }
+        } else if now.interval[0] > kept.interval[1] {
+            (self.pieces, self.kept) = (pause, Some(now));
+            self.aside.clear();
+        } else {
+            self.aside.clear();
+            self.pieces.extend(pause);
+            let all = Measurement::of(&self.pieces, q);
+            self.kept = all.filter(|all| all.width() <= (kept.width() * AS_GOOD).max(NARROW)).or(self.kept);
+        }
+        self.pieces.drain(..self.pieces.len().saturating_sub(MOST));
+        self.kept.map(|kept| kept.speed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Twelve pieces of 25 answers, all of about so many milliseconds.
+    fn pause(ms: f64) -> Vec<Histogram> {
+        let piece = |i: u32| {
+            let low = ms * 1e6 * (1.0 + f64::from(i % 4) / 50.0);
+            Histogram::new([(low, low * 1.01, 25).into()])
+        };
+        (0..12).map(piece).collect()
+    }
+
+    fn ms(pauses: &mut Pauses<Histogram>, pause: Vec<Histogram>) -> f64 {
+        (1e3 / pauses.note(pause, 0.99).unwrap()).round()
+    }
+
+    /// 21 ms, then once 59 ms: the pause was disturbed. Three times 59 ms: it is another load.
+    #[test]
+    fn a_disturbed_pause_does_not_move_the_speed_alone() {
+        let mut pauses = Pauses::default();
+        let told: Vec<f64> = [21.0, 59.0, 21.0, 59.0, 59.0, 59.0, 21.0].map(|it| ms(&mut pauses, pause(it))).to_vec();
+        assert_eq!(told, [22.0, 22.0, 22.0, 22.0, 22.0, 63.0, 22.0]);
+        let [slow, fast] = pauses.kept.unwrap().told().unwrap().map(|speed| 1e3 / speed);
+        assert!(21.0 <= fast && fast <= slow && slow <= 22.5, "{slow} {fast}");
+        ms(&mut pauses, pause(59.0));
+        let text = serde_json::to_string(&pauses).unwrap();
+        assert_eq!(serde_json::from_str::<Pauses<Histogram>>(&text).unwrap(), pauses);
+    }
+
+    /// A pause of which some moments are slow is not surely slower, and tells less.
+    #[test]
+    fn what_tells_less_replaces_nothing() {
+        let mut pauses = Pauses::default();
+        ms(&mut pauses, pause(21.0));
+        let mut mixed = pause(21.0);
+        mixed.truncate(11);
+        mixed.extend(pause(59.0).into_iter().take(1));
+        assert_eq!(ms(&mut pauses, mixed), 22.0);
+    }
+
+    #[test]
+    fn readings_are_kept_alike() {
+        let mut pauses = Pauses::default();
+        let mut note = |speeds: [f64; 3]| pauses.note(speeds.to_vec(), 0.0).unwrap();
+        assert!((note([100.0, 101.0, 99.0]) - 100.0).abs() < 1e-9);
+        assert!((note([50.0, 51.0, 49.0]) - 100.0).abs() < 1e-9, "disturbed");
+        assert!((note([100.5, 101.0, 99.0]) - 100.08).abs() < 0.01, "more readings tell more");
+        assert!((note([200.0, 201.0, 199.0]) - 200.0).abs() < 1e-9, "surely faster");
+        assert!(pauses.kept.unwrap().told().is_none(), "three readings have no interval");
+    }
+}
