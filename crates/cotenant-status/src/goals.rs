@@ -98,7 +98,7 @@ impl Standing {
     /// The verdict as people read it: `goal not judged: beyond the last bound 1`.
     pub fn judgement(&self) -> Option<String> {
         let verdict = self.verdict?.text();
-        Some(self.clipped.map_or_else(|| verdict.to_owned(), |clipped| format!("goal not judged: {clipped}")))
+        Some(self.clipped.map_or_else(|| verdict.to_owned(), not_judged))
     }
 
     /// `53.0 % (49.1 to 56.9 %) of its speed alone`.
@@ -110,6 +110,11 @@ impl Standing {
         });
         format!("{kept}{interval} of its speed alone")
     }
+}
+
+/// The verdict where the buckets of a histogram do not tell how fast it was.
+pub fn not_judged(clipped: Clipped) -> String {
+    format!("goal not judged: {clipped}")
 }
 
 /// When a piece ended, seconds; what was measured in it, the same alone, and the goal.
@@ -373,7 +378,8 @@ impl Goals {
             Some(value) if unit.seconds && value < 1.0 => (1e3, "ms"),
             _ if unit.seconds => (1.0, "s"),
             _ if unit.suffix.is_empty() => (1.0, ""),
-            _ => (1.0, "units/s"),
+            _ if unit.suffix == "/s" => (1.0, "units/s"),
+            _ => (1.0, unit.suffix.trim_start()),
         };
         let point = |[at, done, weight, alone]: Mark| {
             let speed = |sum: f64| (weight > 0.0 && sum > 0.0).then(|| sum / weight);

@@ -8,6 +8,7 @@ pub mod history;
 pub mod hurts;
 pub mod identity;
 mod latency;
+mod level;
 pub mod page;
 pub mod picture;
 pub mod plots;

@@ -36,7 +36,7 @@ pub struct Unit {
     /// The metric's name.
     pub label: String,
     /// Lower is better, so speeds are inverse.
-    inverse: bool,
+    pub inverse: bool,
     /// Whether values are seconds.
     pub seconds: bool,
     /// Text behind each value.
@@ -53,7 +53,12 @@ impl Unit {
             Source::Latency(_) => name.trim_start_matches("latency_").trim_end_matches("_s").to_owned(),
             _ => name,
         };
-        let suffix = if matches!(source, Source::Progress) { "/s" } else { "" };
+        let suffix = match source {
+            Source::Progress | Source::Instructions | Source::OpenMp | Source::Mpi => "/s",
+            Source::Io | Source::Tcp => "B/s",
+            Source::Ipc => " per cycle",
+            Source::Latency(_) | Source::Metric(_) => "",
+        };
         Self { label, inverse, seconds, suffix }
     }
 

@@ -2,14 +2,14 @@
 
 use crate::class::Class;
 use crate::identity::{Identity, learnt};
+use crate::quantities;
 use cotenant_cli::messages::count;
 use cotenant_cli::progress::{about, ago};
 use cotenant_cli::table::Table;
 use cotenant_model::action::{Evidence, Outcome};
 use cotenant_model::interference::Row;
-use cotenant_model::number::scaled;
 use cotenant_model::policy::Statement;
-use cotenant_model::{CpuId, CpuSet, Mode};
+use cotenant_model::{CpuId, CpuSet, Mode, number};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -100,7 +100,7 @@ pub struct ServiceStatus {
     pub threads: usize,
     /// CPUs' worth of time that its threads ran in the last second; absent where that was not counted.
     pub cpus: Option<f64>,
-    /// How fast it is, in units of its source.
+    /// How fast it was by the last reading, in units of its source; absent where that is the inverse of a latency.
     pub speed: Option<f64>,
     /// What tells that.
     pub source: Option<String>,
@@ -111,6 +111,12 @@ pub struct ServiceStatus {
     pub goal: Option<f64>,
     /// The share of its speed alone that it kept in the last minute, of class high.
     pub kept: Option<f64>,
+    /// What it does in its own unit: now, alone and at its goal.
+    #[serde(default)]
+    pub measured: Option<Measured>,
+    /// How much was within its goal in the last hour, of class high.
+    #[serde(default)]
+    pub within_goal: Option<WithinGoal>,
     /// The share of the last minute in which it was made to wait, of class low.
     pub throttled: Option<f64>,
     /// How long its answers took in the last seconds, where that is known.
@@ -130,6 +136,70 @@ pub struct ServiceStatus {
     /// Those of its threads that ran most in the last second, the busiest first.
     #[serde(default)]
     pub busiest: Vec<ThreadStatus>,
+}
+
+/// What a service does: all values in one unit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// What is measured: `p99`, `progress`, a metric's name.
+    pub what: String,
+    /// `seconds`, `bytes_per_s`, or what is written behind the values.
+    pub unit: String,
+    /// Which way is better.
+    pub lower_is_better: bool,
+    /// In the last 10 s: the quantile of all answers, else the mean.
+    pub now: Option<f64>,
+    /// Alone.
+    pub alone: Option<f64>,
+    /// The 95 % interval of that, by the block bootstrap.
+    pub alone_interval: Option<[f64; 2]>,
+    /// How long ago that was measured.
+    pub alone_age_s: Option<f64>,
+    /// At the goal.
+    pub goal: Option<f64>,
+}
+
+impl Measured {
+    /// A value of it.
+    pub fn text(&self, value: Option<f64>) -> String {
+        match value {
+            None => "?".to_owned(),
+            Some(value) if self.unit == "seconds" => quantities::time(value),
+            Some(value) if self.unit == "bytes_per_s" => format!("{}B/s", number::scaled(value)),
+            Some(value) => format!("{}{}", number::significant(value, 3), self.unit),
+        }
+    }
+
+    /// `267 µs (95 % 250 µs to 290 µs by block bootstrap, measured 40 s ago)`
+    pub fn alone_text(&self) -> String {
+        let age = self.alone_age_s.map(|age| format!("measured {}", ago(age)));
+        let interval = self.alone_interval.map(|ends| {
+            let [low, high] = ends.map(|end| self.text(Some(end)));
+            format!("95 % {low} to {high} by block bootstrap")
+        });
+        let more = interval.into_iter().chain(age).collect::<Vec<_>>().join(", ");
+        if more.is_empty() { self.text(self.alone) } else { format!("{} ({more})", self.text(self.alone)) }
+    }
+}
+
+/// How much of what a service did was within its goal.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WithinGoal {
+    /// The share, 0–1.
+    pub share: f64,
+    /// Whether of requests; else of seconds.
+    pub requests: bool,
+    /// The time that this is about: an hour at most.
+    pub seconds: f64,
+}
+
+impl WithinGoal {
+    /// `99.21 % of requests in the last 59 min`
+    pub fn text(&self) -> String {
+        let of = if self.requests { "requests" } else { "seconds" };
+        let time = about(Duration::try_from_secs_f64(self.seconds).unwrap_or_default());
+        format!("{:.2} % of {of} in the last {time}", self.share * 100.0)
+    }
 }
 
 /// A CPU.
@@ -402,6 +472,13 @@ impl Status {
                 writeln!(out, "warning: {}: {why}", service.name)?;
             }
         }
+        for service in &self.services {
+            if let Some(measured) = service.measured.as_ref().filter(|measured| measured.alone.is_some()) {
+                let within =
+                    service.within_goal.map_or_else(String::new, |it| format!("; within the goal: {}", it.text()));
+                writeln!(out, "{}: {} alone {}{within}", service.name, measured.what, measured.alone_text())?;
+            }
+        }
         for row in &self.interference {
             writeln!(
                 out,
@@ -427,13 +504,21 @@ impl Status {
         if self.services.is_empty() {
             return writeln!(out, "no service that the rules name runs now");
         }
-        let mut table =
-            Table::new(["service", "rule", "class", "policy", ">threads", ">CPUs", ">speed", "told by", "goal"]);
+        let mut table = Table::new([
+            "service", "rule", "class", "policy", ">threads", ">CPUs", "told by", ">now", ">alone", ">goal", "kept",
+            ">in goal",
+        ]);
         let percent =
             |share: Option<f64>| share.map_or_else(|| "?".to_owned(), |share| format!("{:.1} %", share * 100.0));
         for service in &self.services {
-            let goal = match (service.goal, service.throttled) {
-                (Some(goal), _) => format!("{} of {} kept", percent(service.kept), percent(Some(goal))),
+            let value = |of: fn(&Measured) -> Option<f64>| {
+                service.measured.as_ref().map_or_else(String::new, |measured| match of(measured) {
+                    None if service.goal.is_none() => String::new(),
+                    value => measured.text(value),
+                })
+            };
+            let kept = match (service.goal, service.throttled) {
+                (Some(goal), _) => format!("{} of {}", percent(service.kept), percent(Some(goal))),
                 (None, Some(throttled)) => format!("waited {}", percent(Some(throttled))),
                 (None, None) => String::new(),
             };
@@ -445,9 +530,12 @@ impl Status {
                 policy.to_owned(),
                 service.threads.to_string(),
                 service.cpus.map_or_else(|| "?".to_owned(), |cpus| format!("{cpus:.2}")),
-                service.speed.map_or_else(|| "?".to_owned(), scaled),
-                service.source.clone().unwrap_or_else(|| "nothing".to_owned()),
-                goal,
+                service.measured.as_ref().map_or("nothing", |measured| &measured.what).to_owned(),
+                value(|measured| measured.now),
+                value(|measured| measured.alone),
+                value(|measured| measured.goal),
+                kept,
+                service.within_goal.map_or_else(String::new, |within| format!("{:.2} %", within.share * 100.0)),
             ]);
         }
         out.table(&table)

@@ -20,6 +20,10 @@ pub enum Value {
     Goal,
     /// `Kept` over `Goal`.
     OfGoal,
+    /// Share of its requests, or of seconds, within its goal in the last hour.
+    WithinGoal,
+    /// How long ago its speed alone was measured.
+    AloneAge,
     /// The p99 of its answers.
     P99,
     /// What `P99` is alone.
@@ -105,12 +109,14 @@ pub struct ServicePlot {
 
 impl Value {
     /// All of them, as views list them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Threads,
         Self::Cpus,
         Self::Kept,
         Self::Goal,
         Self::OfGoal,
+        Self::WithinGoal,
+        Self::AloneAge,
         Self::P99,
         Self::P99Alone,
         Self::P99Goal,
@@ -140,6 +146,8 @@ impl Value {
             Self::Kept => service.kept,
             Self::Goal => service.goal,
             Self::OfGoal => Some(service.kept? / service.goal.filter(|goal| *goal > 0.0)?),
+            Self::WithinGoal => service.within_goal.map(|within| within.share),
+            Self::AloneAge => service.measured.as_ref()?.alone_age_s,
             Self::P99 => service.latencies.iter().find(|took| at_p99(took.quantile)).map(|took| took.seconds),
             Self::P99Alone => bound().map(|bound| bound.alone_s),
             Self::P99Goal => bound().map(|bound| bound.goal_s),
@@ -153,8 +161,8 @@ impl Value {
         match self {
             Self::Threads => ValueUnit::Count,
             Self::Cpus => ValueUnit::Cpus,
-            Self::Kept | Self::Goal | Self::OfGoal | Self::Throttled => ValueUnit::Share,
-            Self::P99 | Self::P99Alone | Self::P99Goal => ValueUnit::Seconds,
+            Self::Kept | Self::Goal | Self::OfGoal | Self::WithinGoal | Self::Throttled => ValueUnit::Share,
+            Self::AloneAge | Self::P99 | Self::P99Alone | Self::P99Goal => ValueUnit::Seconds,
             Self::Bandwidth => ValueUnit::BytesPerS,
         }
     }
@@ -174,6 +182,15 @@ impl Value {
             Self::OfGoal => (
                 "cotenant_service_goal_ratio",
                 "The same as a share of its goal: below 1 the goal was missed in the last minute",
+            ),
+            Self::WithinGoal => (
+                "cotenant_service_within_goal_ratio",
+                "Share of the requests of a service of class high within its goal in the last hour; of seconds where \
+                 single requests are not known",
+            ),
+            Self::AloneAge => (
+                "cotenant_service_alone_age_seconds",
+                "Time since what a service of class high does alone was measured",
             ),
             Self::Throttled => (
                 "cotenant_service_throttled_ratio",
@@ -209,6 +226,8 @@ impl Value {
             | Self::Kept
             | Self::Goal
             | Self::OfGoal
+            | Self::WithinGoal
+            | Self::AloneAge
             | Self::P99
             | Self::P99Alone
             | Self::P99Goal => None,

@@ -1,7 +1,7 @@
 //! What the rounds of a loop show: speeds, interference, decisions and trials, up to now.
 
 use crate::identity::{Identity, learnt};
-use crate::latency::Latency;
+use crate::level::Level;
 use crate::speeds::Speeds;
 use crate::status::{
     CpuStatus, Decision, Decisions, MovedTime, Place, ServiceStatus, ThreadStatus, Trial, Why, outcome_name,
@@ -10,8 +10,8 @@ use cotenant_model::interference::{Interference, Row};
 use cotenant_model::policy::{ProtectedApp, Statement, TrialResult};
 use cotenant_model::view::merge;
 use cotenant_model::{
-    AppId, CpuId, CpuSample, Effect, Look, Looks, Order, Outcome, Reading, Round, Sample, Signal, TaskId, TaskView,
-    Time, Topology,
+    AppId, CpuId, CpuSample, Direction, Effect, Look, Looks, Order, Outcome, Reading, Round, Sample, Signal, TaskId,
+    TaskView, Time, Topology,
 };
 use cotenant_record::moves::Move;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -49,12 +49,11 @@ struct Now {
     /// What it did, and what it would have done alone, at some moments of the last minute.
     kept: Last<[f64; 2]>,
     slept: Last<f64>,
-    latency: Latency,
+    /// What it does, in its own unit.
+    level: Level,
     bandwidth: Option<f64>,
-    /// What its policy says of it.
-    said: Statement,
-    /// Its policy has heard nothing of it for long.
-    silent: bool,
+    /// What its policy says of it, and when it did last.
+    protected: Option<(Time, ProtectedApp)>,
 }
 
 /// CPU time in seconds: in all, where it was spent, by thread.
@@ -130,6 +129,11 @@ impl<'a> Domains<'a> {
 }
 
 impl Now {
+    /// How it is protected, where its policy still says so.
+    fn protected(&self, at: Time) -> Option<&ProtectedApp> {
+        self.protected.as_ref().filter(|(said, _)| at < *said + STALE_AFTER).map(|(_, protected)| protected)
+    }
+
     /// Takes in what its threads ran from look to look; tells what became of it where a window is over. `line`: bytes
     /// that a miss of the last-level cache brings.
     fn ran(&mut self, look: &Look, threads: &[&TaskView], domains: &Domains<'_>, window: Duration, line: f64) {
@@ -306,14 +310,24 @@ impl Watch {
             let now = self.now.entry(app.id).or_default();
             if let Some(source) = self.speeds.best(app.id) {
                 now.told = Some(source.to_string());
-                if let Some(reading) = source.reading(round.view, app).and_then(Reading::as_speed) {
+                let reading = source.reading(round.view, app);
+                let is_speed = reading.is_some_and(|reading| reading.direction == Direction::HigherIsBetter);
+                if source.clipped(round.view, app).is_some() {
+                    now.speed = None;
+                } else if let Some(reading) = reading.filter(|_| is_speed).and_then(Reading::as_speed) {
                     now.speed = Some((self.at, reading.value));
                 }
+            }
+            let protected = now.protected(self.at).cloned();
+            let source = protected.as_ref().map(|protected| &protected.source).or(self.speeds.best(app.id));
+            if let Some(source) = source {
+                now.level.round(round.view, app, source, protected.as_ref());
             }
         }
         for app in &round.sample.apps {
             if let (Some(so_far), Some(now)) = (&app.latency_ns, self.now.get_mut(&app.id)) {
-                now.latency.add(self.at, so_far);
+                let protected = now.protected(self.at).cloned();
+                now.level.answers(self.at, so_far, protected.as_ref());
             }
         }
         if let Some(explanation) = round.explain() {
@@ -336,8 +350,7 @@ impl Watch {
     /// Takes in how a protected application stands.
     fn protected(&mut self, app: &ProtectedApp) {
         let Some(now) = self.now.get_mut(&app.app) else { return };
-        now.said.clone_from(&app.said);
-        now.silent = app.silent;
+        now.protected = Some((self.at, app.clone()));
         if let Some(expected) = app.expected.filter(|_| !app.silent) {
             now.kept.add(self.at, [app.done, expected]);
         }
@@ -423,7 +436,8 @@ impl Watch {
     /// How a service stands, with what the roster knows of it.
     pub fn fill(&self, app: AppId, status: ServiceStatus) -> ServiceStatus {
         let mut now = self.now.get(&app).cloned().unwrap_or_default();
-        if now.silent {
+        let silent = now.protected(self.at).is_some_and(|protected| protected.silent);
+        if silent {
             (now.speed, now.kept) = (None, Last::default());
         }
         let speed = now.speed.filter(|(at, _)| self.at - *at <= MINUTE).map(|(_, speed)| speed);
@@ -431,12 +445,19 @@ impl Watch {
         let kept = kept.filter(|[_, alone]| *alone > 0.0).map(|[done, alone]| done / alone);
         let share = |[first, last]: [(Time, f64); 2]| (last.1 - first.1) / (last.0 - first.0).as_secs_f64();
         let throttled = now.slept.ends(self.at).map(share);
+        let protected = now.protected(self.at);
+        let (measured, within_goal) = (now.level.measured(self.at, protected), now.level.within_goal(self.at));
+        let said = protected.filter(|_| !silent).map_or_else(Statement::default, |protected| protected.said.clone());
+        let clipped = now.level.clipped(self.at).map(|clipped| {
+            let what = measured.as_ref().map_or("it", |measured| &measured.what);
+            format!("{what} is {clipped}; {}", clipped.remedy())
+        });
+        let metric_error = status.metric_error.clone().or(clipped);
         let (cpus, source) = (now.cpus, now.told);
-        let (latencies, places, moved, busiest) = (now.latency.told, now.places, now.moved, now.busiest);
+        let (latencies, places, moved, busiest) = (now.level.latency.told, now.places, now.moved, now.busiest);
         let (threads, bandwidth) = (now.threads, now.bandwidth);
-        let said = if kept.is_some() { now.said } else { Statement::default() };
-        let known = ServiceStatus { threads, cpus, speed, source, kept, throttled, ..status };
-        ServiceStatus { latencies, said, bandwidth, places, moved, busiest, ..known }
+        let known = ServiceStatus { threads, cpus, speed, source, kept, throttled, metric_error, ..status };
+        ServiceStatus { measured, within_goal, latencies, said, bandwidth, places, moved, busiest, ..known }
     }
 
     /// Takes in how many seconds a throttled service has waited so far.
@@ -570,7 +591,7 @@ mod tests {
             let ServiceStatus { kept, speed, said, .. } = watch.fill(AppId(0), ServiceStatus::default());
             (kept, speed, said.bound.is_some())
         };
-        assert_eq!(shown(10, false), (None, Some(7.0), false));
+        assert_eq!(shown(10, false), (None, Some(7.0), true));
         assert_eq!(shown(20, false), (Some(0.5), Some(7.0), true));
         assert_eq!(shown(26, true), (None, None, false));
         assert_eq!(shown(27, false), (Some(0.5), Some(7.0), true), "it speaks again");

@@ -3,7 +3,7 @@
 //! What is not known is absent, never 0.
 
 use cotenant_model::{Mode, text};
-use cotenant_status::status::{ServiceStatus, Status};
+use cotenant_status::status::{Measured, ServiceStatus, Status};
 use cotenant_status::values::Value;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, prometheus_text};
@@ -201,9 +201,28 @@ fn about_services(to: &mut DescriptorEncoder<'_>, services: &[ServiceStatus]) ->
     gauges(
         to,
         "cotenant_service_speed",
-        "How fast a service is, in the unit of what tells it (source); compare it only with the same service and source",
+        "How fast a service was by the last reading, in the unit of what tells it (source); compare it only with the \
+         same service and source. Absent where that is a latency",
         None,
         speeds.iter().map(|(labels, source, speed)| (with(labels, "source", source), *speed)),
+    )?;
+    let measured =
+        services.iter().filter_map(|(name, service)| Some((labels(name, service), service.measured.as_ref()?)));
+    let measured: Vec<(Labels<'_>, String, &Measured)> =
+        measured.map(|(labels, measured)| (labels, clean(&measured.what), measured)).collect();
+    gauges(
+        to,
+        "cotenant_service_measured",
+        "What tells how a service does, in its own unit: in the last 10 s (when=\"now\"), alone, and at its goal; \
+         alone also the ends of its 95 % interval, by the block bootstrap",
+        None,
+        measured.iter().flat_map(|(labels, what, measured)| {
+            let [low, high] = measured.alone_interval.map_or([None; 2], |ends| ends.map(Some));
+            let (now, alone) = (("now", measured.now), ("alone", measured.alone));
+            let all = [now, alone, ("alone_low", low), ("alone_high", high), ("goal", measured.goal)];
+            all.into_iter()
+                .filter_map(move |(when, value)| Some((with(&with(labels, "what", what), "when", when), value?)))
+        }),
     )?;
     let latencies = services.iter().flat_map(|(name, service)| {
         service.latencies.iter().map(move |told| (labels(name, service), told.quantile.to_string(), told.seconds))

@@ -2,7 +2,7 @@ use super::*;
 use cotenant_model::interference::Row;
 use cotenant_status::class::Class;
 use cotenant_status::identity::Identity;
-use cotenant_status::status::{Decisions, Quantile};
+use cotenant_status::status::{Decisions, Measured, Quantile, WithinGoal};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
@@ -39,7 +39,18 @@ fn full() -> Status {
         threads: 12,
         cpus: Some(1.5),
         speed: Some(200.0),
-        source: Some("latency p99".to_owned()),
+        source: Some("progress".to_owned()),
+        measured: Some(Measured {
+            what: "p99".to_owned(),
+            unit: "seconds".to_owned(),
+            lower_is_better: true,
+            now: Some(0.25),
+            alone: Some(0.2),
+            alone_interval: Some([0.19, 0.21]),
+            alone_age_s: Some(40.0),
+            goal: None,
+        }),
+        within_goal: Some(WithinGoal { share: 0.99, requests: true, seconds: 600.0 }),
         goal: Some(0.9),
         kept: Some(0.81),
         latencies: vec![Quantile { quantile: 0.5, seconds: 0.001 }, Quantile { quantile: 0.99, seconds: 0.25 }],
@@ -73,7 +84,12 @@ fn what_is_known_is_told_and_what_is_not_is_absent() {
     for line in [
         "cotenant_decisions_total{action=\"placement\",reason=\"stage 1\"} 7",
         "cotenant_service_info{service=\"db\",workload=\"db\",rule=\"a rule\",class=\"high\",policy=\"auto\"} 1.0",
-        "cotenant_service_speed{service=\"db\",source=\"latency p99\"} 200.0",
+        "cotenant_service_speed{service=\"db\",source=\"progress\"} 200.0",
+        "cotenant_service_measured{service=\"db\",what=\"p99\",when=\"now\"} 0.25",
+        "cotenant_service_measured{service=\"db\",what=\"p99\",when=\"alone\"} 0.2",
+        "cotenant_service_measured{service=\"db\",what=\"p99\",when=\"alone_low\"} 0.19",
+        "cotenant_service_within_goal_ratio{service=\"db\"} 0.99",
+        "cotenant_service_alone_age_seconds{service=\"db\"} 40.0",
         "cotenant_service_speed_ratio{service=\"db\"} 0.81",
         "cotenant_service_goal_ratio{service=\"db\"} 0.9",
         "cotenant_service_throttled_ratio{service=\"batch\"} 0.25",

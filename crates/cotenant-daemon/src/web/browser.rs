@@ -8,7 +8,9 @@ use cotenant_model::profile::MachineProfile;
 use cotenant_model::topology::synthetic;
 use cotenant_model::{CpuId, CpuSet, Mode, Signal};
 use cotenant_status::class::Class;
-use cotenant_status::status::{CpuStatus, Decision, Place, Quantile, ServiceStatus, ThreadStatus, Trial, Why};
+use cotenant_status::status::{
+    CpuStatus, Decision, Measured, Place, Quantile, ServiceStatus, ThreadStatus, Trial, Why, WithinGoal,
+};
 use cotenant_testing::browser::Browser;
 
 /// What a program might call itself.
@@ -75,6 +77,17 @@ fn status(second: u32, stranger: &str) -> Status {
         latencies: [(0.5, 1.2e-4), (0.95, 1.6e-4), (0.99, p99)]
             .map(|(quantile, seconds)| Quantile { quantile, seconds })
             .to_vec(),
+        measured: Some(Measured {
+            what: "p99".to_owned(),
+            unit: "seconds".to_owned(),
+            lower_is_better: true,
+            now: Some(p99),
+            alone: Some(1.67e-4),
+            alone_interval: Some([1.6e-4, 1.71e-4]),
+            alone_age_s: Some(t / 2.0),
+            goal: Some(1.86e-4),
+        }),
+        within_goal: Some(WithinGoal { share: 0.973, requests: true, seconds: t }),
         said: Statement { bound: Some(Bound { quantile: 0.99, alone_s: 1.67e-4, goal_s: 1.86e-4 }) },
         busiest: vec![thread(4_711, "postgres", 0), thread(4_712, stranger, 1)],
         ..service("postgresql@15-main.service", Class::High, &[(0, 0.9), (1, 0.52)])
@@ -245,7 +258,13 @@ fn a_keyboard_is_enough() {
                 browser.until("!document.querySelector('.panel').hidden");
                 assert_eq!(browser.value("document.activeElement.getAttribute('aria-expanded')"), "true");
                 let details = browser.value("document.querySelector('.panel').textContent").to_string();
-                for part in ["4711", "alone 167", "at the goal 186", "p99"] {
+                for part in [
+                    "4711",
+                    "Alone167 µs (95 % 160 µs to 171 µs by block bootstrap",
+                    "At the goal186",
+                    "97.30 % of requests",
+                    "p99",
+                ] {
                     assert!(details.contains(part), "{part}: {details}");
                 }
                 // A second goes by.

@@ -296,21 +296,34 @@ const Parts = (() => {
     }
     return service.throttled !== null ? `waits ${text(service.throttled, "share")}` : "";
   };
-  const p99 = service => {
-    const told = service.latencies.find(latency => Math.abs(latency.quantile - 0.99) < 1e-6);
-    return told ? text(told.seconds, "seconds") : NONE;
+  // A value of what a service does, in its own unit.
+  const measured = (service, value) => {
+    if (!service.measured || value(service.measured) === null) return NONE;
+    const { unit } = service.measured;
+    const known = unit === "seconds" || unit === "bytes_per_s";
+    return known ? text(value(service.measured), unit) : `${text(value(service.measured), "")}${unit}`;
   };
+  const ago = seconds => (seconds < 90 ? `${seconds.toFixed(0)} s ago` : seconds < 5400 ? `${(seconds / 60).toFixed(0)} min ago` : `${(seconds / 3600).toFixed(1)} h ago`);
+  const alone = service => {
+    const { alone_interval: interval, alone_age_s: age } = service.measured;
+    const ends = interval && interval.map(end => measured(service, () => end)).join(" to ");
+    const more = [ends && `95 % ${ends} by block bootstrap`, age !== null && `measured ${ago(age)}`].filter(Boolean).join(", ");
+    return `${measured(service, it => it.alone)}${more && ` (${more})`}`;
+  };
+  const within = ({ share, requests, seconds }) => `${(share * 100).toFixed(2)} % of ${requests ? "requests" : "seconds"} in the last ${ago(seconds).replace(" ago", "")}`;
   const cells = service => [
     service.paused ? "left alone" : service.class,
     goal(service),
-    p99(service),
+    service.within_goal ? percent(service.within_goal.share) : NONE,
+    measured(service, it => it.now),
+    measured(service, it => it.alone),
+    measured(service, it => it.goal),
+    service.measured?.what ?? "nothing",
     service.cpus === null ? NONE : service.cpus.toFixed(2),
-    service.speed === null ? NONE : scaled(service.speed, PLAIN),
-    service.source ?? "nothing",
     service.policy,
     service.rule,
   ];
-  const HEADS = [["class", ""], ["speed kept, or waiting", ""], ["p99", "n"], ["CPUs", "n"], ["speed", "n wide"], ["told by", "wide"], ["policy", "wide"], ["rule", "wide"]];
+  const HEADS = [["class", ""], ["speed kept, or waiting", ""], ["within goal, last hour", "n"], ["now", "n"], ["alone", "n wide"], ["at goal", "n wide"], ["told by", "wide"], ["CPUs", "n"], ["policy", "wide"], ["rule", "wide"]];
   const CLASSES = ["high", "low", "normal", "ignore"];
 
   /** Where it ran: on CPUs, and what nobody knows of threads that moved. */
@@ -324,9 +337,12 @@ const Parts = (() => {
       ["Uses", `${service.cpus === null ? NONE : service.cpus.toFixed(2)} CPUs with ${count(service.threads, "thread")} of ${count(service.processes, "process")}`],
       ["On", on(service)],
       ["Managed by", service.paused ? "nobody: it is left alone until cotenant resume" : [service.rule && `rule ${service.rule}`, service.policy && `policy ${service.policy}`].filter(Boolean).join(", ") || NONE],
-      ["Speed", service.speed === null ? "not known" : `${scaled(service.speed, PLAIN)} by ${service.source}`],
+      ["Does", service.measured ? `${service.measured.what} ${measured(service, it => it.now)} in the last 10 s` : "not known"],
+      service.measured?.alone ? ["Alone", alone(service)] : null,
+      service.measured?.goal ? ["At the goal", measured(service, it => it.goal)] : null,
+      service.metric_error ? ["Unknown", service.metric_error] : null,
+      service.within_goal ? ["Within the goal", within(service.within_goal)] : null,
       service.goal === null ? null : ["Goal", `${text(service.kept, "share")} of its speed alone in the last minute; the goal is ${text(service.goal, "share")}`],
-      service.bound === null ? null : ["In seconds", `alone ${text(service.bound.alone_s, "seconds")}, at the goal ${text(service.bound.goal_s, "seconds")}`],
       service.latencies.length === 0 ? null : ["Latencies", service.latencies.map(latency => `p${latency.quantile * 100} ${text(latency.seconds, "seconds")}`).join(", ")],
       ...picture.facts.map(({ key, unit, label, behind }) => service[key] === null ? null : [label, text(service[key], unit) + behind]),
     ].filter(fact => fact !== null);

@@ -6,8 +6,10 @@ use super::recording::hurts;
 use anyhow::{Context, Result};
 use cotenant_cli::messages::count;
 use cotenant_model::Direction;
+use cotenant_model::histogram::Clipped;
 use cotenant_model::interference::Row;
 use cotenant_model::speed::Source;
+use cotenant_status::goals;
 use cotenant_status::quantities::Unit;
 use serde::Deserialize;
 use serde_json::Value;
@@ -115,6 +117,8 @@ struct High {
     measured_alone: Option<f64>,
     measured_goal: Option<f64>,
     verdict: Option<String>,
+    #[serde(default)]
+    clipped: Option<Clipped>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -165,7 +169,9 @@ fn qos(result: &Qos) -> Result<Vec<Block>> {
             value(high.measured_goal),
             known(high.achieved, percent),
             known(high.achieved_interval, |[low, high]| format!("{} to {}", percent(low), percent(high))),
-            known(high.verdict.as_deref(), |name| verdict(name).to_owned()),
+            known(high.verdict.as_deref(), |name| {
+                high.clipped.map_or_else(|| verdict(name).to_owned(), goals::not_judged)
+            }),
         ]);
     }
     blocks.push(Block::Table(table));

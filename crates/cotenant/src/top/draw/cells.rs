@@ -2,15 +2,10 @@
 
 use cotenant_model::CpuSet;
 use cotenant_model::number::scaled;
-use cotenant_status::status::ServiceStatus;
-use cotenant_status::values::Value;
+use cotenant_status::status::{Measured, ServiceStatus};
 
 pub(super) fn known(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| "?".to_owned(), text)
-}
-
-pub(super) fn dash() -> String {
-    "-".to_owned()
 }
 
 pub(super) fn percent(share: f64) -> String {
@@ -29,8 +24,21 @@ pub(super) fn misses(service: &ServiceStatus) -> bool {
     service.goal.zip(service.kept).is_some_and(|(goal, kept)| kept < goal)
 }
 
-pub(super) fn p99(service: &ServiceStatus) -> String {
-    Value::P99.of(service).map_or_else(String::new, |seconds| format!("{}s", scaled(seconds)))
+/// What tells what it does.
+pub(super) fn told_by(service: &ServiceStatus) -> String {
+    service.measured.as_ref().map_or_else(String::new, |measured| measured.what.clone())
+}
+
+/// A value of what it does; of a service without a goal only what is known.
+pub(super) fn measured(service: &ServiceStatus, of: fn(&Measured) -> Option<f64>) -> String {
+    let told = service.measured.as_ref().map(|measured| (measured, of(measured)));
+    let told = told.filter(|(_, value)| value.is_some() || service.goal.is_some());
+    told.map_or_else(String::new, |(measured, value)| measured.text(value))
+}
+
+/// The share within the goal in the last hour.
+pub(super) fn within_goal(service: &ServiceStatus) -> String {
+    service.within_goal.map_or_else(String::new, |within| format!("{:.1} %", within.share * 100.0))
 }
 
 pub(super) fn memory(service: &ServiceStatus) -> String {

@@ -1,6 +1,6 @@
 //! One service, or one of its threads.
 
-use super::cells::{goal, known, misses, on, p99, percent, policy};
+use super::cells::{goal, known, misses, on, percent, policy};
 use super::pen::{Pen, dim, take};
 use crate::top::ui::{self, Drawn};
 use cotenant_cli::live_view::cut;
@@ -52,21 +52,22 @@ fn facts(service: &ServiceStatus) -> Vec<(&'static str, String)> {
     if !service.policy.is_empty() || service.paused {
         facts.push(("managed", format!("{rule}policy {}", policy(service))));
     }
-    let speed = match (service.speed, &service.source) {
-        (Some(speed), Some(source)) => format!("{} by {source}", scaled(speed).trim_end()),
-        _ => "not known".to_owned(),
+    let now = match &service.measured {
+        Some(measured) => format!("{} {} in the last 10 s", measured.what, measured.text(measured.now)),
+        None => "not known".to_owned(),
     };
-    facts.push(("speed", speed));
+    facts.push(("does", now));
+    if let Some(measured) = service.measured.as_ref().filter(|measured| measured.alone.is_some()) {
+        facts.push(("alone", measured.alone_text()));
+        facts.push(("at the goal", measured.text(measured.goal)));
+    }
+    facts.extend(service.metric_error.clone().map(|why| ("unknown", why)));
     facts.extend(Value::ALL.into_iter().filter_map(|value| of_value(value, service)));
     if service.goal.is_some() {
         facts.push(("goal", format!("{} of its speed alone, in the last minute", goal(service))));
     }
-    if let Some(bound) = service.said.bound {
-        let [alone, goal] = [bound.alone_s, bound.goal_s].map(scaled);
-        let quantile = (bound.quantile * 1e4).round() / 1e2;
-        facts.push(("at the goal", format!("p{quantile} {goal}s, alone {alone}s")));
-    }
-    if !p99(service).is_empty() {
+    facts.extend(service.within_goal.map(|within| ("in goal", within.text())));
+    if !service.latencies.is_empty() {
         let quantile = |latency: &cotenant_status::status::Quantile| {
             format!("p{:.0} {}s", latency.quantile * 100.0, scaled(latency.seconds))
         };

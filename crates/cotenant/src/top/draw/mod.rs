@@ -8,9 +8,8 @@ mod pen;
 mod tests;
 
 use super::ui::{Drawn, Page, Ui};
-use cells::{dash, goal, known, memory, misses, on, p99, percent, policy};
+use cells::{goal, known, measured, memory, misses, on, percent, policy, told_by, within_goal};
 use cotenant_cli::live_view::{cut, cut_middle};
-use cotenant_model::number::scaled;
 use cotenant_status::hurts;
 use cotenant_status::picture::Picture;
 use cotenant_status::status::ServiceStatus;
@@ -133,16 +132,18 @@ struct Column {
 const COLUMNS: &[(Column, u16)] = &[
     (Column { head: "CLASS", width: 6, cell: |service| service.class.name().to_owned() }, 0),
     (Column { head: "CPUS", width: 5, cell: |service| known(service.cpus, |cpus| format!("{cpus:.2}")) }, 0),
-    (Column { head: "THREADS", width: 7, cell: |service| service.threads.to_string() }, 100),
-    (Column { head: "SPEED", width: 7, cell: |service| service.speed.map_or_else(dash, scaled) }, 60),
-    (Column { head: "TOLD BY", width: 13, cell: |service| service.source.clone().unwrap_or_default() }, 74),
-    (Column { head: "GOAL KEPT", width: 11, cell: goal }, 50),
+    (Column { head: "THREADS", width: 7, cell: |service| service.threads.to_string() }, 120),
+    (Column { head: "TOLD BY", width: 13, cell: told_by }, 106),
+    (Column { head: "NOW", width: 10, cell: |service| measured(service, |it| it.now) }, 60),
+    (Column { head: "ALONE", width: 8, cell: |service| measured(service, |it| it.alone) }, 90),
+    (Column { head: "GOAL", width: 8, cell: |service| measured(service, |it| it.goal) }, 90),
+    (Column { head: "SPEED KEPT", width: 11, cell: goal }, 50),
+    (Column { head: "IN GOAL", width: 7, cell: within_goal }, 74),
     (Column { head: "WAITS", width: 5, cell: |service| service.throttled.map_or_else(String::new, percent) }, 66),
-    (Column { head: "P99", width: 8, cell: p99 }, 110),
-    (Column { head: "MEMORY", width: 9, cell: memory }, 140),
-    (Column { head: "POLICY", width: 10, cell: policy }, 120),
-    (Column { head: "RULE", width: 14, cell: |service| service.rule.clone() }, 130),
-    (Column { head: "ON CPUS", width: 20, cell: on }, 150),
+    (Column { head: "MEMORY", width: 9, cell: memory }, 160),
+    (Column { head: "POLICY", width: 10, cell: policy }, 140),
+    (Column { head: "RULE", width: 14, cell: |service| service.rule.clone() }, 150),
+    (Column { head: "ON CPUS", width: 20, cell: on }, 176),
 ];
 
 /// The services, of which the chosen one is seen.
@@ -190,7 +191,7 @@ fn services(pen: &mut Pen<'_>, picture: &Picture, listed: &[&ServiceStatus], hea
         pen.text(row, 2, &cut_middle(&service.name, name), style);
         let alert = pen.alert();
         line(pen, row, &mut |column| {
-            let style = if column.head == "GOAL KEPT" && misses(service) { alert } else { style };
+            let style = if column.head == "SPEED KEPT" && misses(service) { alert } else { style };
             ((column.cell)(service), style)
         });
         if i == chosen && pen.ui.keys {

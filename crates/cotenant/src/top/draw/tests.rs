@@ -10,7 +10,9 @@ use cotenant_model::topology::synthetic;
 use cotenant_model::{CpuId, CpuSet};
 use cotenant_status::class::Class;
 use cotenant_status::picture::{self, Moment, Picture};
-use cotenant_status::status::{CpuStatus, Decision, Place, Quantile, ServiceStatus, ThreadStatus, Why};
+use cotenant_status::status::{
+    CpuStatus, Decision, Measured, Place, Quantile, ServiceStatus, ThreadStatus, Why, WithinGoal,
+};
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::Rect;
@@ -45,8 +47,18 @@ fn services() -> Vec<ServiceStatus> {
         processes: 9,
         threads: 9,
         cpus: Some(1.42),
-        speed: Some(3_174.6),
         source: Some("latency_p99_s".to_owned()),
+        measured: Some(Measured {
+            what: "p99".to_owned(),
+            unit: "seconds".to_owned(),
+            lower_is_better: true,
+            now: Some(3.15e-4),
+            alone: Some(2.668e-4),
+            alone_interval: Some([2.5e-4, 2.9e-4]),
+            alone_age_s: Some(40.0),
+            goal: Some(2.964e-4),
+        }),
+        within_goal: Some(WithinGoal { share: 0.9731, requests: true, seconds: 3_590.0 }),
         goal: Some(0.9),
         kept: Some(0.847),
         said: Statement { bound: Some(Bound { quantile: 0.99, alone_s: 2.668e-4, goal_s: 2.964e-4 }) },
@@ -72,6 +84,16 @@ fn services() -> Vec<ServiceStatus> {
         cpus: Some(0.75),
         source: Some("io_bytes/s".to_owned()),
         speed: Some(8.2e7),
+        measured: Some(Measured {
+            what: "io_bytes/s".to_owned(),
+            unit: "bytes_per_s".to_owned(),
+            lower_is_better: false,
+            now: Some(8.2e7),
+            alone: None,
+            alone_interval: None,
+            alone_age_s: None,
+            goal: None,
+        }),
         throttled: Some(0.32),
         places: at(&[(1, 0.3), (3, 0.45)]),
         ..ServiceStatus::default()
@@ -238,6 +260,7 @@ fn nothing_leaves_the_screen_or_moves_the_cursor() {
     for service in &mut hostile.services {
         service.name.insert_str(0, &name);
         service.source = Some(name.clone());
+        service.measured.iter_mut().for_each(|measured| measured.what.clone_from(&name));
         service.busiest = vec![thread(1, &name, 0, 1.0); 20];
     }
     hostile.source.clone_from(&name);
