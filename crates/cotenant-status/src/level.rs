@@ -108,7 +108,8 @@ impl Level {
         }
     }
 
-    /// Whether a step was within the goal. Where a reading was clipped, that is known if the goal lies before the bound.
+    /// Whether a step was within the goal. Of a reading that was clipped that is known where the goal is not beyond the
+    /// bound as well.
     fn judge(&mut self, at: Time, sums: Option<[f64; 2]>, goal: f64, direction: Direction) {
         let Some([value, weight]) = sums.filter(|sums| sums[1] > 0.0) else { return };
         let mean = value / weight;

@@ -56,7 +56,7 @@ impl Unit {
         let suffix = match source {
             Source::Progress | Source::Instructions | Source::OpenMp | Source::Mpi => "/s",
             Source::Io | Source::Tcp => "B/s",
-            Source::Ipc => " per cycle",
+            Source::Ipc => " ipc",
             Source::Latency(_) | Source::Metric(_) => "",
         };
         Self { label, inverse, seconds, suffix }

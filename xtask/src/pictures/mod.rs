@@ -71,7 +71,7 @@ pub fn draw(root: &Path, args: &Args) -> Result<()> {
     shoot(&root.join(FOLDER).join("report.png"), &file("report.html"))?;
     // A daemon that has much to show is a fixture of the tests.
     let folder = root.join(FOLDER).display().to_string();
-    let test = ["test", "-p", "cotenant", "--lib", "its_picture_has_every_part"];
+    let test = ["test", "-p", "cotenant-daemon", "--lib", "its_picture_has_every_part"];
     cargo(root, &test, &[("COTENANT_PICTURES", &folder)])?;
     println!("the pictures are in {FOLDER}");
     Ok(())

@@ -1,9 +1,10 @@
 //! What is recorded comes back: rounds exactly as they were, whatever happens to the end of the file.
 
 use cotenant_model::action::{ActionOutcome, Decision, Order, Outcome};
-use cotenant_model::histogram::{Bucket, Histogram};
+use cotenant_model::histogram::{Bucket, Clipped, Histogram};
 use cotenant_model::host::{Mode, Round, drive};
 use cotenant_model::policy::{Config, Settings, State};
+use cotenant_model::sample::ClippedReading;
 use cotenant_model::testing::machine;
 use cotenant_model::{
     AppId, AppSample, Count, CpuId, CpuSample, CpuSet, Direction, Moved, NodeId, Reading, Sample, Signal, TaskId,
@@ -336,7 +337,10 @@ fn sample() -> impl Strategy<Value = Sample> {
                 id: AppId(id),
                 name: "x".to_owned(),
                 progress,
-                latency_ns: at.map(|count| Histogram::new([Bucket { low: value, high: value + 0.1, count }])),
+                latency_ns: at.map(|count| {
+                    let high = if count % 2 == 0 { value + 0.1 } else { f64::INFINITY };
+                    Histogram::new([Bucket { low: value, high, count }])
+                }),
                 openmp: progress,
                 mpi: at,
                 io: progress.map(|bytes| Moved { bytes, at: Time(at.unwrap_or(0)) }),
@@ -351,6 +355,13 @@ fn sample() -> impl Strategy<Value = Sample> {
                         at: Time(at.unwrap_or(0)),
                     },
                 )],
+                clipped: at
+                    .map(|at| {
+                        let (clipped, at) = (Clipped::Below(value), Time(at));
+                        ("c".to_owned(), ClippedReading { clipped, window: Duration::ZERO, at })
+                    })
+                    .into_iter()
+                    .collect(),
             })
             .collect(),
     })
