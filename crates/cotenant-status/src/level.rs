@@ -199,6 +199,7 @@ mod tests {
             done: 0.0,
             weight: 0.0,
             expected: None,
+            silent: false,
             said: Statement::default(),
         }
     }

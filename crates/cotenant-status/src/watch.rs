@@ -511,7 +511,7 @@ fn effect_name(effect: Effect) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cotenant_model::policy::Bound;
+    use cotenant_model::policy::{Alone, Bound};
     use cotenant_model::speed::Source;
     use cotenant_model::topology::synthetic;
     use cotenant_model::{AppSample, Count, TaskSample, View};
@@ -581,7 +581,7 @@ mod tests {
                 app: AppId(0),
                 source: Source::Progress,
                 goal: None,
-                alone: Some(2.0),
+                alone: Some(Alone { speed: 2.0, interval: None, at: Time::from_secs(1) }),
                 done: seconds.min(20) as f64,
                 weight: 1.0,
                 expected: Some(2.0 * seconds.min(20) as f64),

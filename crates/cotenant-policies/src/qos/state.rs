@@ -105,7 +105,7 @@ impl QosState {
             return false;
         }
         let Some(state) = self.controller.take() else { return false };
-        if phase.why == Why::Baseline {
+        if phase.why == Why::Baseline && self.sums.iter().any(|sum| !sum.read.is_empty()) {
             self.by_pauses.resize_with(self.sums.len(), Pauses::default);
             self.sums.iter_mut().zip(&mut self.by_pauses).for_each(|(sum, pauses)| sum.note_pause(pauses));
         }

@@ -169,9 +169,19 @@ fn decisions_are_the_recorded_ones_as_a_whole() {
             if let Some(recorded) = &round.round.decision {
                 // The release did not record until when answers are wanted more often, nor what CPU time `qos` gave,
                 // nor up to which thread it has moved them away, nor the figures of a bad moment, nor whose penalties
-                // those of `das` are: a state that does not say has the release's.
-                let unknown: [&[&str]; 4] =
-                    [&["taken"], &["away", "newest"], &["controller", "steady", "accused_by"], &["first_penalties"]];
+                // those of `das` are, nor of which pauses, and when, a speed alone was measured: a state that does not
+                // say has the release's.
+                let unknown: [&[&str]; 9] = [
+                    &["taken"],
+                    &["away", "newest"],
+                    &["controller", "steady", "accused_by"],
+                    &["first_penalties"],
+                    &["by_pauses"],
+                    &["alone_at"],
+                    &["gathered", "by_pauses"],
+                    &["gathered", "pieces"],
+                    &["gathered", "piece"],
+                ];
                 let state = without(&unknown, &round.decision.state);
                 let decided = Decision { watch_until: recorded.watch_until, state, ..round.decision };
                 // The release took a wait that the kernel tells late for sleep: how busy threads seem to `atom`
@@ -187,14 +197,22 @@ fn decisions_are_the_recorded_ones_as_a_whole() {
     }
 }
 
+/// Takes a value out; of a list, out of each of its elements.
+fn remove(from: &mut Value, path: &[&str]) {
+    match (from, path) {
+        (Value::Array(all), _) => all.iter_mut().for_each(|one| remove(one, path)),
+        (Value::Object(holder), [key]) => drop(holder.remove(*key)),
+        (Value::Object(holder), [key, rest @ ..]) => holder.get_mut(*key).into_iter().for_each(|one| remove(one, rest)),
+        _ => {}
+    }
+}
+
 /// A state without these of its values.
 fn without(paths: &[&[&str]], state: &policy::State) -> policy::State {
     let mut json = serde_json::to_value(state).unwrap();
     for state in json.as_object_mut().into_iter().flat_map(|sections| sections.values_mut()) {
         for path in paths {
-            let [above @ .., key] = path else { continue };
-            let holder = above.iter().try_fold(&mut *state, |value, key| value.get_mut(key));
-            holder.and_then(|value| value.as_object_mut()).map(|value| value.remove(*key));
+            remove(state, path);
         }
     }
     serde_json::from_value(json).unwrap()
