@@ -215,9 +215,11 @@ impl QosState {
         for (i, high) in config.high.iter().enumerate() {
             let Some(app) = view.app(high.app) else { continue };
             let news = high.metric.term(view, app).filter(|[speed, _]| *speed > 0.0);
-            let news = news.and_then(|_| high.metric.reading(view, app));
-            if let (Some(heard), Some(reading)) = (self.heard.get_mut(i), news) {
-                *heard = (reading.at, Some(reading.window));
+            let news = news.and_then(|_| high.metric.reading(view, app)).map(|reading| (reading.at, reading.window));
+            // One whose histogram does not tell its quantile answers all the same.
+            let clipped = high.metric.clipped(view, app).map(|clipped| (clipped.at, clipped.window));
+            if let (Some(heard), Some((at, window))) = (self.heard.get_mut(i), news.or(clipped)) {
+                *heard = (at, Some(window));
             }
             let alone = alone.get(i).copied().flatten();
             let (goal, full, why) = (config.goal(high), phase.duty >= 1.0, phase.why);
@@ -250,7 +252,9 @@ impl QosState {
                 let gone = !self.silent.is_empty() && self.silent.iter().all(|silent| *silent);
                 let alarming = |sum: &Sum| sum.excess.is_some_and(|excess| excess.is_alarming());
                 let alarm = phase.duty >= 1.0 && self.sums.iter().any(alarming);
-                enough || alarm || gone || now >= self.began + config.patience * if silent { 1 } else { n }
+                // It measures nothing any more.
+                let in_vain = phase.why == Why::Baseline && self.sums.iter().any(|sum| sum.clipped);
+                enough || alarm || gone || in_vain || now >= self.began + config.patience * if silent { 1 } else { n }
             }
         }
     }
