@@ -38,12 +38,16 @@ pub fn chain(error: &anyhow::Error) -> String {
     within(&text.lines().map(str::trim).collect::<Vec<_>>().join(" "), LINE).into_owned()
 }
 
+/// What the parser of arguments says besides: usage and a hint at help, which one line has no room for, and that any
+/// option could be handed on to a command, which is seldom meant.
+const LEFT_OUT: [&str; 3] = ["Usage:", "For more information", "tip: to pass '"];
+
 /// What the parser of arguments says, as one line that ends with where to read on: its usage is one `--help` away.
 pub fn one_line(rendered: &str, command: &str) -> String {
     let kept = rendered
         .lines()
         .map(str::trim)
-        .filter(|line| !line.is_empty() && !line.starts_with("Usage:") && !line.starts_with("For more information"));
+        .filter(|line| !line.is_empty() && !LEFT_OUT.iter().any(|begin| line.starts_with(begin)));
     let mut text = String::new();
     for line in kept {
         let line = line.strip_prefix("error: ").unwrap_or(line);
@@ -80,7 +84,7 @@ mod tests {
     #[test]
     fn usage_errors_are_one_line() {
         let rendered = "error: unexpected argument '--polcy' found\n\n  tip: a similar argument exists: '--policy'\n\n\
-                        Usage: cotenant run --policy <NAME> <CMD>...\n\nFor more information, try '--help'.\n";
+                        \x20 tip: to pass '--polcy' as a value, use '-- --polcy'\n\nUsage: cotenant run --policy <NAME> <CMD>...\n\nFor more information, try '--help'.\n";
         let line =
             "unexpected argument '--polcy' found; tip: a similar argument exists: '--policy'; see cotenant run --help";
         assert_eq!(one_line(rendered, "cotenant run"), line);

@@ -174,6 +174,8 @@ impl PartialEq for Rule {
 pub(crate) struct Config {
     /// The main file, whether it is there or not.
     pub path: PathBuf,
+    /// There is none: its rules are our own.
+    pub is_default: bool,
     pub mode: Mode,
     /// Where metrics are served; `None`: nowhere.
     pub listen: Option<SocketAddr>,
@@ -200,6 +202,7 @@ impl Config {
         let main = if named.is_some() || is_there()? {
             text(&path)?
         } else if others.is_empty() {
+            config.is_default = true;
             DEFAULT.to_owned()
         } else {
             String::new()
@@ -236,6 +239,7 @@ impl Config {
     pub(crate) fn empty(path: PathBuf) -> Self {
         Self {
             path,
+            is_default: false,
             mode: Mode::Observe,
             listen: None,
             interval: PolicyConfig::default().interval,
@@ -498,7 +502,7 @@ fn trusted(path: &Path, meta: &Metadata) -> Result<()> {
     match () {
         () if ![0, ours].contains(&meta.uid()) => Err(usage(format!(
             "{path}: it belongs to user {}, whom this daemon does not obey; chown {ours} it, or name another file",
-            meta.uid()
+            sys::user_name(meta.uid())
         ))),
         () if meta.mode() & others != 0 => Err(usage(format!("{path}: others may write to it; chmod go-w it"))),
         () => Ok(()),
@@ -545,7 +549,11 @@ impl Config {
             Mode::Advise => "advise",
             Mode::Enforce => "enforce",
         };
-        format!("{mode}, {} of {}", count(self.rules.len() as u64, "rule"), self.path.display())
+        let rules = count(self.rules.len() as u64, "rule");
+        if self.is_default {
+            return format!("{mode}, {rules} of its own, since there is no {}", self.path.display());
+        }
+        format!("{mode}, {rules} of {}", self.path.display())
     }
 }
 
@@ -584,6 +592,15 @@ mod tests {
         fs::remove_dir_all(&folder).unwrap();
     }
 
+    /// Without a file there are rules all the same, and the file is not named as their source.
+    #[test]
+    fn a_file_that_is_not_there_is_not_cited() {
+        let mut config = Config::empty("/nonexistent/cotenant.toml".into());
+        assert_eq!(config.summary(), "observe, 0 rules of /nonexistent/cotenant.toml");
+        config.is_default = true;
+        assert_eq!(config.summary(), "observe, 0 rules of its own, since there is no /nonexistent/cotenant.toml");
+    }
+
     /// Whoever may write it has the daemon run what they like.
     #[test]
     fn what_others_may_write_is_not_obeyed() {
@@ -613,7 +630,8 @@ mod tests {
                 refused(path, "others may write to it");
                 mode(path, own);
                 chown(path, Some(7), None).unwrap();
-                refused(path, "it belongs to user 7, whom this daemon does not obey; chown 0 it");
+                let user = sys::user_name(7);
+                refused(path, &format!("it belongs to user {user}, whom this daemon does not obey; chown 0 it"));
                 chown(path, Some(0), None).unwrap();
             }
         }

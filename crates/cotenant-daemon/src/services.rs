@@ -250,7 +250,8 @@ pub(crate) fn fit(found: &mut BTreeMap<String, Service>, stay: impl Fn(&str) -> 
     // How many there are is not said: with each other number it would be another remark.
     for (uid, _) in users.into_iter().filter(|(_, there)| *there > OF_ONE) {
         remarks.push(format!(
-            "more than {OF_ONE} services of user {uid} match; as many are managed, those that were before first"
+            "more than {OF_ONE} services of user {} match; as many are managed, those that were before first",
+            sys::user_name(uid)
         ));
         cut(found, OF_ONE, &stay, |service| service.uid == uid);
     }

@@ -436,11 +436,15 @@ fn settings_of(args: &PolicyArgs, policy: &str, file: &File, in_file: impl Fn(&s
 /// CPUs that the user named, of which some must be there.
 ///
 /// # Errors
-/// Where it is no list of CPUs, or none of them can be used.
+/// Where it is no list of CPUs, or one of them cannot be used.
 pub fn user_cpus(option: &str, text: &str, usable: &CpuSet) -> Result<CpuSet> {
     let cpus = CpuSet::parse_list(text).map_err(|e| usage(format!("{option}: {e}")))?;
     if !cpus.intersects(usable) {
         return Err(usage(format!("{option} {cpus}: none of these CPUs can be used here; usable: {usable}")));
+    }
+    let missing = cpus.minus(usable);
+    if !missing.is_empty() {
+        return Err(usage(format!("{option} {cpus}: CPUs {missing} cannot be used here; usable: {usable}")));
     }
     Ok(cpus)
 }

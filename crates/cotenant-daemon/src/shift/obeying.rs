@@ -6,6 +6,7 @@ use crate::log;
 use crate::pauses::{Paused, Pauses};
 use crate::protocol::Request;
 use crate::users::may_all;
+use cotenant_linux::sys;
 
 impl Shift<'_> {
     /// Does what was asked over the socket, and answers.
@@ -33,14 +34,18 @@ impl Shift<'_> {
             Request::Pause { service: None } => {
                 all()?;
                 self.desk.kept.pauses.all = true;
-                tracing::info!(MESSAGE_ID = log::DAEMON, "paused by user {user}: everything is given back");
+                tracing::info!(
+                    MESSAGE_ID = log::DAEMON,
+                    "paused by user {}: everything is given back",
+                    sys::user_name(user)
+                );
                 Ok("paused: nothing is changed, and what was changed is given back".to_owned())
             }
             Request::Resume { service: None } => {
                 all()?;
                 self.desk.kept.pauses = Pauses::default();
                 self.looked = None; // of those who rested nobody else tells
-                tracing::info!(MESSAGE_ID = log::DAEMON, "resumed by user {user}");
+                tracing::info!(MESSAGE_ID = log::DAEMON, "resumed by user {}", sys::user_name(user));
                 Ok("resumed".to_owned())
             }
             Request::Pause { service: Some(name) } => {
@@ -61,7 +66,7 @@ impl Shift<'_> {
                 let called = Some(name.clone()).filter(|name| *name != key);
                 let paused = Paused { name: called, uid, by_operator: may_all(user) };
                 self.desk.kept.pauses.services.insert(key, paused);
-                self.leave(name, &format!("user {user} has paused it"));
+                self.leave(name, &format!("user {} has paused it", sys::user_name(user)));
                 self.assign().map_err(|why| why.to_string())?;
                 Ok(format!("{name} is left alone until cotenant resume {name}"))
             }

@@ -294,6 +294,11 @@ impl LinuxHost {
         self.observer.by_app().into_iter().map(|(app, processes)| (app, pids(processes))).collect()
     }
 
+    /// Commands that have ended and were not taken: exit code (128 + signal), and when.
+    pub fn ended(&self) -> &[(AppId, u8, Time)] {
+        &self.ended
+    }
+
     /// Commands that have ended since the last call: exit code (128 + signal), and when.
     pub fn take_ended(&mut self) -> Vec<(AppId, u8, Time)> {
         std::mem::take(&mut self.ended)

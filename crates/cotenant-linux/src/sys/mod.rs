@@ -14,6 +14,7 @@ mod processes;
 mod signals;
 mod sockets;
 pub mod thread;
+mod users;
 pub mod waiter;
 mod waiting;
 
@@ -33,6 +34,7 @@ pub use processes::{
 };
 pub use signals::{Signal, SignalFd, SignalMask, ignore, is_ignored, survive_file_limit};
 pub use sockets::{connect_unix, peer_uid, receive, stamp_arrivals};
+pub use users::user_name;
 pub use waiting::{Epoll, hung_up, poll_readable, wake_on_time};
 
 use std::ffi::c_int;

@@ -219,7 +219,7 @@ impl Journal {
         match held.stat.off_limits() {
             Some(why) => Err(why.to_owned()),
             None if held.uid != sys::euid() && !self.options.other_users => {
-                Err(format!("it belongs to user {}", held.uid))
+                Err(format!("it belongs to user {}", sys::user_name(held.uid)))
             }
             None => Ok(()),
         }

@@ -48,17 +48,19 @@ pub struct Args {
 /// Where nothing can be seen, the file is no recording, or there is no terminal.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let what = What { file: args.file.as_deref(), at: args.at, socket: args.socket.as_deref(), own: args.no_daemon };
+    // First: what cannot be shown needs no terminal.
+    let source = what.source()?;
     if args.json {
-        let picture = what.picture()?;
+        let picture = what.picture(source)?;
         return cotenant_cli::answer(true, &picture, |_| Ok(()));
     }
     if args.once {
-        return print_text(&on_paper(&what.picture()?));
+        return print_text(&on_paper(&what.picture(source)?));
     }
     if !std::io::stdout().is_terminal() || std::env::var_os("TERM").is_none_or(|term| term == "dumb") {
         return Err(usage(
             "standard output is not a terminal that can be drawn on; --once prints one screen, --json its data",
         ));
     }
-    what.show()
+    what.show(source)
 }

@@ -7,12 +7,14 @@ use cotenant_cli::{answer, print, print_page, usage};
 use cotenant_daemon::client::ask;
 use cotenant_daemon::protocol::Request;
 use cotenant_model::Time;
+use cotenant_model::text::name;
 use cotenant_record::Tail;
 use cotenant_record::why::{Answer, Query, why};
 use cotenant_status::status::{Decision, Status};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -27,15 +29,15 @@ Examples:
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     after_help = EXAMPLES,
-    override_usage = "cotenant why [OPTIONS] <FILE> <WHAT>\n       cotenant why [OPTIONS] --live [<SERVICE>]"
+    override_usage = "cotenant why [OPTIONS] <FILE> [WHAT]\n       cotenant why [OPTIONS] --live [<SERVICE>]"
 )]
 pub struct Args {
     /// The recording: what `cotenant record` or `--record` wrote
-    #[arg(required_unless_present = "live", conflicts_with = "live")]
+    #[arg(required_unless_present = "live")]
     pub file: Option<PathBuf>,
     /// A thread id, a command or application name, task:ID, tid:ID, app:ID, or a time since the start: 12.3s (all
-    /// that rounds to it) or 12s..14s
-    #[arg(required_unless_present = "live", conflicts_with = "live")]
+    /// that rounds to it) or 12s..14s [default: what there is]
+    #[arg(conflicts_with = "live")]
     pub what: Option<Query>,
     /// Tell what held for the task or application at this time, in seconds since the start, such as 12.3s [default:
     /// every move, and what held at the end]
@@ -65,7 +67,12 @@ struct Json<'a> {
 /// Where the file is no readable recording.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(service) = &args.live {
-        return live(args, service);
+        // The service may come behind other options.
+        return match (service.as_str(), &args.file) {
+            ("", Some(service)) => live(args, &service.to_string_lossy()),
+            (_, None) => live(args, service),
+            (_, Some(more)) => Err(usage(format!("--live is about one service, or all: leave out {}", more.display()))),
+        };
     }
     if args.json { print(|out| write(args, out)) } else { print_page(|out| write(args, out)) }
 }
@@ -89,14 +96,51 @@ fn live(args: &Args, service: &str) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// Applications and names of threads that are listed, each.
+const MOST: usize = 40;
+
+/// What there is to be asked about in a recording.
+#[derive(Default, Serialize)]
+struct There {
+    /// Seconds.
+    ends_s: f64,
+    applications: BTreeSet<String>,
+    threads: BTreeSet<String>,
+}
+
+fn whatever(args: &Args, file: &Path, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    if args.at.is_some() {
+        return Err(usage("--at is for a task or an application; name one"));
+    }
+    let mut there = There::default();
+    for round in open_recording(file, true)? {
+        there.ends_s = round.sample.at.as_secs_f64();
+        there.applications.extend(round.sample.apps.iter().map(|app| app.name.clone()));
+        there.threads.extend(round.sample.tasks.iter().map(|task| name(task.info.comm.as_bytes())));
+    }
+    if args.json {
+        cotenant_cli::pretty(out, &there)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let list = |names: &BTreeSet<String>| {
+        let more = names.len().saturating_sub(MOST);
+        let shown: Vec<&str> = names.iter().take(MOST).map(String::as_str).collect();
+        format!("{}{}", shown.join(", "), if more > 0 { format!(", and {more} more") } else { String::new() })
+    };
+    writeln!(out, "Name what to explain: cotenant why {} WHAT. There are:", file.display())?;
+    writeln!(out, "  applications  {}", list(&there.applications))?;
+    writeln!(out, "  threads       {}", list(&there.threads))?;
+    writeln!(out, "  times         0s to {:.1}s", there.ends_s)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Writes the answer.
 ///
 /// # Errors
 /// Where the file is no readable recording, or `out` takes no more.
 pub fn write(args: &Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let (Some(file), Some(what)) = (&args.file, &args.what) else {
-        return Err(usage("name a recording, and a task, an application or a time in it"));
-    };
+    let Some(file) = &args.file else { return Err(usage("name a recording")) };
+    let Some(what) = &args.what else { return whatever(args, file, out) };
     if args.at.is_some() && matches!(what, Query::Time { .. }) {
         return Err(usage("--at is for a task or an application; a time by itself tells all that was ordered then"));
     }

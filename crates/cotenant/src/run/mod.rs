@@ -86,8 +86,13 @@ impl<'a> Run<'a> {
     /// Runs it to its end, and gives everything back.
     pub fn go(self, observers: &mut [&mut dyn Observer]) -> Result<Summary> {
         let Self { setup, mut recorder, apps, queue, options, mut view, told } = self;
+        let mut early = Vec::new();
         let (start, cpu_before, stolen) = (Instant::now(), sys::own_cpu_time(), Stolen::watch());
         let proxies = options.proxies;
+        if options.other_users && sys::euid() != 0 {
+            let text = "--all-users: without root, programs of other users can hardly be seen, and not be changed";
+            if told { tell(text) } else { early.push(text.to_owned()) }
+        }
         let mut live = LinuxHost::new(&setup.topology, apps, options)?;
         let remedy = if queue.is_some() { "jobs that still run go on" } else { "everything was given back" };
         if let Some((queue, grace)) = queue {
@@ -130,7 +135,8 @@ impl<'a> Run<'a> {
         let tier = live.tier().to_string();
         let speeds = tally.speeds.take().map_or_else(Vec::new, |speeds| speeds.summary());
         let progress = live.reported().map(|reported| tally.progress.summary(&reported));
-        let mut notes: Vec<String> = std::mem::take(&mut tally.notes).into_iter().chain(live.notes()).collect();
+        let mut notes: Vec<String> =
+            early.into_iter().chain(std::mem::take(&mut tally.notes)).chain(live.notes()).collect();
         drop(sources); // the host waits for their commands to end
         let metrics = live.summaries();
         let Finish { exit_code, signal, restored } = live.finish();

@@ -7,7 +7,7 @@ use cotenant_cli::live_view::{LiveView, fit};
 use cotenant_cli::messages::{count, tell};
 use cotenant_cli::progress::about;
 use cotenant_cli::usage;
-use cotenant_linux::host::{AppSpec, LinuxHost, What};
+use cotenant_linux::host::{AppSpec, What};
 use cotenant_linux::sense::processes::Target;
 use cotenant_model::{Mode, Outcome, Round};
 use cotenant_record::moves::Move;
@@ -160,8 +160,9 @@ struct Moves {
 }
 
 impl Observer for Moves {
-    fn begin(&mut self, _: &LinuxHost) {
-        self.greeting.iter().for_each(tell);
+    /// What is managed is said once there is something.
+    fn news(&mut self) -> Vec<String> {
+        self.greeting.take_if(|_| self.tasks > 0).into_iter().collect()
     }
 
     fn round(&mut self, round: &Round<'_>) {

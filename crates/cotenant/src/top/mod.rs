@@ -6,8 +6,8 @@ mod sources;
 mod ui;
 
 use anyhow::{Result, anyhow};
-use cotenant_cli::live_view;
 use cotenant_cli::page::Page;
+use cotenant_cli::{live_view, usage};
 use cotenant_linux::sys;
 use cotenant_linux::sys::waiter::{Event as Came, Waiter};
 use cotenant_model::Time;
@@ -17,7 +17,8 @@ use ratatui::crossterm::event;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 use screen::Screen;
-use sources::{News, Recorded, Source};
+pub(crate) use sources::Source;
+use sources::{News, Recorded};
 use std::io::stdout;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -45,16 +46,28 @@ pub(crate) struct What<'a> {
 }
 
 impl What<'_> {
-    fn source(&self) -> Result<Source> {
-        Source::of(self.file, self.socket, self.own)
+    /// What it comes from.
+    ///
+    /// # Errors
+    /// Where that cannot be read, or has no such moment.
+    pub fn source(&self) -> Result<Source> {
+        let source = Source::of(self.file, self.socket, self.own)?;
+        if let (Source::Recording(recorded), Some(at)) = (&source, self.at) {
+            // To the millisecond that is said.
+            let [at, ends] = [at, recorded.ends()].map(|time| (time.as_secs_f64() * 1e3).ceil() / 1e3);
+            if at > ends {
+                return Err(usage(format!("--at {at} s: the recording ends at {ends} s")));
+            }
+        }
+        Ok(source)
     }
 
     /// One picture.
     ///
     /// # Errors
     /// Where there is none.
-    pub fn picture(&self) -> Result<Picture> {
-        match self.source()? {
+    pub fn picture(&self, source: Source) -> Result<Picture> {
+        match source {
             Source::Recording(recorded) => Ok(recorded.picture(begin(&recorded, self.at)).clone()),
             Source::Live(live) => match live.begin(true)?.recv() {
                 Ok(News::Picture(picture)) => Ok(*picture),
@@ -68,8 +81,7 @@ impl What<'_> {
     ///
     /// # Errors
     /// Where there is nothing to be shown, or no terminal any more.
-    pub fn show(&self) -> Result<ExitCode> {
-        let source = self.source()?;
+    pub fn show(&self, source: Source) -> Result<ExitCode> {
         // From here on signals wait until the terminal has been given back; threads that begin now inherit that.
         let mut waiter = Waiter::new()?;
         let mut feed = Feed::of(source, self.at)?;

@@ -44,7 +44,7 @@ const MOMENTS: usize = 1_000;
 const LATELY: Duration = Duration::from_secs(10);
 
 /// Something new about what happens now.
-pub(super) enum News {
+pub(crate) enum News {
     Picture(Box<Picture>),
     /// Why there is none for the moment.
     Trouble(String),
@@ -53,14 +53,14 @@ pub(super) enum News {
 }
 
 /// What is shown.
-pub(super) enum Source {
+pub(crate) enum Source {
     /// What happens now, as the daemon or we ourselves see it.
     Live(Live),
     Recording(Recorded),
 }
 
 /// What happens now.
-pub(super) enum Live {
+pub(crate) enum Live {
     Daemon { socket: Option<PathBuf>, topology: Box<Topology> },
     Own,
 }
@@ -223,7 +223,7 @@ fn seen(topology: &Topology, host: &LinuxHost, watch: &Watch, roster: &BTreeMap<
 }
 
 /// A recording, as pictures of its moments.
-pub(super) struct Recorded {
+pub(crate) struct Recorded {
     moments: Vec<Picture>,
 }
 
@@ -261,6 +261,13 @@ impl Recorded {
     /// The last moment at which something ran.
     pub fn end(&self) -> usize {
         self.moments.iter().rposition(|picture| !picture.services.is_empty()).unwrap_or(self.moments.len() - 1)
+    }
+
+    /// When the last moment was.
+    pub fn ends(&self) -> Time {
+        self.moments
+            .last()
+            .map_or_else(Time::default, |picture| Time::default() + Duration::from_secs_f64(picture.at_s))
     }
 
     /// The last moment at or before that time, else the first one.

@@ -678,6 +678,7 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
         (&["run", "--policy", "static", "--map", "Q", "--", "touch", &touched], 2, "map"),
         (&["run", "--policy", "static", "--", "touch", &touched], 2, "--map"),
         (&["run", "--cpus", "9000", "--", "touch", &touched], 2, "usable:"),
+        (&["run", "--cpus", "0-9000", "--", "touch", &touched], 2, "cannot be used here; usable:"),
         (&["run", "--cpus", "a", "--", "touch", &touched], 2, "0-3,8"),
         (
             &["run", "--set", "sam.nonsense=1", "--policy", "sam", "--", "touch", &touched],
@@ -714,6 +715,12 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
         (&["decide", "--machine", "ivy-bridge-2s", "--snapshot", &snapshot], 2, "snapshot.json:2:"),
         (&["replay", &config], 2, "not a recording"),
         (&["why", "/proc/nonexistent", "1"], 2, "give a file that `cotenant record`"),
+        (&["top", "/proc/nonexistent"], 2, "give a file that `cotenant record`"),
+        (&["top", recording, "--at", "999s"], 2, "--at 999 s: the recording ends at "),
+        (&["top", recording, "--at", "999s", "--once"], 2, "--at 999 s: the recording ends at "),
+        (&["why", recording, "--at", "1s"], 2, "name one"),
+        (&["why", "--live", "--socket", "/proc/nonexistent", "x"], 2, "no daemon answers at /proc/nonexistent"),
+        (&["why", "--live", "x", "y"], 2, "leave out y"),
         (&["replay", recording, "--policy", "fastest"], 2, "known: none"),
         (&["replay", recording, "--from", "2s", "--to", "1s"], 2, "swap them"),
         (&["replay", recording, "--policy", "static"], 2, "--map"),
@@ -761,6 +768,74 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
         assert!(stderr.starts_with("cotenant: ") && stderr.lines().count() == 1, "{args:?}: {stderr}");
         assert!(!Path::new(&touched).exists(), "{args:?}: the command must not start");
     }
+}
+
+/// An option that nobody knows is a slip, not a value.
+#[test]
+fn tips_do_not_mislead() {
+    for (args, said) in [
+        (&["run", "--polcy", "x", "true"][..], "similar argument exists: '--policy'; see cotenant run --help"),
+        (&["run", "-p", "1"], "unexpected argument '-p' found; see cotenant run --help"),
+    ] {
+        let stderr = text(&run(args).stderr);
+        assert!(stderr.contains(said) && !stderr.contains("as a value"), "{stderr}");
+    }
+}
+
+#[test]
+fn a_recording_says_what_can_be_asked_about() {
+    let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/recordings/two-sockets-sam.rec");
+    let out = run(&["why", recording]);
+    let said = text(&out.stdout);
+    assert_eq!(out.status.code(), Some(0), "{said}");
+    assert!(
+        said.starts_with("Name what to explain: cotenant why ") && said.contains("  times         0s to "),
+        "{said}"
+    );
+    let there = json(&run(&["why", recording, "--json"]));
+    let name = there["applications"][0].as_str().unwrap();
+    assert!(said.contains(name) && run(&["why", recording, name]).status.success(), "{there}");
+}
+
+/// It ends before it is managed: its parent has not waited for it.
+#[test]
+fn nothing_is_said_to_be_managed_that_is_not() {
+    let mut ended = Command::new("true").spawn().unwrap();
+    let pid = ended.id().to_string();
+    eventually("it ends", || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z "));
+    let out = cotenant_for_a_minute().args(["attach", "-p", &pid]).stdin(Stdio::null()).output().unwrap();
+    let said = text(&out.stderr);
+    assert!(out.status.code() == Some(1) && !said.contains("managing with"), "{said}");
+    ended.wait().unwrap();
+}
+
+#[test]
+fn without_root_all_users_says_what_it_cannot_do() {
+    let mut words = vec![env!("CARGO_BIN_EXE_cotenant"), "run", "--mode", "observe", "--all-users", "--", "true"];
+    if cotenant_linux::sys::euid() == 0 {
+        words.splice(0..0, ["setpriv", "--reuid", "65534", "--clear-groups"]);
+    }
+    let out = alone(Command::new(words[0])).args(&words[1..]).current_dir("/").output();
+    let Ok(out) = out.map_err(|why| eprintln!("skipped: {why}")) else { return };
+    let said = text(&out.stderr);
+    if said.contains("Permission denied") {
+        return eprintln!("skipped: other users may not execute this: {said}");
+    }
+    assert!(said.starts_with("cotenant: --all-users: without root, "), "{said}");
+}
+
+#[test]
+fn a_program_that_could_not_be_started_is_said_and_is_an_exit_code() {
+    let qos = ["qos", "--high", "sleep 1", "--metric", "cmd:echo 5,every=100ms", "--low"];
+    let args = |low| [&qos[..], &[low, "--time", "1s"]].concat();
+    let out = run(&args("nosuchprog"));
+    let said = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(127), "{said}");
+    assert!(said.contains("low nosuchprog: it never ran: exit code 127, it was not found"), "{said}");
+    let out = run(&[&args(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))[..], &["--json"]].concat());
+    let said: Value = serde_json::from_str(text(&out.stderr).lines().last().unwrap()).unwrap();
+    assert_eq!((out.status.code(), &said["low"][0]["not_started"]), (Some(126), &Value::from(126)));
+    assert_eq!(run(&args("sleep 1")).status.code(), Some(0));
 }
 
 #[test]

@@ -96,7 +96,11 @@ fn a_recording_is_shown_at_any_time() {
     assert!(recorded.status.success(), "{recorded:?}");
     let at = |s: f64| picture(&run(&["top", "a.rec", "--at", &format!("{s:.3}s"), "--json"]));
     let time = |picture: &Value| picture["at_s"].as_f64().unwrap();
-    let [first, last] = [0.0, 99.0].map(at);
+    let first = at(0.0);
+    let too_late = run(&["top", "a.rec", "--at", "99s", "--json"]);
+    let why = String::from_utf8(too_late.stderr).unwrap();
+    let end = why.strip_prefix("cotenant: --at 99 s: the recording ends at ").and_then(|why| why.strip_suffix(" s\n"));
+    let last = at(end.unwrap_or_else(|| panic!("{why}")).parse().unwrap());
     let half = f64::midpoint(time(&first), time(&last));
     let middle = at(half);
     assert!(time(&first) < time(&middle) && time(&middle) <= half, "{first} {middle}");

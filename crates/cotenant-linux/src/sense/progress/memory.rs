@@ -57,7 +57,11 @@ pub enum Refused {
     #[error("it is no anonymous file in memory; link the program with libcotenant")]
     Foreign,
     /// Of the wrong user, or open to others.
-    #[error("it belongs to user {uid} with mode {mode:o}, not to the program's user {owner} with mode 600")]
+    #[error(
+        "it belongs to user {} with mode {mode:o}, not to the program's user {} with mode 600",
+        crate::sys::user_name(*uid),
+        crate::sys::user_name(*owner)
+    )]
     Owner {
         /// The file's user.
         uid: u32,

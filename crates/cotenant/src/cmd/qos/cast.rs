@@ -1,7 +1,13 @@
 //! The programs of a run.
 
-use cotenant_linux::host::AppSpec;
+use cotenant_linux::host::{AppSpec, What};
+use cotenant_linux::sense::processes::Target;
+use cotenant_model::text::within;
 use cotenant_setup::args::MetricArg;
+use std::collections::BTreeMap;
+
+/// Characters of a command line by which a program is told from another one of its name.
+const LINE: usize = 40;
 
 /// The programs of a run: those that keep their speed, and those that give way.
 #[derive(Debug, Default)]
@@ -12,4 +18,72 @@ pub(super) struct Cast {
     pub metrics: Vec<MetricArg>,
     /// Notes on rules that match no program.
     pub notes: Vec<String>,
+}
+
+impl Cast {
+    /// Calls programs of one class and name by what tells them apart: command lines, processes, folders; else their
+    /// place. Those that have another name now, with the one before.
+    pub fn tell_apart(&mut self) -> Vec<(String, String)> {
+        let renamed = [&mut self.high, &mut self.low].map(|apps| {
+            let before: Vec<String> = apps.iter().map(|app| app.name.clone()).collect();
+            rename(apps, |app, _| distinct(app));
+            rename(apps, |app, place| format!("{} #{place}", app.name));
+            let now = apps.iter().map(|app| app.name.clone());
+            before.into_iter().zip(now).filter(|(before, now)| before != now).collect::<Vec<_>>()
+        });
+        renamed.concat()
+    }
+}
+
+fn distinct(app: &AppSpec) -> String {
+    let text = match &app.what {
+        What::Command(command) => {
+            command.get_args().nth(1).map_or_else(|| app.name.clone(), |line| line.to_string_lossy().trim().to_owned())
+        }
+        What::Running(Target::Cgroup(path)) => path.display().to_string(),
+        What::Running(Target::Pids(pids) | Target::Trees(pids)) => {
+            let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+            format!("{} ({})", app.name, pids.join(", "))
+        }
+    };
+    within(&text, LINE).into_owned()
+}
+
+/// Renames those that share a name; `name` is given their place, from 1.
+fn rename(apps: &mut [AppSpec], name: impl Fn(&AppSpec, usize) -> String) {
+    let mut count: BTreeMap<String, usize> = BTreeMap::new();
+    for app in apps.iter() {
+        *count.entry(app.name.clone()).or_default() += 1;
+    }
+    for (place, app) in (1..).zip(apps) {
+        if count.get(&app.name).is_some_and(|count| *count > 1) {
+            app.name = name(app, place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn programs_of_one_name_are_told_apart() {
+        let apps = |lines: &[&str]| {
+            let of = |line: &&str| {
+                let mut command = Command::new("/bin/sh");
+                command.args(["-c", line]);
+                AppSpec::command(line.split(' ').next().unwrap().to_owned(), command)
+            };
+            lines.iter().map(of).collect::<Vec<_>>()
+        };
+        let names = |high: &[&str], low: &[&str]| {
+            let mut cast = Cast { high: apps(high), low: apps(low), ..Cast::default() };
+            cast.tell_apart();
+            cast.high.iter().chain(&cast.low).map(|app| app.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&["sleep 5"], &["sleep 9"]), ["sleep", "sleep"], "their classes stand beside them");
+        assert_eq!(names(&["sleep 5"], &["sleep 8", "sleep 9", "xz"]), ["sleep", "sleep 8", "sleep 9", "xz"]);
+        assert_eq!(names(&["a"], &["sleep 5", "sleep 5"]), ["a", "sleep 5 #1", "sleep 5 #2"]);
+    }
 }

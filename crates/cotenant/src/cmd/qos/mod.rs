@@ -29,7 +29,7 @@ use std::process::ExitCode;
 /// # Errors
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let cast = args.cast()?;
+    let mut cast = args.cast()?;
     let (machine, cpus) = settings::machine_within(args.cpus.as_deref())?;
     let config = config(args, &cast)?;
     let policy = Qos(config.settings.of::<Qos>()?);
@@ -38,7 +38,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.strict && (!has_goal || args.mode.unwrap_or_default() != Mode::Enforce) {
         return Err(usage("--strict judges a goal; use a controller that has one, and leave --mode out"));
     }
-    let apps = profiles(&machine.0, &cast)?;
+    let mut apps = profiles(&machine.0, &cast)?;
+    for (before, name) in cast.tell_apart() {
+        apps.extend(apps.get(&before).cloned().map(|profile| (name, profile)));
+    }
     let mut setup = Setup::of(machine, cpus, apps, Decider::all(Box::new(policy), config))?;
     setup.mode = args.mode.unwrap_or_default();
     let Cast { high, low, metrics, notes } = cast;

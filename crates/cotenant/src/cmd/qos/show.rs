@@ -16,6 +16,7 @@ use cotenant_status::goals::{Goals, Standing, Verdict};
 use cotenant_status::hurts;
 use serde::Serialize;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -78,7 +79,13 @@ struct LowRow {
     pub naps_carried_out: u64,
     #[serde(flatten)]
     pub slept: Slept,
+    /// Why it never ran: the exit code of a command that could not be started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_started: Option<u8>,
 }
+
+/// Exit codes of a shell whose command is not executable, or not to be found.
+const NOT_STARTED: [u8; 2] = [126, 127];
 
 /// What is added up while it runs.
 #[derive(Debug)]
@@ -101,6 +108,8 @@ pub struct Table {
     /// As of the last full look.
     told: Rc<RefCell<Vec<Slept>>>,
     slept: Vec<Slept>,
+    /// Programs that could not be started, with the exit codes that say so.
+    not_started: BTreeMap<AppId, u8>,
     notes: Vec<String>,
 }
 
@@ -154,6 +163,8 @@ impl Observer for Table {
 
     fn end(&mut self, host: &LinuxHost) {
         self.slept = host.slept();
+        let ended = host.ended().iter().filter(|(_, code, _)| NOT_STARTED.contains(code));
+        self.not_started = ended.map(|(app, code, _)| (*app, *code)).collect();
     }
 
     fn notes(&mut self) -> Vec<String> {
@@ -178,8 +189,17 @@ impl Table {
             there_s: vec![0.0; programs],
             told: Rc::default(),
             slept: Vec::new(),
+            not_started: BTreeMap::new(),
             notes,
         }
+    }
+
+    /// The name of a program, by its place, with its class where one of the other class has that name.
+    fn called(&self, app: usize) -> String {
+        let name = &self.names[app];
+        let (high, low) = self.names.split_at(self.metrics.len());
+        let (class, others) = if app < high.len() { ("high", low) } else { ("low", high) };
+        if others.contains(name) { format!("{class} {name}") } else { name.clone() }
     }
 
     /// Why limits replaced naps, where they did.
@@ -195,7 +215,7 @@ impl Table {
             return;
         }
         self.unknown_told = true;
-        let (name, metric) = (&self.names[high], &self.metrics[high]);
+        let (name, metric) = (self.called(high), &self.metrics[high]);
         let seconds = self.start.elapsed().as_secs_f64();
         self.news.push(format!(
             "{name}: {metric} has told nothing for {seconds:.0} s; the low-priority programs run unthrottled until it does"
@@ -218,9 +238,11 @@ impl Table {
             let limited = slept.limits > 0 || slept.means.starts_with("cpu.") || slept.means == "resctrl";
             let duty = (!limited).then(|| (1.0 - slept.waited_s() / there).clamp(0.0, 1.0));
             let app = AppId(i as u32);
+            let not_started = self.not_started.get(&app).copied();
+            let duty = duty.filter(|_| not_started.is_none());
             let (ordered, carried_out) = (self.naps.ordered(app), self.naps.carried_out(app));
             let (name, cpus) = (name.clone(), self.cpu_s[i] / there);
-            LowRow { name, cpus, duty, naps_ordered: ordered, naps_carried_out: carried_out, slept }
+            LowRow { name, cpus, duty, naps_ordered: ordered, naps_carried_out: carried_out, slept, not_started }
         };
         self.names.iter().enumerate().skip(self.metrics.len()).map(row).collect()
     }
@@ -232,8 +254,9 @@ impl Table {
         let verdicts: Vec<Verdict> = high.iter().filter_map(|row| row.standing.verdict).collect();
         let had_time = self.start.elapsed() >= SILENT || run.metrics.iter().any(|m| m.readings == 0 && m.failed > 0);
         let unknown = had_time && (0..high.len()).any(|i| !self.goals.is_known(i));
-        run.exit_code = exit_code(run.exit_code, args.strict, &verdicts, unknown);
-        let warn = |(i, name): (usize, &String)| Some(format!("{name}: {}", self.goals.warning(i)?));
+        let own = self.not_started.values().copied().find(|_| run.exit_code == 0).unwrap_or(run.exit_code);
+        run.exit_code = exit_code(own, args.strict, &verdicts, unknown);
+        let warn = |(i, _): (usize, &String)| Some(format!("{}: {}", self.called(i), self.goals.warning(i)?));
         run.notes.extend(self.names.iter().take(self.metrics.len()).enumerate().filter_map(warn));
         let low = self.low_rows();
         let recording = run.recording.take().map(|recorded| recorded.path);
@@ -259,7 +282,8 @@ impl Table {
     }
 }
 
-/// That of the first program, unless the goal, or that nothing was known of a speed, has one.
+/// That of the first program, or of one that could not be started, unless the goal, or that nothing was known of a
+/// speed, has one.
 fn exit_code(own: u8, strict: bool, verdicts: &[Verdict], unknown: bool) -> u8 {
     let unsure = |verdict: &Verdict| matches!(verdict, Verdict::Unsure | Verdict::Unknown);
     match () {
@@ -300,6 +324,10 @@ fn high_line(row: &HighRow) -> String {
 }
 
 fn low_line(row: &LowRow) -> String {
+    if let Some(code) = row.not_started {
+        let why = if code == NOT_STARTED[0] { "it cannot be executed" } else { "it was not found" };
+        return format!("low {}: it never ran: exit code {code}, {why}", row.name);
+    }
     let Slept { means, naps, pauses, limit, .. } = &row.slept;
     let duty = row.duty.map_or_else(String::new, |duty| format!("ran {:.1} % of the time, ", duty * 100.0));
     // Threads that nap by their marks count for themselves, and a nap that is ordered anew may be several pauses.
@@ -336,7 +364,15 @@ mod tests {
         let row = |pauses, limits| {
             let slept = Slept { means: "the freezer".to_owned(), pauses, limits, ..Slept::default() };
             let name = "xz".to_owned();
-            low_line(&LowRow { name, cpus: 0.96, duty: Some(1.0), naps_ordered: 0, naps_carried_out: 0, slept })
+            low_line(&LowRow {
+                name,
+                cpus: 0.96,
+                duty: Some(1.0),
+                naps_ordered: 0,
+                naps_carried_out: 0,
+                slept,
+                not_started: None,
+            })
         };
         assert_eq!(row(0, 0), "low xz: ran 100.0 % of the time, 0.96 CPUs");
         assert_eq!(row(2, 0), "low xz: ran 100.0 % of the time, 0.96 CPUs, 0 naps: 2 pauses by the freezer");
