@@ -12,7 +12,6 @@ use cotenant_status::status::{
     CpuStatus, Decision, Measured, Place, Quantile, ServiceStatus, ThreadStatus, Trial, Why, WithinGoal,
 };
 use cotenant_testing::browser::Browser;
-use std::thread;
 
 /// What a program might call itself.
 const EVIL: &str = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>&\"'";

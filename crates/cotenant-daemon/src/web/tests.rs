@@ -7,7 +7,6 @@ use cotenant_status::status::{Place, ServiceStatus};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{TcpListener as Listener, TcpStream};
-use std::thread;
 
 const ANY: &str = "127.0.0.1:0";
 
