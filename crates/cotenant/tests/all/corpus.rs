@@ -169,13 +169,15 @@ fn decisions_are_the_recorded_ones_as_a_whole() {
             if let Some(recorded) = &round.round.decision {
                 // The release did not record until when answers are wanted more often, nor what CPU time `qos` gave,
                 // nor up to which thread it has moved them away, nor the figures of a bad moment, nor whose penalties
-                // those of `das` are, nor of which pauses, and when, a speed alone was measured: a state that does not
-                // say has the release's.
-                let unknown: [&[&str]; 9] = [
+                // those of `das` are, nor when programs were heard, nor of which pauses, and when, a speed alone was
+                // measured: a state that does not say has the release's.
+                let unknown: [&[&str]; 11] = [
                     &["taken"],
                     &["away", "newest"],
                     &["controller", "steady", "accused_by"],
                     &["first_penalties"],
+                    &["heard"],
+                    &["silent"],
                     &["by_pauses"],
                     &["alone_at"],
                     &["gathered", "by_pauses"],

@@ -42,7 +42,7 @@ impl fmt::Display for StopRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stop((pid, start), leads) => write!(f, "stop {pid} {start} {}", u8::from(*leads)),
-            Self::Left((pid, start)) => write!(f, "left {pid} {start}"),
+            Self::Left((pid, start)) => write!(f, "stands {pid} {start}"),
             Self::Cont((pid, start)) => write!(f, "cont {pid} {start}"),
         }
     }
@@ -56,7 +56,7 @@ impl Record for StopRecord {
             ["stop", pid, start, leads] => {
                 Some(Self::Stop((pid.parse().ok()?, start.parse().ok()?), leads.parse::<u8>().ok()? != 0))
             }
-            ["left", pid, start] => Some(Self::Left((pid.parse().ok()?, start.parse().ok()?))),
+            ["stands", pid, start] => Some(Self::Left((pid.parse().ok()?, start.parse().ok()?))),
             ["cont", pid, start] => Some(Self::Cont((pid.parse().ok()?, start.parse().ok()?))),
             _ => None,
         }
@@ -169,7 +169,7 @@ mod tests {
             assert_eq!(StopRecord::parse(&record.to_string()).as_ref(), Some(record));
         }
         let written: Vec<String> = records[2..].iter().map(StopRecord::to_string).collect();
-        assert_eq!(written[..4], ["stop 12 1 1", "stop 13 1 0", "cont 13 1", "left 14 1"], "as ever");
+        assert_eq!(written[..4], ["stop 12 1 1", "stop 13 1 0", "cont 13 1", "stands 14 1"], "as ever");
         let folded = |records: &[StopRecord]| {
             let mut stopped = Stopped::default();
             for record in records {
