@@ -267,6 +267,7 @@ impl Shift<'_> {
         let spec = |throttled| AppSpec {
             metrics: terms.metric.outside.iter().cloned().collect(),
             throttled,
+            protected: terms.class == Class::High,
             ..AppSpec::new(service.name.clone(), What::Running(service.target.clone()))
         };
         // The rule is the consent to let it wait. Who cannot be made to is looked at all the same.

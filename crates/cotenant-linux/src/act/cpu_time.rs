@@ -3,10 +3,12 @@
 //! A limit is exact on average and says nothing of when. The kernel's period stays what it is (100 ms by default). A
 //! program that runs already is not limited: it would have to be moved to another group.
 
-use crate::act::groups::{self, Group, Hierarchy, LimitError};
+use crate::act::groups::{self, Group, GroupError, Hierarchy, Holder, LimitError, Manager};
+use crate::act::level::{self, Protected};
 use crate::act::pause::Job;
 use crate::bounded::{self, Limit};
 use crate::undo::Journal;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,16 +24,62 @@ const LEAST_US: u64 = 1_000;
 pub struct Quota {
     /// It, for what else is set of it.
     pub group: Group,
+    /// Keeps the group until the program is inside.
+    holder: Option<Holder>,
+    /// Files with what was last written to each: a systemd writes what it knows to its groups when it reloads.
+    written: BTreeMap<&'static str, String>,
 }
 
 impl Quota {
-    /// Makes the group of a program that is about to be started.
+    /// Makes the group of a program that is about to be started, and that is to give way to these.
     ///
     /// # Errors
     /// [`LimitError`]
-    pub fn make(journal: &mut Journal) -> Result<Self, LimitError> {
-        let (hierarchy, parent, home) = place().ok_or(LimitError::NoController)?;
-        Ok(Self { group: Group::limiting(journal, "cotenant-cpu", hierarchy, &parent, home)? })
+    pub fn make(journal: &mut Journal, protected: &[Protected]) -> Result<Self, LimitError> {
+        let Place { hierarchy, around, home } = place(protected).ok_or(LimitError::NoController)?;
+        let manager = groups::mount(hierarchy).filter(|_| hierarchy == Hierarchy::V2);
+        let manager = manager.and_then(|mount| Manager::here(&mount, &around));
+        // Where it cannot be asked, the group is made as anywhere else.
+        let asked = manager.and_then(|by| Group::asked(journal, "cotenant-cpu", &by, &around, home.clone()).ok());
+        let (group, holder) = match asked {
+            Some((group, holder)) => (group, Some(holder)),
+            None => (Group::limiting(journal, "cotenant-cpu", hierarchy, &around, home)?, None),
+        };
+        Ok(Self { holder, ..Self::of(group) })
+    }
+
+    /// Of a group that is there.
+    pub(crate) fn of(group: Group) -> Self {
+        Self { group, holder: None, written: BTreeMap::new() }
+    }
+
+    /// The program is inside.
+    pub fn began(&mut self) {
+        self.holder = None;
+    }
+
+    /// Writes a file of its group. Nothing to do where that is gone: a systemd removes it with its last member.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn write(&mut self, file: &'static str, value: &str) -> Result<(), LimitError> {
+        match self.group.limit(file, value) {
+            Err(LimitError::Group(GroupError { why, .. })) if groups::gone(&why) => return Ok(()),
+            written => written?,
+        }
+        self.written.insert(file, value.to_owned());
+        Ok(())
+    }
+
+    /// Writes again what somebody else has written since: nobody but a systemd has any business there.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn tend(&self) -> Result<(), LimitError> {
+        let differs = |(file, value): &(&&'static str, &String)| {
+            bounded::text(self.group.path.join(file), Limit::Value).is_ok_and(|text| text.trim() != *value)
+        };
+        self.written.iter().filter(differs).try_for_each(|(file, value)| self.group.limit(file, value))
     }
 
     /// Lets a command begin inside.
@@ -58,7 +106,7 @@ impl Quota {
     ///
     /// # Errors
     /// Where the kernel refuses.
-    pub fn set(&self, cpu_permille: Option<u32>) -> Result<String, LimitError> {
+    pub fn set(&mut self, cpu_permille: Option<u32>) -> Result<String, LimitError> {
         let (file, value) = if self.is_v2() {
             let quota = cpu_permille.map_or_else(|| "max".to_owned(), |p| quota_us(p, PERIOD_US).to_string());
             ("cpu.max", format!("{quota} {PERIOD_US}"))
@@ -68,7 +116,7 @@ impl Quota {
             let quota = cpu_permille.map_or_else(|| "-1".to_owned(), |p| quota_us(p, period).to_string());
             ("cpu.cfs_quota_us", quota)
         };
-        self.group.limit(file, &value)?;
+        self.write(file, &value)?;
         Ok(format!("{file} {value}"))
     }
 
@@ -76,7 +124,7 @@ impl Quota {
     ///
     /// # Errors
     /// Where that fails; it stays journaled, and is undone at the end.
-    pub fn end(self, journal: &mut Journal) -> Result<(), LimitError> {
+    pub fn end(mut self, journal: &mut Journal) -> Result<(), LimitError> {
         self.set(None)?;
         self.group.end(journal)
     }
@@ -93,25 +141,48 @@ fn quota_us(cpu_permille: u32, period_us: u64) -> u64 {
     (u64::from(cpu_permille) * period_us / 1000).max(LEAST_US)
 }
 
-/// The hierarchy, the group below which one with a limit can be made, and ours, to which its members go in the end:
-/// tried.
-pub fn place() -> Option<(Hierarchy, PathBuf, PathBuf)> {
+/// Where groups with limits can be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The hierarchy.
+    pub hierarchy: Hierarchy,
+    /// The group below which one can be made.
+    pub around: PathBuf,
+    /// Our own, to which its members go in the end.
+    pub home: PathBuf,
+}
+
+/// Where the group of a program belongs that is to give way to these, else where there can be any: tried.
+pub fn place(protected: &[Protected]) -> Option<Place> {
     [Hierarchy::V2, Hierarchy::V1Cpu].into_iter().find_map(|hierarchy| {
-        let home = groups::home(hierarchy)?;
-        let parent = parents(hierarchy, &home).find(|parent| works(hierarchy, parent, &home))?.to_owned();
-        Some((hierarchy, parent, home))
+        let (home, mount) = (groups::home(hierarchy)?, groups::mount(hierarchy)?);
+        let around = places(hierarchy, &mount, &home, protected);
+        let around = around.into_iter().find(|around| works(hierarchy, around, &home))?;
+        Some(Place { hierarchy, around, home })
     })
 }
 
-/// Our own group, and in version 2 the one around it: a group with processes hands no controllers on to those below it,
-/// but for the root.
-fn parents(hierarchy: Hierarchy, home: &Path) -> impl Iterator<Item = &Path> {
-    let beside = hierarchy == Hierarchy::V2 && !is_limited(home);
-    let around = home.parent().filter(|around| beside && around.join("cgroup.procs").exists());
-    std::iter::once(home).chain(around)
+/// The groups in which it may be made, the best first: the last one around our own and those of all who are to be kept,
+/// since what is idle there gives way to them, and the one around that. A group with processes hands no controllers on
+/// to those below it in version 2, but for the root.
+fn places(hierarchy: Hierarchy, mount: &Path, home: &Path, protected: &[Protected]) -> Vec<PathBuf> {
+    let kept = protected.iter().map(|kept| &*kept.group).filter(|group| group.starts_with(mount));
+    let all = kept.fold(home.to_owned(), |all, group| level::common(&all, group));
+    let further = all.parent().filter(|around| hierarchy == Hierarchy::V2 && around.starts_with(mount));
+    let best = [Some(&*all), further].into_iter().flatten().map(Path::to_owned);
+    let here = [Some(home), home.parent().filter(|_| hierarchy == Hierarchy::V2)].into_iter().flatten();
+    let here = here.filter(|around| around.join("cgroup.procs").exists()).map(Path::to_owned);
+    let mut places: Vec<PathBuf> = Vec::new();
+    for place in best.chain(here) {
+        let between = home.ancestors().take_while(|group| *group != place);
+        if !places.contains(&place) && !between.into_iter().any(is_limited) {
+            places.push(place);
+        }
+    }
+    places
 }
 
-/// Whether a program that is started beside a group would escape a limit of it. That of processes, which systemd sets
+/// Whether a program that is started outside of a group would escape a limit of it. That of processes, which systemd sets
 /// everywhere, is not meant for us.
 fn is_limited(group: &Path) -> bool {
     [("cpu.max", "max"), ("memory.max", "max"), ("memory.high", "max"), ("cpuset.cpus", "")].iter().any(
@@ -125,7 +196,7 @@ fn is_limited(group: &Path) -> bool {
 /// Whether limits can be set here.
 #[cfg(test)]
 pub(crate) fn works_here() -> bool {
-    place().is_some()
+    place(&[]).is_some()
 }
 
 fn works(hierarchy: Hierarchy, parent: &Path, home: &Path) -> bool {
@@ -138,26 +209,63 @@ mod tests {
     use super::*;
     use cotenant_testing::TempDir;
 
+    fn kept(groups: &[PathBuf]) -> Vec<Protected> {
+        groups.iter().map(|group| Protected { name: "server".to_owned(), group: group.clone() }).collect()
+    }
+
     #[test]
     fn beside_our_group_where_nothing_is_escaped() {
         let tree = TempDir::new("quota-place");
-        let home = tree.path().join("slice/session");
+        let (root, home) = (tree.path().to_owned(), tree.path().join("slice/session"));
         tree.write("slice/session/cgroup.procs", "");
-        let of = |hierarchy| parents(hierarchy, &home).map(Path::to_owned).collect::<Vec<_>>();
-        assert_eq!(of(Hierarchy::V2), std::slice::from_ref(&home), "around it is no group");
+        let of = |hierarchy, protected: &[&str]| {
+            let groups: Vec<PathBuf> = protected.iter().map(|group| root.join(group)).collect();
+            let found = places(hierarchy, &root, &home, &kept(&groups));
+            let short = |path: &PathBuf| path.strip_prefix(&root).unwrap().display().to_string();
+            found.iter().map(short).collect::<Vec<_>>()
+        };
         tree.write("slice/cgroup.procs", "");
-        assert_eq!(of(Hierarchy::V2), [home.clone(), tree.path().join("slice")]);
-        assert_eq!(of(Hierarchy::V1Cpu), std::slice::from_ref(&home));
+        for protected in [&[][..], &["slice/session"]] {
+            assert_eq!(of(Hierarchy::V2, protected), ["slice/session", "slice"]);
+            assert_eq!(of(Hierarchy::V1Cpu, protected), ["slice/session"]);
+        }
+        // Where the ways part: at the top, or between two sessions.
+        assert_eq!(of(Hierarchy::V2, &["system/db"]), ["", "slice/session", "slice"]);
+        assert_eq!(of(Hierarchy::V2, &["slice/other"]), ["slice", "", "slice/session"]);
+        assert_eq!(of(Hierarchy::V2, &["slice/other", "system/db"]), ["", "slice/session", "slice"]);
+        assert_eq!(of(Hierarchy::V1Cpu, &["system/db"]), ["", "slice/session"]);
         for (file, none, some) in [
             ("cpu.max", "max 100000\n", "50000 100000\n"),
             ("memory.max", "max\n", "4096\n"),
             ("cpuset.cpus", "\n", "0-1\n"),
         ] {
             tree.write(&format!("slice/session/{file}"), some);
-            assert_eq!(of(Hierarchy::V2), std::slice::from_ref(&home), "{file}");
+            assert_eq!(of(Hierarchy::V2, &["system/db"]), ["slice/session"], "{file}");
             tree.write(&format!("slice/session/{file}"), none);
-            assert_eq!(of(Hierarchy::V2).len(), 2, "{file}");
+            tree.write(&format!("slice/{file}"), some);
+            assert_eq!(of(Hierarchy::V2, &["system/db"]), ["slice/session", "slice"], "{file} of the slice");
+            tree.write(&format!("slice/{file}"), none);
         }
+    }
+
+    #[test]
+    fn what_a_systemd_writes_over_is_written_again() {
+        let tree = TempDir::new("quota-tend");
+        let mut quota = Quota::of(Group { hierarchy: Hierarchy::V2, path: tree.path().to_owned(), home: None });
+        let has = |file: &str| std::fs::read_to_string(tree.path().join(file)).unwrap();
+        tree.write("cpu.max", "max 100000\n");
+        tree.write("cpu.idle", "0\n");
+        quota.tend().unwrap();
+        assert_eq!([has("cpu.max"), has("cpu.idle")], ["max 100000\n", "0\n"], "nothing was written yet");
+        quota.set(Some(500)).unwrap();
+        quota.write("cpu.idle", "1").unwrap();
+        tree.write("cpu.max", "max 100000\n");
+        tree.write("cpu.idle", "0\n");
+        quota.tend().unwrap();
+        assert_eq!([&has("cpu.max")[..12], &has("cpu.idle")[..1]], ["50000 100000", "1"]);
+        tree.write("cpu.idle", "1\n");
+        quota.tend().unwrap();
+        assert_eq!(has("cpu.idle"), "1\n", "it is as it was written");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod caches;
 pub(crate) mod cpu_time;
 pub(crate) mod groups;
 mod inherited;
+pub(crate) mod level;
 pub mod nap;
 mod pages;
 pub mod pause;
@@ -20,6 +21,7 @@ use crate::sense::processes::{Process, Target};
 use crate::sys::thread::Identity;
 use crate::undo::{self, Journal, JournalOptions, Kind, OpenError, RestoreReport, Table};
 use cotenant_model::{Action, AppId, CpuSet, Order, Outcome, Sample, TaskInfo, Time};
+use level::{CpuGroups, Protected};
 use pages::Mover;
 use pause::{Method, PauseError, Pauses};
 use placement::Placement;
@@ -42,6 +44,9 @@ pub const EFFECTS: Table = &[
     Kind::of::<background::Classes>(),
     Kind::of::<placement::Masks>(),
 ];
+
+/// How often it is looked whether the background is still at the level at which it has an effect.
+const LEVEL_EVERY: Duration = Duration::from_secs(5);
 
 /// Undoes all that killed Cotenants of this user have left.
 pub fn restore(state_dir: &Path) -> RestoreReport {
@@ -69,6 +74,12 @@ pub struct Actuators {
     /// Applications that were paused since the last [`Actuators::settle`].
     stopped: BTreeSet<AppId>,
     turned: Vec<(AppId, bool)>,
+    /// Applications whose speed is to be kept.
+    protected: BTreeSet<AppId>,
+    /// By which CPU time is portioned out here.
+    cpu: Option<CpuGroups>,
+    /// When it is looked again at which level of these the background would have to be.
+    level_due: Time,
     notes: Notes,
 }
 
@@ -87,6 +98,9 @@ impl Actuators {
             pauses: None,
             stopped: BTreeSet::new(),
             turned: Vec::new(),
+            protected: BTreeSet::new(),
+            cpu: CpuGroups::find(Path::new("/")),
+            level_due: Time::default(),
             notes: Notes::default(),
         })
     }
@@ -120,9 +134,28 @@ impl Actuators {
     ///
     /// # Errors
     /// Why it cannot be throttled as it is to be.
-    pub fn prepare(&mut self, enforcer: Enforcer, command: &mut Command) -> Result<Throttle, String> {
+    pub fn prepare(
+        &mut self,
+        enforcer: Enforcer,
+        command: &mut Command,
+        protected: &[Protected],
+    ) -> Result<Throttle, String> {
         let pauses = self.pauses.get_or_insert_with(|| Pauses::new(self.method.clone().unwrap_or_else(Method::best)));
-        Throttle::prepare(enforcer, &mut self.journal, pauses, command)
+        Throttle::prepare(enforcer, &mut self.journal, pauses, command, protected)
+    }
+
+    /// The groups in which programs run, or are about to where there are none yet, as those to be kept.
+    pub fn to_keep(&self, name: &str, pids: &[u32]) -> Vec<Protected> {
+        let Some(cpu) = &self.cpu else { return Vec::new() };
+        let us = [std::process::id()];
+        let groups = cpu.of_all(Path::new("/"), if pids.is_empty() { &us } else { pids }.iter().copied());
+        groups.into_iter().map(|group| Protected { name: name.to_owned(), group }).collect()
+    }
+
+    /// The speed of this application is to be kept.
+    pub fn protect(&mut self, app: AppId) {
+        self.protected.insert(app);
+        self.level_due = Time::default();
     }
 
     /// Takes on what runs already, see [`Throttle::attach`].
@@ -152,6 +185,7 @@ impl Actuators {
 
     /// Gives an application back all that is its own: it is not managed any more.
     pub fn remove(&mut self, now: Time, app: AppId, observer: &Observer) {
+        self.protected.remove(&app);
         if let Some(throttle) = self.throttles.remove(&app) {
             self.notes.extend(throttle.end(&mut self.journal));
         }
@@ -174,7 +208,17 @@ impl Actuators {
     }
 
     /// Looks at those that are throttled, after a look at all threads.
-    pub fn look(&mut self, now: Time, processes: &BTreeMap<AppId, Vec<(u32, &Process)>>, sample: &Sample) {
+    pub fn look(
+        &mut self,
+        now: Time,
+        processes: &BTreeMap<AppId, Vec<(u32, &Process)>>,
+        sample: &Sample,
+        observer: &Observer,
+    ) {
+        if now >= self.level_due {
+            self.level_due = now + LEVEL_EVERY;
+            self.look_at_levels(observer);
+        }
         let ran = if self.throttles.values().any(Throttle::looks) { nap::ran(sample) } else { nap::Ran::new() };
         for (app, throttle) in &mut self.throttles {
             let processes = processes.get(app).map_or(&[][..], Vec::as_slice);
@@ -272,9 +316,43 @@ impl Actuators {
             Action::Limit { cpu_permille, .. } => throttle.limit(cpu_permille),
             Action::LimitCaches { permille, .. } => throttle.limit_caches(permille),
             Action::Background { on, .. } => {
-                throttle.background(&mut self.journal, on, &observer.tasks_of(app).cloned().collect::<Vec<_>>())
+                let tasks = observer.tasks_of(app).cloned().collect::<Vec<_>>();
+                if on && let Some(why) = self.why_without_effect(app, observer) {
+                    self.notes.add(why);
+                    return Outcome::Denied;
+                }
+                let Some(throttle) = self.throttles.get_mut(&app) else { return Outcome::NotThisMachine };
+                throttle.background(&mut self.journal, on, &tasks)
             }
             _ => Outcome::NotThisMachine,
+        }
+    }
+
+    /// Why the background of an application would have no effect on those that are to be kept, in one line.
+    fn why_without_effect(&self, app: AppId, observer: &Observer) -> Option<String> {
+        let (throttle, cpu) = (self.throttles.get(&app)?, self.cpu.as_ref()?);
+        if !throttle.may_give_way() {
+            return None;
+        }
+        let pids = |app| observer.members(app).into_iter().map(|(pid, _)| pid).collect::<Vec<_>>();
+        let there = self.protected.iter().map(|kept| (observer.name(*kept), pids(*kept)));
+        let protected: Vec<_> =
+            there.filter(|(_, pids)| !pids.is_empty()).flat_map(|(name, pids)| self.to_keep(name, &pids)).collect();
+        let groups = cpu.of_all(Path::new("/"), pids(app));
+        let parting = throttle.gives_way_by(&groups).fails(&protected)?;
+        Some(parting.text(observer.name(app), cpu))
+    }
+
+    /// Takes those out of the background on whom others have come since that gain nothing by it.
+    fn look_at_levels(&mut self, observer: &Observer) {
+        let there = self.throttles.iter().filter(|(_, throttle)| throttle.limits_in_force()[2]);
+        for app in there.map(|(app, _)| *app).collect::<Vec<_>>() {
+            if let Some(why) = self.why_without_effect(app, observer)
+                && let Some(throttle) = self.throttles.get_mut(&app)
+            {
+                throttle.background(&mut self.journal, false, &observer.tasks_of(app).cloned().collect::<Vec<_>>());
+                self.notes.add(why);
+            }
         }
     }
 

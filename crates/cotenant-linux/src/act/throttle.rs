@@ -5,6 +5,7 @@ use crate::act::background::{self, Background};
 use crate::act::caches::{Limited, Resctrl};
 use crate::act::cpu_time::Quota;
 use crate::act::groups::LimitError;
+use crate::act::level::{self, Protected};
 use crate::act::nap::{Marks, Ran};
 use crate::act::pause::{Job, Mechanism, PauseError, Pauses};
 use crate::notes::Notes;
@@ -14,6 +15,7 @@ use crate::sys::waiter::asks_to_stop;
 use crate::undo::Journal;
 use cotenant_model::{Outcome, TaskInfo, Time};
 use serde::Serialize;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,7 +120,8 @@ impl Throttle {
         Self { enforcer, job, inside: enforcer == Enforcer::Inside, ..Self::default() }
     }
 
-    /// Makes ready what a program needs that is about to be started: it begins in a session of its own, and in groups.
+    /// Makes ready what a program needs that is about to be started: it begins in a session of its own, and in groups,
+    /// from where it can give way to `protected`.
     ///
     /// # Errors
     /// Why it cannot be throttled as it is to be.
@@ -127,10 +130,11 @@ impl Throttle {
         journal: &mut Journal,
         pauses: &mut Pauses,
         command: &mut Command,
+        protected: &[Protected],
     ) -> Result<Self, String> {
         let mut new = Self::new(enforcer, None);
         if matches!(enforcer, Enforcer::Auto | Enforcer::Quota) {
-            new.cpu_time = new.unless_auto(Quota::make(journal))?;
+            new.cpu_time = new.unless_auto(Quota::make(journal, protected))?;
         }
         if matches!(enforcer, Enforcer::Auto | Enforcer::Resctrl) {
             let found = Resctrl::find(&FsRoot::live()).ok_or(LimitError::NoResctrl);
@@ -188,6 +192,7 @@ impl Throttle {
     /// Where nothing can be journaled: it runs, and cannot be paused.
     pub fn started(&mut self, journal: &mut Journal, root: Identity) -> Result<(), PauseError> {
         self.root = Some(root.0);
+        self.cpu_time.iter_mut().for_each(Quota::began);
         // So that other Cotenants leave it alone. It is ours even where one of them manages what started us.
         if let Ok(held) = Held::open_exactly(root.0, root.0, root.1) {
             let _ = journal.may_touch(&held);
@@ -221,6 +226,9 @@ impl Throttle {
             job.is_theirs(journal);
         }
         if let Some(Err(why)) = self.caches.as_mut().map(|limited| limited.tend(at)) {
+            self.notes.add(why.to_string());
+        }
+        if let Some(Err(why)) = self.cpu_time.as_ref().map(Quota::tend) {
             self.notes.add(why.to_string());
         }
     }
@@ -315,7 +323,7 @@ impl Throttle {
 
     /// Limits it to so many thousandths of one CPU, or lifts that limit.
     pub fn limit(&mut self, cpu_permille: Option<u32>) -> Outcome {
-        let Some(quota) = &self.cpu_time else { return Outcome::NotThisMachine };
+        let Some(quota) = &mut self.cpu_time else { return Outcome::NotThisMachine };
         let cpu_permille = cpu_permille.filter(|_| !self.ending);
         let set = quota.set(cpu_permille).map(|text| cpu_permille.map(|_| text));
         self.limits += u64::from(matches!(set, Ok(Some(_))));
@@ -337,11 +345,22 @@ impl Throttle {
             return Outcome::NotThisMachine;
         }
         let on = on && !self.ending;
-        let set = match &self.cpu_time {
-            Some(quota) => background::group::set(&quota.group, on).map(|text| on.then_some(text)),
+        let set = match &mut self.cpu_time {
+            Some(quota) => background::group::set(quota, on).map(|text| on.then_some(text)),
             None => self.background.turn(journal, on, tasks, self.root.is_none(), &mut self.notes),
         };
         note(set, &mut self.written.background, &mut self.notes)
+    }
+
+    /// By what it would give way to others: its group, or its threads in those that `groups` tells.
+    pub fn gives_way_by<'a>(&'a self, groups: &'a [PathBuf]) -> level::Means<'a> {
+        let group = self.cpu_time.as_ref().map(|quota| &*quota.group.path).or(self.background.group());
+        group.map_or(level::Means::Threads(groups), level::Means::Group)
+    }
+
+    /// Whether it was started or attached so that it can be in the background at all.
+    pub fn may_give_way(&self) -> bool {
+        self.enforcer == Enforcer::Auto
     }
 
     /// Whether [`Throttle::tend_threads`] has anything to do.

@@ -17,6 +17,13 @@ pub enum What {
     Running(Target),
 }
 
+impl What {
+    /// The processes that run already.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        if let Self::Running(target) = self { target.pids() } else { Vec::new() }
+    }
+}
+
 /// An application that is to be managed.
 #[derive(Debug)]
 pub struct AppSpec {
@@ -29,12 +36,14 @@ pub struct AppSpec {
     /// How it is throttled as a whole, where it is to be: a command is started in a session and in groups of its own
     /// then. Others can be made to nap by their marks or by signals alone.
     pub throttled: Option<Enforcer>,
+    /// Whether those that are throttled give way to it.
+    pub protected: bool,
 }
 
 impl AppSpec {
-    /// Without metrics, not meant to be throttled.
+    /// Without metrics, not meant to be throttled, nor to be given way to.
     pub fn new(name: String, what: What) -> Self {
-        Self { name, what, metrics: Vec::new(), throttled: None }
+        Self { name, what, metrics: Vec::new(), throttled: None, protected: false }
     }
 
     /// A command of that name.

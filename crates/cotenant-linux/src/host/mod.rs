@@ -7,6 +7,7 @@ pub mod queue;
 
 use crate::FsRoot;
 use crate::act::Actuators;
+use crate::act::level::Protected;
 use crate::act::pause::Job;
 use crate::act::throttle::{Enforcer, Slept, Throttle};
 use crate::notes::Notes;
@@ -71,6 +72,8 @@ pub struct LinuxHost {
     call_at: Option<Time>,
     /// Whether the commands were asked to end because their time is over.
     stopped: bool,
+    /// To which programs that are started are to give way.
+    to_keep: Vec<Protected>,
     notes: Notes,
 }
 
@@ -126,6 +129,7 @@ impl LinuxHost {
             signal: None,
             call_at: None,
             stopped: false,
+            to_keep: Vec::new(),
             notes,
         };
         if let Err(why) = host.add_all(apps) {
@@ -145,6 +149,10 @@ impl LinuxHost {
     }
 
     fn add_all(&mut self, apps: Vec<AppSpec>) -> Result<(), StartError> {
+        self.to_keep = self.act.as_ref().map_or_else(Vec::new, |act| {
+            let kept = apps.iter().filter(|app| app.protected);
+            kept.flat_map(|app| act.to_keep(&app.name, &app.what.pids())).collect()
+        });
         let ready = apps.into_iter().map(|app| self.make_ready(app, None)).collect::<Result<Vec<_>, _>>()?;
         ready.into_iter().try_for_each(|ready| self.begin(ready).map(drop))
     }
@@ -160,7 +168,7 @@ impl LinuxHost {
 
     fn make_ready(&mut self, mut spec: AppSpec, job: Option<usize>) -> Result<Ready, StartError> {
         let throttle = match (spec.throttled, &mut self.act, &mut spec.what) {
-            (Some(enforcer), Some(act), What::Command(command)) => Some(act.prepare(enforcer, command)),
+            (Some(enforcer), Some(act), What::Command(command)) => Some(act.prepare(enforcer, command, &self.to_keep)),
             (Some(enforcer), Some(act), What::Running(target)) => Some(act.attach(enforcer, target)),
             _ => None,
         };
@@ -190,7 +198,7 @@ impl LinuxHost {
     }
 
     fn begin(&mut self, Ready { spec, throttle, job }: Ready) -> Result<AppId, StartError> {
-        let AppSpec { name, what, metrics, throttled } = spec;
+        let AppSpec { name, what, metrics, throttled, protected } = spec;
         let name = cotenant_model::text::name(name.as_bytes());
         // The command last: whatever can fail has been made by then.
         let metrics = if metrics.is_empty() { None } else { Some(Arc::new(Metrics::start(&metrics, self.start)?)) };
@@ -220,6 +228,9 @@ impl LinuxHost {
         }
         let id = self.observer.add_app(AppTarget { name, target });
         self.first.get_or_insert(id);
+        if let (true, Some(act)) = (protected, &mut self.act) {
+            act.protect(id);
+        }
         if let Some(child) = &child {
             // To others signals are passed on by the host, or not at all.
             let pass_on = job.is_none() && throttled.is_none() && self.options.until != Until::Asked;
@@ -515,7 +526,7 @@ impl LinuxHost {
             app.gone = !app.is_awaited() && !processes.contains_key(id);
         }
         if let Some(act) = act {
-            act.look(at, &processes, &sample);
+            act.look(at, &processes, &sample, observer);
             self.told.replace(act.slept(at));
         }
         Ok(sample)

@@ -1,6 +1,6 @@
 //! The background by the control group in which a program was started, see [`crate::act::cpu_time`].
 
-use crate::act::cpu_time;
+use crate::act::cpu_time::{Place, Quota};
 use crate::act::groups::{self, Group, Hierarchy, LimitError};
 use std::cell::Cell;
 
@@ -10,9 +10,9 @@ use std::cell::Cell;
 ///
 /// # Errors
 /// Where the kernel refuses.
-pub fn set(group: &Group, on: bool) -> Result<String, LimitError> {
-    let (file, values) = switch(group);
-    group.limit(file, values[usize::from(on)])?;
+pub fn set(quota: &mut Quota, on: bool) -> Result<String, LimitError> {
+    let (file, values) = switch(&quota.group);
+    quota.write(file, values[usize::from(on)])?;
     Ok(format!("{file} {}", values[usize::from(on)]))
 }
 
@@ -26,11 +26,10 @@ fn switch(group: &Group) -> (&'static str, [&'static str; 2]) {
     }
 }
 
-/// That file, where programs that we start have a group: found out on one that is removed at once.
-pub fn file_here() -> Option<&'static str> {
-    let (hierarchy, parent, home) = cpu_time::place()?;
+/// That file, where programs that we start have a group at that place: found out on one that is removed at once.
+pub fn file_at(place: &Place) -> Option<&'static str> {
     let file = Cell::new("");
-    let works = groups::works(hierarchy, &parent, &home, |probe| {
+    let works = groups::works(place.hierarchy, &place.around, &place.home, |probe| {
         file.set(switch(probe).0);
         true
     });
@@ -40,7 +39,7 @@ pub fn file_here() -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::act::cpu_time::{Quota, works_here};
+    use crate::act::cpu_time::{place, works_here};
     use crate::tests::journal;
     use cotenant_testing::TempDir;
     use std::fs;
@@ -53,16 +52,16 @@ mod tests {
         }
         let state = TempDir::new("quota-background");
         let mut journal = journal(state.path());
-        let quota = Quota::make(&mut journal).unwrap();
+        let mut quota = Quota::make(&mut journal, &[]).unwrap();
         let path = quota.group.path.clone();
         for on in [true, false] {
-            let said = set(&quota.group, on).unwrap();
+            let said = set(&mut quota, on).unwrap();
             let (file, value) = said.split_once(' ').unwrap();
             assert_eq!(fs::read_to_string(path.join(file)).unwrap().trim(), value);
             assert!(["cpu.idle 1", "cpu.weight 1", "cpu.shares 2"].contains(&said.as_str()) == on, "{on}: {said}");
-            assert_eq!(file_here(), Some(file));
+            assert_eq!(file_at(&place(&[]).unwrap()), Some(file));
         }
-        set(&quota.group, true).unwrap();
+        set(&mut quota, true).unwrap();
         quota.end(&mut journal).unwrap();
         assert!(!path.exists() && journal.finish().failed == 0);
     }
@@ -75,13 +74,13 @@ mod tests {
         {
             let tree = TempDir::new("quota-weight");
             tree.write(file, "");
-            let group = Group { hierarchy, path: tree.path().to_owned(), home: None };
+            let mut quota = Quota::of(Group { hierarchy, path: tree.path().to_owned(), home: None });
             for (on, value) in [true, false].into_iter().zip(values) {
-                assert_eq!(set(&group, on).unwrap(), format!("{file} {value}"));
+                assert_eq!(set(&mut quota, on).unwrap(), format!("{file} {value}"));
                 assert_eq!(fs::read_to_string(tree.path().join(file)).unwrap(), value);
             }
             tree.write("cpu.idle", "");
-            assert_eq!(set(&group, true).unwrap(), "cpu.idle 1");
+            assert_eq!(set(&mut quota, true).unwrap(), "cpu.idle 1");
         }
     }
 }

@@ -10,7 +10,9 @@ pub(crate) mod sessions;
 pub(crate) mod threads;
 mod unit;
 
+use crate::act::cpu_time;
 use crate::act::groups::LimitError;
+use crate::act::level::{CpuGroups, Protected};
 use crate::notes::Notes;
 use crate::sense::capability::{Capability, Standing};
 use crate::sys;
@@ -30,26 +32,66 @@ pub use unit::Units;
 /// By which of these means programs run in the background here, tried; of those that run already what counts of limits
 /// is their own.
 pub fn capability() -> Capability {
-    let idle = threads::is_privileged() || sys::may_leave_idle(0, 0);
-    describe(group::file_here(), idle, sessions::by_session(std::process::id()))
+    let root = Path::new("/");
+    let cpu = CpuGroups::find(root);
+    // Somebody who has nothing in common with us but the root group: whoever gives way to that one does so to all.
+    let anybody = cpu.as_ref().map(|cpu| Protected { name: String::new(), group: cpu.mount().join("anybody") });
+    let place = cpu_time::place(anybody.as_slice());
+    let within = place.as_ref().zip(cpu.as_ref()).and_then(|(place, cpu)| {
+        let inside = place.around != cpu.mount() && place.around.starts_with(cpu.mount());
+        inside.then(|| cpu.shown(&place.around))
+    });
+    describe(&Found {
+        group: place.as_ref().and_then(group::file_at),
+        within: within.as_deref(),
+        idle: threads::is_privileged() || sys::may_leave_idle(0, 0),
+        by_session: sessions::by_session(std::process::id()),
+        apart: cpu.is_some_and(|cpu| cpu.of(root, std::process::id()).is_some_and(|share| share != cpu.mount())),
+    })
 }
 
-fn describe(group: Option<&str>, idle: bool, by_session: bool) -> Capability {
-    let others = means(idle, by_session, " or ");
+/// What there is for the background.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found<'a> {
+    /// The file by which the group of a program that we start gives way.
+    group: Option<&'static str>,
+    /// Inside which group alone it does so; `None`: everywhere.
+    within: Option<&'a str>,
+    /// Whether threads may be `SCHED_IDLE`.
+    idle: bool,
+    /// Whether CPU time is portioned out by session.
+    by_session: bool,
+    /// Whether it is portioned out by control groups, of which ours is one.
+    apart: bool,
+}
+
+fn describe(there: &Found<'_>) -> Capability {
+    let Found { group, within, idle, by_session, apart } = *there;
     let (standing, cost) = match (idle, by_session, group) {
+        _ if apart && (group.is_none() || within.is_some()) => (
+            Standing::Limited,
+            "no effect on programs elsewhere, such as a service in system.slice: beside these, low-priority ones nap",
+        ),
         (true, ..) => (Standing::Available, ""),
         (_, true, _) => (Standing::Limited, "programs that share a session with others run beside these"),
         (.., Some(_)) => (Standing::Limited, "low-priority programs that run already nap instead"),
         _ => (Standing::Missing, "low-priority programs nap instead"),
     };
-    let found = match (group, &others[..]) {
+    let others = means(idle, by_session, " or ");
+    let others = if apart && idle { format!("{others} within one control group") } else { others };
+    let file = group.map(|file| within.map_or_else(|| file.to_owned(), |within| format!("{file} within {within}")));
+    let found = match (file, &others[..]) {
         (None, "") => "nothing that can be taken back".to_owned(),
         (None, others) => others.to_owned(),
         (Some(file), "") => format!("{file} for programs that Cotenant starts, nothing for others"),
         (Some(file), others) => format!("{file} for programs that Cotenant starts, {others} for others"),
     };
-    let remedy = "SCHED_IDLE: ulimit -e 20 for the programs (LimitNICE=20 in a unit, \"hard nice 0\" in \
-                  limits.conf), or setcap cap_sys_nice+ep on the cotenant binary";
+    let remedy = if apart && (group.is_none() || within.is_some()) {
+        "run cotenant as root, or start both programs in one slice: systemd-run --scope --slice=NAME.slice …"
+    } else {
+        "SCHED_IDLE: ulimit -e 20 for the programs (LimitNICE=20 in a unit, \"hard nice 0\" in limits.conf), or setcap \
+         cap_sys_nice+ep on the cotenant binary"
+    };
     Capability::new("background", standing, found, cost, remedy)
 }
 
@@ -94,6 +136,11 @@ impl Background {
             (None, None) if on => Err(LimitError::NoBackground),
             (in_force, _) => Ok(in_force),
         }
+    }
+
+    /// The group of somebody else that would be idle; `None`: it would be its threads.
+    pub fn group(&self) -> Option<&Path> {
+        self.unit.as_ref().map(Unit::path)
     }
 
     /// By what it runs in the background now, as people read it.
@@ -201,11 +248,32 @@ mod tests {
             (Some("cpu.shares"), false, false, Standing::Limited, ["cpu.shares for", "run already nap"]),
             (None, false, false, Standing::Missing, ["nothing", "nap instead"]),
         ] {
-            let found = describe(group, idle, by_session);
+            let found = describe(&Found { group, idle, by_session, ..Found::default() });
             assert_eq!(found.standing, standing, "{found:?}");
             let said = format!("{}; {}", found.found, found.cost);
             assert!(parts.iter().all(|part| said.contains(part)), "{said}");
             assert_eq!(found.remedy.contains("ulimit -e 20"), !idle, "{found:?}");
+        }
+    }
+
+    /// What would be without effect on a service is not ticked.
+    #[test]
+    fn the_background_is_ticked_only_where_it_is_so_for_all() {
+        let within = Some("user.slice/user-0.slice");
+        for (group, within, standing, found) in [
+            (Some("cpu.idle"), None, Standing::Available, "cpu.idle for"),
+            (Some("cpu.idle"), within, Standing::Limited, "cpu.idle within user.slice/user-0.slice for"),
+            (None, None, Standing::Limited, "SCHED_IDLE within one control group"),
+        ] {
+            let said = describe(&Found { group, within, idle: true, by_session: false, apart: true });
+            assert_eq!(said.standing, standing, "{said:?}");
+            assert!(said.found.starts_with(found), "{said:?}");
+            let limited = standing == Standing::Limited;
+            assert_eq!(
+                [said.cost.contains("system.slice"), said.remedy.contains("--slice=")],
+                [limited; 2],
+                "{said:?}"
+            );
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Groups of ours that limit their members.
 
-use super::{Group, GroupError, Hierarchy, dissolve, write};
+use super::{Group, GroupError, Hierarchy, Holder, Manager, dissolve, write};
 use crate::fault::around;
 use crate::undo::Journal;
 use std::path::{Path, PathBuf};
@@ -38,8 +38,8 @@ pub enum LimitError {
 }
 
 impl Group {
-    /// Makes the group of a program that is about to be started, under a name that no other has. Journaled before, so
-    /// that its limits are lifted and it is removed however Cotenant ends.
+    /// A group for a program that is about to be started, under a name that no other has. Journaled before it is made,
+    /// so that its limits are lifted and it is removed however Cotenant ends.
     ///
     /// # Errors
     /// [`LimitError::Nothing`]
@@ -50,12 +50,44 @@ impl Group {
         parent: &Path,
         home: PathBuf,
     ) -> Result<Self, LimitError> {
+        let group = Self::announced(journal, [prefix, ""], hierarchy, parent, home)?;
+        around("quota.make", || group.make()).map_err(|why| LimitError::Nothing(why.to_string()))?;
+        Ok(group)
+    }
+
+    /// The same, made by a systemd, with what holds it until the program is inside.
+    ///
+    /// # Errors
+    /// [`LimitError::Nothing`]; it is not there then.
+    pub fn asked(
+        journal: &mut Journal,
+        prefix: &str,
+        manager: &Manager,
+        parent: &Path,
+        home: PathBuf,
+    ) -> Result<(Self, Holder), LimitError> {
+        let group = Self::announced(journal, [prefix, ".scope"], Hierarchy::V2, parent, home)?;
+        match around("quota.make", || manager.make("systemd-run", &group.path)) {
+            Ok(holder) => Ok((group, holder)),
+            Err(why) => {
+                group.end(journal)?;
+                Err(LimitError::Nothing(why))
+            }
+        }
+    }
+
+    fn announced(
+        journal: &mut Journal,
+        [prefix, suffix]: [&str; 2],
+        hierarchy: Hierarchy,
+        parent: &Path,
+        home: PathBuf,
+    ) -> Result<Self, LimitError> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let ((pid, start), n) = (journal.owner(), MADE.fetch_add(1, Ordering::Relaxed));
-        let path = parent.join(format!("{prefix}-{pid}-{start}-{n}"));
+        let path = parent.join(format!("{prefix}-{pid}-{start}-{n}{suffix}"));
         let group = Self { hierarchy, path, home: Some(home) };
         group.announce(journal).map_err(LimitError::Nothing)?;
-        around("quota.make", || group.make()).map_err(|why| LimitError::Nothing(why.to_string()))?;
         Ok(group)
     }
 

@@ -1,6 +1,7 @@
 //! Control groups that we make, or freeze: what freezing programs and limiting them have in common.
 
 mod limits;
+mod scope;
 mod undoing;
 
 use crate::bounded::{self, Limit};
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub use limits::LimitError;
+pub use scope::{Holder, Manager};
 use undoing::GroupRecord;
 pub use undoing::{Groups, dissolve, gone, path_of, word_of};
 
@@ -188,18 +190,28 @@ pub fn write(path: &Path, value: &str) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.write_all(value.as_bytes())
 }
 
+/// The controller by which a hierarchy of version 1 is found; `None` where that is no hierarchy of control groups.
+#[allow(clippy::option_option)] // version 2 is found without
+fn controller(hierarchy: Hierarchy) -> Option<Option<&'static str>> {
+    match hierarchy {
+        Hierarchy::V1 => Some(Some("freezer")),
+        Hierarchy::V1Cpu => Some(Some("cpu")),
+        Hierarchy::V2 => Some(None),
+        Hierarchy::Resctrl => None,
+    }
+}
+
+/// The folder of the root group; `None` where that hierarchy is not mounted.
+pub fn mount(hierarchy: Hierarchy) -> Option<PathBuf> {
+    let mount = cgroups::mounts(Path::new("/"), controller(hierarchy)?).into_iter().next()?;
+    Some(Path::new("/").join(mount))
+}
+
 /// The folder of the group in which we are; `None` where that hierarchy is not mounted or not visible.
 pub fn home(hierarchy: Hierarchy) -> Option<PathBuf> {
-    let controller = match hierarchy {
-        Hierarchy::V1 => Some("freezer"),
-        Hierarchy::V1Cpu => Some("cpu"),
-        Hierarchy::V2 => None,
-        Hierarchy::Resctrl => return None,
-    };
-    let mount = cgroups::mounts(Path::new("/"), controller).into_iter().next()?;
-    let ours = cgroups::own(Path::new("/"), controller)?;
+    let ours = cgroups::own(Path::new("/"), controller(hierarchy)?)?;
     // One outside what a container sees begins with `/..`.
-    let home = Path::new("/").join(mount).join(ours.trim_start_matches('/'));
+    let home = mount(hierarchy)?.join(ours.trim_start_matches('/'));
     (!ours.starts_with("/..") && home.join("cgroup.procs").exists()).then_some(home)
 }
 

@@ -269,6 +269,11 @@ impl Observer {
         processes.filter(|(_, p)| p.app == app).map(|(pid, p)| (*pid, p.start_ticks())).collect()
     }
 
+    /// The name of an application.
+    pub fn name(&self, app: AppId) -> &str {
+        self.apps.get(&app).map_or("", String::as_str)
+    }
+
     /// The processes that live of each application that has any, by id.
     pub fn by_app(&self) -> BTreeMap<AppId, Vec<(u32, &Process)>> {
         let mut apps: BTreeMap<_, Vec<_>> = BTreeMap::new();

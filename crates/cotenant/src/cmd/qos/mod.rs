@@ -52,7 +52,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut run = Run::new(&setup, args.record.target(), names.clone())?;
     let mut table = Table::new(args, names, &metrics, start, notes);
     let high = high.into_iter().zip(&metrics);
-    let high = high.map(|(app, metric)| AppSpec { metrics: metric.outside.iter().cloned().collect(), ..app });
+    let high =
+        high.map(|(app, metric)| AppSpec { metrics: metric.outside.iter().cloned().collect(), protected: true, ..app });
     let low = low.into_iter().map(|app| AppSpec { throttled: Some(args.means.into()), ..app });
     run.apps = high.chain(low).collect();
     run.options = HostOptions { other_users: args.all_users, until: Until::AllEnd, after: args.time, ..run.options };
