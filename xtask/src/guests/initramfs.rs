@@ -23,7 +23,8 @@ pub const SCENARIOS: &[(&str, &str)] = scripts![
     "topology", "static", "sam", "shapes", "balancing", "pages", "near", "fetch", "far-memory", "sam-nodes", "restore",
     "cpusets", "partitions", "freezer", "hotplug", "rival", "quota", "naps", "background", "ladder", "refused",
     "mappings", "damon", "numa-balancing", "faults", "idle-pages", "counters", "single", "unit", "unit-reload",
-    "unit-kill", "unit-state", "unit-rights", "unit-class", "unit-idle", "unit-upgrade", "pods", "pod-cpus",
+    "unit-kill", "unit-state", "unit-rights", "unit-class", "unit-idle", "unit-level", "unit-upgrade", "pods",
+    "pod-cpus",
 ];
 
 /// Writes the archive of a guest; returns its path.

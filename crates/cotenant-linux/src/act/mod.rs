@@ -20,6 +20,7 @@ use crate::sense::observer::{NewTask, Observer};
 use crate::sense::processes::{Process, Target};
 use crate::sys::thread::Identity;
 use crate::undo::{self, Journal, JournalOptions, Kind, OpenError, RestoreReport, Table};
+use background::effect::{Counter, Effect, Moment};
 use cotenant_model::{Action, AppId, CpuSet, Order, Outcome, Sample, TaskInfo, Time};
 use level::{CpuGroups, Protected};
 use pages::Mover;
@@ -80,7 +81,20 @@ pub struct Actuators {
     cpu: Option<CpuGroups>,
     /// When it is looked again at which level of these the background would have to be.
     level_due: Time,
+    /// Whether the background has an effect, as far as was seen.
+    seen: Seen,
     notes: Notes,
+}
+
+/// What was seen of the effect of the background.
+#[derive(Debug, Default)]
+struct Seen {
+    counter: Counter,
+    effect: Effect,
+    /// As of the last look.
+    moments: Vec<(u64, Moment)>,
+    /// That it has none, in one line.
+    useless: Option<String>,
 }
 
 impl Actuators {
@@ -101,6 +115,7 @@ impl Actuators {
             protected: BTreeSet::new(),
             cpu: CpuGroups::find(Path::new("/")),
             level_due: Time::default(),
+            seen: Seen::default(),
             notes: Notes::default(),
         })
     }
@@ -155,7 +170,7 @@ impl Actuators {
     /// The speed of this application is to be kept.
     pub fn protect(&mut self, app: AppId) {
         self.protected.insert(app);
-        self.level_due = Time::default();
+        (self.level_due, self.seen) = (Time::default(), Seen::default());
     }
 
     /// Takes on what runs already, see [`Throttle::attach`].
@@ -186,6 +201,7 @@ impl Actuators {
     /// Gives an application back all that is its own: it is not managed any more.
     pub fn remove(&mut self, now: Time, app: AppId, observer: &Observer) {
         self.protected.remove(&app);
+        self.seen = Seen::default();
         if let Some(throttle) = self.throttles.remove(&app) {
             self.notes.extend(throttle.end(&mut self.journal));
         }
@@ -219,6 +235,7 @@ impl Actuators {
             self.level_due = now + LEVEL_EVERY;
             self.look_at_levels(observer);
         }
+        self.look_at_effect(sample, observer);
         let ran = if self.throttles.values().any(Throttle::looks) { nap::ran(sample) } else { nap::Ran::new() };
         for (app, throttle) in &mut self.throttles {
             let processes = processes.get(app).map_or(&[][..], Vec::as_slice);
@@ -334,6 +351,9 @@ impl Actuators {
         if !throttle.may_give_way() {
             return None;
         }
+        if self.seen.useless.is_some() {
+            return self.seen.useless.clone();
+        }
         let pids = |app| observer.members(app).into_iter().map(|(pid, _)| pid).collect::<Vec<_>>();
         let there = self.protected.iter().map(|kept| (observer.name(*kept), pids(*kept)));
         let protected: Vec<_> =
@@ -354,6 +374,33 @@ impl Actuators {
                 self.notes.add(why);
             }
         }
+    }
+
+    /// Compares what those to be kept wait for a CPU beside the background with what they wait in pauses.
+    fn look_at_effect(&mut self, sample: &Sample, observer: &Observer) {
+        let (protected, throttles) = (&self.protected, &self.throttles);
+        if protected.is_empty() || throttles.is_empty() || self.seen.useless.is_some() {
+            return;
+        }
+        let (kept, low) = (|app: AppId| protected.contains(&app), |app: AppId| throttles.contains_key(&app));
+        let counted = self.seen.counter.count(sample, kept, low);
+        let moments: Vec<_> = throttles.values().map(Throttle::moment).collect();
+        let first = moments.first().map_or(Moment::Other, |(_, moment)| *moment);
+        let alike = moments.iter().all(|(_, moment)| *moment == first) && moments == self.seen.moments;
+        self.seen.moments = moments;
+        let moment = if alike { first } else { Moment::Other };
+        let Some([paused, beside]) = self.seen.effect.note(moment, &counted) else { return };
+        let names = |apps: Vec<&AppId>| apps.into_iter().map(|app| observer.name(*app)).collect::<Vec<_>>().join(", ");
+        let why = format!(
+            "the background has no effect: {} waited for a CPU {:.0} % of the time beside {}, {:.0} % while that paused; \
+             it naps instead",
+            names(protected.iter().collect()),
+            beside * 100.0,
+            names(throttles.keys().collect()),
+            paused * 100.0
+        );
+        self.seen.useless = Some(why);
+        self.look_at_levels(observer);
     }
 
     fn apply_to_task(&mut self, now: Time, order: &Order, info: &TaskInfo, observer: &Observer) -> Outcome {

@@ -1,6 +1,7 @@
 //! Throttling one application: all actuators that act on it as a whole, and how long it slept.
 
 use crate::FsRoot;
+use crate::act::background::effect::Moment;
 use crate::act::background::{self, Background};
 use crate::act::caches::{Limited, Resctrl};
 use crate::act::cpu_time::Quota;
@@ -433,6 +434,17 @@ impl Throttle {
     /// Whether it is paused from outside now.
     pub fn is_paused(&self) -> bool {
         self.paused_since.is_some()
+    }
+
+    /// How often it was paused from outside, and what it does now as a background has it.
+    pub fn moment(&self) -> (u64, Moment) {
+        let moment = match () {
+            () if self.inside => Moment::Other,
+            () if self.is_paused() => Moment::Paused,
+            () if self.written.background.is_some() => Moment::Beside,
+            () => Moment::Other,
+        };
+        (self.pauses, moment)
     }
 
     /// Whether its CPU time and its caches are limited now, and whether it is in the background.

@@ -16,6 +16,7 @@ mod harm;
 mod hostile;
 mod interference;
 mod kernel;
+mod level;
 mod mix;
 mod own_policy;
 mod pages;

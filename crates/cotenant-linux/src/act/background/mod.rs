@@ -5,13 +5,14 @@
 //! Not by both: where the kernel portions out CPU time by session first (autogroup), `SCHED_IDLE` gives way within its
 //! session only, and a CPU on which such threads alone run counts as idle, so whoever wakes up is sent there to wait.
 
+pub(crate) mod effect;
 pub mod group;
 pub(crate) mod sessions;
 pub(crate) mod threads;
 mod unit;
 
 use crate::act::cpu_time;
-use crate::act::groups::LimitError;
+use crate::act::groups::{self, LimitError};
 use crate::act::level::{CpuGroups, Protected};
 use crate::notes::Notes;
 use crate::sense::capability::{Capability, Standing};
@@ -21,6 +22,7 @@ use cotenant_model::{TaskInfo, Time};
 use sessions::Weights;
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use threads::Policies;
 use unit::Unit;
@@ -41,13 +43,24 @@ pub fn capability() -> Capability {
         let inside = place.around != cpu.mount() && place.around.starts_with(cpu.mount());
         inside.then(|| cpu.shown(&place.around))
     });
+    let in_scope = place.is_none() && scope_first().is_some();
     describe(&Found {
-        group: place.as_ref().and_then(group::file_at),
-        within: within.as_deref(),
+        group: place.as_ref().and_then(group::file_at).or(in_scope.then_some("cpu.idle")),
+        within: if in_scope { Some("scopes of your own manager") } else { within.as_deref() },
         idle: threads::is_privileged() || sys::may_leave_idle(0, 0),
         by_session: sessions::by_session(std::process::id()),
         apart: cpu.is_some_and(|cpu| cpu.of(root, std::process::id()).is_some_and(|share| share != cpu.mount())),
     })
+}
+
+/// The words by which a command of an ordinary user is to begin who has no groups where he is, but can have some in a
+/// scope of his own manager: tried.
+pub fn scope_first() -> Option<[&'static str; 8]> {
+    let cpu = CpuGroups::find(Path::new("/"))?;
+    let words = groups::own_scope(Path::new("/"), cpu.mount(), sys::euid())?;
+    let [program, rest @ ..] = words;
+    let tries = || Command::new(program).args(rest).arg("true").stdin(Stdio::null()).stderr(Stdio::null()).status();
+    (cpu_time::place(&[]).is_none() && tries().is_ok_and(|status| status.success())).then_some(words)
 }
 
 /// What there is for the background.
@@ -193,7 +206,6 @@ mod tests {
     use crate::tests::{infos, journal};
     use cotenant_testing::TempDir;
     use std::fs;
-    use std::process::Command;
 
     /// Another agent's word about `cpu.idle`, or a file that may not be written, is no reason to take the threads.
     #[test]

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub use limits::LimitError;
-pub use scope::{Holder, Manager};
+pub use scope::{Holder, Manager, own_scope};
 use undoing::GroupRecord;
 pub use undoing::{Groups, dissolve, gone, path_of, word_of};
 

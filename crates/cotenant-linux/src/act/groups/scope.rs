@@ -76,6 +76,17 @@ impl Manager {
     }
 }
 
+/// The words by which an ordinary user's command begins in a scope of his own manager, where that has the cpu controller
+/// by delegation: groups can be made beside it then. `None` where that is not so, or `uid` is root.
+pub fn own_scope(root: &Path, mount: &Path, uid: u32) -> Option<[&'static str; 8]> {
+    let service = mount.join(format!("user.slice/user-{uid}.slice/user@{uid}.service"));
+    let controllers = bounded::text(service.join("cgroup.controllers"), Limit::Value).ok()?;
+    let delegated = controllers.split_whitespace().any(|name| name == "cpu");
+    let listens = root.join(format!("run/user/{uid}/systemd/private")).exists();
+    let words = ["systemd-run", "--user", "--scope", "--quiet", "--collect", "-p", "CPUWeight=100", "--"];
+    (uid != 0 && delegated && listens).then_some(words)
+}
+
 /// A process that keeps a scope; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Holder(Child);
@@ -115,6 +126,22 @@ mod tests {
             assert_eq!(manager, found, "{around} {uid}");
             assert_eq!(Manager::of("/c".as_ref(), around.as_ref(), false, uid), None, "no systemd runs");
         }
+    }
+
+    #[test]
+    fn an_ordinary_user_has_scopes_where_his_manager_has_the_cpu_controller() {
+        let machine = TempDir::new("own-scope");
+        let root = machine.path();
+        let found = |uid| own_scope(root, &root.join("c"), uid).is_some();
+        let controllers = "c/user.slice/user-7.slice/user@7.service/cgroup.controllers";
+        assert!(!found(7), "he has no manager");
+        machine.write(controllers, "memory pids\n");
+        machine.write("run/user/7/systemd/private", "");
+        assert!(!found(7), "it has no such controller");
+        machine.write(controllers, "cpu memory pids\n");
+        assert!(found(7) && !found(8));
+        fs::remove_file(root.join("run/user/7/systemd/private")).unwrap();
+        assert!(!found(7), "it does not listen");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use anyhow::Result;
 pub use args::Args;
 use cast::Cast;
 use cotenant_cli::usage;
+use cotenant_linux::act::background;
 use cotenant_linux::host::{AppSpec, HostOptions, Until, What};
 use cotenant_linux::sense::executable;
 use cotenant_model::pin::Pin;
@@ -22,7 +23,9 @@ use cotenant_setup::protect::served;
 use cotenant_setup::settings::{self, Decider, Setup};
 use show::Table;
 use std::collections::BTreeMap;
-use std::process::ExitCode;
+use std::env;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
 
 /// Runs the programs until those of high priority and all that were started have ended, or a signal asks to stop.
 ///
@@ -30,6 +33,7 @@ use std::process::ExitCode;
 /// One line with what went wrong, where, and what to do.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let mut cast = args.cast()?;
+    begin_in_a_scope(&cast);
     let (machine, cpus) = settings::machine_within(args.cpus.as_deref())?;
     let config = config(args, &cast)?;
     let policy = Qos(config.settings.of::<Qos>()?);
@@ -61,6 +65,23 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     run.view = show::live_view(args);
     let summary = run.go(&mut [&mut table])?;
     table.report(summary, args)
+}
+
+/// Begins anew in a scope of this user's own manager, where all programs are started here and groups can be made there
+/// alone. Where that fails, all goes on as it is.
+fn begin_in_a_scope(cast: &Cast) {
+    const BEGUN: &str = "COTENANT_SCOPE";
+    let started = |app: &AppSpec| matches!(app.what, What::Command(_));
+    let all_started = cast.high.iter().chain(&cast.low).all(started);
+    if all_started
+        && env::var_os(BEGUN).is_none()
+        && let Some([program, words @ ..]) = background::scope_first()
+        && let Ok(this) = env::current_exe()
+    {
+        let mut again = Command::new(program);
+        again.args(words).arg(this).args(env::args_os().skip(1)).env(BEGUN, "1");
+        let _ = again.exec(); // it returns only where it fails
+    }
 }
 
 /// The same as the command line says it, with what `--set` changes of it.
