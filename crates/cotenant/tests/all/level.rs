@@ -105,7 +105,7 @@ fn the_group_is_where_the_ways_part_and_goes_however_cotenant_ends() {
     let Some(tree) = Tree::plant("cotenant-test-level") else { return };
     for way in ["stop", "alone", "both"] {
         let state = State::new("level");
-        let mut cotenant = tree.cotenant(&state, &["--low", "exec sleep 1000"]);
+        let mut cotenant = tree.cotenant(&state, &["--low", "exec sleep 1000 2>/dev/null"]);
         let low = tree.idle();
         assert_eq!(tree.ours("user"), [""; 0].map(PathBuf::from), "beside that of the service, not below ours");
         let children = read(Path::new(&format!("/proc/{0}/task/{0}/children", cotenant.id())));
