@@ -6,6 +6,9 @@ use crate::bounded::{self, Limit};
 use crate::sys::cgroups;
 use std::path::{Path, PathBuf};
 
+/// What every line says that refuses the background for its level, or for what was seen of it.
+pub const NO_EFFECT: &str = "the background has no effect";
+
 /// A program whose speed is to be kept, and the group that has its share of CPU time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Protected {
@@ -71,7 +74,7 @@ impl Parting<'_> {
         let slice = group.parent().and_then(|around| slice(&cpu.mount, around));
         let slice = slice.map_or_else(String::new, |slice| format!(", as by systemd-run --scope --slice={slice} …,"));
         format!(
-            "{name} runs in {}, {kept} in {}: the background has no effect between these, {name} naps instead; \
+            "{name} runs in {}, {kept} in {}: {NO_EFFECT} between these, {name} naps instead; \
              start it beside {kept}{slice} or as --low of a cotenant that root runs",
             cpu.shown(&branch_of_low),
             cpu.shown(&other)

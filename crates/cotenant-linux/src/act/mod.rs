@@ -20,6 +20,7 @@ use crate::sense::observer::{NewTask, Observer};
 use crate::sense::processes::{Process, Target};
 use crate::sys::thread::Identity;
 use crate::undo::{self, Journal, JournalOptions, Kind, OpenError, RestoreReport, Table};
+use background::NO_EFFECT;
 use background::effect::{Counter, Effect, Moment};
 use cotenant_model::{Action, AppId, CpuSet, Order, Outcome, Sample, TaskInfo, Time};
 use level::{CpuGroups, Protected};
@@ -81,7 +82,9 @@ pub struct Actuators {
     cpu: Option<CpuGroups>,
     /// When it is looked again at which level of these the background would have to be.
     level_due: Time,
-    /// Whether the background has an effect, as far as was seen.
+    /// Applications that were to be in the background, which has no effect: why, in one line.
+    in_vain: BTreeMap<AppId, String>,
+    /// Whether it has one, as far as was seen.
     seen: Seen,
     notes: Notes,
 }
@@ -115,6 +118,7 @@ impl Actuators {
             protected: BTreeSet::new(),
             cpu: CpuGroups::find(Path::new("/")),
             level_due: Time::default(),
+            in_vain: BTreeMap::new(),
             seen: Seen::default(),
             notes: Notes::default(),
         })
@@ -202,6 +206,9 @@ impl Actuators {
     pub fn remove(&mut self, now: Time, app: AppId, observer: &Observer) {
         self.protected.remove(&app);
         self.seen = Seen::default();
+        if let Some(why) = self.in_vain.remove(&app) {
+            self.notes.take_back(&why);
+        }
         if let Some(throttle) = self.throttles.remove(&app) {
             self.notes.extend(throttle.end(&mut self.journal));
         }
@@ -333,13 +340,11 @@ impl Actuators {
             Action::Limit { cpu_permille, .. } => throttle.limit(cpu_permille),
             Action::LimitCaches { permille, .. } => throttle.limit_caches(permille),
             Action::Background { on, .. } => {
-                let tasks = observer.tasks_of(app).cloned().collect::<Vec<_>>();
-                if on && let Some(why) = self.why_without_effect(app, observer) {
-                    self.notes.add(why);
+                if on && self.is_without_effect(app, observer) {
                     return Outcome::Denied;
                 }
-                let Some(throttle) = self.throttles.get_mut(&app) else { return Outcome::NotThisMachine };
-                throttle.background(&mut self.journal, on, &tasks)
+                self.in_vain.remove(&app);
+                self.background(app, on, observer)
             }
             _ => Outcome::NotThisMachine,
         }
@@ -363,15 +368,37 @@ impl Actuators {
         Some(parting.text(observer.name(app), cpu))
     }
 
-    /// Takes those out of the background on whom others have come since that gain nothing by it.
+    /// Whether its background would have no effect, which is said as long as it is so.
+    fn is_without_effect(&mut self, app: AppId, observer: &Observer) -> bool {
+        let why = self.why_without_effect(app, observer);
+        if let Some(before) = self.in_vain.get(&app).filter(|before| Some(*before) != why.as_ref()) {
+            self.notes.take_back(before);
+        }
+        if let Some(why) = why {
+            self.notes.add(&*why);
+            self.in_vain.insert(app, why);
+            return true;
+        }
+        self.in_vain.remove(&app);
+        false
+    }
+
+    fn background(&mut self, app: AppId, on: bool, observer: &Observer) -> Outcome {
+        let Some(throttle) = self.throttles.get_mut(&app) else { return Outcome::NotThisMachine };
+        throttle.background(&mut self.journal, on, &observer.tasks_of(app).cloned().collect::<Vec<_>>())
+    }
+
+    /// Takes those out of the background whose has no effect any more, and lets those in whose has one by now.
     fn look_at_levels(&mut self, observer: &Observer) {
-        let there = self.throttles.iter().filter(|(_, throttle)| throttle.limits_in_force()[2]);
-        for app in there.map(|(app, _)| *app).collect::<Vec<_>>() {
-            if let Some(why) = self.why_without_effect(app, observer)
-                && let Some(throttle) = self.throttles.get_mut(&app)
-            {
-                throttle.background(&mut self.journal, false, &observer.tasks_of(app).cloned().collect::<Vec<_>>());
-                self.notes.add(why);
+        let there = self.throttles.iter().filter(|(_, throttle)| throttle.limits_in_force()[2]).map(|(app, _)| *app);
+        for app in there.collect::<Vec<_>>() {
+            if self.is_without_effect(app, observer) {
+                self.background(app, false, observer);
+            }
+        }
+        for app in self.in_vain.keys().copied().collect::<Vec<_>>() {
+            if !self.is_without_effect(app, observer) {
+                self.background(app, true, observer);
             }
         }
     }
@@ -392,7 +419,7 @@ impl Actuators {
         let Some([paused, beside]) = self.seen.effect.note(moment, &counted) else { return };
         let names = |apps: Vec<&AppId>| apps.into_iter().map(|app| observer.name(*app)).collect::<Vec<_>>().join(", ");
         let why = format!(
-            "the background has no effect: {} waited for a CPU {:.0} % of the time beside {}, {:.0} % while that paused; \
+            "{NO_EFFECT}: {} waited for a CPU {:.0} % of the time beside {}, {:.0} % while that paused; \
              it naps instead",
             names(protected.iter().collect()),
             beside * 100.0,

@@ -72,6 +72,8 @@ fn daemon(socket: Option<&Path>) -> Option<Daemon> {
     if status.is_stale() {
         wrong.push(format!("its last sample is {:.0} s old; restart it", status.age().as_secs_f64()));
     }
+    // What the daemon says of its services counts more than what can be had here.
+    wrong.extend(status.notes.iter().filter(|note| note.contains(background::NO_EFFECT)).cloned());
     let fails = |service: &ServiceStatus| Some(format!("{}: {}", service.name, service.metric_error.as_ref()?));
     wrong.extend(status.services.iter().filter_map(fails));
     let mute = status.services.iter().filter(|service| {

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use threads::Policies;
 use unit::Unit;
 
+pub use crate::act::level::NO_EFFECT;
 pub use sessions::Sessions;
 pub use threads::Classes;
 pub use unit::Units;
