@@ -60,8 +60,8 @@ impl Tree {
     fn idle(&self) -> u32 {
         let mut member = None;
         eventually("the group of the program is idle where the ways part", || {
-            let ours = self.ours("").into_iter().filter(|group| read(&group.join("cpu.idle")) == "1");
-            member = ours.filter_map(|group| read(&group.join("cgroup.procs")).parse().ok()).next();
+            let mut ours = self.ours("").into_iter().filter(|group| read(&group.join("cpu.idle")) == "1");
+            member = ours.find_map(|group| read(&group.join("cgroup.procs")).parse().ok());
             member.is_some()
         });
         member.unwrap()
