@@ -4,10 +4,9 @@ patience=600
 export DEBIAN_FRONTEND=noninteractive
 answers() { bash -c 'exec 3<>/dev/tcp/127.0.0.1/9844 && printf "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" >&3 && grep -q ok <&3' 2>/dev/null; }
 
-# A service that pages name.
-printf '[Service]\nExecStart=/bin/spin 0\n' >/etc/systemd/system/postgresql@.service
-systemctl daemon-reload
+# A service that pages name and ask.
 systemctl start postgresql@15-main
+await runuser -u postgres -- pg_isready --quiet
 
 for commands in /pages/*/commands; do
     folder=${commands%/*} page=${folder#/pages/}

@@ -191,11 +191,17 @@ impl Container {
     }
 }
 
-/// What a pod says of its speed. Who writes pods need not be who may run programs as the daemon's user.
+/// What a pod says of its speed. Who writes pods need not be who may run programs as the daemon's user, or may have its
+/// passwords sent to any address.
 fn speed(text: &str) -> Result<MetricArg, String> {
-    let metric = args::speed(text)?;
-    let runs = metric.outside.as_ref().is_some_and(|metric| matches!(metric.source, MetricSource::Command(_)));
-    if runs { Err("a command is taken from a rule alone".to_owned()) } else { Ok(metric) }
+    let mut metric = args::speed(text)?;
+    if let Some(outside) = &mut metric.outside {
+        if matches!(outside.source, MetricSource::Command(_)) {
+            return Err("a command is taken from a rule alone".to_owned());
+        }
+        outside.foreign = true;
+    }
+    Ok(metric)
 }
 
 /// As Kubernetes names namespaces, pods, containers and what owns them.
@@ -271,6 +277,8 @@ pub(crate) mod tests {
         let (asked, remarks) = ask("high", "80%", "ipc");
         assert_eq!((asked.class, asked.goal, remarks), (Some(Class::High), Some(0.8), vec![]));
         assert_eq!(asked.metric.unwrap().name(), "ipc");
+        let (asked, _) = ask("high", "80%", "postgres:db:5432:p99,user=root");
+        assert!(asked.metric.unwrap().outside.unwrap().foreign, "it gets none of the daemon's passwords");
         let (asked, remarks) = ask("low", "90%", "cmd:id");
         assert_eq!(
             (asked.metric, &*remarks),

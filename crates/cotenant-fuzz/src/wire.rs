@@ -1,7 +1,7 @@
 //! What comes over sockets and out of commands: answers of servers, metrics, the control protocol of the daemon.
 
 use crate::target::{Group, Target, list, with};
-use cotenant_linux::fuzzing::server;
+use cotenant_linux::fuzzing::{passwords, server};
 use cotenant_model::Time;
 use cotenant_model::metric::{Meter, Metric, is_query, number, offers, queried, scrape};
 
@@ -24,11 +24,17 @@ pub static WIRE: Group = Group {
         },
         Target {
             name: "answer of redis",
-            seeds: || list(&["$19\r\n@\r\n", "-NOAUTH no\r\n", "+PONG\r\n"]),
+            seeds: || list(&["$19\r\n@\r\n", "-NOAUTH no\r\n+OK\r\n", "-NOAUTH no\r\n-WRONGPASS no\r\n", "+PONG\r\n"]),
             parse: |bytes| server(false, bytes),
             mutations: 200,
         },
         Target { name: "answer of PostgreSQL", seeds: postgres, parse: |bytes| server(true, bytes), mutations: 200 },
+        Target {
+            name: "passwords of PostgreSQL",
+            seeds: || list(&["# a\nlocalhost:5432:*:ann:se\\:c\\\\ret\r\n*:*:shop:bob:x:rest\nlocalhost:\\"]),
+            parse: passwords,
+            mutations: 1_000,
+        },
         Target {
             name: "request to the daemon",
             seeds: || {
@@ -122,7 +128,15 @@ fn postgres() -> Vec<Vec<u8>> {
     // A number of 19 digits stands for the one byte.
     let row = [&[b'D'][..], &29_u32.to_be_bytes(), &[0, 1, 0, 0, 0, 19], b"@"].concat();
     let answer = [message(b'T', b"..."), row, message(b'C', b"SELECT 1\0"), message(b'Z', b"I")].concat();
-    vec![[&welcome[..], &answer].concat(), [welcome, message(b'E', b"SFATAL\0Mno such role\0\0")].concat()]
+    let asks = |kind: u32, more: &[u8]| message(b'R', &[&kind.to_be_bytes()[..], more].concat());
+    let clear = [asks(3, b""), welcome.clone()].concat();
+    let hashed = [asks(5, b"salt"), welcome.clone()].concat();
+    let scram =
+        [asks(10, b"SCRAM-SHA-256\0\0"), asks(11, b"r=x,s=QSXCR+Q6sek8bf92,i=4096"), asks(12, b"v=AAAA")].concat();
+    let refused = message(b'E', b"SFATAL\0C28P01\0Mno such role\0\0");
+    let mut seeds: Vec<_> = [&welcome, &clear, &hashed].map(|welcome| [&welcome[..], &answer].concat()).into();
+    seeds.extend([scram, [welcome, refused].concat()]);
+    seeds
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 
 use crate::act::EFFECTS;
 use crate::act::nap::Orders;
+use crate::sense::metrics::account::{self, Account, Given, Secret};
+use crate::sense::metrics::login;
 use crate::sense::metrics::wire::Wire;
 use crate::sense::perf::sampling::{Cost, Places, record::Records, ring::Ring};
 use crate::sense::progress::account::Account;
@@ -182,7 +184,7 @@ pub fn mapping(line: &str) {
     let _ = sharing::shared(line);
 }
 
-/// What a server answers to a log-in and a query of `PostgreSQL`, or to a ping of redis. `@` stands for what it was
+/// What a server answers to a log-in and a query of `PostgreSQL`, or to the log-in of redis, which is a ping. `@` stands for what it was
 /// asked to repeat.
 ///
 /// # Panics
@@ -200,8 +202,22 @@ pub fn server(postgres: bool, bytes: &[u8]) {
     answer.truncate(64 << 10); // what a socket holds
     let sent = theirs.write_all(&answer).and_then(|()| theirs.shutdown(Shutdown::Write));
     sent.expect("there is room for it");
-    let answered = if postgres { wire.log_in().and_then(|()| wire.query()) } else { wire.ping() };
-    assert!(answered.is_err() || bytes.contains(&b'@'), "a server repeats only what it was asked to");
+    let given = Given { postgres: Secret::new("hush"), redis: Secret::new("hush"), ..Given::default() };
+    let account = Account { given, ..Account::default() };
+    let answered = if postgres {
+        login::start(&mut wire, "127.0.0.1:5432", "any", &account).and_then(|()| wire.query())
+    } else {
+        login::redis(&mut wire, &account)
+    };
+    let why = answered.as_ref().err().map(ToString::to_string).unwrap_or_default();
+    assert!(bytes.windows(4).any(|part| part == b"hush") || !why.contains("hush"), "{why}");
+    let lets_in = !postgres && bytes.windows(3).any(|part| part == b"+OK");
+    assert!(answered.is_err() || lets_in || bytes.contains(&b'@'), "a server repeats only what it was asked to");
+}
+
+/// A file of passwords of `PostgreSQL`.
+pub fn passwords(bytes: &[u8]) {
+    let _ = account::found(bytes, ["localhost", "5432", "shop", "ann"]);
 }
 
 /// Mounts and control groups as processes and containers name them. What is told from the real root leads out of

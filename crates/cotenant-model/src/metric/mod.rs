@@ -24,7 +24,7 @@ pub const EVERY: Duration = Duration::from_secs(1);
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What every option is and may be, for error messages.
-const OPTIONS: &str = "higher, lower, name=NAME, every=TIME (10ms to 60min), timeout=TIME (10ms to 60min), q=0.99 (0 to 1), clients=here (elsewhere)";
+const OPTIONS: &str = "higher, lower, name=NAME, every=TIME (10ms to 60min), timeout=TIME (10ms to 60min), q=0.99 (0 to 1), clients=here (elsewhere), user=NAME";
 
 /// A metric that the user asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +44,10 @@ pub struct Metric {
     pub quantile: Option<f64>,
     /// Whether clients of a server that is asked are on other machines: they do not wait for a CPU of this one.
     pub elsewhere: bool,
+    /// As whom a server is asked, where that is said.
+    pub user: Option<String>,
+    /// Whether somebody else has written it, as in a pod's annotation: our passwords are not for it.
+    pub foreign: bool,
 }
 
 /// Where a metric comes from.
@@ -109,7 +113,7 @@ impl FromStr for Metric {
         let error = MetricError;
         let mut rest = text.trim();
         let (mut name, mut direction, mut every, mut timeout, mut quantile) = (None, None, None, None, None);
-        let mut elsewhere = None;
+        let (mut elsewhere, mut user) = (None, None);
         while let Some((before, option)) = rest.rsplit_once(',') {
             let bad = |what: &str| error(format!("{option} is no {what}; options are {OPTIONS}"));
             match option.split_once('=').map_or((option, None), |(key, value)| (key, Some(value))) {
@@ -126,6 +130,8 @@ impl FromStr for Metric {
                 ("clients", Some("here")) => elsewhere = Some(false),
                 ("clients", Some("elsewhere")) => elsewhere = Some(true),
                 ("clients", _) => return Err(bad("place of clients: here or elsewhere")),
+                ("user", Some(value)) if is_user(value) => user = Some(value.to_owned()),
+                ("user", _) => return Err(bad("name of a user")),
                 _ => break,
             }
             rest = before;
@@ -148,6 +154,10 @@ impl FromStr for Metric {
         if elsewhere.is_some() && !matches!(source, MetricSource::Probe { .. }) {
             return Err(error("clients= is for servers that are asked; leave it out".to_owned()));
         }
+        let logs_in = matches!(source, MetricSource::Probe { protocol: Protocol::Redis | Protocol::Postgres, .. });
+        if user.is_some() && !logs_in {
+            return Err(error("user= is for redis and postgres; leave it out".to_owned()));
+        }
         let lower = match &source {
             MetricSource::Http { series: Some(series), .. } => series.names_quantile(),
             MetricSource::Probe { .. } => true,
@@ -161,6 +171,8 @@ impl FromStr for Metric {
             timeout: timeout.unwrap_or(TIMEOUT),
             quantile,
             elsewhere: elsewhere.unwrap_or(false),
+            user,
+            foreign: false,
         })
     }
 }
@@ -263,6 +275,11 @@ fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.chars().all(fits)
 }
 
+/// As servers name those who may ask them: `PostgreSQL` up to 63 bytes.
+fn is_user(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && !text.contains(|c: char| c.is_control() || c.is_whitespace())
+}
+
 /// A time between 10 ms and 1 h.
 fn duration(text: &str) -> Option<Duration> {
     let time = parse::duration(text).ok()?;
@@ -328,6 +345,8 @@ mod tests {
         assert_eq!(metric("http:8080:p99").source, probe(Protocol::Http, "127.0.0.1:8080"));
         assert!(!m.elsewhere && !metric("redis:6379:p99,clients=here").elsewhere);
         assert!(metric("redis:6379:p99,every=2s,clients=elsewhere").elsewhere);
+        let m = metric("postgres:5432:p99,user=cotenant,name=pg");
+        assert_eq!((m.user.as_deref(), m.name.as_str(), m.foreign), (Some("cotenant"), "pg", false));
         let m = metric("http:[::1]:8080/a:p/b?c=d:p50,name=web");
         assert_eq!((&m.source, m.quantile), (&probe(Protocol::Http, "[::1]:8080/a:p/b?c=d"), Some(0.5)));
         assert_eq!((m.direction, m.name.as_str()), (Some(Direction::LowerIsBetter), "web"));
@@ -362,6 +381,9 @@ mod tests {
             ("cmd:x,name=a b", "name"),
             ("cmd:x,clients=here", "servers that are asked"),
             ("redis:6379:p99,clients=there", "here or elsewhere"),
+            ("redis:6379:p99,user=", "name of a user"),
+            ("redis:6379:p99,user=a b", "name of a user"),
+            ("http:8080:p99,user=a", "redis and postgres"),
         ] {
             let error = text.parse::<Metric>().expect_err(text).to_string();
             assert!(error.contains(why) && !error.contains('\n'), "{text}: {error}");

@@ -55,7 +55,7 @@ pub(crate) enum FetchError {
     #[error("{url}: {why}")]
     Http { url: String, why: String },
     #[error("{what}: {why}")]
-    Probe { what: String, why: String },
+    Probe { what: String, why: String, certain: bool },
     #[error("it cannot be started: {0}; see ulimit -u and ulimit -n")]
     Io(#[from] io::Error),
     #[error("its reader failed: {0}; it is tried again")]

@@ -4,10 +4,12 @@
 //! The loop only copies the latest readings. A reading that fails leaves no value behind; what a source says of it is
 //! told once.
 
+pub(crate) mod account;
 mod command;
 mod error;
 mod http;
 mod log;
+pub(crate) mod login;
 mod probe;
 mod stop;
 pub(crate) mod wire;
@@ -16,6 +18,7 @@ pub use error::StartError;
 
 use crate::sys;
 use crate::worker::{BackOff, caught};
+use account::Account;
 use command::Command;
 use cotenant_model::histogram::Histogram;
 use cotenant_model::metric::{Measured, Meter, Metric, MetricSource, QUANTILE};
@@ -51,7 +54,7 @@ enum Fetcher {
     Command(Command),
     Log(Log),
     Http(Box<Http>),
-    Probe(Probe),
+    Probe(Box<Probe>),
 }
 
 impl Fetcher {
@@ -62,7 +65,7 @@ impl Fetcher {
             MetricSource::Probe { protocol, address } => {
                 let quantile = metric.quantile.unwrap_or(QUANTILE);
                 let probe = Probe::new(*protocol, address, quantile, metric.every, metric.timeout);
-                Self::Probe(probe.for_clients(metric.elsewhere))
+                Self::Probe(Box::new(probe.for_clients(metric.elsewhere).by(Account::of(metric))))
             }
             MetricSource::Http { url, series } => {
                 let meter = Meter::new(metric.quantile);

@@ -11,10 +11,12 @@
 //! was left to wait: else a server that stands still for a second would count as one slow answer among hundreds of
 //! quick ones. Questions sent in one go would all wait behind the same things, and tell no more than one of them.
 
+use super::account::Account;
 use super::error::FetchError;
 use super::http;
+use super::login;
 use super::stop::Stop;
-use super::wire::{Wire, refused};
+use super::wire::{Wire, is_certain, refused};
 use cotenant_model::Direction;
 use cotenant_model::histogram::{Histogram, answers};
 use cotenant_model::metric::{Measured, Protocol};
@@ -42,6 +44,7 @@ pub struct Probe {
     timeout: Duration,
     /// Whether its clients are on other machines.
     elsewhere: bool,
+    account: Account,
     connection: Option<Connection>,
     schedule: Schedule,
     /// When the next question is due; `None` before the first.
@@ -156,6 +159,7 @@ impl Probe {
             window,
             timeout,
             elsewhere: false,
+            account: Account::default(),
             connection: None,
             schedule: Schedule::new(window, quantile),
             due: None,
@@ -165,6 +169,11 @@ impl Probe {
     /// For clients on other machines, where `elsewhere` is set.
     pub fn for_clients(self, elsewhere: bool) -> Self {
         Self { elsewhere, ..self }
+    }
+
+    /// Asked as somebody.
+    pub fn by(self, account: Account) -> Self {
+        Self { account, ..self }
     }
 
     /// All answers, from now on too.
@@ -183,7 +192,7 @@ impl Probe {
             // To connect is no question, unless a web server closes the connection behind each.
             let connection = match self.connection.take() {
                 Some(connection) => connection,
-                None => connect(self.protocol, &self.address, self.timeout).map_err(|why| self.failed(&why))?,
+                None => self.connect().map_err(|why| self.failed(&why))?,
             };
             let asks = due.unwrap_or_else(Instant::now);
             if stop.within(asks.saturating_duration_since(Instant::now())) {
@@ -216,30 +225,33 @@ impl Probe {
         if matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
             return FetchError::Slow(self.timeout);
         }
+        let certain = is_certain(why);
         let why = why.to_string().replace('\n', " ");
-        FetchError::Probe { what: format!("{}:{}", self.protocol.name(), self.address), why }
+        FetchError::Probe { what: format!("{}:{}", self.protocol.name(), self.address), why, certain }
+    }
+
+    fn connect(&self) -> io::Result<Connection> {
+        match self.protocol {
+            Protocol::Redis => {
+                let mut wire = Wire::open(&self.address, self.timeout)?;
+                login::redis(&mut wire, &self.account)?;
+                Ok(Connection::Redis(wire))
+            }
+            Protocol::Postgres => {
+                Ok(Connection::Postgres(login::postgres(&self.address, self.timeout, &self.account)?))
+            }
+            Protocol::Http => {
+                let mut connection = Connection::Http(http::agent(self.timeout), format!("http://{}", self.address));
+                connection.ask()?; // the agent connects with its first question
+                Ok(connection)
+            }
+        }
     }
 }
 
 /// From when to when an answer counts that had `lain` there for so long when it was taken.
 fn counts(elsewhere: bool, due: Instant, [sent, taken]: [Instant; 2], lain: Duration) -> [Instant; 2] {
     if elsewhere { [sent, sent + (taken - sent).saturating_sub(lain)] } else { [due.min(sent), taken] }
-}
-
-fn connect(protocol: Protocol, address: &str, timeout: Duration) -> io::Result<Connection> {
-    match protocol {
-        Protocol::Redis => Ok(Connection::Redis(Wire::open(address, timeout)?)),
-        Protocol::Postgres => {
-            let mut wire = Wire::open(address, timeout)?;
-            wire.log_in()?;
-            Ok(Connection::Postgres(wire))
-        }
-        Protocol::Http => {
-            let mut connection = Connection::Http(http::agent(timeout), format!("http://{address}"));
-            connection.ask()?; // the agent connects with its first question
-            Ok(connection)
-        }
-    }
 }
 
 impl Connection {

@@ -4,6 +4,7 @@
 //! and pieces; and it repeats a number that nobody can know before it is asked: what a server sends unasked is no
 //! answer.
 
+use super::account::Secret;
 use crate::sys;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const MOST_BYTES: usize = 16 << 10;
 
 /// So are those of more messages, or that come in more pieces. A log-in has some 15 messages.
-const MOST_PARTS: usize = 64;
+pub const MOST_PARTS: usize = 64;
 
 /// Characters of what a server says that are passed on.
 const EXCERPT: usize = 120;
@@ -30,6 +31,8 @@ pub struct Wire {
     /// Which question it is, and a number that nobody else knows: an answer repeats what comes of both.
     asked: u64,
     secret: RandomState,
+    /// A password that the server was sent.
+    sent: Secret,
 }
 
 /// What goes to and from a server.
@@ -53,9 +56,12 @@ enum Stream {
 }
 
 impl Line {
-    /// Sends a question, whose whole answer has the time and the length that an answer may have.
-    fn send(&mut self, question: &[u8]) -> io::Result<()> {
+    /// From now on the whole answer has the time and the length that an answer may have.
+    fn begin(&mut self) {
         (self.until, self.left, self.pieces) = (Instant::now() + self.timeout, MOST_BYTES, MOST_PARTS);
+    }
+
+    fn send(&mut self, question: &[u8]) -> io::Result<()> {
         match &mut self.stream {
             Stream::Unix(stream) => stream.write_all(question),
             Stream::Tcp(stream) => stream.write_all(question),
@@ -116,11 +122,11 @@ impl Wire {
             Stream::Tcp(stream)
         };
         let line = Line { stream, timeout, until, left: 0, pieces: 0, lain: Duration::ZERO };
-        Ok(Self { line: BufReader::new(line), asked: 0, secret: RandomState::new() })
+        Ok(Self { line: BufReader::new(line), asked: 0, secret: RandomState::new(), sent: Secret::default() })
     }
 
     /// Over a connection that is there, and what the answer to its first question has to repeat.
-    #[cfg(feature = "fuzzing")]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn over(stream: UnixStream) -> (Self, String) {
         let line = Line {
             stream: Stream::Unix(stream),
@@ -130,7 +136,8 @@ impl Wire {
             pieces: 0,
             lain: Duration::ZERO,
         };
-        let mut wire = Self { line: BufReader::new(line), asked: 0, secret: RandomState::new() };
+        let mut wire =
+            Self { line: BufReader::new(line), asked: 0, secret: RandomState::new(), sent: Secret::default() };
         let token = wire.token();
         wire.asked = 0;
         (wire, token)
@@ -149,7 +156,7 @@ impl Wire {
 
     pub fn ping(&mut self) -> io::Result<()> {
         let token = self.token();
-        self.line.get_mut().send(format!("PING {token}\r\n").as_bytes())?;
+        self.ask(format!("PING {token}\r\n").as_bytes())?;
         if self.text_line()? == format!("${}", token.len()).as_bytes() && self.text_line()? == token.as_bytes() {
             return Ok(());
         }
@@ -157,85 +164,125 @@ impl Wire {
     }
 
     /// A line of an answer of redis.
-    fn text_line(&mut self) -> io::Result<Vec<u8>> {
+    pub fn text_line(&mut self) -> io::Result<Vec<u8>> {
         let mut line = Vec::new();
         #[allow(clippy::disallowed_methods)] // the line has an end
         self.line.read_until(b'\n', &mut line)?;
         match line.first() {
             None => Err(refused("it closed the connection")),
-            Some(b'$' | b'0'..=b'9') => Ok(line.trim_ascii_end().to_owned()),
+            Some(b'+' | b'$' | b'0'..=b'9') => Ok(line.trim_ascii_end().to_owned()),
             Some(b'-') => {
-                Err(refused(format!("it says '{}'; where it wants a password, use cmd:redis-cli …", excerpt(&line))))
+                let said = self.excerpt(&line[1..]);
+                let code = said.split(' ').next().unwrap_or_default().to_owned();
+                Err(io::Error::other(Refusal { why: format!("it says '{said}'"), code }))
             }
-            Some(_) => Err(refused(format!("it says '{}' where a redis repeats a word", excerpt(&line)))),
+            Some(_) => Err(refused(format!("it says '{}' where a redis repeats a word", self.excerpt(&line)))),
         }
-    }
-
-    /// Start-up message of protocol 3.0, as whoever we are, to the database of that name.
-    pub fn log_in(&mut self) -> io::Result<()> {
-        let user = std::env::var("PGUSER").or_else(|_| std::env::var("USER")).unwrap_or_else(|_| "postgres".to_owned());
-        let database = std::env::var("PGDATABASE").unwrap_or_else(|_| user.clone());
-        let words = ["user", &user, "database", &database, "application_name", "cotenant"];
-        let mut body = 196_608_u32.to_be_bytes().to_vec();
-        for word in words {
-            body.extend(word.as_bytes());
-            body.push(0);
-        }
-        body.push(0);
-        let length = u32::try_from(body.len() + 4).map_err(io::Error::other)?;
-        let message = [&length.to_be_bytes()[..], &body].concat();
-        self.line.get_mut().send(&message)?;
-        self.until_ready(None)
     }
 
     pub fn query(&mut self) -> io::Result<()> {
         let token = self.token();
-        let text = format!("SELECT {token}\0");
-        let length = u32::try_from(text.len() + 4).map_err(io::Error::other)?;
-        self.line.get_mut().send(&[b"Q", &length.to_be_bytes()[..], text.as_bytes()].concat())?;
-        self.until_ready(Some(token))
-    }
-
-    /// Reads messages up to `ReadyForQuery`. Before it there has to be a row of one column, `row`, where there is one.
-    fn until_ready(&mut self, mut row: Option<String>) -> io::Result<()> {
+        self.ask(&message(b'Q', format!("SELECT {token}\0").as_bytes())?)?;
+        let mut row = Some(token);
         for _ in 0..MOST_PARTS {
-            let mut head = [0; 5];
-            self.line.read_exact(&mut head)?;
-            let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
-            let length = length
-                .checked_sub(4)
-                .filter(|length| *length <= MOST_BYTES)
-                .ok_or_else(|| refused("it speaks no PostgreSQL, or answers at great length"))?;
-            let mut body = vec![0; length];
-            self.line.read_exact(&mut body)?;
-            match head[0] {
+            let (kind, body) = self.message()?;
+            match kind {
                 b'Z' if row.is_none() => return Ok(()),
                 b'D' if row.take().is_some_and(|row| body.ends_with(row.as_bytes())) => {}
                 b'Z' | b'D' => return Err(refused("it answers what it was not asked")),
-                b'E' => {
-                    let said = body.split(|byte| *byte == 0).find_map(|field| field.strip_prefix(b"M"));
-                    let said = excerpt(said.unwrap_or_default());
-                    return Err(refused(format!("it says '{said}'; see PGUSER and PGDATABASE")));
-                }
-                b'R' if body.get(..4) != Some(&[0; 4]) => {
-                    return Err(refused(
-                        "it wants a password, which is not spoken; use its socket's folder, or cmd:psql …",
-                    ));
-                }
+                b'E' => return Err(self.said(&body, |_| String::new())),
                 _ => {}
             }
         }
-        Err(refused(format!("its answer has more than {MOST_PARTS} messages")))
+        Err(too_many())
+    }
+
+    /// Asks a new question.
+    pub fn ask(&mut self, question: &[u8]) -> io::Result<()> {
+        self.line.get_mut().begin();
+        self.add(question)
+    }
+
+    /// Sends more, within what the last question may take.
+    pub fn add(&mut self, what: &[u8]) -> io::Result<()> {
+        self.line.get_mut().send(what)
+    }
+
+    /// The next message of `PostgreSQL`: its kind, and what is in it.
+    pub fn message(&mut self) -> io::Result<(u8, Vec<u8>)> {
+        let mut head = [0; 5];
+        self.line.read_exact(&mut head)?;
+        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        let length = length
+            .checked_sub(4)
+            .filter(|length| *length <= MOST_BYTES)
+            .ok_or_else(|| refused("it speaks no PostgreSQL, or answers at great length"))?;
+        let mut body = vec![0; length];
+        self.line.read_exact(&mut body)?;
+        Ok((head[0], body))
+    }
+
+    /// An error of `PostgreSQL`, with what to do.
+    pub fn said(&self, body: &[u8], cure: impl Fn(&str) -> String) -> io::Error {
+        let field = |kind: u8| body.split(|byte| *byte == 0).find_map(|field| field.strip_prefix(&[kind]));
+        let code = String::from_utf8_lossy(field(b'C').unwrap_or_default()).into_owned();
+        let why = format!("it says '{}'{}", self.excerpt(field(b'M').unwrap_or_default()), cure(&code));
+        io::Error::other(Refusal { why, code })
+    }
+
+    /// The server is about to be sent that, and may repeat it.
+    pub fn will_send(&mut self, secret: &Secret) {
+        self.sent = secret.clone();
+    }
+
+    /// The beginning of what a server says.
+    fn excerpt(&self, bytes: &[u8]) -> String {
+        String::from_utf8_lossy(&self.sent.hidden_in(bytes)).trim().chars().take(EXCERPT).collect()
     }
 }
 
-/// The beginning of what a server says.
-fn excerpt(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).trim().chars().take(EXCERPT).collect()
+/// A message to `PostgreSQL`.
+pub fn message(kind: u8, body: &[u8]) -> io::Result<Vec<u8>> {
+    let length = u32::try_from(body.len() + 4).map_err(io::Error::other)?;
+    Ok([&[kind], &length.to_be_bytes()[..], body].concat())
+}
+
+/// A server's no.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}")]
+struct Refusal {
+    why: String,
+    /// What kind of a no it is: the first word of redis, the SQLSTATE of `PostgreSQL`.
+    code: String,
 }
 
 pub fn refused(why: impl Into<String>) -> io::Error {
-    io::Error::other(why.into())
+    io::Error::other(Refusal { why: why.into(), code: String::new() })
+}
+
+/// It asks for what it does not get from us.
+pub fn denied(why: impl Into<String>) -> io::Error {
+    io::Error::other(Refusal { why: why.into(), code: "NOAUTH".to_owned() })
+}
+
+pub fn too_many() -> io::Error {
+    refused(format!("its answer has more than {MOST_PARTS} messages"))
+}
+
+/// Whether the next time will give the same until somebody does something about it.
+pub fn is_certain(why: &io::Error) -> bool {
+    let code = code(why);
+    let denied = matches!(code, "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" | "3D000") || code.starts_with("28");
+    denied
+        || matches!(
+            why.kind(),
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+        )
+}
+
+/// The code of a server's no.
+pub fn code(why: &io::Error) -> &str {
+    why.get_ref().and_then(|why| why.downcast_ref::<Refusal>()).map_or("", |refusal| &refusal.code)
 }
 
 #[cfg(test)]
@@ -250,7 +297,7 @@ pub mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// A server of one connection; its address.
-    fn server(talk: impl FnOnce(&TcpStream) -> io::Result<()> + Send + 'static) -> String {
+    pub fn server(talk: impl FnOnce(&TcpStream) -> io::Result<()> + Send + 'static) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         std::thread::spawn(move || {
@@ -297,16 +344,15 @@ pub mod tests {
         })
     }
 
-    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
-        let length = (body.len() as u32 + 4).to_be_bytes();
-        [&[kind][..], &length, body].concat()
+    pub fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+        super::message(kind, body).unwrap()
     }
 
-    fn welcome() -> Vec<u8> {
+    pub fn welcome() -> Vec<u8> {
         [message(b'R', &[0; 4]), message(b'S', b"x\0y\0"), message(b'Z', b"I")].concat()
     }
 
-    fn selected(number: &str) -> Vec<u8> {
+    pub fn selected(number: &str) -> Vec<u8> {
         let row = [&[0, 1][..], &(number.len() as u32).to_be_bytes(), number.as_bytes()].concat();
         [message(b'T', b"..."), message(b'D', &row), message(b'C', b"SELECT 1\0"), message(b'Z', b"I")].concat()
     }
@@ -346,7 +392,7 @@ pub mod tests {
                 std::hint::spin_loop();
             }
             let waited = arrived.elapsed();
-            wire.line.get_mut().send(b"?").unwrap();
+            wire.ask(b"?").unwrap();
             wire.line.read_exact(&mut [0]).unwrap();
             let lain = wire.lain();
             (!lain.is_zero()).then_some((waited, lain, began.elapsed()))
@@ -361,7 +407,7 @@ pub mod tests {
         assert!(measured.value > 0.0 && measured.count >= 1 && measured.window >= Duration::from_millis(20));
         let refusing = |_: &str| b"-NOAUTH Authentication required.\r\n".to_vec();
         let why = probe(Protocol::Redis, &redis(refusing)).unwrap_err().to_string();
-        assert!(why.contains("NOAUTH") && why.contains("password"), "{why}");
+        assert!(why.contains("wants a password") && why.contains("REDISCLI_AUTH"), "{why}");
     }
 
     #[test]
@@ -374,7 +420,7 @@ pub mod tests {
             let address = postgres(message(kind, body), |_, _| Ok(()));
             probe(Protocol::Postgres, &address).unwrap_err().to_string()
         };
-        assert!(refused(b'R', &[0, 0, 0, 10]).contains("password"));
+        assert!(refused(b'R', &[0, 0, 0, 7]).contains("not spoken"));
         assert!(refused(b'E', b"SFATAL\0Mno such role\0\0").contains("no such role"));
     }
 

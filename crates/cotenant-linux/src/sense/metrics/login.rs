@@ -1,0 +1,178 @@
+//! How redis and `PostgreSQL` learn who asks.
+//!
+//! The server says which way a password is proved. In the clear `PostgreSQL` gets it on this machine only: over a
+//! network whoever answers in its place could ask for that.
+
+use super::account::{Account, Secret, is_here};
+use super::wire::{MOST_PARTS, Wire, code, denied, message, refused, too_many};
+use postgres_protocol::authentication::md5_hash;
+use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
+use std::io;
+use std::time::Duration;
+
+/// The database that each server has.
+const ANY: &str = "postgres";
+
+/// Of a database that is not there.
+const NO_DATABASE: &str = "3D000";
+
+/// Connects to the database that `PGDATABASE` names, else to that of the role's name as `psql` does, else to the one
+/// that is always there.
+pub fn postgres(address: &str, timeout: Duration, account: &Account) -> io::Result<Wire> {
+    let to = |database: &str| {
+        let mut wire = Wire::open(address, timeout)?;
+        start(&mut wire, address, database, account)?;
+        Ok(wire)
+    };
+    match &account.given.database {
+        Some(database) => to(database),
+        None => to(account.role()).or_else(|why| if code(&why) == NO_DATABASE { to(ANY) } else { Err(why) }),
+    }
+}
+
+/// Start-up message of protocol 3.0, and what comes up to the first question.
+pub fn start(wire: &mut Wire, address: &str, database: &str, account: &Account) -> io::Result<()> {
+    let mut body = 196_608_u32.to_be_bytes().to_vec();
+    for word in ["user", account.role(), "database", database, "application_name", "cotenant"] {
+        body.extend(word.as_bytes());
+        body.push(0);
+    }
+    body.push(0);
+    // A message without a kind.
+    wire.ask(&message(0, &body)?[1..])?;
+    let mut proof = Proof { address, database, account, stage: Stage::Unasked };
+    for _ in 0..MOST_PARTS {
+        let (kind, body) = wire.message()?;
+        match kind {
+            b'Z' => return Ok(()),
+            b'D' => return Err(refused("it answers what it was not asked")),
+            b'E' => return Err(wire.said(&body, |code| cure(code, address, &account.given.login))),
+            b'R' => proof.answer(wire, &body)?,
+            _ => {}
+        }
+    }
+    Err(too_many())
+}
+
+/// What to do about an error at the start.
+fn cure(code: &str, address: &str, login: &str) -> String {
+    match code {
+        "28P01" => "; see PGPASSWORD, .pgpass, PGUSER and user=".to_owned(),
+        code if code.starts_with("28") && address.starts_with('/') => {
+            format!("; through a socket it takes {login} alone: runuser -u postgres -- createuser {login}")
+        }
+        _ => "; see PGUSER and PGDATABASE".to_owned(),
+    }
+}
+
+/// What is done to prove who asks.
+struct Proof<'a> {
+    address: &'a str,
+    database: &'a str,
+    account: &'a Account,
+    stage: Stage,
+}
+
+enum Stage {
+    Unasked,
+    Scram(ScramSha256),
+    /// Nothing more may be asked for.
+    Given,
+}
+
+impl Proof<'_> {
+    /// Answers what a server asks for.
+    fn answer(&mut self, wire: &mut Wire, body: &[u8]) -> io::Result<()> {
+        let (kind, rest) = body.split_first_chunk().ok_or_else(|| refused("it speaks no PostgreSQL"))?;
+        match (u32::from_be_bytes(*kind), &mut self.stage) {
+            (0, Stage::Unasked | Stage::Given) => Ok(()),
+            (3, Stage::Unasked) if !is_here(self.address) => {
+                Err(denied("it wants the password in the clear, over a network; use cmd:psql …"))
+            }
+            (3, Stage::Unasked) => {
+                let secret = self.password(wire)?;
+                self.stage = Stage::Given;
+                wire.add(&message(b'p', &[secret.reveal(), b"\0"].concat())?)
+            }
+            (5, Stage::Unasked) => {
+                let salt = rest.try_into().map_err(|_| refused("it salts with other than 4 bytes"))?;
+                let hash = md5_hash(self.account.role().as_bytes(), self.password(wire)?.reveal(), salt);
+                self.stage = Stage::Given;
+                wire.add(&message(b'p', format!("{hash}\0").as_bytes())?)
+            }
+            (10, Stage::Unasked) if rest.split(|byte| *byte == 0).any(|name| name == SCRAM_SHA_256.as_bytes()) => {
+                // It binds to channels of TLS, of which there are none.
+                let scram = ScramSha256::new(self.password(wire)?.reveal(), ChannelBinding::unsupported());
+                let first = scram.message();
+                let length = u32::try_from(first.len()).map_err(io::Error::other)?.to_be_bytes();
+                let body = [SCRAM_SHA_256.as_bytes(), b"\0", &length[..], first].concat();
+                wire.add(&message(b'p', &body)?)?;
+                self.stage = Stage::Scram(scram);
+                Ok(())
+            }
+            (11, Stage::Scram(scram)) => {
+                scram.update(rest).map_err(|why| foreign(&why))?;
+                wire.add(&message(b'p', scram.message())?)
+            }
+            (12, Stage::Scram(scram)) => {
+                scram.finish(rest).map_err(|why| foreign(&why))?;
+                self.stage = Stage::Given;
+                Ok(())
+            }
+            (0, _) => Err(refused("it takes a password without proving that it knows it, too")),
+            (_, Stage::Scram(_) | Stage::Given) | (11 | 12, _) => Err(refused("it asks for more than one proof")),
+            (kind, Stage::Unasked) => {
+                Err(denied(format!("it wants a proof that is not spoken ({kind}); use cmd:psql …")))
+            }
+        }
+    }
+
+    fn password(&self, wire: &mut Wire) -> io::Result<Secret> {
+        let role = self.account.role();
+        let secret = self.account.postgres(self.address, self.database);
+        let secret = secret.map_err(|why| denied(format!("it wants a password of {role}: {why}")))?;
+        wire.will_send(&secret);
+        Ok(secret)
+    }
+}
+
+/// What the library says of a server's part of SCRAM.
+fn foreign(why: &io::Error) -> io::Error {
+    refused(format!("its part of SCRAM-SHA-256 is wrong: {why}"))
+}
+
+/// Tells a redis who asks, where it wants to know that.
+pub fn redis(wire: &mut Wire, account: &Account) -> io::Result<()> {
+    if account.user.is_none() {
+        match wire.ping() {
+            Err(why) if code(&why) == "NOAUTH" => {}
+            other => return other,
+        }
+    }
+    // A user may have none.
+    let secret = match (account.redis(), &account.user) {
+        (Ok(secret), _) => secret,
+        (Err(_), Some(_)) if !account.foreign => Secret::default(),
+        (Err(why), _) => return Err(denied(format!("it wants a password: {why}"))),
+    };
+    wire.will_send(&secret);
+    let words = account.user.as_deref().map(str::as_bytes);
+    let words: Vec<&[u8]> = [&b"AUTH"[..]].into_iter().chain(words).chain([secret.reveal()]).collect();
+    let mut question = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        question.extend(format!("${}\r\n", word.len()).as_bytes());
+        question.extend([word, b"\r\n"].concat());
+    }
+    wire.ask(&question)?;
+    match wire.text_line() {
+        Ok(line) if line == b"+OK" => Ok(()),
+        Ok(_) => Err(refused("it answers what it was not asked")),
+        Err(why) => Err(match code(&why) {
+            "WRONGPASS" => denied(format!("{why}; see REDISCLI_AUTH and user=")),
+            _ => why,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests;
