@@ -20,6 +20,7 @@ mod logbook;
 mod metrics;
 mod node;
 mod pauses;
+mod preflight;
 pub mod programs;
 pub mod protocol;
 mod services;
@@ -30,15 +31,12 @@ mod web;
 
 use crate::cast::setup;
 use crate::config::{Config, Rule};
-use crate::containers::Containers;
 use crate::control::{Control, Shared};
 use crate::desk::Desk;
 use crate::pauses::Kept;
 use crate::shift::{Next, serve};
 use crate::web::Web;
 use anyhow::Result;
-use cotenant_linux::FsRoot;
-use cotenant_linux::sense::census::Census;
 use cotenant_setup::settings;
 use cotenant_status::class::Class;
 use std::collections::BTreeMap;
@@ -50,8 +48,12 @@ use std::time::Instant;
 ///
 /// # Errors
 /// One line: what is wrong in the configuration and where, or what cannot be had.
-pub fn run(named: Option<&Path>, socket: Option<PathBuf>, level: log::Level) -> Result<()> {
+/// Where the metric of a service is refused for good, unless that is to be waited for.
+pub fn run(named: Option<&Path>, socket: Option<PathBuf>, level: log::Level, wait_for_metric: bool) -> Result<()> {
     let mut config = Config::read(named)?;
+    if !wait_for_metric {
+        preflight::all_answer(&config)?;
+    }
     let shared = Arc::new(Shared::default());
     let socket = socket
         .map_or_else(|| Ok(cotenant_linux::undo::default_state_dir()?.join("control.sock")), Ok::<_, anyhow::Error>)?;
@@ -79,6 +81,8 @@ pub struct Checked {
     pub summary: String,
     /// Its rules, in their order.
     pub rules: Vec<CheckedRule>,
+    /// What of it will not work as it stands.
+    pub warnings: Vec<String>,
 }
 
 /// A rule, and what it matches now.
@@ -93,16 +97,16 @@ pub struct CheckedRule {
     pub services: Vec<String>,
 }
 
-/// Checks a configuration, and finds out what its rules match now.
+/// Checks a configuration, and finds out what its rules match now, and whether their metrics answer: commands only if
+/// these are to be run.
 ///
 /// # Errors
 /// As [`run`], where a policy cannot work here, and where `/proc` cannot be listed.
-pub fn check(named: Option<&Path>) -> Result<Checked> {
+pub fn check(named: Option<&Path>, ask_commands: bool) -> Result<Checked> {
     let config = Config::read(named)?;
     setup(&config, settings::live_machine(None)?)?;
-    let mut census = Census::new(FsRoot::live());
-    census.look()?;
-    let (found, _) = services::find(&config.rules, &census, &Containers::default(), std::process::id());
+    let found = services::now(&config.rules)?;
+    let warnings = preflight::warnings(&config.rules, &found, ask_commands)?;
     let mut of_rule: BTreeMap<usize, Vec<String>> = BTreeMap::new();
     for service in found.into_values() {
         of_rule.entry(service.rule).or_default().push(service.name);
@@ -114,5 +118,5 @@ pub fn check(named: Option<&Path>) -> Result<Checked> {
         services: of_rule.remove(&i).unwrap_or_default(),
     };
     let summary = config.summary();
-    Ok(Checked { summary, rules: config.rules.iter().enumerate().map(rule).collect() })
+    Ok(Checked { summary, rules: config.rules.iter().enumerate().map(rule).collect(), warnings })
 }

@@ -3,6 +3,7 @@
 use crate::config::{Matches, Rule, Terms};
 use crate::containers::{CONTAINERS, Container, Containers};
 use crate::users::may_all;
+use cotenant_linux::FsRoot;
 use cotenant_linux::act::throttle::Enforcer;
 use cotenant_linux::sense::census::{Census, Resident};
 use cotenant_linux::sense::processes::Target;
@@ -11,6 +12,7 @@ use cotenant_model::text;
 use cotenant_status::class::Class;
 use cotenant_status::identity::{Identity, PEOPLE};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -117,6 +119,13 @@ type Key = (usize, String);
 
 /// To which service each process belongs that a rule names, that has opted out or that is ours; `None`: to none.
 pub(crate) type Whose = BTreeMap<u32, Option<Key>>;
+
+/// The services that run now, before anything is known of containers.
+pub(crate) fn now(rules: &[Rule]) -> io::Result<BTreeMap<String, Service>> {
+    let mut census = Census::new(FsRoot::live());
+    census.look()?;
+    Ok(find(rules, &census, &Containers::default(), std::process::id()).0)
+}
 
 /// Finds the services that the rules name, also those that are to be left alone (class ignore). `own` is the daemon's
 /// process: neither it, nor what it has started, nor its group is managed.

@@ -3,7 +3,7 @@
 
 use crate::act::EFFECTS;
 use crate::act::nap::Orders;
-use crate::sense::metrics::account::{self, Account, Given, Secret};
+use crate::sense::metrics::credentials::{self, Credentials, Given, Secret};
 use crate::sense::metrics::login;
 use crate::sense::metrics::wire::Wire;
 use crate::sense::perf::sampling::{Cost, Places, record::Records, ring::Ring};
@@ -184,8 +184,8 @@ pub fn mapping(line: &str) {
     let _ = sharing::shared(line);
 }
 
-/// What a server answers to a log-in and a query of `PostgreSQL`, or to the log-in of redis, which is a ping. `@` stands for what it was
-/// asked to repeat.
+/// What a server answers to a log-in and a query of `PostgreSQL`, or to the log-in of redis, which is a ping. `@`
+/// stands for what it was asked to repeat.
 ///
 /// # Panics
 /// Where an answer without it is taken.
@@ -203,11 +203,11 @@ pub fn server(postgres: bool, bytes: &[u8]) {
     let sent = theirs.write_all(&answer).and_then(|()| theirs.shutdown(Shutdown::Write));
     sent.expect("there is room for it");
     let given = Given { postgres: Secret::new("hush"), redis: Secret::new("hush"), ..Given::default() };
-    let account = Account { given, ..Account::default() };
+    let credentials = Credentials { given, ..Credentials::default() };
     let answered = if postgres {
-        login::start(&mut wire, "127.0.0.1:5432", "any", &account).and_then(|()| wire.query())
+        login::start(&mut wire, "127.0.0.1:5432", "any", &credentials).and_then(|()| wire.query())
     } else {
-        login::redis(&mut wire, &account)
+        login::redis(&mut wire, &credentials)
     };
     let why = answered.as_ref().err().map(ToString::to_string).unwrap_or_default();
     assert!(bytes.windows(4).any(|part| part == b"hush") || !why.contains("hush"), "{why}");
@@ -217,7 +217,7 @@ pub fn server(postgres: bool, bytes: &[u8]) {
 
 /// A file of passwords of `PostgreSQL`.
 pub fn passwords(bytes: &[u8]) {
-    let _ = account::found(bytes, ["localhost", "5432", "shop", "ann"]);
+    let _ = credentials::found(bytes, ["localhost", "5432", "shop", "ann"]);
 }
 
 /// Mounts and control groups as processes and containers name them. What is told from the real root leads out of

@@ -599,6 +599,23 @@ impl LinuxHost {
     }
 }
 
+impl LinuxHost {
+    /// Why the commands that were started are asked to end now.
+    fn time_is_up(&self, now: Time) -> Option<String> {
+        if self.stopped {
+            return None;
+        }
+        if let Some(after) = self.options.after.filter(|after| now >= Time::default() + *after) {
+            return Some(format!("the programs were asked to end after {} s", after.as_secs_f64()));
+        }
+        let refused = self.options.refused?;
+        // Where nothing is left of a command, nothing is to be waited for.
+        let long = |app: &App| if app.child.is_some() && app.gone { Duration::ZERO } else { refused };
+        let why = self.apps.values().find_map(|app| app.metrics.as_ref()?.refused_for(long(app)))?;
+        Some(format!("the programs were asked to end: {why}"))
+    }
+}
+
 impl Host for LinuxHost {
     fn topology(&self) -> &Topology {
         &self.topology
@@ -663,10 +680,10 @@ impl Host for LinuxHost {
             }
             let now = self.now();
             let due = self.act.as_mut().and_then(|act| act.due(now));
-            if let Some(after) = self.options.after.filter(|after| !self.stopped && now >= Time::default() + *after) {
+            if let Some(why) = self.time_is_up(now) {
                 self.stopped = true;
                 self.look_for_all();
-                self.notes.add(format!("the programs were asked to end after {} s", after.as_secs_f64()));
+                self.notes.add(why);
                 self.ask_to_end(libc::SIGTERM);
             }
             if self.waiter.take_called() | self.call_at.take_if(|at| now >= *at).is_some() {

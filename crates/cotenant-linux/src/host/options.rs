@@ -49,6 +49,9 @@ pub struct HostOptions {
     pub until: Until,
     /// When the commands that were started are asked to end.
     pub after: Option<Duration>,
+    /// After so long, or as soon as its command has ended, a metric that was refused ever since the start ends the run
+    /// in the same way; `None`: never.
+    pub refused: Option<Duration>,
     /// How programs that are started to be throttled are paused; `None`: as is best here.
     pub method: Option<Method>,
     /// How changes are journaled; `None`: as [`JournalOptions::new`] says.

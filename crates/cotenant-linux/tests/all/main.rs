@@ -8,6 +8,7 @@ mod orders;
 mod program;
 mod progress;
 mod proxies;
+mod refused;
 mod topology_archive;
 mod topology_oracle;
 mod topology_robust;

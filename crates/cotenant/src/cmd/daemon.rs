@@ -1,7 +1,7 @@
 //! `cotenant daemon`: manage what the rules name, for weeks.
 
 use anyhow::Result;
-use cotenant_cli::messages::count;
+use cotenant_cli::messages::{count, tell};
 use cotenant_cli::{print_page, table::Table};
 use cotenant_daemon::log::Level;
 use cotenant_daemon::{self as daemon, CheckedRule};
@@ -26,6 +26,12 @@ pub struct Args {
     /// Only say whether the configuration is right, and what each rule matches now
     #[arg(long)]
     check: bool,
+    /// With --check: run the commands of metrics (cmd:), too, to see whether they answer
+    #[arg(long, requires = "check")]
+    ask: bool,
+    /// Begin where the metric of a service that runs is refused: its server comes later, or is about to get a password
+    #[arg(long, conflicts_with = "check")]
+    wait_for_metric: bool,
     /// How much is logged
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log: Level,
@@ -42,12 +48,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.check {
         return check(args);
     }
-    daemon::run(args.config.as_deref(), args.socket.clone(), args.log)?;
+    daemon::run(args.config.as_deref(), args.socket.clone(), args.log, args.wait_for_metric)?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn check(args: &Args) -> Result<ExitCode> {
-    let checked = daemon::check(args.config.as_deref())?;
+    let checked = daemon::check(args.config.as_deref(), args.ask)?;
+    checked.warnings.iter().for_each(|warning| tell(format_args!("warning: {warning}")));
     print_page(|out| {
         writeln!(out, "ok: {}", checked.summary)?;
         let mut table = Table::new(["rule", "class", "policy", ">services", "now"]);

@@ -72,7 +72,7 @@ impl fmt::Display for ProgressSummary {
 
 /// A metric's line.
 pub(crate) fn line(metric: &MetricSummary) -> String {
-    let MetricSummary { name, direction, readings, mean, last, failed, why } = metric;
+    let MetricSummary { name, direction, readings, mean, last, failed, why, .. } = metric;
     let better = better(*direction);
     let told = match (mean, last) {
         (Some(mean), Some(last)) => {
@@ -103,6 +103,7 @@ mod tests {
             last: None,
             failed: 3,
             why: Some("it printed nothing; print one number".into()),
+            refused: false,
         };
         assert_eq!(line(&metric), "metric p99: no readings; 3 failed: it printed nothing; print one number");
         (metric.failed, metric.why) = (0, None);

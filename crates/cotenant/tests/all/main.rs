@@ -20,6 +20,8 @@ mod level;
 mod mix;
 mod own_policy;
 mod pages;
+mod passwords;
+mod preflight;
 mod profiles;
 mod progress;
 mod qos;

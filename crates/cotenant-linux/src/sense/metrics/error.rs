@@ -2,11 +2,15 @@
 
 use cotenant_model::histogram::Clipped;
 use cotenant_model::metric::{MeterError, QueryError, ScrapeError};
+use cotenant_model::text::within;
 use std::io;
 use std::time::Duration;
 
 /// Metrics at most: each has a thread.
 pub(super) const MOST: usize = 32;
+
+/// Characters that are told of why a reading failed: servers and files have a part in what they say.
+const MOST_WHY: usize = 300;
 
 /// Why metrics cannot be started.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +57,7 @@ pub(crate) enum FetchError {
     #[error("{path}: none of {lines} new lines matches the pattern; try it with grep -E")]
     Unheard { path: String, lines: u64 },
     #[error("{url}: {why}")]
-    Http { url: String, why: String },
+    Http { url: String, why: String, certain: bool },
     #[error("{what}: {why}")]
     Probe { what: String, why: String, certain: bool },
     #[error("it cannot be started: {0}; see ulimit -u and ulimit -n")]
@@ -72,4 +76,26 @@ impl FetchError {
             _ => None,
         }
     }
+
+    /// In one line of some length.
+    pub fn line(&self) -> String {
+        within(&self.to_string(), MOST_WHY).into_owned()
+    }
+
+    /// Whether the next reading will fail in the same way until somebody does something about it.
+    pub fn is_certain(&self) -> bool {
+        match self {
+            Self::Probe { certain, .. } | Self::Http { certain, .. } => *certain,
+            Self::Scrape(why) => !matches!(why, ScrapeError::Line { .. } | ScrapeError::Buckets(_)),
+            Self::Query(why) => matches!(why, QueryError::Refused(_) | QueryError::Several(_) | QueryError::Kind(_)),
+            // Of the shell: what it was to run is not there, or no program.
+            Self::Failed(code) => matches!(code.as_str(), "126" | "127"),
+            _ => false,
+        }
+    }
+}
+
+/// Whether a web server's no stays one.
+pub(super) fn is_no(status: u16) -> bool {
+    matches!(status, 401 | 403 | 404 | 410)
 }

@@ -1,6 +1,7 @@
 //! Numbers that a server answers with.
 
-use super::error::FetchError;
+use super::error::{FetchError, is_no};
+use super::wire::is_certain;
 use cotenant_model::Time;
 use cotenant_model::metric::{
     Measured, Meter, ScrapeError, Scraped, Selector, is_query, number, offers, queried, scrape,
@@ -36,9 +37,12 @@ impl Http {
             Error::Timeout(_) => FetchError::Slow(self.timeout),
             Error::BodyExceedsLimit(_) => FetchError::Huge((MOST >> 10) as usize),
             Error::StatusCode(code) => {
-                self.failed(&format!("status {code}; check the path, and the query if it is one"))
+                self.failed(&format!("status {code}; check the path, and the query if it is one"), is_no(code))
             }
-            other => self.failed(&format!("{other}; check that it is the right address and answers")),
+            other => {
+                let why = format!("{other}; check that it is the right address and answers");
+                self.failed(&why, is_certain(&other.into_io()))
+            }
         })?;
         let said = match &self.series {
             Some(series) => scrape(&answer, series)?,
@@ -60,7 +64,7 @@ impl Http {
         response.body_mut().with_config().limit(MOST).lossy_utf8(true).read_to_string()
     }
 
-    fn failed(&self, why: &str) -> FetchError {
-        FetchError::Http { url: self.url.clone(), why: why.replace('\n', " ") }
+    fn failed(&self, why: &str, certain: bool) -> FetchError {
+        FetchError::Http { url: self.url.clone(), why: why.replace('\n', " "), certain }
     }
 }

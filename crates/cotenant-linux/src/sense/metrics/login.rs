@@ -3,7 +3,7 @@
 //! The server says which way a password is proved. In the clear `PostgreSQL` gets it on this machine only: over a
 //! network whoever answers in its place could ask for that.
 
-use super::account::{Account, Secret, is_here};
+use super::credentials::{Credentials, Secret, is_here};
 use super::wire::{MOST_PARTS, Wire, code, denied, message, refused, too_many};
 use postgres_protocol::authentication::md5_hash;
 use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
@@ -18,35 +18,35 @@ const NO_DATABASE: &str = "3D000";
 
 /// Connects to the database that `PGDATABASE` names, else to that of the role's name as `psql` does, else to the one
 /// that is always there.
-pub fn postgres(address: &str, timeout: Duration, account: &Account) -> io::Result<Wire> {
+pub fn postgres(address: &str, timeout: Duration, credentials: &Credentials) -> io::Result<Wire> {
     let to = |database: &str| {
         let mut wire = Wire::open(address, timeout)?;
-        start(&mut wire, address, database, account)?;
+        start(&mut wire, address, database, credentials)?;
         Ok(wire)
     };
-    match &account.given.database {
+    match &credentials.given.database {
         Some(database) => to(database),
-        None => to(account.role()).or_else(|why| if code(&why) == NO_DATABASE { to(ANY) } else { Err(why) }),
+        None => to(credentials.role()).or_else(|why| if code(&why) == NO_DATABASE { to(ANY) } else { Err(why) }),
     }
 }
 
 /// Start-up message of protocol 3.0, and what comes up to the first question.
-pub fn start(wire: &mut Wire, address: &str, database: &str, account: &Account) -> io::Result<()> {
+pub fn start(wire: &mut Wire, address: &str, database: &str, credentials: &Credentials) -> io::Result<()> {
     let mut body = 196_608_u32.to_be_bytes().to_vec();
-    for word in ["user", account.role(), "database", database, "application_name", "cotenant"] {
+    for word in ["user", credentials.role(), "database", database, "application_name", "cotenant"] {
         body.extend(word.as_bytes());
         body.push(0);
     }
     body.push(0);
     // A message without a kind.
     wire.ask(&message(0, &body)?[1..])?;
-    let mut proof = Proof { address, database, account, stage: Stage::Unasked };
+    let mut proof = Proof { address, database, credentials, stage: Stage::Unasked };
     for _ in 0..MOST_PARTS {
         let (kind, body) = wire.message()?;
         match kind {
             b'Z' => return Ok(()),
             b'D' => return Err(refused("it answers what it was not asked")),
-            b'E' => return Err(wire.said(&body, |code| cure(code, address, &account.given.login))),
+            b'E' => return Err(wire.said(&body, |code| cure(code, address, &credentials.given.login))),
             b'R' => proof.answer(wire, &body)?,
             _ => {}
         }
@@ -69,7 +69,7 @@ fn cure(code: &str, address: &str, login: &str) -> String {
 struct Proof<'a> {
     address: &'a str,
     database: &'a str,
-    account: &'a Account,
+    credentials: &'a Credentials,
     stage: Stage,
 }
 
@@ -96,7 +96,7 @@ impl Proof<'_> {
             }
             (5, Stage::Unasked) => {
                 let salt = rest.try_into().map_err(|_| refused("it salts with other than 4 bytes"))?;
-                let hash = md5_hash(self.account.role().as_bytes(), self.password(wire)?.reveal(), salt);
+                let hash = md5_hash(self.credentials.role().as_bytes(), self.password(wire)?.reveal(), salt);
                 self.stage = Stage::Given;
                 wire.add(&message(b'p', format!("{hash}\0").as_bytes())?)
             }
@@ -128,8 +128,8 @@ impl Proof<'_> {
     }
 
     fn password(&self, wire: &mut Wire) -> io::Result<Secret> {
-        let role = self.account.role();
-        let secret = self.account.postgres(self.address, self.database);
+        let role = self.credentials.role();
+        let secret = self.credentials.postgres(self.address, self.database);
         let secret = secret.map_err(|why| denied(format!("it wants a password of {role}: {why}")))?;
         wire.will_send(&secret);
         Ok(secret)
@@ -142,21 +142,21 @@ fn foreign(why: &io::Error) -> io::Error {
 }
 
 /// Tells a redis who asks, where it wants to know that.
-pub fn redis(wire: &mut Wire, account: &Account) -> io::Result<()> {
-    if account.user.is_none() {
+pub fn redis(wire: &mut Wire, credentials: &Credentials) -> io::Result<()> {
+    if credentials.user.is_none() {
         match wire.ping() {
             Err(why) if code(&why) == "NOAUTH" => {}
             other => return other,
         }
     }
     // A user may have none.
-    let secret = match (account.redis(), &account.user) {
+    let secret = match (credentials.redis(), &credentials.user) {
         (Ok(secret), _) => secret,
-        (Err(_), Some(_)) if !account.foreign => Secret::default(),
+        (Err(_), Some(_)) if !credentials.foreign => Secret::default(),
         (Err(why), _) => return Err(denied(format!("it wants a password: {why}"))),
     };
     wire.will_send(&secret);
-    let words = account.user.as_deref().map(str::as_bytes);
+    let words = credentials.user.as_deref().map(str::as_bytes);
     let words: Vec<&[u8]> = [&b"AUTH"[..]].into_iter().chain(words).chain([secret.reveal()]).collect();
     let mut question = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {

@@ -4,9 +4,11 @@
 //! The loop only copies the latest readings. A reading that fails leaves no value behind; what a source says of it is
 //! told once.
 
-pub(crate) mod account;
+mod ask;
 mod command;
+pub(crate) mod credentials;
 mod error;
+mod fetcher;
 mod http;
 mod log;
 pub(crate) mod login;
@@ -14,21 +16,18 @@ mod probe;
 mod stop;
 pub(crate) mod wire;
 
+pub use ask::{Unanswered, ask};
 pub use error::StartError;
 
 use crate::sys;
 use crate::worker::{BackOff, caught};
-use account::Account;
-use command::Command;
 use cotenant_model::histogram::Histogram;
-use cotenant_model::metric::{Measured, Meter, Metric, MetricSource, QUANTILE};
+use cotenant_model::metric::{Measured, Metric};
 use cotenant_model::sample::ClippedReading;
-use cotenant_model::text::within;
 use cotenant_model::{Direction, Reading, Time};
 use error::{FetchError, MOST};
-use http::Http;
-use log::Log;
-use probe::{Answers, Probe};
+use fetcher::{Fetcher, is_command};
+use probe::Answers;
 use serde::Serialize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -41,55 +40,9 @@ const STALE: u32 = 10;
 /// Failures in a row that are told.
 const TELL_AFTER: u32 = 3;
 
-/// Characters that are told of why a reading failed: servers and files have a part in what they say.
-const MOST_WHY: usize = 300;
-
 /// Whether what programs report themselves is called so already.
 fn is_reserved(name: &str) -> bool {
     name == "progress" || name.starts_with("latency_p") && name.ends_with("_s")
-}
-
-/// What fetches one metric.
-enum Fetcher {
-    Command(Command),
-    Log(Log),
-    Http(Box<Http>),
-    Probe(Box<Probe>),
-}
-
-impl Fetcher {
-    fn new(metric: &Metric) -> Result<Self, StartError> {
-        Ok(match &metric.source {
-            MetricSource::Command(text) => Self::Command(Command::new(text, metric.timeout)),
-            MetricSource::Log { path, pattern } => Self::Log(Log::new(path, pattern)?),
-            MetricSource::Probe { protocol, address } => {
-                let quantile = metric.quantile.unwrap_or(QUANTILE);
-                let probe = Probe::new(*protocol, address, quantile, metric.every, metric.timeout);
-                Self::Probe(Box::new(probe.for_clients(metric.elsewhere).by(Account::of(metric))))
-            }
-            MetricSource::Http { url, series } => {
-                let meter = Meter::new(metric.quantile);
-                Self::Http(Box::new(Http::new(url, series.clone(), meter, metric.timeout)))
-            }
-        })
-    }
-
-    /// A reading at a time; `since` is the time since the one before. `None`: there is nothing new.
-    fn fetch(&mut self, at: Time, since: Duration, stop: &Stop) -> Result<Option<Measured>, FetchError> {
-        match self {
-            Self::Command(command) => {
-                let value = command.fetch(stop)?;
-                Ok(Some(Measured { value, window: since, count: 1, direction: Direction::HigherIsBetter }))
-            }
-            Self::Log(log) => {
-                let found = log.fetch()?;
-                let direction = Direction::HigherIsBetter;
-                Ok(found.map(|(value, count)| Measured { value, window: since, count, direction }))
-            }
-            Self::Http(http) => http.fetch(at),
-            Self::Probe(probe) => probe.fetch(stop),
-        }
-    }
 }
 
 /// What a metric came to over a run.
@@ -110,6 +63,9 @@ pub struct MetricSummary {
     /// Why the last of these did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+    /// Whether it was refused ever since the start, in a way that stays so until somebody does something about it.
+    #[serde(skip)]
+    pub refused: bool,
 }
 
 /// What a thread and the loop share.
@@ -128,11 +84,19 @@ struct Shared {
     in_a_row: u32,
     /// Whether it was told that it fails, since it was last read without a failure.
     told: bool,
+    /// Since when [`MetricSummary::refused`] holds.
+    refused_at: Option<Time>,
 }
 
 impl Shared {
     fn take(&mut self, result: Result<Option<Measured>, FetchError>, at: Time) {
         let summary = &mut self.summary;
+        match &result {
+            Err(FetchError::Stopped) => {}
+            Err(why) if why.is_certain() && summary.readings == 0 => drop(self.refused_at.get_or_insert(at)),
+            _ => self.refused_at = None,
+        }
+        summary.refused = self.refused_at.is_some();
         match result {
             Err(FetchError::Stopped) => {}
             Ok(None) => (self.in_a_row, self.told, self.clipped) = (0, false, None),
@@ -152,7 +116,7 @@ impl Shared {
                 self.reading = None;
                 self.clipped = why.clipped().map(|(clipped, window)| ClippedReading { clipped, window, at });
                 summary.failed += 1;
-                summary.why = Some(within(&why.to_string(), MOST_WHY).into_owned());
+                summary.why = Some(why.line());
                 self.in_a_row += 1;
             }
         }
@@ -216,12 +180,14 @@ impl Metrics {
                     last: None,
                     failed: 0,
                     why: None,
+                    refused: false,
                 },
                 seconds: 0.0,
                 in_a_row: 0,
                 told: false,
+                refused_at: None,
             }));
-            let has_programs = matches!(fetcher, Fetcher::Command(_));
+            let has_programs = is_command(metric);
             let (every, stop, to) = (metric.every, stop.clone(), shared.clone());
             let name = format!("metric {}", metric.name);
             let thread = thread::Builder::new().name(name.chars().take(15).collect()).stack_size(256 << 10);
@@ -282,6 +248,16 @@ impl Metrics {
     /// The same of the first metric that fails now, as long as it does.
     pub fn failing(&self) -> Option<String> {
         self.shared.iter().find_map(|shared| lock(shared).failing())
+    }
+
+    /// Why the first metric that was refused ever since the start was, where that is so long ago.
+    pub fn refused_for(&self, long: Duration) -> Option<String> {
+        let now = Time::default() + self.start.elapsed();
+        self.shared.iter().find_map(|shared| {
+            let shared = lock(shared);
+            shared.refused_at.filter(|at| now >= *at + long)?;
+            Some(format!("metric {}: {}", shared.summary.name, shared.summary.why.as_deref().unwrap_or_default()))
+        })
     }
 
     /// What each metric came to so far.

@@ -11,12 +11,12 @@
 //! was left to wait: else a server that stands still for a second would count as one slow answer among hundreds of
 //! quick ones. Questions sent in one go would all wait behind the same things, and tell no more than one of them.
 
-use super::account::Account;
-use super::error::FetchError;
+use super::credentials::Credentials;
+use super::error::{FetchError, is_no};
 use super::http;
 use super::login;
 use super::stop::Stop;
-use super::wire::{Wire, is_certain, refused};
+use super::wire::{Wire, denied, is_certain, refused};
 use cotenant_model::Direction;
 use cotenant_model::histogram::{Histogram, answers};
 use cotenant_model::metric::{Measured, Protocol};
@@ -44,7 +44,7 @@ pub struct Probe {
     timeout: Duration,
     /// Whether its clients are on other machines.
     elsewhere: bool,
-    account: Account,
+    credentials: Credentials,
     connection: Option<Connection>,
     schedule: Schedule,
     /// When the next question is due; `None` before the first.
@@ -159,7 +159,7 @@ impl Probe {
             window,
             timeout,
             elsewhere: false,
-            account: Account::default(),
+            credentials: Credentials::default(),
             connection: None,
             schedule: Schedule::new(window, quantile),
             due: None,
@@ -172,13 +172,19 @@ impl Probe {
     }
 
     /// Asked as somebody.
-    pub fn by(self, account: Account) -> Self {
-        Self { account, ..self }
+    pub fn by(self, credentials: Credentials) -> Self {
+        Self { credentials, ..self }
     }
 
     /// All answers, from now on too.
     pub fn answers(&self) -> Answers {
         self.schedule.answers.clone()
+    }
+
+    /// Asks one question.
+    pub fn ask_once(&mut self) -> Result<(), FetchError> {
+        let asked = self.connect().and_then(|connection| self.ask(connection, Instant::now()));
+        asked.map(drop).map_err(|why| self.failed(&why))
     }
 
     /// Asks for the length of a window, once at least.
@@ -234,11 +240,11 @@ impl Probe {
         match self.protocol {
             Protocol::Redis => {
                 let mut wire = Wire::open(&self.address, self.timeout)?;
-                login::redis(&mut wire, &self.account)?;
+                login::redis(&mut wire, &self.credentials)?;
                 Ok(Connection::Redis(wire))
             }
             Protocol::Postgres => {
-                Ok(Connection::Postgres(login::postgres(&self.address, self.timeout, &self.account)?))
+                Ok(Connection::Postgres(login::postgres(&self.address, self.timeout, &self.credentials)?))
             }
             Protocol::Http => {
                 let mut connection = Connection::Http(http::agent(self.timeout), format!("http://{}", self.address));
@@ -278,7 +284,8 @@ fn get(agent: &Agent, url: &str) -> io::Result<()> {
     page().map(drop).map_err(|why| match why {
         ureq::Error::Timeout(_) => io::ErrorKind::TimedOut.into(),
         ureq::Error::StatusCode(code) => {
-            refused(format!("it answers with status {code}; name a path that it serves, as in http:PORT/PATH:p99"))
+            let why = format!("it answers with status {code}; name a path that it serves, as in http:PORT/PATH:p99");
+            if is_no(code) { denied(why) } else { refused(why) }
         }
         ureq::Error::BodyExceedsLimit(_) => {
             refused(format!("its answer is longer than {} MiB; name a path with a short one", MOST >> 20))

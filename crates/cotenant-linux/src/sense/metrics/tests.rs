@@ -1,5 +1,6 @@
 //! Sources that work, and all that a source can do wrong. Servers listen on the loopback only.
 
+use super::log::Log;
 use super::*;
 use cotenant_model::histogram::Clipped;
 use cotenant_testing::{TempDir, eventually};
@@ -363,4 +364,56 @@ fn a_reader_that_panics_is_told_and_reads_again() {
     let MetricSummary { failed, why, last, .. } = lock(&shared).summary.clone();
     assert_eq!((failed, last), (3, Some(7.0)));
     assert_eq!(why.as_deref(), Some("its reader failed: failed to spawn thread; it is tried again"));
+}
+
+/// Each once, at the same time, whatever they do.
+#[test]
+fn what_is_asked_before_says_whether_it_will_ever_answer() {
+    let (_taken, closed) = closed();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = silent.local_addr().unwrap();
+    let cases = [
+        (format!("redis:{closed}:p99"), Some("refused"), true),
+        (format!("http://{closed}/"), Some("refused"), true),
+        (format!("http:{closed}:p99"), Some("refused"), true),
+        ("postgres:/nowhere:p99".to_owned(), Some("No such file"), true),
+        (server(|_| ok("up 1\n")) + "#down", Some("no series 'down'"), true),
+        (server(|_| "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".into()), Some("404"), true),
+        (server(|_| "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n".into()), Some("503"), false),
+        (server(|_| ok("# TYPE a counter\na 1\n")) + "#a", None, false),
+        ("cmd:no-such-command-at-all".to_owned(), Some("127"), true),
+        ("cmd:false".to_owned(), Some("exit code 1"), false),
+        ("cmd:echo 1".to_owned(), None, false),
+        ("cmd:sleep 1000".to_owned(), Some(""), false),
+        (format!("redis:{silent}:p99"), Some(""), false),
+        ("log:/nowhere:x".to_owned(), Some("No such file"), false),
+    ];
+    let parsed: Vec<Metric> = cases.iter().map(|(text, ..)| text.parse().unwrap()).collect();
+    // As long as the quick ones take on a busy machine.
+    let answers = ask(&parsed, Duration::from_secs(8)).unwrap();
+    for ((text, why, certain), answer) in cases.iter().zip(answers) {
+        let said = answer.as_ref().map(|no| (no.why.contains(why.unwrap_or("?")), no.certain));
+        assert_eq!(said, why.map(|_| (true, *certain)), "{text}: {answer:?}");
+    }
+    let many: Vec<Metric> = (0..=MOST).map(|_| "cmd:echo 1".parse().unwrap()).collect();
+    let last = ask(&many, Duration::from_secs(20)).unwrap().pop().unwrap();
+    assert!(last.is_some_and(|no| no.why.contains("too many") && !no.certain));
+}
+
+/// A server that is not there is no reason to end while it may yet come, and one that came is none later.
+#[test]
+fn a_metric_is_refused_until_it_has_answered_once() {
+    let (_taken, closed) = closed();
+    let refused = metrics(&[&format!("redis:{closed}:p99,every=20ms")]);
+    eventually("it is refused", || refused.refused_for(Duration::ZERO).is_some());
+    assert_eq!(refused.refused_for(Duration::from_secs(3_600)), None);
+    assert!(summary(&refused).refused);
+    let folder = TempDir::new("metric");
+    let file = folder.path().join("value");
+    fs::write(&file, "1").unwrap();
+    let once = metrics(&[&format!("cmd:cat {} || exit 127,every=20ms", file.display())]);
+    eventually("it answers", || summary(&once).readings > 0);
+    fs::remove_file(&file).unwrap();
+    eventually("it fails", || summary(&once).failed > 0);
+    assert_eq!((once.refused_for(Duration::ZERO), summary(&once).refused), (None, false));
 }

@@ -4,7 +4,7 @@
 //! and pieces; and it repeats a number that nobody can know before it is asked: what a server sends unasked is no
 //! answer.
 
-use super::account::Secret;
+use super::credentials::Secret;
 use crate::sys;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -43,7 +43,7 @@ impl Producer {
     }
 
     /// Whose memory a file is, by what `/proc/PID/fd/N` says of it.
-    fn of_link(link: &[u8]) -> Option<Self> {
+    pub(super) fn of_link(link: &[u8]) -> Option<Self> {
         let name = link.strip_prefix(b"/memfd:")?.strip_suffix(b" (deleted)")?;
         let names = [layout::NAME, layout::OPENMP, layout::MPI].map(std::ffi::CStr::to_bytes);
         names.iter().position(|other| *other == name).map(|at| Self::ALL[at])

@@ -17,6 +17,7 @@ use account::Account;
 use cotenant_model::{AppId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, OsStr};
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use std::time::Duration;
@@ -32,6 +33,9 @@ const LOOKS: usize = 16;
 pub(crate) const LIBRARY: &CStr = c"libcotenant.so.0";
 pub(crate) const MPI_LIBRARY: &CStr = c"libcotenant-mpi.so.0";
 
+/// Descriptors that [`is_told_by`] looks at.
+const DESCRIPTORS: usize = 1_300;
+
 /// Remarks that are kept.
 const REMARKS: usize = 8;
 
@@ -45,6 +49,13 @@ pub fn counted_by_openmp(command: &mut Command) {
     if !chosen {
         command.env(OPENMP_TOOLS, OsStr::from_bytes(LIBRARY.to_bytes()));
     }
+}
+
+/// Whether a process has the memory into which programs report, as far as its first descriptors say: nothing is read.
+pub fn is_told_by(pid: u32) -> bool {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten().take(DESCRIPTORS);
+    let mut links = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
+    links.any(|link| Producer::of_link(link.as_os_str().as_bytes()).is_some())
 }
 
 /// What applications reported, by those who tell it.

@@ -57,6 +57,9 @@ pub struct Args {
     /// outside as for cotenant run [default: progress]
     #[arg(long, value_name = "METRIC", value_parser = args::speed)]
     metric: Vec<MetricArg>,
+    /// Go on where a metric is refused: its server comes later, or is about to get a password
+    #[arg(long, hide_short_help = true)]
+    pub wait_for_metric: bool,
     /// Share of its speed alone that each of them keeps, 1% to 99.9%, as in 90% or 0.9; a latency may grow to its
     /// baseline / share [default: 90%, or that of the controller]
     #[arg(long, value_name = "SHARE", value_parser = units::share)]

@@ -11,14 +11,15 @@ pub use args::Args;
 use cast::Cast;
 use cotenant_cli::usage;
 use cotenant_linux::act::background;
-use cotenant_linux::host::{AppSpec, HostOptions, Until, What};
-use cotenant_linux::sense::executable;
+use cotenant_linux::host::{AppSpec, HostOptions, StartError, Until, What};
+use cotenant_linux::sense::{executable, metrics};
 use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Config, DynPolicy, Policy, Settings, State};
 use cotenant_model::profile::AppProfile;
 use cotenant_model::speed::Source;
 use cotenant_model::{AppId, Mode, Topology};
 use cotenant_policies::Qos;
+use cotenant_setup::args::MetricArg;
 use cotenant_setup::protect::served;
 use cotenant_setup::settings::{self, Decider, Setup};
 use show::Table;
@@ -26,6 +27,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 /// Runs the programs until those of high priority and all that were started have ended, or a signal asks to stop.
 ///
@@ -51,6 +53,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let Cast { high, low, metrics, notes } = cast;
     let sources: Vec<Source> = metrics.iter().map(|metric| metric.source.clone()).collect();
     run::can_count(&sources, &setup.topology)?;
+    if !args.wait_for_metric {
+        all_answer(&high, &metrics)?;
+    }
 
     let names: Vec<String> = high.iter().chain(&low).map(|app| app.name.clone()).collect();
     let mut run = Run::new(&setup, args.record.target(), names.clone())?;
@@ -61,6 +66,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let low = low.into_iter().map(|app| AppSpec { throttled: Some(args.means.into()), ..app });
     run.apps = high.chain(low).collect();
     run.options = HostOptions { other_users: args.all_users, until: Until::AllEnd, after: args.time, ..run.options };
+    run.options.refused = (!args.wait_for_metric).then_some(REFUSED);
     run.told = !args.output.quiet && !args.output.json;
     run.view = show::live_view(args);
     let summary = run.go(&mut [&mut table])?;
@@ -83,6 +89,32 @@ fn begin_in_a_scope(cast: &Cast) {
         let _ = again.exec(); // it returns only where it fails
     }
 }
+
+/// So long a server that Cotenant has started may refuse to be asked: it begins, or is given its roles.
+const REFUSED: Duration = Duration::from_secs(30);
+
+/// Asks the metrics of programs that run already.
+///
+/// # Errors
+/// Where one is refused for good.
+fn all_answer(high: &[AppSpec], metrics: &[MetricArg]) -> Result<()> {
+    let of = |(app, metric): (&AppSpec, &MetricArg)| match app.what {
+        What::Running(_) => Some((app.name.clone(), metric.outside.clone()?)),
+        What::Command(_) => None,
+    };
+    let (names, metrics): (Vec<_>, Vec<_>) = high.iter().zip(metrics).filter_map(of).unzip();
+    let answers = metrics::ask(&metrics, PATIENCE).map_err(StartError::Metrics)?;
+    match names.iter().zip(answers).find_map(|(name, answer)| Some((name, answer.filter(|no| no.certain)?))) {
+        Some((name, no)) => Err(usage(format!(
+            "{name}: its metric is refused: {}; for a server that comes later add --wait-for-metric",
+            no.why
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// How long an answer may take that is asked for before anything begins.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The same as the command line says it, with what `--set` changes of it.
 fn config(args: &Args, cast: &Cast) -> Result<Config> {

@@ -4,6 +4,7 @@ use super::args::{Args, Output};
 use crate::run::Observer;
 use crate::run::summary::{self, NOT_JUDGED, Summary};
 use anyhow::Result;
+use cotenant_cli::USAGE;
 use cotenant_cli::live_view::{LiveView, fit};
 use cotenant_cli::messages::{count, tell};
 use cotenant_linux::act::throttle::Slept;
@@ -256,6 +257,13 @@ impl Table {
         let unknown = had_time && (0..high.len()).any(|i| !self.goals.is_known(i));
         let own = self.not_started.values().copied().find(|_| run.exit_code == 0).unwrap_or(run.exit_code);
         run.exit_code = exit_code(own, args.strict, &verdicts, unknown);
+        let refused = run.metrics.iter().any(|metric| metric.refused) && run.signal.is_none();
+        if refused && !args.wait_for_metric {
+            run.exit_code = USAGE;
+            run.notes.push(
+                "a metric was refused all the time; where its server comes later, add --wait-for-metric".to_owned(),
+            );
+        }
         let warn = |(i, _): (usize, &String)| Some(format!("{}: {}", self.called(i), self.goals.warning(i)?));
         run.notes.extend(self.names.iter().take(self.metrics.len()).enumerate().filter_map(warn));
         let low = self.low_rows();

@@ -1,6 +1,6 @@
 //! Servers that want a password: small ones of ours, which may do anything, and the real ones where they are installed.
 
-use super::super::account::Given;
+use super::super::credentials::Given;
 use super::super::probe::Probe;
 use super::super::wire::tests::{message, repeated, selected, server, welcome};
 use super::super::{FetchError, stop};
@@ -19,28 +19,28 @@ const PASSWORD: &str = "hush: it's \\ a secret";
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn account(user: &str, password: &str) -> Account {
+fn credentials(user: &str, password: &str) -> Credentials {
     let given = Given {
         login: "nobody".to_owned(),
         postgres: Secret::new(password),
         redis: Secret::new(password),
         ..Given::default()
     };
-    Account { given, user: Some(user.to_owned()).filter(|user| !user.is_empty()), foreign: false }
+    Credentials { given, user: Some(user.to_owned()).filter(|user| !user.is_empty()), foreign: false }
 }
 
 /// All that can be said of a failure has no password in it.
-fn ask(protocol: Protocol, address: &str, account: &Account) -> Result<Option<Measured>, FetchError> {
+fn ask(protocol: Protocol, address: &str, credentials: &Credentials) -> Result<Option<Measured>, FetchError> {
     let (_stopper, stop) = stop::pair().unwrap();
-    let mut probe = Probe::new(protocol, address, 0.99, Duration::from_millis(20), PATIENCE).by(account.clone());
+    let mut probe = Probe::new(protocol, address, 0.99, Duration::from_millis(20), PATIENCE).by(credentials.clone());
     let result = probe.fetch(&stop);
     let all = format!("{probe:?} {result:?} {}", result.as_ref().err().map(ToString::to_string).unwrap_or_default());
     assert!(!all.contains("hush"), "{all}");
     result
 }
 
-fn why(protocol: Protocol, address: &str, account: &Account) -> String {
-    ask(protocol, address, account).unwrap_err().to_string()
+fn why(protocol: Protocol, address: &str, credentials: &Credentials) -> String {
+    ask(protocol, address, credentials).unwrap_err().to_string()
 }
 
 /// The next message of a client, without its kind at the start.
@@ -82,25 +82,25 @@ fn a_password_in_the_clear_or_hashed_is_what_was_asked_for() {
         assert_eq!(heard, [[PASSWORD.as_bytes(), b"\0"].concat()]);
         welcome()
     });
-    assert!(ask(Protocol::Postgres, &clear, &account("ann", PASSWORD)).is_ok());
+    assert!(ask(Protocol::Postgres, &clear, &credentials("ann", PASSWORD)).is_ok());
     let hashed = postgres_that(vec![wants(5, &[0x2a, 0x3d, 0x8f, 0xe0])], |heard| {
         assert_eq!(heard, [b"md562af4dd09bbb41884907a838a3233294\0".to_vec()]);
         welcome()
     });
-    assert!(ask(Protocol::Postgres, &hashed, &account("md5_user", "password")).is_ok());
+    assert!(ask(Protocol::Postgres, &hashed, &credentials("md5_user", "password")).is_ok());
 }
 
 #[test]
 fn a_server_that_repeats_a_password_is_not_quoted() {
     let says = |heard: &[u8]| message(b'E', &[b"SFATAL\0C28P01\0Mwhat is ", heard, b"\0\0"].concat());
     let address = postgres_that(vec![wants(3, b"")], move |heard| says(heard[0].trim_ascii_end()));
-    let why_it = why(Protocol::Postgres, &address, &account("ann", PASSWORD));
+    let why_it = why(Protocol::Postgres, &address, &credentials("ann", PASSWORD));
     assert!(why_it.contains("it says 'what is …") && why_it.contains("PGPASSWORD"), "{why_it}");
     let address = redis_that(|words| match &words[..] {
         [auth, _] if auth == "AUTH" => format!("-WRONGPASS no {}\r\n", words[1]).into_bytes(),
         _ => b"-NOAUTH Authentication required.\r\n".to_vec(),
     });
-    let why_it = why(Protocol::Redis, &address, &account("", PASSWORD));
+    let why_it = why(Protocol::Redis, &address, &credentials("", PASSWORD));
     assert!(why_it.contains("WRONGPASS no …") && why_it.contains("REDISCLI_AUTH"), "{why_it}");
 }
 
@@ -124,17 +124,17 @@ fn a_server_that_does_not_prove_itself_is_refused() {
         (Box::new(|_| wants(3, b"")), "more than one proof"),
     ] {
         let address = postgres_that(vec![sasl()], says);
-        let why = why(Protocol::Postgres, &address, &account("ann", PASSWORD));
+        let why = why(Protocol::Postgres, &address, &credentials("ann", PASSWORD));
         assert!(why.contains(expected), "{expected}: {why}");
     }
     let address = postgres_that(vec![wants(3, b"")], |_| wants(5, &[0; 4]));
-    let twice = why(Protocol::Postgres, &address, &account("ann", PASSWORD));
+    let twice = why(Protocol::Postgres, &address, &credentials("ann", PASSWORD));
     assert!(twice.contains("more than one proof"), "{twice}");
 }
 
 #[test]
 fn a_password_is_only_for_those_who_may_have_it() {
-    let foreign = Account { foreign: true, ..account("ann", PASSWORD) };
+    let foreign = Credentials { foreign: true, ..credentials("ann", PASSWORD) };
     for kind in [wants(3, b""), wants(5, &[0; 4]), wants(10, b"SCRAM-SHA-256\0\0")] {
         let address = postgres_that(vec![kind], |heard| panic!("it was sent {heard:?}"));
         let why = why(Protocol::Postgres, &address, &foreign);
@@ -144,13 +144,13 @@ fn a_password_is_only_for_those_who_may_have_it() {
         assert_eq!(words[0], "PING");
         b"-NOAUTH Authentication required.\r\n".to_vec()
     });
-    let foreign = Account { user: None, ..foreign };
+    let foreign = Credentials { user: None, ..foreign };
     assert!(why(Protocol::Redis, &address, &foreign).contains("only for metrics of rules"));
     // In the clear it stays on this machine.
     let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let mut wire = Wire::over(ours).0;
     theirs.write_all(&wants(3, b"")).unwrap();
-    let why = start(&mut wire, "db.example:5432", "x", &account("ann", PASSWORD)).unwrap_err().to_string();
+    let why = start(&mut wire, "db.example:5432", "x", &credentials("ann", PASSWORD)).unwrap_err().to_string();
     assert!(why.contains("over a network"), "{why}");
     drop(wire);
     let mut sent = Vec::new();
@@ -202,18 +202,18 @@ fn a_redis_is_told_who_asks_where_it_wants_to_know() {
             _ => b"-NOAUTH Authentication required.\r\n".to_vec(),
         })
     };
-    assert!(ask(Protocol::Redis, &guarded(&[PASSWORD]), &account("", PASSWORD)).is_ok());
-    assert!(ask(Protocol::Redis, &guarded(&["ann", PASSWORD]), &account("ann", PASSWORD)).is_ok());
-    assert!(ask(Protocol::Redis, &guarded(&["ann", ""]), &account("ann", "")).is_ok(), "a user without a password");
-    let why_not = why(Protocol::Redis, &guarded(&["other"]), &account("", PASSWORD));
+    assert!(ask(Protocol::Redis, &guarded(&[PASSWORD]), &credentials("", PASSWORD)).is_ok());
+    assert!(ask(Protocol::Redis, &guarded(&["ann", PASSWORD]), &credentials("ann", PASSWORD)).is_ok());
+    assert!(ask(Protocol::Redis, &guarded(&["ann", ""]), &credentials("ann", "")).is_ok(), "a user without a password");
+    let why_not = why(Protocol::Redis, &guarded(&["other"]), &credentials("", PASSWORD));
     assert!(why_not.contains("WRONGPASS") && why_not.contains("REDISCLI_AUTH"), "{why_not}");
-    let why_not = why(Protocol::Redis, &guarded(&[PASSWORD]), &account("", ""));
+    let why_not = why(Protocol::Redis, &guarded(&[PASSWORD]), &credentials("", ""));
     assert!(why_not.contains("put it into REDISCLI_AUTH"), "{why_not}");
     let open = redis_that(|words| {
         assert_eq!(words[0], "PING", "it has not asked");
         repeated(&words[1])
     });
-    assert!(ask(Protocol::Redis, &open, &account("", PASSWORD)).is_ok());
+    assert!(ask(Protocol::Redis, &open, &credentials("", PASSWORD)).is_ok());
 }
 
 /// A server that is installed; ended on drop.
@@ -292,18 +292,18 @@ fn a_real_postgres_is_asked_in_each_way() {
     let starting = |why: &str| why.contains("starting up");
     eventually(
         "it is up",
-        || !matches!(ask(Protocol::Postgres, &real.address, &account("scram", "x")), Err(why) if starting(&why.to_string())),
+        || !matches!(ask(Protocol::Postgres, &real.address, &credentials("scram", "x")), Err(why) if starting(&why.to_string())),
     );
     for user in ["scram", "md", "clear"] {
-        let measured = ask(Protocol::Postgres, &real.address, &account(user, PASSWORD)).unwrap().unwrap();
+        let measured = ask(Protocol::Postgres, &real.address, &credentials(user, PASSWORD)).unwrap().unwrap();
         assert!(measured.value > 0.0, "{user}");
-        let wrong = why(Protocol::Postgres, &real.address, &account(user, "other"));
+        let wrong = why(Protocol::Postgres, &real.address, &credentials(user, "other"));
         assert!(wrong.contains("password authentication failed") && wrong.contains("PGPASSWORD"), "{wrong}");
     }
-    let none = why(Protocol::Postgres, &real.address, &account("scram", ""));
+    let none = why(Protocol::Postgres, &real.address, &credentials("scram", ""));
     assert!(none.contains("PGPASSFILE"), "{none}");
     let socket = format!("{}/.s.PGSQL.{}", real.folder.path().display(), real.address.rsplit_once(':').unwrap().1);
-    let peer = why(Protocol::Postgres, &socket, &account("scram", PASSWORD));
+    let peer = why(Protocol::Postgres, &socket, &credentials("scram", PASSWORD));
     assert!(peer.contains("Peer authentication failed") && peer.contains("createuser nobody"), "{peer}");
 }
 
@@ -325,8 +325,8 @@ fn a_real_redis_is_asked_with_a_password_and_as_a_user() {
     let real = Real { process, address: format!("127.0.0.1:{port}"), folder };
     eventually("redis listens", || TcpStream::connect(&real.address).is_ok());
     for user in ["", "ann"] {
-        assert!(ask(Protocol::Redis, &real.address, &account(user, PASSWORD)).is_ok(), "{user}");
-        let wrong = why(Protocol::Redis, &real.address, &account(user, "other"));
+        assert!(ask(Protocol::Redis, &real.address, &credentials(user, PASSWORD)).is_ok(), "{user}");
+        let wrong = why(Protocol::Redis, &real.address, &credentials(user, "other"));
         assert!(wrong.contains("WRONGPASS") && wrong.contains("REDISCLI_AUTH"), "{wrong}");
     }
 }

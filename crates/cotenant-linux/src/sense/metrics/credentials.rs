@@ -37,15 +37,12 @@ impl Secret {
         let mut rest = bytes;
         let mut out = Vec::new();
         while let Some(first) = rest.first() {
-            match rest.strip_prefix(&self.0[..]).filter(|_| !self.0.is_empty()) {
-                Some(behind) => {
-                    out.extend("…".as_bytes());
-                    rest = behind;
-                }
-                None => {
-                    out.push(*first);
-                    rest = &rest[1..];
-                }
+            if let Some(behind) = rest.strip_prefix(&self.0[..]).filter(|_| !self.0.is_empty()) {
+                out.extend("…".as_bytes());
+                rest = behind;
+            } else {
+                out.push(*first);
+                rest = &rest[1..];
             }
         }
         out
@@ -113,7 +110,7 @@ fn entry() -> Option<(String, PathBuf)> {
 
 /// As whom a metric asks.
 #[derive(Clone, Debug, Default)]
-pub struct Account {
+pub struct Credentials {
     pub given: Given,
     /// Of its options.
     pub user: Option<String>,
@@ -121,7 +118,7 @@ pub struct Account {
     pub foreign: bool,
 }
 
-impl Account {
+impl Credentials {
     pub fn of(metric: &Metric) -> Self {
         Self { given: Given::here(), user: metric.user.clone(), foreign: metric.foreign }
     }
@@ -291,29 +288,29 @@ mod tests {
         let folder = TempDir::new("pgpass");
         let file = folder.path().join("pgpass");
         fs::write(&file, "*:*:*:ann:of-the-file\n").unwrap();
-        let account = |postgres: &str| Account {
+        let credentials = |postgres: &str| Credentials {
             given: Given { file: Some(file.clone()), postgres: Secret::new(postgres), ..Given::default() },
             user: Some("ann".to_owned()),
             foreign: false,
         };
         let mode = |mode| fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
-        let ask = |account: &Account| account.postgres("db:5432", "shop");
+        let ask = |credentials: &Credentials| credentials.postgres("db:5432", "shop");
         for (bits, is) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false), (0o620, false)] {
             mode(bits);
-            match ask(&account("")) {
+            match ask(&credentials("")) {
                 Ok(secret) => assert!(is && secret.reveal() == b"of-the-file", "{bits:o}"),
                 Err(why) => assert!(!is && why.contains("chmod 600") && !why.contains("of-the"), "{bits:o}: {why}"),
             }
         }
-        assert_eq!(ask(&account("of-the-environment")).unwrap().reveal(), b"of-the-environment");
+        assert_eq!(ask(&credentials("of-the-environment")).unwrap().reveal(), b"of-the-environment");
         mode(0o600);
-        let why = ask(&Account { foreign: true, ..account("x") }).unwrap_err();
+        let why = ask(&Credentials { foreign: true, ..credentials("x") }).unwrap_err();
         assert!(why.contains("only for metrics of rules"), "{why}");
-        let why = ask(&Account { user: Some("bob".to_owned()), ..account("") }).unwrap_err();
+        let why = ask(&Credentials { user: Some("bob".to_owned()), ..credentials("") }).unwrap_err();
         assert!(why.contains("PGPASSWORD") && why.contains("db:5432:*:bob:PASSWORD"), "{why}");
         if sys::euid() == 0 {
             chown(&file, Some(4_711), None).unwrap();
-            let why = ask(&account("")).unwrap_err();
+            let why = ask(&credentials("")).unwrap_err();
             assert!(why.contains("another user"), "{why}");
         } else {
             eprintln!("skipped in part: only root gives files away");
@@ -323,8 +320,8 @@ mod tests {
     #[test]
     fn a_secret_prints_nothing_of_itself() {
         let given = Given { redis: Secret::new("hush-1"), postgres: Secret::new("hush-2"), ..Given::default() };
-        let account = Account { given, user: None, foreign: false };
-        assert!(!format!("{account:?} {account:#?}").contains("hush"));
+        let credentials = Credentials { given, user: None, foreign: false };
+        assert!(!format!("{credentials:?} {credentials:#?}").contains("hush"));
         let secret = Secret::new("hush");
         assert_eq!(secret.hidden_in(b"hushhus hush."), "…hus ….".as_bytes());
     }

@@ -1,0 +1,75 @@
+//! Whether rules can work: their metrics are asked once before anything is managed.
+
+use crate::config::{Config, Rule};
+use crate::services::{self, Service};
+use anyhow::Result;
+use cotenant_cli::usage;
+use cotenant_linux::sense::metrics::{self, Unanswered};
+use cotenant_linux::sense::progress;
+use cotenant_model::metric::{Metric, MetricSource};
+use cotenant_setup::args::MetricArg;
+use cotenant_status::class::Class;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long answers may take, all together: whoever reloads the daemon waits for them.
+const PATIENCE: Duration = Duration::from_millis(1_500);
+
+/// Processes of a service that are looked at for what they report.
+const LOOKS: usize = 64;
+
+/// Asks the metrics of rules whose services run.
+///
+/// # Errors
+/// Where one is refused for good. What does not answer yet is waited for.
+pub(crate) fn all_answer(config: &Config) -> Result<()> {
+    let found = services::now(&config.rules)?;
+    for (rule, no) in unanswered(&config.rules, &found, |_| true)? {
+        if no.certain {
+            let (name, why) = (&config.rules[rule].name, no.why);
+            return Err(usage(format!(
+                "rule {name}: its metric is refused: {why}; for a server that comes later add --wait-for-metric"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What will not work as it stands, of services that run.
+pub(crate) fn warnings(rules: &[Rule], found: &BTreeMap<String, Service>, ask_commands: bool) -> Result<Vec<String>> {
+    let mut warnings = Vec::new();
+    let may_ask = |metric: &Metric| ask_commands || !matches!(metric.source, MetricSource::Command(_));
+    for (rule, no) in unanswered(rules, found, may_ask)? {
+        warnings.push(format!("rule {}: its metric does not answer: {}", rules[rule].name, no.why));
+    }
+    for service in found.values() {
+        let (terms, rule) = (&service.terms, &rules[service.rule]);
+        let silent = terms.class == Class::High && terms.metric == MetricArg::default() && !reports(service);
+        if silent {
+            warnings.push(format!(
+                "rule {}: nothing tells how fast {} is; name a metric, or let it report progress",
+                rule.name, service.name
+            ));
+        }
+    }
+    Ok(warnings)
+}
+
+/// The metrics of rules whose services run, and of these those that do not answer: all are asked at once.
+fn unanswered(
+    rules: &[Rule],
+    found: &BTreeMap<String, Service>,
+    may_ask: impl Fn(&Metric) -> bool,
+) -> Result<Vec<(usize, Unanswered)>> {
+    let runs =
+        |rule: usize| found.values().any(|service| service.rule == rule && service.terms.metric == rules[rule].metric);
+    let metric =
+        |(i, rule): (usize, &Rule)| Some((i, rule.metric.outside.clone().filter(|metric| runs(i) && may_ask(metric))?));
+    let (of, metrics): (Vec<usize>, Vec<Metric>) = rules.iter().enumerate().filter_map(metric).unzip();
+    let answers = metrics::ask(&metrics, PATIENCE).map_err(cotenant_linux::host::StartError::Metrics)?;
+    Ok(of.into_iter().zip(answers).filter_map(|(rule, no)| Some((rule, no?))).collect())
+}
+
+fn reports(service: &Service) -> bool {
+    service.target.pids().into_iter().take(LOOKS).any(progress::is_told_by)
+}
