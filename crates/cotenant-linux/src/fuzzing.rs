@@ -176,7 +176,7 @@ pub fn sockets(bytes: &[u8]) {
 
 /// What `/proc/PID/autogroup` says.
 pub fn autogroup(text: &str) {
-    let _ = crate::act::background::sessions::id_and_nice(text);
+    let _ = crate::sense::nice::autogroup(text);
 }
 
 /// A line of `/proc/PID/maps`.

@@ -14,6 +14,7 @@
 
 pub mod act;
 pub mod bounded;
+pub mod deadline;
 pub mod fault;
 pub mod fsroot;
 #[cfg(feature = "fuzzing")]

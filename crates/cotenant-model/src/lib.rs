@@ -102,6 +102,7 @@ pub mod stats;
 pub mod testing;
 pub mod text;
 pub mod topology;
+pub mod usage;
 pub mod view;
 
 pub use action::{

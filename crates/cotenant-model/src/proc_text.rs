@@ -38,6 +38,12 @@ pub struct TaskStat {
     pub session: u32,
     /// The kernel's `PF_*` flags (9).
     pub flags: u32,
+    /// CPU time, clock ticks: user (14) and system (15).
+    pub ticks: u64,
+    /// The same of its children that have ended and were waited for, and of theirs (16, 17).
+    pub ended_ticks: u64,
+    /// Nice value (19).
+    pub nice: i32,
     /// Threads of the process (20).
     pub threads: u32,
     /// Start time in clock ticks since boot (22).
@@ -69,6 +75,10 @@ impl TaskStat {
                 5 => stat.pgrp = unsigned(word).unwrap_or(0) as u32,
                 6 => stat.session = unsigned(word).unwrap_or(0) as u32,
                 9 => stat.flags = number()? as u32,
+                14 | 15 => stat.ticks = stat.ticks.saturating_add(number()?),
+                // Signed there; what is below 0 is none.
+                16 | 17 => stat.ended_ticks = stat.ended_ticks.saturating_add(unsigned(word).unwrap_or(0)),
+                19 => stat.nice = str::from_utf8(word).ok().and_then(|nice| nice.parse().ok()).ok_or_else(err)?,
                 20 => stat.threads = number()? as u32,
                 22 => stat.start_ticks = number()?,
                 39 => stat.cpu = CpuId(number()? as u32),
@@ -243,7 +253,7 @@ mod tests {
     fn line(comm: &[u8], policy: u32) -> Vec<u8> {
         let mut line = b"4242 (".to_vec();
         line.extend_from_slice(comm);
-        line.extend_from_slice(b") S 17 16 15 0 -1 4194560 9 0 0 0 3 4 0 0 20 -5 7 0 123456 9 9 18446744073709551615 ");
+        line.extend_from_slice(b") S 17 16 15 0 -1 4194560 9 0 0 0 3 4 5 6 20 -5 7 0 123456 9 9 18446744073709551615 ");
         line.extend_from_slice(b"1 1 0 0 0 0 0 4096 0 0 0 0 17 3 0 ");
         line.extend_from_slice(format!("{policy} 0 0 0 0 0 0 0 0 0 0 0\n").as_bytes());
         line
@@ -255,6 +265,7 @@ mod tests {
         assert_eq!(stat.comm, "worker");
         assert_eq!((stat.id, stat.ppid, stat.pgrp, stat.session), (4242, 17, 16, 15));
         assert_eq!((stat.threads, stat.start_ticks, stat.cpu), (7, 123_456, CpuId(3)));
+        assert_eq!((stat.ticks, stat.ended_ticks, stat.nice), (3 + 4, 5 + 6, -5));
         assert!(!stat.is_dead() && !stat.is_kernel_thread() && !stat.is_real_time());
         for (policy, real_time) in [(0, false), (1, true), (2, true), (3, false), (5, false), (6, true), (7, false)] {
             assert_eq!(TaskStat::parse(&line(b"x", policy)).unwrap().is_real_time(), real_time, "policy {policy}");

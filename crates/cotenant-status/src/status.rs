@@ -9,6 +9,7 @@ use cotenant_cli::table::Table;
 use cotenant_model::action::{Evidence, Outcome};
 use cotenant_model::interference::Row;
 use cotenant_model::policy::Statement;
+use cotenant_model::usage::Usage;
 use cotenant_model::{CpuId, CpuSet, Mode, number};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,6 +53,9 @@ pub struct Status {
     /// How busy each CPU is; none before a second is over.
     #[serde(default)]
     pub cpus: Vec<CpuStatus>,
+    /// Who used this machine besides the services in the last ten seconds or so; absent where that is not known yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
     /// Bytes per second that services brought in from memory in the last second through the CPUs of each memory node,
     /// by its number; empty where misses of the last-level cache are not counted.
     #[serde(default)]
@@ -411,6 +415,7 @@ impl Status {
             decisions: Vec::new(),
             changes: BTreeMap::new(),
             trials: Vec::new(),
+            usage: None,
             containers: None,
             notes: Vec::new(),
             config_error: None,
@@ -462,6 +467,9 @@ impl Status {
         }
         if let Some(known) = self.containers {
             writeln!(out, "containers: {known} told of by the bridge")?;
+        }
+        if let Some(usage) = &self.usage {
+            writeln!(out, "beside the services: {}", usage.text())?;
         }
         if self.is_stale() {
             writeln!(out, "warning: it has looked at nobody for {}; does it hang?", about(self.age()))?;

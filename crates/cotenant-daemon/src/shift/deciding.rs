@@ -4,11 +4,14 @@
 use super::{Managed, Shift};
 use crate::cast::Cast;
 use anyhow::Result;
+use cotenant_linux::FsRoot;
+use cotenant_linux::sense::nice::Weight;
 use cotenant_model::policy::Policy;
 use cotenant_model::{Effect, Owns};
 use cotenant_policies::Qos;
 use cotenant_setup::protect::keep;
 use cotenant_setup::settings::Decider;
+use cotenant_status::class::Class;
 
 impl Shift<'_> {
     /// Hands each policy the services that it decides about.
@@ -26,6 +29,19 @@ impl Shift<'_> {
             self.recast(cast)?;
         }
         Ok(())
+    }
+
+    /// Finds services of class low whose nice values mean nothing to those of class high, one process of each.
+    pub(super) fn find_in_vain(&mut self) {
+        let (processes, fs) = (self.host.processes(), FsRoot::live());
+        let of = |class| {
+            let services = self.managed.values().filter(|managed| managed.service.terms.class == class);
+            let weight = |managed: &Managed| Weight::of(&fs, *processes.get(&managed.app)?.first()?);
+            services.filter_map(|managed| Some((managed.service.name.clone(), weight(managed)?))).collect::<Vec<_>>()
+        };
+        let (low, high) = (of(Class::Low), of(Class::High));
+        let pairs = low.iter().flat_map(|low| high.iter().map(move |high| (low, high)));
+        self.in_vain = pairs.filter_map(|(low, high)| low.1.in_vain(&low.0, (&high.0, &high.1))).collect();
     }
 
     /// The applications that keep a goal, or give way, are others from now on.

@@ -16,15 +16,17 @@ use cotenant_cli::messages::count;
 use cotenant_linux::FsRoot;
 use cotenant_linux::host::{AppSpec, LinuxHost, Until, What};
 use cotenant_linux::sense::census::Census;
+use cotenant_linux::sense::usage::Watch;
 use cotenant_linux::{sys, worker};
 use cotenant_model::host::{Drive, Ended};
 use cotenant_model::policy::{Config as PolicyConfig, Ctx};
+use cotenant_model::usage::Usage;
 use cotenant_model::{AppId, Mode, Owns, Rule};
 use cotenant_setup::settings::{self, Setup};
 use cotenant_status::class::Class;
 use cotenant_status::status::{Listen, ServiceStatus, Status};
 use sd_notify::NotifyState;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -73,6 +75,10 @@ struct Shift<'a> {
     cast: Cast,
     managed: BTreeMap<String, Managed>,
     logbook: Logbook,
+    /// Who uses this machine besides, and who means to give way and does not.
+    others: Watch,
+    usage: Option<Usage>,
+    in_vain: BTreeSet<String>,
     looked: Option<Instant>,
     told: Option<Instant>,
     /// Time between two samples where nobody decides, and the CPU time that was used when that was last thought over.
@@ -103,6 +109,9 @@ pub(crate) fn serve(config: &mut Config, named: Option<&Path>, desk: &mut Desk) 
     let mut shift = Shift {
         config,
         desk,
+        others: Watch::new(setup.topology.usable()),
+        usage: None,
+        in_vain: BTreeSet::new(),
         census: Census::new(FsRoot::live()),
         host,
         drive,
@@ -443,6 +452,7 @@ impl Shift<'_> {
             ..ServiceStatus::default()
         });
         let services: Vec<ServiceStatus> = services.chain(resting).collect();
+        self.watch_others();
         let status = Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -468,7 +478,8 @@ impl Shift<'_> {
             decisions: self.logbook.watch.decisions(),
             last: self.logbook.watch.last(),
             trials: self.logbook.watch.trials(),
-            notes: self.host.notes(),
+            usage: self.usage.clone(),
+            notes: self.host.notes().into_iter().chain(self.in_vain.iter().cloned()).collect(),
         };
         let text = format!("{}, {}", self.config.summary(), count(self.managed.len() as u64, "service"));
         notify(&[NotifyState::Status(&text)]);
@@ -479,6 +490,15 @@ impl Shift<'_> {
         self.desk.shared.set_status(status);
         if since.is_none() {
             notify(&[NotifyState::Ready]); // what waited for that may ask now
+        }
+    }
+
+    /// Takes in who uses this machine besides, every ten seconds or so.
+    fn watch_others(&mut self) {
+        let managed = || self.host.processes().into_values().flatten().collect();
+        if let Some(usage) = self.others.tend(managed) {
+            self.usage = Some(usage);
+            self.find_in_vain();
         }
     }
 

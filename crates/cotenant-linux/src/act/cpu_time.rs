@@ -125,6 +125,7 @@ impl Quota {
     /// # Errors
     /// Where that fails; it stays journaled, and is undone at the end.
     pub fn end(mut self, journal: &mut Journal) -> Result<(), LimitError> {
+        self.holder = None;
         self.set(None)?;
         self.group.end(journal)
     }

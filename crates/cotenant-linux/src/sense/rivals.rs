@@ -1,8 +1,12 @@
 //! What else decides where threads run: kernel mechanisms, and programs that Cotenant shares the machine with.
 
+use crate::FsRoot;
+use crate::bounded::{self, Limit};
 use crate::sense::doctor::text;
-use crate::sys::cgroups;
+use crate::sense::nice::Weight;
+use crate::sys::{self, cgroups};
 use cotenant_model::CpuSet;
+use cotenant_model::proc_text::TaskStat;
 use serde::Serialize;
 use std::fs;
 use std::path::Path;
@@ -43,7 +47,7 @@ const PROGRAMS: [(&str, &str, &str); 3] = [
 pub fn detect(root: &Path) -> Vec<Rival> {
     let kernel = [numa_balancing(root), sched_ext(root), cache_aware(root), isolated(root), nohz_full(root)];
     let containers = [kubelet(root), cpuset(root), quota(root)];
-    kernel.into_iter().chain(containers).flatten().chain(programs(root)).collect()
+    kernel.into_iter().chain(containers).flatten().chain(programs(root)).chain(in_vain(root)).collect()
 }
 
 fn numa_balancing(root: &Path) -> Option<Rival> {
@@ -159,6 +163,35 @@ fn quotas(root: &Path, v1_controller: Option<&str>) -> Vec<String> {
     found
 }
 
+/// Programs that mean to give way, and do so to next to nobody.
+fn in_vain(root: &Path) -> Option<Rival> {
+    /// The share of its time that such a program has run, and how many are named.
+    const RUNS: f64 = 0.05;
+    const NAMED: usize = 3;
+    let fs = FsRoot::at(root);
+    let uptime: f64 = text(root, "proc/uptime")?.split(' ').next()?.parse().ok()?;
+    let now = uptime * sys::ticks_per_second() as f64;
+    let one = |pid: u32| {
+        let stat = bounded::read(fs.path(&format!("/proc/{pid}/stat")), Limit::Value).ok()?;
+        let stat = TaskStat::parse(&stat).ok().filter(|stat| !stat.is_kernel_thread() && !stat.is_dead())?;
+        let runs = stat.ticks as f64 >= RUNS * (now - stat.start_ticks as f64).max(1.0);
+        let weight = Weight::of(&fs, pid).filter(|weight| runs && weight.is_low())?;
+        Some(format!("{} (process {pid}) is {} in {}", stat.comm, weight.at(), weight.place()))
+    };
+    let mut found: Vec<String> = fs.numbered("/proc", "").ok()?.into_iter().filter_map(one).collect();
+    let more = found.len().saturating_sub(NAMED);
+    found.truncate(NAMED);
+    found.extend((more > 0).then(|| format!("{more} more")));
+    (!found.is_empty()).then(|| Rival {
+        name: "nice",
+        found: found.join(", "),
+        meaning: "nice and chrt --idle have no effect on programs of other control groups or sessions, such as a \
+                  server that is a service",
+        remedy: "systemd-run -p CPUWeight=idle CMD; for what runs already systemctl set-property UNIT CPUWeight=idle, \
+                 or echo 19 >/proc/PID/autogroup where it is in no group",
+    })
+}
+
 fn programs(root: &Path) -> Vec<Rival> {
     let Ok(entries) = fs::read_dir(root.join("proc")) else { return Vec::new() };
     let running: Vec<(u32, String)> = entries
@@ -264,6 +297,28 @@ mod tests {
         ];
         let expected = "cpu.cfs_quota_us = 50000 in /sys/fs/cgroup/cpu/docker/x".to_owned();
         assert_eq!(found(&v1), [("CPU quota", expected)]);
+    }
+
+    #[test]
+    fn who_gives_way_in_vain_is_named() {
+        let stat = |nice: i32, ticks: u64| {
+            let zeros = |n| vec!["0"; n].join(" ");
+            format!("7 (gzip) R {} {ticks} 0 0 0 0 {nice} {}\n", zeros(10), zeros(22))
+        };
+        let found_of = |nice, ticks| {
+            let stat = stat(nice, ticks);
+            found(&[
+                ("proc/uptime", "100.0 1.0\n"),
+                ("proc/7/stat", &stat),
+                ("proc/7/cgroup", "0::/user.slice\n"),
+                ("proc/self/mounts", "cgroup2 /cg cgroup2 rw 0 0\n"),
+                ("cg/user.slice/cpu.weight", "100\n"),
+            ])
+        };
+        let ticks = sys::ticks_per_second() * 10;
+        let named = ("nice", "gzip (process 7) is at nice 19 in the control group /user.slice".to_owned());
+        assert_eq!(found_of(19, ticks), [named]);
+        assert_eq!((found_of(0, ticks), found_of(19, 1)), (vec![], vec![]), "it does not mean to, or hardly runs");
     }
 
     #[test]

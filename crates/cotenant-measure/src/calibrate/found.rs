@@ -4,6 +4,7 @@ use cotenant_model::profile::calibration::{Curve, Difference, Figure, LeftOut, R
 use cotenant_model::stats::repeated::Repeated;
 use cotenant_model::topology::hidden::{Latencies, Level};
 use cotenant_model::topology::latency::MemoryLatencies;
+use cotenant_model::usage::Seen;
 use std::collections::BTreeMap;
 
 /// What the rounds gave.
@@ -71,6 +72,7 @@ impl Calibration {
             core_to_core_cpus: cpus,
             stamp,
             used_by_others: None,
+            usage: Seen::default(),
             figures,
             left_out,
             curves,

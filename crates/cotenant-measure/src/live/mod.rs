@@ -1,7 +1,6 @@
-//! This machine as a bench: kernels and applications are run on it, and what others do meanwhile is watched.
+//! This machine as a bench: kernels and applications are run on it.
 
 pub mod app;
-pub mod foreign_load;
 pub mod kernel;
 pub mod leftovers;
 pub mod machine;

@@ -16,13 +16,14 @@ use cotenant_cli::messages::tell;
 use cotenant_cli::usage;
 use cotenant_linux::bounded::{self, Limit};
 use cotenant_linux::host::queue::Queue;
-use cotenant_linux::host::{AppSpec, Finish, HostOptions, LinuxHost, probe_tier};
+use cotenant_linux::host::{AppSpec, Finish, HostOptions, LinuxHost, What, probe_tier};
+use cotenant_linux::sense::usage::Watch;
 use cotenant_linux::{sys, worker};
-use cotenant_measure::live::foreign_load::Stolen;
 use cotenant_model::host::drive_all;
 use cotenant_model::interference::Interference;
 use cotenant_model::speed::Source;
 use cotenant_model::text::{LINE, within};
+use cotenant_model::usage::{Seen, Usage};
 use cotenant_model::{Round, Topology};
 use cotenant_record::{DEFAULTS, Header, HostDescription, RecordedRule};
 use cotenant_setup::known::Known;
@@ -70,6 +71,9 @@ pub(crate) struct Run<'a> {
     pub options: HostOptions,
     /// The live view, where there is one.
     pub view: Option<LiveView>,
+    /// Who uses this machine, before it begins and meanwhile.
+    usage: Watch,
+    seen: Seen,
     /// Whether messages are printed while it runs; failures are noted in the summary anyway.
     pub told: bool,
 }
@@ -80,14 +84,26 @@ impl<'a> Run<'a> {
     pub fn new(setup: &'a Setup, to: Option<recorder::Target<'_>>, command: Vec<String>) -> Result<Self> {
         let recorder = to.map(|to| to.open(|redacted| header(setup, command, redacted))).transpose()?;
         let options = setup.host_options(recorder.is_some());
-        Ok(Self { setup, recorder, apps: Vec::new(), queue: None, options, view: None, told: true })
+        let usage = Watch::new(setup.topology.usable());
+        let seen = Seen::default();
+        Ok(Self { setup, recorder, apps: Vec::new(), queue: None, options, view: None, usage, seen, told: true })
+    }
+
+    /// Looks for a moment who uses this machine before anything begins, apart from what is managed already.
+    pub fn look_first(&mut self) -> &Seen {
+        let running = self.apps.iter().filter_map(|app| match &app.what {
+            What::Running(target) => Some(target.pids()),
+            What::Command(_) => None,
+        });
+        self.seen.before = self.usage.moment(&running.flatten().collect::<Vec<_>>());
+        &self.seen
     }
 
     /// Runs it to its end, and gives everything back.
     pub fn go(self, observers: &mut [&mut dyn Observer]) -> Result<Summary> {
-        let Self { setup, mut recorder, apps, queue, options, mut view, told } = self;
+        let Self { setup, mut recorder, apps, queue, options, mut view, mut usage, mut seen, told } = self;
         let mut early = Vec::new();
-        let (start, cpu_before, stolen) = (Instant::now(), sys::own_cpu_time(), Stolen::watch());
+        let (start, cpu_before) = (Instant::now(), sys::own_cpu_time());
         let proxies = options.proxies;
         if options.other_users && sys::euid() != 0 {
             let text = "--all-users: without root, programs of other users can hardly be seen, and not be changed";
@@ -111,6 +127,7 @@ impl<'a> Run<'a> {
             tally.add(&setup.topology, round);
             interference.watch(&setup.topology, round);
             known.watch(round);
+            usage.tend(|| round.sample.tasks.iter().map(|task| task.info.pid).collect());
             for observer in observers.iter_mut() {
                 observer.round(round);
             }
@@ -128,6 +145,8 @@ impl<'a> Run<'a> {
             }
             tally.notes.extend(recorder.as_mut().and_then(|recorder| recorder.round(round)));
         });
+        usage.catch_up(&live.processes().into_values().flatten().collect::<Vec<_>>());
+        seen.during = usage.whole().cloned();
         for observer in observers.iter_mut() {
             observer.end(&live);
         }
@@ -143,7 +162,7 @@ impl<'a> Run<'a> {
         let seconds = start.elapsed().as_secs_f64();
         notes.extend(restored.notes);
         notes.extend(known.keep().err().map(|why| format!("the shapes that were found could not be kept: {why}")));
-        notes.extend(stolen.and_then(|stolen| stolen.note()));
+        notes.extend(seen.during.as_ref().and_then(Usage::remark_of_steal));
         notes.extend(observers.iter_mut().flat_map(|observer| observer.notes()));
         for note in &mut notes {
             *note = within(note, LINE).into_owned();
@@ -166,6 +185,7 @@ impl<'a> Run<'a> {
             interference: interference.rows(),
             recording,
             signal,
+            usage: seen,
             notes,
             failed: ended.err().map(|why| (why, remedy)),
         })
@@ -220,7 +240,6 @@ fn kernel_release() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cotenant_linux::host::What;
     use cotenant_linux::sense::processes;
     use cotenant_model::action::Effect;
     use cotenant_model::policy::{Config, Policy, Settings};

@@ -9,6 +9,7 @@ use cotenant_model::host::HostError;
 use cotenant_model::interference::Row;
 use cotenant_model::number::scaled;
 use cotenant_model::text::clean;
+use cotenant_model::usage::Seen;
 use cotenant_model::{Mode, Round, TaskId, Topology, view};
 use cotenant_setup::args::OutputArgs;
 use cotenant_status::hurts;
@@ -81,6 +82,8 @@ pub(crate) struct Summary {
     /// Where it was recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recording: Option<Recorded>,
+    /// Who used this machine before it began, and meanwhile.
+    pub usage: Seen,
     /// The last signal that asked to stop.
     #[serde(skip)]
     pub signal: Option<i32>,

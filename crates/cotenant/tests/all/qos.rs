@@ -521,10 +521,43 @@ fn a_missed_goal_is_an_exit_code_where_it_is_asked_for() {
         let state = State::new("qos-strict");
         let words = ["qos", "-v", "--high", "sleep 1000", "--low", "exec sleep 1000", "--strict", "--metric", metric];
         let mut run = Run::of(state.cotenant(&words), TempDir::new("qos-strict-programs"));
-        run.hear(&[&format!("high sleep: {verdict}, ")]);
+        // Where others leave too little of this machine, there is no verdict.
+        let mut heard = String::new();
+        eventually("it judges", || {
+            let judged =
+                |line: &String| line.contains(&format!("high sleep: {verdict}, ")) || line.contains("no verdict");
+            run.said.try_iter().find(judged).inspect(|line| heard.clone_from(line)).is_some()
+        });
         let (said, ended) = run.terminate();
-        assert_eq!(ended, Some(code), "{verdict}: {said:?}");
+        let busy = said.iter().chain([&heard]).any(|line| line.contains("this machine was busy"));
+        assert_eq!(ended, Some(if busy { 4 } else { code }), "{verdict}: {heard} {said:?}");
     }
+}
+
+/// Who fills the machine is named, and no goal is judged, whatever its figures are.
+#[test]
+fn a_machine_that_others_fill_gives_no_verdict() {
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    // Twice as many as there are CPUs, since other tests take some.
+    let folder = TempDir::new("qos-busy");
+    let spinner = folder.path().join("compiler");
+    fs::copy("/bin/sh", &spinner).unwrap();
+    let spin = |_| Command::new(&spinner).args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();
+    let mut spinners: Vec<Child> = (0..2 * cpus).map(spin).collect();
+    let metric = "cmd:echo 5,every=50ms";
+    let words = ["--high", "sleep 1000", "--low", "nice sleep 1000", "--metric", metric, "--time", "8s", "--strict"];
+    let (json, code) = summary(&words);
+    for spinner in &mut spinners {
+        spinner.kill().unwrap();
+        spinner.wait().unwrap();
+    }
+    let before = &json["usage"]["before"];
+    let compiler = before["programs"].as_array().unwrap().iter().find(|one| one["program"] == "compiler");
+    assert!(compiler.is_some_and(|one| one["cpus"].as_f64() > Some(0.1)), "{before}");
+    assert_eq!((&json["high"][0]["verdict"], code), (&"unsure".into(), Some(4)), "{json:#}");
+    let notes = json["notes"].to_string();
+    assert!(notes.contains("this machine was busy before the start (") && notes.contains(": no verdict"), "{notes}");
+    assert!(notes.contains("nice is at nice 10, which has no effect on sleep: other "), "{notes}");
 }
 
 #[test]

@@ -11,9 +11,8 @@ use anyhow::{Context, Result, bail};
 use cotenant_cli::scratch::Scratch;
 use cotenant_cli::{machine_arg, usage};
 use cotenant_linux::sense::executable;
-use cotenant_linux::sys;
+use cotenant_linux::sense::usage::Watch;
 use cotenant_measure::characterize::Stop;
-use cotenant_measure::live::foreign_load::Others;
 use cotenant_measure::live::kernel::pair;
 use here::{Here, left_out};
 use std::path::PathBuf;
@@ -47,8 +46,8 @@ pub(super) fn run(names: &[String], quick: bool) -> Result<Vec<Outcome>> {
     let wanted = STUDIES.iter().filter(|study| names.is_empty() || names.iter().any(|name| study.0 == name));
     wanted
         .map(|&(experiment, figure, study)| {
-            let before = sys::children_cpu_time();
-            let mut others = Others::watch(&here.topology, here.topology.usable());
+            let mut others = Watch::new(here.topology.usable());
+            others.catch_up(&[]);
             let found = match study(&here) {
                 // Of all studies, the others can be made.
                 Err(why) if names.is_empty() && matches!(why.downcast_ref(), Some(Stop::Missing(_))) => {
@@ -56,11 +55,9 @@ pub(super) fn run(names: &[String], quick: bool) -> Result<Vec<Outcome>> {
                 }
                 found => found?,
             };
-            let own = sys::children_cpu_time().saturating_sub(before);
-            let busy = others.as_mut().and_then(|others| others.share_besides(own));
-            let busy = busy.map_or_else(
+            let busy = others.catch_up(&[]).map_or_else(
                 || "how busy others kept them is not known".to_owned(),
-                |share| format!("others used {:.0} % of this machine's CPU time meanwhile", share * 100.0),
+                |usage| format!("others used {:.0} % of this machine's CPU time meanwhile", usage.share() * 100.0),
             );
             let note = format!("CPUs {first} and {second}; {busy}. {}", found.note);
             Ok(Outcome { experiment, figure, found: Found { note, ..found } })

@@ -5,6 +5,7 @@
 //! Not by both: where the kernel portions out CPU time by session first (autogroup), `SCHED_IDLE` gives way within its
 //! session only, and a CPU on which such threads alone run counts as idle, so whoever wakes up is sent there to wait.
 
+pub mod by_hand;
 pub(crate) mod effect;
 pub mod group;
 pub(crate) mod sessions;

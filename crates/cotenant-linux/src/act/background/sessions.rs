@@ -1,10 +1,10 @@
 //! The weight of sessions, where the kernel portions out CPU time by session first (`sched_autogroup_enabled`, programs
 //! in the root group of the CPU controller). Anybody may lower that of his own sessions, and raise it again.
 
-use crate::bounded::{self, Limit};
+use crate::FsRoot;
 use crate::fault::around;
 use crate::notes::Notes;
-use crate::sys::cgroups;
+use crate::sense::nice::{Weight, autogroup};
 use crate::sys::thread::{Held, numbers_in, process_stat};
 use crate::undo::{Effect, Journal, Living, Record, RestoreReport, Undoer, number};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,6 @@ use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The nice value with the least weight.
@@ -36,7 +35,7 @@ impl Autogroup {
         let file = OpenOptions::new().read(true).write(write).open(format!("/proc/{pid}/autogroup")).ok()?;
         let mut text = [0; 64];
         let len = file.read_at(&mut text, 0).ok()?;
-        let (id, nice) = id_and_nice(std::str::from_utf8(&text[..len]).ok()?)?;
+        let (id, nice) = autogroup(std::str::from_utf8(&text[..len]).ok()?)?;
         Some(Self { file, id, nice })
     }
 
@@ -54,27 +53,9 @@ impl Autogroup {
     }
 }
 
-/// What the kernel says of a process' session.
-pub(crate) fn id_and_nice(text: &str) -> Option<(u64, i32)> {
-    let (id, nice) = text.trim().strip_prefix("/autogroup-")?.split_once(" nice ")?;
-    Some((id.parse().ok()?, nice.parse().ok()?))
-}
-
 /// Whether a process gets its CPU time by its session.
 pub fn by_session(pid: u32) -> bool {
-    let enabled = bounded::text("/proc/sys/kernel/sched_autogroup_enabled", Limit::Value);
-    let root = Path::new("/");
-    let group = |controller| {
-        let mount = cgroups::mounts(root, controller).into_iter().next()?;
-        let path = cgroups::of(root, &pid.to_string(), controller)?;
-        Some(root.join(mount).join(path.trim_start_matches('/')))
-    };
-    enabled.is_ok_and(|text| text.trim() == "1")
-        && match (group(Some("cpu")), group(None)) {
-            (Some(v1), _) => v1.join("release_agent").exists(), // a file of the root alone
-            (None, Some(v2)) => !v2.ancestors().any(|group| group.join("cpu.weight").exists()),
-            (None, None) => true,
-        }
+    Weight::of(&FsRoot::live(), pid).is_some_and(|weight| weight.is_by_session())
 }
 
 /// Autogroups with a living process that neither is one of these nor descends from one.

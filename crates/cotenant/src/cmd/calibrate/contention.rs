@@ -9,8 +9,7 @@ use cotenant_cli::page::Sheet;
 use cotenant_cli::progress::{about, beside};
 use cotenant_cli::table::Table;
 use cotenant_cli::usage;
-use cotenant_linux::{bounded, sys};
-use cotenant_measure::live::foreign_load::Others;
+use cotenant_linux::bounded;
 use cotenant_measure::live::kernel::Study;
 use cotenant_model::machine::Machine;
 use cotenant_model::number::significant;
@@ -67,18 +66,14 @@ pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) 
         ));
     }
     let begin = Instant::now();
-    let mut others = Others::watch(topology, cpus);
-    let before = sys::children_cpu_time();
     let program = std::env::current_exe().context("this program's own file is not known")?;
     let study = Study::new(kernels, rounds, length, topology, cpus, program, !args.json)?;
+    let (mut watch, _) = noise::look_first(cpus);
     let points = study.points()?;
     let model = model(points).context("these programs are too much alike to fit a model; name other --kernels")?;
     let fitted = Contentiousness::new(&model, rounds, calibrated::stamp(topology));
     let mut fitted = fitted.context("the fit has no three coefficients")?;
-    let own = sys::children_cpu_time().saturating_sub(before);
-    let share = others.as_mut().and_then(|others| others.share_besides(own));
-    fitted.used_by_others = share.map(|share| (share * 1e3).round() / 1e3);
-    noise::remark(fitted.used_by_others);
+    fitted.used_by_others = noise::remark(watch.catch_up(&[]).as_ref());
     let doubt = fitted.doubt();
     if let Some(why) = &doubt {
         tell(format_args!(

@@ -6,15 +6,13 @@ mod noise;
 
 use anyhow::{Context, Result, anyhow, bail};
 pub use args::Args;
-use cotenant_cli::messages::{count, tell};
+use cotenant_cli::messages::count;
 use cotenant_cli::page::Sheet;
 use cotenant_cli::table::Table;
 use cotenant_cli::{machine_arg, usage};
 use cotenant_kernels::Caches;
-use cotenant_linux::bounded::{self, Limit};
 use cotenant_linux::sys;
 use cotenant_measure::calibrate::{self, Calibration, PARTS, picture};
-use cotenant_measure::live::foreign_load::Others;
 use cotenant_measure::live::machine::MachineBench;
 use cotenant_model::CpuSet;
 use cotenant_model::number::{scaled, significant};
@@ -57,15 +55,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     args.svg_dir.as_deref().map_or(Ok(()), make)?;
     let topology = machine_arg::resolve(None)?.machine.topology;
     let cpus = sys::getaffinity(0)?.and(topology.usable());
-    if let Some(load) = load_average().filter(|load| *load > 0.5 * cpus.len() as f64) {
-        tell(format_args!("other programs keep this machine busy (load {load}); better calibrate when they do not"));
-    }
     if args.contentiousness {
         return contention::run(args, &path, &topology, &cpus);
     }
     let (rounds, length) = if args.quick { (3, 50) } else { (5, 200) };
     let mut bench = MachineBench::new(Caches::of(&topology), Duration::from_millis(length))?;
-    let mut others = Others::watch(&topology, &cpus);
+    let (mut watch, mut seen) = noise::look_first(&cpus);
     let result = calibrate::calibrate(&topology, &cpus, &parts, rounds, &mut bench);
     drop(bench);
     let calibration = result.map_err(|why| anyhow!("{why}"))?;
@@ -73,8 +68,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         bail!("interrupted: nothing was written, and what was measured is lost");
     }
     let mut record = calibration.record(calibrated::stamp(&topology));
-    record.used_by_others = others.as_mut().and_then(Others::share).map(|share| (share * 1e3).round() / 1e3);
-    noise::remark(record.used_by_others);
+    seen.during = watch.catch_up(&[]);
+    record.used_by_others = noise::remark(seen.during.as_ref());
+    record.usage = seen;
     // A damaged one is replaced: that is what calibrating again is for.
     calibrated::update(&path, |before| Ok(record.clone().profile(before.unwrap_or_default())))?;
     if let Some(folder) = &args.svg_dir {
@@ -85,10 +81,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         writeln!(out, "written to {}", path.display())?;
         Ok(())
     })
-}
-
-fn load_average() -> Option<f64> {
-    bounded::text("/proc/loadavg", Limit::Value).ok()?.split(' ').next()?.parse().ok()
 }
 
 fn draw(folder: &Path, calibration: &Calibration) -> Result<()> {

@@ -1,18 +1,36 @@
 //! Whether other programs disturb a measurement.
 
 use cotenant_cli::messages::tell;
+use cotenant_linux::sense::usage::Watch;
+use cotenant_model::CpuSet;
+use cotenant_model::usage::{Seen, Usage};
 
 /// What other programs may use of the CPUs before the whole calibration is called noisy: rounds that follow each
 /// other within seconds do not show what changes over minutes.
 const QUIET: f64 = 0.05;
 
-/// Warns where other programs disturbed a measurement too much.
-pub(super) fn remark(used_by_others: Option<f64>) {
-    if let Some(share) = used_by_others.filter(|share| *share > QUIET) {
+/// Looks who uses these CPUs before anything is measured, and warns where they are busy. What is measured begins now.
+pub(super) fn look_first(cpus: &CpuSet) -> (Watch, Seen) {
+    let mut watch = Watch::new(cpus);
+    let seen = Seen { before: watch.moment(&[]), during: None };
+    if let Some(busy) = seen.busy(cpus.len() as f64) {
+        tell(format_args!("{busy}; better calibrate when it is not"));
+    }
+    watch.catch_up(&[]);
+    (watch, seen)
+}
+
+/// The share of the CPUs' time that other programs used. Warns where they disturbed a measurement too much.
+pub(super) fn remark(usage: Option<&Usage>) -> Option<f64> {
+    let usage = usage?;
+    let share = usage.share();
+    if share > QUIET {
         tell(format_args!(
-            "this machine is too noisy to be calibrated well: other programs used {:.0} % of its CPUs meanwhile; the next \
-             calibration may say something else, also of what is not marked noisy",
-            share * 100.0
+            "this machine is too noisy to be calibrated well: other programs used {:.0} % of its CPUs meanwhile ({}); the \
+             next calibration may say something else, also of what is not marked noisy",
+            share * 100.0,
+            usage.text()
         ));
     }
+    Some((share * 1e3).round() / 1e3)
 }

@@ -69,6 +69,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     run.options.refused = (!args.wait_for_metric).then_some(REFUSED);
     run.told = !args.output.quiet && !args.output.json;
     run.view = show::live_view(args);
+    table.begin_on(run.told, run.look_first());
     let summary = run.go(&mut [&mut table])?;
     table.report(summary, args)
 }

@@ -7,9 +7,12 @@ use anyhow::Result;
 use cotenant_cli::USAGE;
 use cotenant_cli::live_view::{LiveView, fit};
 use cotenant_cli::messages::{count, tell};
+use cotenant_linux::FsRoot;
 use cotenant_linux::act::throttle::Slept;
 use cotenant_linux::host::LinuxHost;
+use cotenant_linux::sense::nice::Weight;
 use cotenant_model::policy::{Explanation, Limited};
+use cotenant_model::usage::Seen;
 use cotenant_model::{AppId, Mode, Round, Signal};
 use cotenant_record::naps::Naps;
 use cotenant_setup::args::MetricArg;
@@ -17,7 +20,7 @@ use cotenant_status::goals::{Goals, Standing, Verdict};
 use cotenant_status::hurts;
 use serde::Serialize;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -28,6 +31,10 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// Before this, it is not held against a program that nothing is known of its speed: it takes its time to begin.
 const SILENT: Duration = Duration::from_secs(10);
+
+/// Programs have begun after so long; threads that are looked at.
+const BEGUN: Duration = Duration::from_secs(1);
+const LOOKED_AT: usize = 64;
 
 /// Exit code where a goal was missed, with `--strict`.
 const GOAL_MISSED: u8 = 3;
@@ -112,6 +119,10 @@ pub struct Table {
     /// Programs that could not be started, with the exit codes that say so.
     not_started: BTreeMap<AppId, u8>,
     notes: Vec<String>,
+    /// Why no goal can be judged, whatever its figures are.
+    busy: Option<String>,
+    /// Whether priorities that have no effect were looked for.
+    compared: bool,
 }
 
 /// The table once a second, where anybody wants it.
@@ -144,6 +155,7 @@ impl Observer for Table {
         self.place = place.map(ToString::to_string).or(self.place.take());
         self.news.extend(round.decision.iter().flat_map(|decision| decision.notes.iter().cloned()));
         self.tell_unknown();
+        self.find_in_vain(round);
     }
 
     fn view(&mut self, room: (usize, usize)) -> Option<String> {
@@ -192,6 +204,8 @@ impl Table {
             slept: Vec::new(),
             not_started: BTreeMap::new(),
             notes,
+            busy: None,
+            compared: false,
         }
     }
 
@@ -201,6 +215,40 @@ impl Table {
         let (high, low) = self.names.split_at(self.metrics.len());
         let (class, others) = if app < high.len() { ("high", low) } else { ("low", high) };
         if others.contains(name) { format!("{class} {name}") } else { name.clone() }
+    }
+
+    /// Takes in who uses the machine before the start.
+    pub fn begin_on(&mut self, told: bool, seen: &Seen) {
+        self.busy = seen.busy(self.wanted());
+        if let Some(busy) = self.busy.as_ref().filter(|_| told) {
+            tell(format_args!("{busy}: no verdict"));
+        }
+    }
+
+    /// Looks once, when programs have begun, whether a priority was set that means nothing to the protected ones.
+    fn find_in_vain(&mut self, round: &Round<'_>) {
+        if self.compared || self.start.elapsed() < BEGUN {
+            return;
+        }
+        self.compared = true;
+        let protected = self.metrics.len();
+        let (fs, mut weights) = (FsRoot::live(), BTreeMap::new());
+        for task in round.sample.tasks.iter().take(LOOKED_AT) {
+            let pid = task.info.pid;
+            weights.entry((task.info.app.index(), pid)).or_insert_with(|| Weight::of(&fs, pid));
+        }
+        let of = |high: bool| weights.iter().filter(move |((app, _), _)| (*app < protected) == high);
+        let pairs = of(false).flat_map(|low| of(true).map(move |high| (low, high)));
+        let remarks = pairs.filter_map(|(((low, _), weight), ((high, _), other))| {
+            weight.as_ref()?.in_vain(&self.names[*low], (&self.names[*high], other.as_ref()?))
+        });
+        self.notes.extend(remarks.collect::<BTreeSet<_>>());
+    }
+
+    /// CPUs that the protected programs want: what they use, and one more for the next question.
+    fn wanted(&self) -> f64 {
+        let used = |i: usize| self.cpu_s[i] / self.there_s[i].max(f64::MIN_POSITIVE);
+        (0..self.metrics.len()).map(used).sum::<f64>() + 1.0
     }
 
     /// Why limits replaced naps, where they did.
@@ -227,7 +275,11 @@ impl Table {
     fn high_rows(&self, whole: bool) -> Vec<HighRow> {
         let row = |(i, metric): (usize, &String)| {
             let (name, metric) = (self.names[i].clone(), metric.clone());
-            HighRow { name, metric, standing: self.goals.standing(i, whole) }
+            let mut standing = self.goals.standing(i, whole);
+            if self.busy.is_some() {
+                standing.verdict = standing.verdict.map(|_| Verdict::Unsure);
+            }
+            HighRow { name, metric, standing }
         };
         self.metrics.iter().enumerate().map(row).collect()
     }
@@ -249,8 +301,9 @@ impl Table {
     }
 
     /// Says what it came to.
-    pub fn report(&self, mut run: Summary, args: &Args) -> Result<ExitCode> {
+    pub fn report(mut self, mut run: Summary, args: &Args) -> Result<ExitCode> {
         let [duty_s, seconds] = self.goals.throttling().map_or([0.0; 2], |throttling| throttling.duty_s);
+        self.busy = run.usage.busy(self.wanted());
         let high = self.high_rows(true);
         let verdicts: Vec<Verdict> = high.iter().filter_map(|row| row.standing.verdict).collect();
         let had_time = self.start.elapsed() >= SILENT || run.metrics.iter().any(|m| m.readings == 0 && m.failed > 0);
@@ -266,6 +319,7 @@ impl Table {
         }
         let warn = |(i, _): (usize, &String)| Some(format!("{}: {}", self.called(i), self.goals.warning(i)?));
         run.notes.extend(self.names.iter().take(self.metrics.len()).enumerate().filter_map(warn));
+        run.notes.extend(self.busy.iter().map(|busy| format!("{busy}: no verdict")));
         let low = self.low_rows();
         let recording = run.recording.take().map(|recorded| recorded.path);
         let report = Report {

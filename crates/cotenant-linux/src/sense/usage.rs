@@ -1,0 +1,232 @@
+//! Who uses this machine, from `/proc` without any rights: a look, and stretches between looks.
+//!
+//! A look reads a line of each process, and the control group of those that have run since the look before. What
+//! `hidepid`, or a process namespace, hides is known by `/proc/stat` alone. A worker reads, since whoever serves
+//! `/proc` (lxcfs does so in containers) may be stuck.
+
+use crate::FsRoot;
+use crate::bounded::{self, Limit};
+use crate::deadline::{Progress, Work, with_deadline};
+use crate::sys;
+use crate::sys::cgroups::group_in;
+use cotenant_model::CpuSet;
+use cotenant_model::proc_text::{self, TaskStat};
+use cotenant_model::usage::{Look, Process, Usage};
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A look that takes longer is given up.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The shortest time between two looks that tells enough: 30 clock ticks on most machines.
+const MOMENT: Duration = Duration::from_millis(300);
+
+/// Time between two looks, and in lengths of the last one: with very many processes a look costs more, and less than
+/// 0.5 % of a CPU is all that it may.
+const EVERY: Duration = Duration::from_secs(10);
+const SHARE: u32 = 300;
+
+/// Looks now; `before` spares to read what has not run since.
+///
+/// # Errors
+/// Where `/proc` cannot be read.
+pub fn look(fs: &FsRoot, before: Option<&Look>) -> io::Result<Look> {
+    let read = |path: &str| bounded::read(fs.path(path), Limit::Machine);
+    let mut look = Look { ticks_per_s: sys::ticks_per_second() as f64, ..Look::default() };
+    for pid in fs.numbered("/proc", "")? {
+        let Some(stat) = bounded::read(fs.path(&format!("/proc/{pid}/stat")), Limit::Value).ok() else { continue };
+        let Ok(stat) = TaskStat::parse(&stat) else { continue };
+        let known = before.and_then(|before| before.processes.get(&pid)).filter(|known| known.has_rested(&stat));
+        let cgroup = known.map_or_else(|| cgroup(fs, pid), |known| known.cgroup().to_owned());
+        look.processes.insert(pid, Process::new(stat, &cgroup));
+    }
+    let stat = read("/proc/stat")?;
+    proc_text::busy_ticks(&stat, &mut look.busy).map_err(io::Error::other)?;
+    look.stolen = proc_text::stolen_ticks(&stat).map_or(0, |[stolen, _]| stolen);
+    let uptime = read("/proc/uptime")?;
+    let uptime = str::from_utf8(&uptime).ok().and_then(|text| text.split(' ').next()?.parse().ok());
+    look.at_s = uptime.ok_or(io::ErrorKind::InvalidData)?;
+    Ok(look)
+}
+
+/// The control group that counts for CPU time.
+fn cgroup(fs: &FsRoot, pid: u32) -> String {
+    let groups = bounded::text(fs.path(&format!("/proc/{pid}/cgroup")), Limit::Value).unwrap_or_default();
+    // A second version may be mounted beside the first one, without a process in any of its groups.
+    let second = group_in(&groups, None).filter(|path| path != "/");
+    second.or_else(|| group_in(&groups, Some("cpu"))).unwrap_or_else(|| "/".to_owned())
+}
+
+/// Looks at this machine, as long as anybody is interested.
+#[derive(Debug)]
+pub struct Watch {
+    cpus: CpuSet,
+    last: Option<Arc<Look>>,
+    /// Processes that were our own at that look: they may have ended since.
+    own: BTreeSet<u32>,
+    work: Option<Work<(Option<Look>, Duration)>>,
+    next: Instant,
+    /// All stretches so far.
+    whole: Option<Usage>,
+}
+
+impl Watch {
+    /// Of these CPUs; nobody has looked yet.
+    pub fn new(cpus: &CpuSet) -> Self {
+        let cpus = cpus.clone();
+        Self { cpus, last: None, own: BTreeSet::new(), work: None, next: Instant::now(), whole: None }
+    }
+
+    /// Who uses this machine in this moment, apart from our own: waits until it has been watched for a moment. `None`
+    /// where it cannot be told. What is measured begins now.
+    pub fn moment(&mut self, own: &[u32]) -> Option<Usage> {
+        let begun = Instant::now();
+        self.catch_up(own);
+        thread::sleep(MOMENT.saturating_sub(begun.elapsed()));
+        self.catch_up(own);
+        self.whole.take()
+    }
+
+    /// Looks, and waits for it: a stretch is over, another one begins. The processes that are our own, and what
+    /// descends from them, do not count as others; nor does this one.
+    pub fn catch_up(&mut self, own: &[u32]) -> Option<Usage> {
+        let before = self.last.clone();
+        self.work = None;
+        let look = with_deadline(PATIENCE, move || look(&FsRoot::live(), before.as_deref()).ok()).flatten();
+        self.next = Instant::now() + EVERY;
+        self.take(look, own)
+    }
+
+    /// What was used in the last stretch, where one is over; begins to look where it is time to. Never waits.
+    pub fn tend(&mut self, own: impl FnOnce() -> Vec<u32>) -> Option<Usage> {
+        let now = Instant::now();
+        match self.work.as_ref().map(Work::progress) {
+            Some(Progress::GoesOn) => None,
+            Some(Progress::GivenUp) => {
+                (self.work, self.last) = (None, None);
+                None
+            }
+            Some(Progress::Done((look, took))) => {
+                self.work = None;
+                self.next = now + EVERY.max(took * SHARE);
+                self.take(look, &own())
+            }
+            None if now < self.next => None,
+            None => {
+                let before = self.last.clone();
+                let work = move || {
+                    let begun = Instant::now();
+                    (look(&FsRoot::live(), before.as_deref()).ok(), begun.elapsed())
+                };
+                self.work = Work::begin(PATIENCE, work);
+                self.next = now + EVERY;
+                None
+            }
+        }
+    }
+
+    /// All that was used since the beginning.
+    pub fn whole(&self) -> Option<&Usage> {
+        self.whole.as_ref()
+    }
+
+    fn take(&mut self, look: Option<Look>, own: &[u32]) -> Option<Usage> {
+        let now = own.iter().copied().chain([std::process::id()]).collect();
+        let then = std::mem::replace(&mut self.own, now);
+        let before = std::mem::replace(&mut self.last, look.map(Arc::new));
+        let after = self.last.as_deref()?;
+        let all = after.busy.iter().all(|(cpu, _)| self.cpus.contains(*cpu));
+        let own = |pid| self.own.contains(&pid) || then.contains(&pid);
+        let usage = Usage::between(before.as_deref()?, after, (!all).then_some(&self.cpus), own)?;
+        self.whole = Some(self.whole.as_ref().map_or_else(|| usage.clone(), |whole| whole.and(&usage)));
+        Some(usage)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cotenant_testing::TempDir;
+    use std::process::{Command, Stdio};
+
+    fn process(root: &TempDir, pid: u32, comm: &str, start: u64, [ticks, ended]: [u64; 2], cgroup: &str) {
+        let line = format!("{pid} ({comm}) R 1 1 1 0 -1 0 0 0 0 0 {ticks} 0 {ended} 0 20 0 1 0 {start} 0 0 0 ");
+        root.write(&format!("proc/{pid}/stat"), format!("{line}{}\n", ["0"; 30].join(" ")));
+        root.write(&format!("proc/{pid}/cgroup"), cgroup);
+    }
+
+    fn machine(root: &TempDir, at_s: f64, busy: [u64; 2], stolen: u64) {
+        let [a, b] = busy;
+        let stat = format!(
+            "cpu  {} 0 0 9 0 0 0 {stolen} 0 0\ncpu0 {a} 0 0 0 0 0 0 0 0 0\ncpu1 {b} 0 0 0 0 0 0 0 0 0\nintr 1\n",
+            a + b
+        );
+        root.write("proc/stat", stat);
+        root.write("proc/uptime", format!("{at_s} 9.00\n"));
+    }
+
+    #[test]
+    fn a_busy_machine_is_known_by_program_and_group() {
+        let root = TempDir::new("usage");
+        let fs = FsRoot::at(root.path());
+        let hertz = sys::ticks_per_second();
+        machine(&root, 100.0, [0, 0], 0);
+        process(&root, 7, "rustc", 1, [10, 0], "0::/user.slice/a.scope\n");
+        process(&root, 8, "qemu x", 1, [0, 0], "4:cpu,cpuacct:/docker/b\n0::/\n");
+        process(&root, 9, "idle", 1, [5, 0], "0::/c\n");
+        let before = look(&fs, None).unwrap();
+        machine(&root, 101.0, [hertz, hertz], hertz / 5);
+        process(&root, 7, "rustc", 1, [10 + hertz / 2, hertz * 2 / 5], "0::/user.slice/a.scope\n");
+        process(&root, 8, "qemu x", 1, [hertz * 7 / 10, 0], "4:cpu,cpuacct:/docker/b\n0::/\n");
+        root.write("proc/9/cgroup", "0::/not-read\n");
+        let after = look(&fs, Some(&before)).unwrap();
+        assert_eq!(after.processes[&9].cgroup(), "/c", "it has not run since");
+        let usage = Usage::between(&before, &after, None, |_| false).unwrap();
+        let found: Vec<(&str, &str, f64)> =
+            usage.programs.iter().map(|one| (&*one.program, &*one.cgroup, one.cpus)).collect();
+        assert_eq!(found, [("rustc", "/user.slice/a.scope", 0.9), ("qemu x", "/docker/b", 0.7)]);
+        assert_eq!(
+            usage.text(),
+            "1.8 of 2 CPUs by other programs: rustc 0.9, qemu x 0.7, others 0.2; 0.2 taken by the host (steal)"
+        );
+        root.write("proc/uptime", "soon\n");
+        assert!(look(&fs, None).is_err());
+    }
+
+    /// On this machine: what spins is somebody else's, or ours.
+    #[test]
+    fn who_spins_here_is_seen() {
+        let mut spins = Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();
+        let pid = spins.id();
+        let mut used = [0.0; 2];
+        let fs = FsRoot::live();
+        let begin = look(&fs, None).unwrap();
+        cotenant_testing::eventually("it has run", || {
+            let now = look(&fs, Some(&begin)).unwrap();
+            let own = |owner: bool| {
+                Usage::between(&begin, &now, None, |one| owner && one == pid)
+                    .map_or(0.0, |usage| usage.own * usage.seconds)
+            };
+            used = [own(true), own(false)];
+            used[0] > 0.05
+        });
+        spins.kill().unwrap();
+        spins.wait().unwrap();
+        assert!(used[1] == 0.0, "{used:?}");
+    }
+
+    #[test]
+    fn a_watch_looks_and_adds_up() {
+        let cpus = (0..4096).map(cotenant_model::CpuId).collect();
+        let mut watch = Watch::new(&cpus);
+        let moment = watch.moment(&[]).unwrap();
+        assert!(moment.seconds >= 0.25 && moment.of_cpus > 0, "{moment:?}");
+        assert_eq!((watch.tend(Vec::new), watch.whole()), (None, None), "it is not time to");
+        watch.next = Instant::now();
+        cotenant_testing::eventually("the next stretch is over", || watch.tend(Vec::new).is_some());
+        assert!(watch.whole().is_some_and(|whole| whole.seconds > 0.0));
+    }
+}

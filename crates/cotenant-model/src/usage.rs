@@ -1,0 +1,427 @@
+//! Who uses a machine: CPU time between two looks at it, by program and control group.
+
+use crate::proc_text::TaskStat;
+use crate::text::name;
+use crate::{CpuId, CpuSet};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Others leave too little where they leave less than this share of the CPUs that are wanted: what is missing is then
+/// as much as the usual goal, 90 %, lets a program lose, so a verdict could be theirs alone.
+const LEFT: f64 = 0.9;
+
+/// So much of the time given to other guests is worth a remark.
+const MUCH_STOLEN: f64 = 0.01;
+
+/// Programs that are listed, and that are named in a line; what used less is not named.
+const LISTED: usize = 8;
+const NAMED: usize = 3;
+const LITTLE: f64 = 0.05;
+
+/// A process at a look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Start time in clock ticks since boot: with the id it is this process and no other.
+    start_ticks: u64,
+    parent: u32,
+    program: String,
+    /// Its control group; unknown where it has used no CPU time since the look before.
+    cgroup: String,
+    /// CPU time in clock ticks: its own, and that of its children that have ended.
+    ticks: u64,
+    ended_ticks: u64,
+}
+
+impl Process {
+    /// Kernel threads are one program.
+    pub fn new(stat: TaskStat, cgroup: &str) -> Self {
+        let program = if stat.is_kernel_thread() { "the kernel".to_owned() } else { stat.comm };
+        let TaskStat { start_ticks, ppid: parent, ticks, ended_ticks, .. } = stat;
+        Self { start_ticks, parent, program, cgroup: name(cgroup.as_bytes()), ticks, ended_ticks }
+    }
+
+    /// Whether it has not run since, and so has the control group that it had, as far as that matters.
+    pub fn has_rested(&self, stat: &TaskStat) -> bool {
+        (self.start_ticks, self.ticks) == (stat.start_ticks, stat.ticks)
+    }
+
+    /// Its control group.
+    pub fn cgroup(&self) -> &str {
+        &self.cgroup
+    }
+
+    fn all_ticks(&self) -> u64 {
+        self.ticks.saturating_add(self.ended_ticks)
+    }
+}
+
+/// What was used so far, at a moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Look {
+    /// Seconds since boot.
+    pub at_s: f64,
+    /// Clock ticks in a second.
+    pub ticks_per_s: f64,
+    /// Ticks in which each CPU was busy or stolen.
+    pub busy: Vec<(CpuId, u64)>,
+    /// Ticks in which a hypervisor let others run, of all CPUs.
+    pub stolen: u64,
+    /// Processes that can be seen, those that have ended and were not waited for among them.
+    pub processes: BTreeMap<u32, Process>,
+}
+
+/// CPUs' worth of time that a program used in a control group.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Program {
+    /// Its name, as its first thread has it; that of the parent for what has ended.
+    pub program: String,
+    /// Its control group, from the root of the hierarchy.
+    pub cgroup: String,
+    /// CPU time per second.
+    pub cpus: f64,
+}
+
+/// Who used a machine between two looks, in CPUs: CPU time per second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// How long, seconds.
+    pub seconds: f64,
+    /// The CPUs that it is about.
+    pub of_cpus: usize,
+    /// What is measured, and Cotenant itself.
+    pub own: f64,
+    /// All other programs.
+    pub others: f64,
+    /// Taken by the host for other guests (steal).
+    pub stolen: f64,
+    /// The busiest of the others that can be seen; the rest of `others` is hidden, too little, or interrupts.
+    pub programs: Vec<Program>,
+}
+
+impl Usage {
+    /// Of these CPUs, or of all. What descends from a process that is our own is our own; programs are listed wherever
+    /// they ran. `None` where no time has gone by.
+    pub fn between(before: &Look, after: &Look, cpus: Option<&CpuSet>, is_own: impl Fn(u32) -> bool) -> Option<Self> {
+        let seconds = after.at_s - before.at_s;
+        let per_s = |ticks: u64| ticks as f64 / after.ticks_per_s / seconds;
+        if seconds <= 0.0 || after.ticks_per_s <= 0.0 || after.busy.is_empty() {
+            return None;
+        }
+        let (mut own, mut seen) = (0.0, Sums::new());
+        for (pid, used) in used_between(before, after, &is_own) {
+            let process = &after.processes[&pid];
+            let all_own = descends(after, pid, &is_own);
+            own += per_s(if all_own { used.theirs + used.own } else { used.own });
+            if !all_own && used.theirs > 0 {
+                *seen.entry((&process.program, &process.cgroup)).or_default() += per_s(used.theirs);
+            }
+        }
+        let then: BTreeMap<CpuId, u64> = before.busy.iter().copied().collect();
+        let mut of_cpus = 0;
+        let mut busy = 0;
+        for (cpu, ticks) in after.busy.iter().filter(|(cpu, _)| cpus.is_none_or(|cpus| cpus.contains(*cpu))) {
+            of_cpus += 1;
+            busy += ticks.saturating_sub(then.get(cpu).copied().unwrap_or(*ticks));
+        }
+        // Which CPUs it was taken from is told, too, but a host takes from all alike.
+        let part = of_cpus as f64 / after.busy.len() as f64;
+        let stolen = per_s(after.stolen.saturating_sub(before.stolen)) * part;
+        // What processes say is exact, what CPUs say counts ticks.
+        let least = if cpus.is_none() { seen.values().sum() } else { 0.0 };
+        let others = (per_s(busy) - stolen - own).max(least).clamp(0.0, of_cpus as f64);
+        let [seconds, own, others, stolen] = [seconds, own, others, stolen].map(rounded);
+        Some(Self { seconds, of_cpus, own, others, stolen, programs: busiest(&seen) })
+    }
+
+    /// This stretch and another one, as one.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        let seconds = (self.seconds + other.seconds).max(f64::MIN_POSITIVE);
+        let mut sums = Sums::new();
+        for usage in [self, other] {
+            for Program { program, cgroup, cpus } in &usage.programs {
+                *sums.entry((program, cgroup)).or_default() += cpus * usage.seconds / seconds;
+            }
+        }
+        let mean = |of: fn(&Self) -> f64| rounded((of(self) * self.seconds + of(other) * other.seconds) / seconds);
+        Self {
+            seconds: rounded(seconds),
+            of_cpus: other.of_cpus,
+            own: mean(|usage| usage.own),
+            others: mean(|usage| usage.others),
+            stolen: mean(|usage| usage.stolen),
+            programs: busiest(&sums),
+        }
+    }
+
+    /// `1.9 of 2 CPUs by other programs: rustc 0.9, qemu 0.7, others 0.3; 0.1 taken by the host (steal)`.
+    pub fn text(&self) -> String {
+        let mut sums = Sums::new();
+        for Program { program, cpus, .. } in &self.programs {
+            *sums.entry((program, "")).or_default() += cpus;
+        }
+        let mut most = busiest(&sums);
+        most.retain(|program| program.cpus >= LITTLE);
+        most.truncate(NAMED);
+        let rest = self.others - most.iter().map(|program| program.cpus).sum::<f64>();
+        let mut names: Vec<String> = most.iter().map(|one| format!("{} {:.1}", one.program, one.cpus)).collect();
+        match (rest >= LITTLE, names.is_empty()) {
+            (true, true) => names.push("none of them can be seen here".to_owned()),
+            (true, false) => names.push(format!("others {rest:.1}")),
+            (false, _) => {}
+        }
+        let names = if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
+        let stolen = if self.stolen >= LITTLE {
+            format!("; {:.1} taken by the host (steal)", self.stolen)
+        } else {
+            String::new()
+        };
+        format!("{:.1} of {} CPUs by other programs{names}{stolen}", self.others, self.of_cpus)
+    }
+
+    /// Whether others, and the host, leave too little of so many CPUs that are wanted: less than nine tenths of them.
+    pub fn crowds(&self, wanted: f64) -> bool {
+        let all = self.of_cpus as f64;
+        all - self.others - self.stolen < LEFT * wanted.min(all)
+    }
+
+    /// The share of the CPUs' time that others used, or the host took, 0–1.
+    pub fn share(&self) -> f64 {
+        ((self.others + self.stolen) / self.of_cpus.max(1) as f64).min(1.0)
+    }
+
+    /// A remark for people on what the host took, where that was much.
+    pub fn remark_of_steal(&self) -> Option<String> {
+        self.is_stolen().then(|| {
+            format!(
+                "the host let other guests run for {:.1} % of the CPU time here, while it was wanted (steal): figures \
+                 suffer, and nothing on this machine can change that",
+                100.0 * self.stolen / self.of_cpus.max(1) as f64
+            )
+        })
+    }
+
+    fn is_stolen(&self) -> bool {
+        self.stolen >= MUCH_STOLEN * self.of_cpus.max(1) as f64
+    }
+}
+
+/// Who used the machine before something was measured, and meanwhile.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    /// In a moment before the start; absent where nobody looked, or the system does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Usage>,
+    /// Meanwhile, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub during: Option<Usage>,
+}
+
+impl Seen {
+    /// Whether nobody has looked.
+    pub fn is_empty(&self) -> bool {
+        self.before.is_none() && self.during.is_none()
+    }
+
+    /// Why there can be no verdict on what wanted so many CPUs; `None` where it had them.
+    pub fn busy(&self, wanted: f64) -> Option<String> {
+        let crowded = |usage: &Option<Usage>| usage.as_ref().filter(|usage| usage.crowds(wanted)).map(Usage::text);
+        let before = crowded(&self.before).map(|text| format!("this machine was busy before the start ({text})"));
+        before.or_else(|| crowded(&self.during).map(|text| format!("this machine was busy meanwhile ({text})")))
+    }
+}
+
+/// By program and control group.
+type Sums<'a> = BTreeMap<(&'a str, &'a str), f64>;
+
+fn busiest(sums: &Sums<'_>) -> Vec<Program> {
+    let program = |(&(program, cgroup), cpus): (&(&str, &str), &f64)| Program {
+        program: program.to_owned(),
+        cgroup: cgroup.to_owned(),
+        cpus: rounded(*cpus),
+    };
+    let mut programs: Vec<Program> = sums.iter().map(program).collect();
+    programs.retain(|program| program.cpus > 0.0);
+    programs.sort_by(|a, b| b.cpus.total_cmp(&a.cpus));
+    programs.truncate(LISTED);
+    programs
+}
+
+/// Three digits behind the point: more than the clock ticks tell.
+fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}
+
+/// Ticks that a process used.
+#[derive(Clone, Copy, Debug, Default)]
+struct Used {
+    /// Itself, or its children that have ended.
+    theirs: u64,
+    /// Children that have ended, among them our own.
+    own: u64,
+}
+
+/// What each process used since, with those of its children that have ended meanwhile.
+fn used_between(before: &Look, after: &Look, is_own: &impl Fn(u32) -> bool) -> BTreeMap<u32, Used> {
+    let same = |pid: u32, a: &Look, b: &Look| {
+        a.processes.get(&pid).zip(b.processes.get(&pid)).is_some_and(|(a, b)| a.start_ticks == b.start_ticks)
+    };
+    // What those that are gone had used before counts for nobody: whoever waited for them has it now.
+    let mut waited_for: BTreeMap<u32, (u64, bool)> = BTreeMap::new();
+    for (pid, gone) in before.processes.iter().filter(|(pid, _)| !same(**pid, before, after)) {
+        let mut seen = BTreeSet::from([*pid]);
+        let mut parent = gone.parent;
+        while let Some(old) = before.processes.get(&parent).filter(|_| seen.insert(parent)) {
+            if same(parent, before, after) {
+                let (ticks, own) = waited_for.entry(parent).or_default();
+                *ticks += gone.all_ticks();
+                *own |= descends(before, *pid, is_own);
+                break;
+            }
+            parent = old.parent;
+        }
+    }
+    let most = ((after.at_s - before.at_s) * after.ticks_per_s * after.busy.len() as f64) as u64;
+    let since = |pid: u32, new: &Process| {
+        let Some(old) = before.processes.get(&pid).filter(|_| same(pid, before, after)) else {
+            // What was there before, and was not seen, has used nobody knows what since.
+            let is_new = new.start_ticks as f64 >= before.at_s * after.ticks_per_s;
+            return Used { theirs: if is_new { new.all_ticks().min(most) } else { 0 }, own: 0 };
+        };
+        let (gone, own) = waited_for.get(&pid).copied().unwrap_or_default();
+        let ended = new.ended_ticks.saturating_sub(old.ended_ticks).saturating_sub(gone).min(most);
+        let itself = new.ticks.saturating_sub(old.ticks);
+        if own { Used { theirs: itself, own: ended } } else { Used { theirs: itself + ended, own: 0 } }
+    };
+    after.processes.iter().map(|(pid, new)| (*pid, since(*pid, new))).collect()
+}
+
+/// Whether it, or an ancestor, is our own.
+fn descends(look: &Look, mut pid: u32, is_own: &impl Fn(u32) -> bool) -> bool {
+    let mut seen = BTreeSet::new();
+    while let Some(process) = look.processes.get(&pid).filter(|_| seen.insert(pid)) {
+        if is_own(pid) {
+            return true;
+        }
+        pid = process.parent;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Id, parent, program, start, own ticks, ticks of children that have ended.
+    type One = (u32, u32, &'static str, u64, u64, u64);
+
+    fn look(at_s: f64, busy: [u64; 2], stolen: u64, processes: &[One]) -> Look {
+        let process = |&(pid, ppid, comm, start_ticks, ticks, ended_ticks): &One| {
+            let comm = comm.to_owned();
+            let stat = TaskStat { comm, ppid, start_ticks, ticks, ended_ticks, ..TaskStat::default() };
+            (pid, Process::new(stat, &format!("/{}.scope", comm_of(pid))))
+        };
+        let busy = (0..).map(CpuId).zip(busy).collect();
+        Look { at_s, ticks_per_s: 100.0, busy, stolen, processes: processes.iter().map(process).collect() }
+    }
+
+    fn comm_of(pid: u32) -> &'static str {
+        if pid < 10 { "low" } else { "high" }
+    }
+
+    fn listed(usage: &Usage) -> Vec<(&str, f64)> {
+        usage.programs.iter().map(|program| (&*program.program, program.cpus)).collect()
+    }
+
+    #[test]
+    fn programs_are_named_and_what_is_our_own_is_not_theirs() {
+        let before =
+            look(10.0, [500, 600], 7, &[(1, 0, "init", 1, 50, 900), (2, 1, "qos", 5, 10, 0), (4, 1, "qemu", 9, 1, 0)]);
+        let now = [
+            (1, 0, "init", 1, 50, 900),
+            (2, 1, "qos", 5, 20, 0),
+            (3, 2, "batch", 1_100, 90, 0),
+            (4, 1, "qemu", 9, 71, 0),
+        ];
+        let usage = Usage::between(&before, &look(11.0, [600, 700], 7, &now), None, |pid| pid == 2).unwrap();
+        // 200 ticks on two CPUs: 10 of ours, 90 of what we started, 70 of qemu, 30 of nobody that can be seen.
+        assert_eq!((usage.own, usage.others, usage.stolen, usage.of_cpus), (1.0, 1.0, 0.0, 2));
+        assert_eq!((listed(&usage), &*usage.programs[0].cgroup), (vec![("qemu", 0.7)], "/low.scope"));
+        assert_eq!(usage.text(), "1.0 of 2 CPUs by other programs: qemu 0.7, others 0.3");
+        let of_one =
+            Usage::between(&before, &look(11.0, [600, 700], 7, &now), Some(&CpuSet::single(CpuId(0))), |pid| pid == 4);
+        assert!(of_one.is_some_and(|one| (one.of_cpus, one.own, one.others) == (1, 0.7, 0.3)));
+        assert_eq!(Usage::between(&before, &before, None, |_| false), None, "no time has gone by");
+    }
+
+    /// Compilers: each lives for less than the time between two looks.
+    #[test]
+    fn children_that_ended_meanwhile_are_their_parents() {
+        let before = look(
+            0.0,
+            [0, 0],
+            0,
+            &[(1, 0, "sh", 1, 0, 0), (2, 1, "make", 1, 5, 1_000), (3, 2, "sh", 1, 1, 400), (4, 3, "cc1", 1, 300, 0)],
+        );
+        // cc1 ran for 20 ticks more, its shell for 2; make has waited for both, and for others that took 150.
+        let ended = 1_000 + (300 + 20) + (1 + 400 + 2) + 150;
+        let after = look(1.0, [100, 80], 0, &[(1, 0, "sh", 1, 0, 0), (2, 1, "make", 1, 8, ended)]);
+        let usage = Usage::between(&before, &after, None, |_| false).unwrap();
+        assert_eq!(listed(&usage), [("make", 1.75)], "3 + 20 + 2 + 150 ticks, and no tick of before");
+        let ours = Usage::between(&before, &after, None, |pid| pid == 4).unwrap();
+        assert_eq!((ours.own, listed(&ours)), (1.72, vec![("make", 0.03)]), "what has ended was ours");
+        // Another process got the id, long after the look before; one was there, and was not seen.
+        let other = look(1.0, [100, 80], 0, &[(2, 1, "ld", 90, 60, 0), (9, 1, "java", 1, 90_000, 0)]);
+        let usage = Usage::between(&look(0.5, [0, 0], 0, &[(2, 1, "make", 1, 5, 0)]), &other, None, |_| false).unwrap();
+        assert_eq!(listed(&usage), [("ld", 1.2)]);
+    }
+
+    #[test]
+    fn a_line_names_three_and_sums_the_rest() {
+        let program = |name: &str, cgroup: &str, cpus| Program { program: name.into(), cgroup: cgroup.into(), cpus };
+        let programs = vec![
+            program("rustc", "/a", 0.5),
+            program("cc1", "/", 0.4),
+            program("rustc", "/b", 0.4),
+            program("x", "/", 0.2),
+            program("y", "/", 0.1),
+        ];
+        let usage = Usage { seconds: 1.0, of_cpus: 2, own: 0.1, others: 1.7, stolen: 0.2, programs };
+        assert_eq!(
+            usage.text(),
+            "1.7 of 2 CPUs by other programs: rustc 0.9, cc1 0.4, x 0.2, others 0.2; 0.2 taken by the host (steal)"
+        );
+        let hidden = Usage { programs: Vec::new(), stolen: 0.0, ..usage.clone() };
+        assert_eq!(hidden.text(), "1.7 of 2 CPUs by other programs: none of them can be seen here");
+        assert_eq!(Usage { others: 0.01, ..hidden }.text(), "0.0 of 2 CPUs by other programs");
+        assert!(usage.remark_of_steal().is_some_and(|note| note.contains(" 10.0 % ")));
+    }
+
+    #[test]
+    fn it_is_busy_where_others_leave_less_than_nine_tenths_of_what_is_wanted() {
+        let usage = |others, stolen| Usage { seconds: 1.0, of_cpus: 2, others, stolen, ..Usage::default() };
+        assert!(!usage(0.19, 0.0).crowds(2.0) && usage(0.21, 0.0).crowds(2.0) && usage(0.1, 0.11).crowds(2.0));
+        // A server that used 0.3, and wants one more for the next question: 2 - 0.9 * 1.3 = 0.83.
+        assert!(!usage(0.82, 0.0).crowds(1.3) && usage(0.84, 0.0).crowds(1.3));
+        assert!(usage(0.21, 0.0).crowds(64.0), "there are no more than that");
+        let seen = |before, during| Seen { before: Some(usage(before, 0.0)), during: Some(usage(during, 0.0)) };
+        assert_eq!(seen(0.1, 0.1).busy(2.0), None);
+        let [before, during] = [seen(1.9, 0.1), seen(0.1, 1.9)].map(|seen| seen.busy(2.0).unwrap());
+        assert!(
+            before.starts_with("this machine was busy before the start (1.9 of 2 CPUs by other programs: "),
+            "{before}"
+        );
+        assert!(during.starts_with("this machine was busy meanwhile ("), "{during}");
+    }
+
+    #[test]
+    fn stretches_add_up() {
+        let of = |seconds, others, name: &str| {
+            let programs = vec![Program { program: name.into(), cgroup: "/".into(), cpus: others }];
+            Usage { seconds, of_cpus: 2, others, programs, ..Usage::default() }
+        };
+        let all = of(1.0, 0.9, "a").and(&of(2.0, 0.3, "b"));
+        assert_eq!((all.seconds, all.others), (3.0, 0.5));
+        assert_eq!(listed(&all), [("a", 0.3), ("b", 0.2)]);
+    }
+}
