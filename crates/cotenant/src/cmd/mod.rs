@@ -43,9 +43,10 @@ pub enum Command {
     ///
     /// Both are built in: nothing is installed, and no privilege is needed. The server is asked at random moments, by a
     /// schedule that does not wait for it, and a latency counts from when its question was due. It is measured alone,
-    /// beside the batch program, beside it at nice 19, and under `cotenant qos`. The verdict follows from the 95 %
-    /// intervals of the p99, and says so if nothing is gained. Then comes a simulated machine on which placing threads
-    /// pays, and what to try on this one. Ctrl-C ends all of it with exit code 128 + signal; nothing is left behind.
+    /// beside the batch program, beside it at nice 19, with it in the background by hand, and under `cotenant qos`.
+    /// The verdict follows from the 95 % intervals of the p99, and says so if nothing is gained, if one line does as
+    /// well, or if other programs kept the machine busy. Then comes a simulated machine on which placing threads pays,
+    /// and what to try on this one. Ctrl-C ends all of it with exit code 128 + signal; nothing is left behind.
     Demo(demo::Args),
     /// Start a command and manage it; its exit code and signals pass through
     ///

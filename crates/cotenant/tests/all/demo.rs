@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 
-const PHASES: [&str; 4] = ["server alone", "beside the batch", "batch at nice 19", "cotenant qos"];
+const PHASES: [&str; 5] = ["server alone", "beside the batch", "batch at nice 19", "in the background", "cotenant qos"];
 
 /// What all programs of a demonstration have in their environment.
 const MARK: &str = "COTENANT_DEMO_TEST";
@@ -42,7 +42,7 @@ fn figures_come_as_json_and_as_a_page() {
     let json: Value = serde_json::from_slice(&out.stdout).unwrap();
     let phases = json["phases"].as_array().unwrap();
     assert_eq!(phases.iter().map(|phase| phase["name"].as_str().unwrap()).collect::<Vec<_>>(), PHASES);
-    for (phase, seconds) in phases.iter().zip([0.5, 0.5, 0.5, 2.5]) {
+    for (phase, seconds) in phases.iter().zip([0.25, 0.25, 0.25, 0.25, 2.5]) {
         let figure = |key: &str| phase[key].as_f64().unwrap_or_else(|| panic!("{key}: {phase}"));
         assert_eq!(figure("seconds"), seconds);
         assert!(figure("answers") > 200.0 * seconds, "nobody waits with a question for an answer: {phase}");
@@ -57,11 +57,19 @@ fn figures_come_as_json_and_as_a_page() {
         json["batch"],
         format!("cotenant kernel stream --threads {0} --size {1}", json["threads"], json["bytes"])
     );
-    for change in ["harm", "nice", "qos"] {
+    for change in ["harm", "nice", "background", "qos"] {
         let known = ["longer", "shorter", "none"].contains(&json["verdict"][change].as_str().unwrap());
         assert!(known, "{}", json["verdict"]);
     }
-    let gained = json["verdict"]["harm"] == "longer" && json["verdict"]["qos"] == "shorter";
+    let busy = json["verdict"]["busy"].is_string();
+    let gained = !busy && json["verdict"]["harm"] == "longer" && json["verdict"]["qos"] == "shorter";
+    for (when, least) in [("before", 0.25), ("during", 5.0)] {
+        let usage = &json["usage"][when];
+        assert!(usage["seconds"].as_f64() > Some(least) && usage["others"].is_f64(), "{usage}");
+    }
+    let background = ["cpu.idle 1 of", "cpu.weight 1 of", "cpu.shares 2 of", "autogroup nice 19", "SCHED_IDLE"];
+    let by_hand = json["by_hand"].as_str().unwrap();
+    assert!(background.iter().any(|means| by_hand.starts_with(means)), "{by_hand}");
     assert_eq!(json["verdict"]["gained"], gained, "{}", json["verdict"]);
     assert!(json["verdict"]["text"].as_array().unwrap().len() >= 3, "{}", json["verdict"]);
     assert!(json["simulated"]["over_linux"]["value"].as_f64() > Some(0.0), "{}", json["simulated"]);
@@ -112,7 +120,9 @@ fn what_is_piped_fits_80_columns() {
         assert!(rows.len() >= 3 && rows[1].ends_with('#'), "{phase}\n{shown}");
         assert!(said.contains(&format!("cotenant: {phase}: p50 ")), "{said}");
     }
-    for part in ["p99 of the server", "Simulated, not measured", "What to try next", "cotenant doctor"] {
+    for part in
+        ["p99 of the server", "in the background: ", "Simulated, not measured", "What to try next", "cotenant doctor"]
+    {
         assert!(shown.contains(part), "{part}\n{shown}");
     }
 }
@@ -129,7 +139,7 @@ fn started(state: &State, says: &str) -> Child {
 #[test]
 fn whatever_ends_it_nothing_is_left() {
     // In each phase: the last thing that is said before it.
-    for says in ["Ctrl-C ends", PHASES[0], PHASES[1], PHASES[2]] {
+    for says in ["Ctrl-C ends", PHASES[0], PHASES[1], PHASES[2], PHASES[3]] {
         for (name, code, number) in [("INT", Some(130), None), ("KILL", None, Some(9))] {
             let state = State::new("demo-end");
             let mut demo = started(&state, says);

@@ -11,6 +11,12 @@ use anyhow::{Context, Result, bail};
 use cotenant_cli::machine_arg;
 use cotenant_cli::messages::tell;
 use cotenant_cli::usage;
+use cotenant_linux::FsRoot;
+use cotenant_linux::act::background::by_hand::ByHand;
+use cotenant_linux::sense::nice;
+use cotenant_linux::sense::usage::Watch;
+use cotenant_linux::sys;
+use cotenant_model::usage::Seen;
 use cotenant_setup::registry::registry;
 use cotenant_setup::replace::{can_replace, replace};
 use cotenant_sim::batch::{self, Plan};
@@ -19,11 +25,11 @@ use cotenant_sim::scenario::Scenario;
 use report::{App, Report, Simulated};
 use serde_json::Value;
 use server::{SETTLING, Served};
-use stage::{Stage, Stopped};
+use stage::{Program, Stage, Stopped};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use verdict::{Phase, Phases};
+use verdict::{Phase, Phases, Said};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -81,7 +87,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(path) = &args.report {
         can_replace(path).map_err(|e| usage(format!("{}: {e}", refused(path))))?;
     }
-    let (phases, qos, scene) = match Scene::set(args).and_then(Scene::play) {
+    let (phases, said, scene) = match Scene::set(args).and_then(Scene::play) {
         Ok(played) => played,
         Err(error) => {
             let Some(Stopped(signal)) = error.downcast_ref() else { return Err(error) };
@@ -89,8 +95,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             return Ok(ExitCode::from(128 + *signal as u8));
         }
     };
-    let notes = qos["notes"].as_array().into_iter().flatten().filter_map(|note| Some(note.as_str()?.to_owned()));
-    let verdict = verdict::judge(&phases, scene.threads, &notes.collect::<Vec<_>>());
+    let verdict = verdict::judge(&phases, scene.threads, &said);
     let (simulated, outlook) = (simulated()?, outlook::look()?);
     let report = Report {
         asked_per_s: server::PER_S,
@@ -98,8 +103,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         threads: scene.threads,
         bytes: scene.bytes,
         phases: phases.all(),
+        by_hand: &said.by_hand,
+        usage: &said.seen,
         verdict: &verdict,
-        qos: &qos,
+        qos: &said.qos,
         simulated: &simulated,
         outlook: &outlook,
     };
@@ -133,8 +140,19 @@ impl Scene {
     }
 
     /// Plays it to its end.
-    fn play(self) -> Result<(Phases, Value, Self)> {
-        let (short, long) = (self.seconds / 6.0, self.seconds / 2.0);
+    fn play(self) -> Result<(Phases, Said, Self)> {
+        let by_hand = ByHand::here();
+        let played = self.play_beside(&by_hand);
+        by_hand.end();
+        let (phases, said) = played?;
+        Ok((phases, said, self))
+    }
+
+    fn play_beside(&self, by_hand: &ByHand) -> Result<(Phases, Said)> {
+        let (short, long) = (self.seconds / 8.0, self.seconds / 2.0);
+        let mut watch = Watch::new(&sys::getaffinity(0)?);
+        let before = watch.moment(&[]);
+        watch.catch_up(&[]);
         let mut stage = Stage::new(Duration::from_secs_f64(self.seconds), !self.quiet)?;
         if !self.quiet {
             tell(format_args!(
@@ -144,11 +162,26 @@ impl Scene {
                 self.batch
             ));
         }
-        let alone = self.phase(&mut stage, "server alone", short, None)?;
-        let together = self.phase(&mut stage, "beside the batch", short, Some(&[]))?;
-        let nice = self.phase(&mut stage, "batch at nice 19", short, Some(&["nice", "-n", "19"]))?;
+        let line = format!("{} {}", self.batch(), 2.0 * short + 60.0);
+        // As from another terminal, and as qos starts it: in a session of its own.
+        let shell = |before: &[&str], line: &str| {
+            let words = [before, &["sh", "-c", line]].concat();
+            let mut command = Command::new("setsid");
+            command.args(words);
+            command
+        };
+        let (alone, _) = self.phase(&mut stage, "server alone", short, None)?;
+        let (together, _) = self.phase(&mut stage, "beside the batch", short, Some(shell(&[], &line)))?;
+        let batch = shell(&["nice", "-n", "19"], &line);
+        let (nice, no_effect) = self.phase(&mut stage, "batch at nice 19", short, Some(batch))?;
+        let mut batch = shell(&[], &by_hand.line(&line));
+        by_hand.enter(&mut batch)?;
+        let (background, _) = self.phase(&mut stage, "in the background", short, Some(batch))?;
         let (qos, said) = self.qos(&mut stage, "cotenant qos", long)?;
-        Ok((Phases { alone, together, nice, qos }, said, self))
+        watch.catch_up(&[]);
+        let seen = Seen { before, during: watch.whole().cloned() };
+        let said = Said { by_hand: by_hand.means(), advice: by_hand.advice(), no_effect, seen, qos: said };
+        Ok((Phases { alone, together, nice, background, qos }, said))
     }
 
     fn server(&self, seconds: f64) -> String {
@@ -160,20 +193,25 @@ impl Scene {
         format!("exec {} {} >/dev/null --seconds", self.program, self.batch)
     }
 
-    /// The server, and beside it the batch program, started by these words.
-    fn phase(&self, stage: &mut Stage, name: &'static str, seconds: f64, batch: Option<&[&str]>) -> Result<Phase> {
+    /// The server, and beside it the batch program, which runs for longer: it is there from the first question to the
+    /// last answer. And why its priority has no effect, if so.
+    fn phase(
+        &self,
+        stage: &mut Stage,
+        name: &'static str,
+        seconds: f64,
+        batch: Option<Command>,
+    ) -> Result<(Phase, Option<String>)> {
         name.clone_into(&mut stage.doing);
-        let shell = |before: &[&str], line: &str| {
-            let words = [before, &["sh", "-c", line]].concat();
-            let mut command = Command::new(words[0]);
-            command.args(&words[1..]);
-            command
-        };
-        // Longer than the server, which it is to be beside from the first question to the last answer.
-        let line = format!("{} {}", self.batch(), 2.0 * seconds + 60.0);
-        let batch = batch.map(|before| stage.start(shell(before, &line))).transpose()?;
-        let server = stage.start(shell(&[], &self.server(seconds)))?;
+        let batch = batch.map(|batch| stage.start(batch)).transpose()?;
+        let mut server = Command::new("sh");
+        server.args(["-c", &self.server(seconds)]);
+        let server = stage.start(server)?;
         let server = stage.wait(server)?;
+        // The server was where this process is.
+        let high = ("the server", std::process::id());
+        let remark = |batch: &Program| nice::remark(&FsRoot::live(), ("the batch program", batch.pid()), high);
+        let no_effect = batch.as_ref().and_then(remark);
         let early = batch.as_ref().is_some_and(|batch| stage.is_gone(batch));
         stage.ask_to_end();
         let batch = batch.map(|batch| stage.wait(batch)).transpose()?;
@@ -183,7 +221,7 @@ impl Scene {
         let Some(answers) = answers_in(&server.said) else {
             bail!("the server ended early ({}): {}", server.status, server.said.trim());
         };
-        Ok(self.phase_of(name, seconds, answers, batch.map(|batch| batch.cpus)))
+        Ok((self.phase_of(name, seconds, answers, batch.map(|batch| batch.cpus)), no_effect))
     }
 
     /// Both under `cotenant qos`, with all that it says.

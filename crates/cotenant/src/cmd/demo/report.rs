@@ -3,6 +3,7 @@
 use super::verdict::{Phase, Verdict};
 use crate::cmd::outlook::Outlook;
 use cotenant_model::stats::Estimate;
+use cotenant_model::usage::Seen;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -15,7 +16,11 @@ pub(super) struct Report<'a> {
     pub batch: String,
     pub threads: usize,
     pub bytes: u64,
-    pub phases: [&'a Phase; 4],
+    pub phases: [&'a Phase; 5],
+    /// By what the batch program was in the background.
+    pub by_hand: &'a str,
+    /// Who used this machine besides.
+    pub usage: &'a Seen,
     pub verdict: &'a Verdict,
     /// What `cotenant qos --json` said.
     pub qos: &'a Value,

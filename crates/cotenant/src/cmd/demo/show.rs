@@ -59,6 +59,8 @@ const HEADS: [&str; 5] = ["", "answers", "p50", "p99", "95 % interval of it"];
 /// # Errors
 /// Where nothing more is taken.
 pub fn print(out: &mut Sheet<'_>, r: &Report<'_>) -> Result<()> {
+    r.verdict.text.iter().try_for_each(|line| text(out, line))?;
+    writeln!(out)?;
     let mut figures = Table::new([HEADS[0], ">answers", ">p50", ">p99", HEADS[4]]);
     r.phases.iter().for_each(|phase| figures.row(cells(phase)));
     out.table(&figures)?;
@@ -66,8 +68,7 @@ pub fn print(out: &mut Sheet<'_>, r: &Report<'_>) -> Result<()> {
     bars(out, r, |phase| Some(phase.server.p99_s), time)?;
     writeln!(out, "\nCPUs of the batch program: the longer the better")?;
     bars(out, r, |phase| phase.batch_cpus, digits)?;
-    writeln!(out)?;
-    r.verdict.text.iter().try_for_each(|line| text(out, line))?;
+    text(out, &format!("in the background: {}", r.by_hand))?;
     writeln!(out)?;
     text(out, &placed(r.simulated))?;
     let mut table = Table::new(["", ">threads", ">Linux", &format!(">{}", r.simulated.policy)]);

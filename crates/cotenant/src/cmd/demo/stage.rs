@@ -36,6 +36,12 @@ pub struct Program {
     said: PipeReader,
 }
 
+impl Program {
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+}
+
 /// One that has ended.
 pub struct Ended {
     pub status: ExitStatus,
