@@ -273,7 +273,7 @@ impl Step {
 }
 
 /// What a measurement may come to: a page shows one of them.
-const VERDICTS: [[&str; 2]; 3] = [["faster", "by"], ["slower", "by"], ["no", "difference"]];
+const VERDICTS: [[&str; 2]; 3] = [["faster", "by"], ["slower", "by"], ["cannot", "tell"]];
 
 /// The first two words of a line, whatever the numbers, which may be absent; of a line that begins with a mark, that
 /// mark.
@@ -292,6 +292,6 @@ fn lines_are_known_by_their_first_words() {
     assert_eq!(begins("  ✗ cycles, inter: none"), ["✗"]);
     assert_eq!(begins("0.100 s  task 0"), ["#", "s"]);
     assert_eq!(begins("cpu_share – │ 0.5"), begins("cpu_share 0.1 │ 0.5"));
-    assert_eq!(begins("slower by 3 %"), begins("no difference that these runs can show"));
+    assert_eq!(begins("slower by 3 %"), begins("cannot tell (0.9 to 1.2 times as fast)"));
     assert!(begins("…").is_empty());
 }

@@ -12,13 +12,15 @@ use anyhow::{Result, bail};
 pub use args::Args;
 use cotenant_cli::messages::{count, raw, tell};
 use cotenant_cli::progress::{Progress, about};
-use cotenant_cli::usage;
+use cotenant_cli::usage as misuse;
 use cotenant_linux::host::StartError;
 use cotenant_linux::sense::metrics::{MetricSummary, Metrics};
+use cotenant_linux::sense::usage;
 use cotenant_linux::sys::launch::{self, Child};
 use cotenant_linux::sys::waiter::{Event, Waiter};
 use cotenant_measure::compare::{Compared, Interval, Pair, alternate};
 use cotenant_model::metric::Metric;
+use cotenant_model::usage::Seen;
 use cotenant_model::{Direction, Round};
 use cotenant_setup::settings::{self, Setup};
 use cotenant_status::quantities::{better, digits};
@@ -41,6 +43,8 @@ struct Report {
     tier: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     metrics: Vec<Compared>,
+    /// Who used this machine besides.
+    usage: Seen,
     /// Of all managed runs.
     notes: BTreeSet<String>,
 }
@@ -60,13 +64,13 @@ struct Run {
 pub fn run(args: &Args) -> Result<ExitCode> {
     match (args.target.target(), args.command.is_empty()) {
         (None, false) if args.windows.is_some() || args.seed.is_some() => {
-            Err(usage("--windows and --seed are for programs that run already; add -p PID, or leave them out"))
+            Err(misuse("--windows and --seed are for programs that run already; add -p PID, or leave them out"))
         }
         (None, false) => runs(args),
         (Some(One::Running { target, all }), true) if !args.show_output => windows::run(args, &target, all),
-        (Some(_), true) => Err(usage("--show-output is for a command that is started; leave it out")),
-        (Some(_), false) => Err(usage("give either a command to start or what runs already, not both")),
-        (None, true) => Err(usage("nothing to compare; give a command after --, or -p PID, or --cgroup PATH")),
+        (Some(_), true) => Err(misuse("--show-output is for a command that is started; leave it out")),
+        (Some(_), false) => Err(misuse("give either a command to start or what runs already, not both")),
+        (None, true) => Err(misuse("nothing to compare; give a command after --, or -p PID, or --cgroup PATH")),
     }
 }
 
@@ -77,6 +81,9 @@ fn runs(args: &Args) -> Result<ExitCode> {
     let setup = Setup::live(&args.manage, topology, machine, settings::program_of(&args.command))?;
     let policy = setup.policy();
     let output = &args.manage.output;
+    let mut usage = usage::Watch::new(setup.topology.usable());
+    let mut seen = Seen { before: usage.moment(&[]), during: None };
+    usage.catch_up(&[]);
     let mut watch = Watch::new(args.runs * 2, !output.json && !output.quiet && !args.show_output);
     let mut pairs = Vec::new();
     let (mut moves, mut tier, mut notes) = (0, String::new(), BTreeSet::new());
@@ -118,6 +125,7 @@ fn runs(args: &Args) -> Result<ExitCode> {
             raw(&format!("pair {:>3}: {:8.3} s without, {:8.3} s with {policy}\n", i + 1, pair.without_s, pair.with_s));
         }
         pairs.push(pair);
+        usage.catch_up(&[]);
     };
     let stopped = alternate(args.runs, run, took)?;
     drop(watch);
@@ -130,7 +138,9 @@ fn runs(args: &Args) -> Result<ExitCode> {
     }
     compared.iter_mut().for_each(Compared::judge);
     notes.extend(notes::nothing_changed(moves, policy));
-    let report = Report { metrics: compared, moves, tier, notes, ..judge(policy, pairs) };
+    seen.during = usage.whole().cloned();
+    notes.extend(seen.busy(setup.topology.usable().len() as f64));
+    let report = Report { metrics: compared, moves, tier, usage: seen, notes, ..judge(policy, pairs) };
     cotenant_cli::answer(output.json, &report, |out| print_report(out, &report))?;
     if !output.json && !output.quiet {
         notes::say(&report.notes);
@@ -220,8 +230,8 @@ fn judge(policy: &'static str, pairs: Vec<Pair>) -> Report {
     let verdict = match speedup {
         Some(s) if s.ci95[0] > 1.0 => format!("faster by {:.1} %", (s.mean - 1.0) * 100.0),
         Some(s) if s.ci95[1] < 1.0 => format!("slower by {:.1} %", (1.0 / s.mean - 1.0) * 100.0),
-        Some(_) => "no difference that these runs can show".to_owned(),
-        None => "too few runs to tell".to_owned(),
+        Some(s) => format!("cannot tell ({} times as fast)", notes::range(s)),
+        None => "cannot tell: too few runs".to_owned(),
     };
     Report {
         policy,
@@ -231,6 +241,7 @@ fn judge(policy: &'static str, pairs: Vec<Pair>) -> Report {
         moves: 0,
         tier: String::new(),
         metrics: Vec::new(),
+        usage: Seen::default(),
         notes: BTreeSet::new(),
     }
 }
@@ -243,30 +254,28 @@ fn compared(metric: &Metric) -> Compared {
 
 /// A metric's line.
 fn line(Compared { name, direction, pairs, gain }: &Compared) -> String {
-    let Some(Interval { mean, ci95: [low, high] }) = *gain else {
-        return format!("metric {name}: too few readings to tell ({} pairs with readings)", pairs.len());
+    let Some(gain) = *gain else {
+        return format!("metric {name}: cannot tell: too few readings ({} pairs with readings)", pairs.len());
     };
-    let verdict = match (low > 1.0, high < 1.0) {
-        (true, _) => "better",
-        (_, true) => "worse",
-        _ => "no difference that these runs can show",
+    let (mean, range) = (digits(gain.mean), notes::range(gain));
+    let verdict = match gain.ci95 {
+        [low, _] if low > 1.0 => format!("better, {mean} times as good ({range})"),
+        [_, high] if high < 1.0 => format!("worse, {mean} times as good ({range})"),
+        _ => format!("cannot tell ({range} times as good)"),
     };
     let side = |i: usize| digits(pairs.iter().map(|p| p[i]).sum::<f64>() / pairs.len() as f64);
     let way = better(*direction);
-    format!(
-        "metric {name} ({way} is better): {} without, {} with; {verdict}: {mean:.3} times as good (95 % interval {low:.3} to {high:.3})",
-        side(0),
-        side(1)
-    )
+    format!("metric {name}: {verdict}; {} without, {} with, {way} is better", side(0), side(1))
 }
 
 fn print_report(out: &mut dyn Write, report: &Report) -> Result<()> {
     let (policy, pairs) = (report.policy, report.pairs.len());
+    writeln!(out, "{}", report.verdict)?;
     if let Some(Interval { mean, ci95: [low, high] }) = report.speedup {
         writeln!(out, "speed-up with {policy}: {mean:.3} (95 % interval {low:.3} to {high:.3}, {pairs} pairs)")?;
     }
     let moves = count(report.moves, "move");
-    writeln!(out, "{}; {moves} over all managed runs; counters: {}", report.verdict, report.tier)?;
+    writeln!(out, "{moves} over all managed runs; counters: {}", report.tier)?;
     Ok(report.metrics.iter().try_for_each(|metric| writeln!(out, "{}", line(metric)))?)
 }
 
@@ -295,7 +304,7 @@ mod tests {
         let slower = judge("sam", pairs(&[0.8, 0.81, 0.79, 0.8, 0.8]));
         assert!(slower.verdict.starts_with("slower by 25"), "{}", slower.verdict);
         let same = judge("sam", pairs(&[0.9, 1.1, 1.0, 0.95, 1.05]));
-        assert!(same.verdict.starts_with("no difference"), "{}", same.verdict);
+        assert_eq!(same.verdict, "cannot tell (0.904 to 1.10 times as fast)");
     }
 
     #[test]
@@ -304,10 +313,11 @@ mod tests {
         compared.pairs = vec![[2.0, 1.0], [2.2, 1.1], [1.9, 0.96]];
         compared.judge();
         let text = line(&compared);
-        assert!(text.starts_with("metric p99 (lower is better): 2.03 without, 1.02 with; better: 1.99"), "{text}");
+        assert!(text.starts_with("metric p99: better, 1.99 times as good (1.96 to "), "{text}");
+        assert!(text.ends_with("; 2.03 without, 1.02 with, lower is better"), "{text}");
         compared.direction = Direction::HigherIsBetter;
         compared.judge();
-        assert!(line(&compared).contains("worse: 0.50"), "{}", line(&compared));
+        assert!(line(&compared).contains("worse, 0.50"), "{}", line(&compared));
         compared.pairs = vec![[0.0, 1.0], [2.0, 3.0]];
         compared.judge();
         assert!(line(&compared).contains("too few readings"), "a ratio to 0 says nothing");

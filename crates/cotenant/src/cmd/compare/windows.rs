@@ -13,11 +13,12 @@ use cotenant_linux::sense::processes::Target;
 use cotenant_measure::compare::{Compared, Interval};
 use cotenant_measure::windows::{Windows, WindowsState, order, settling};
 use cotenant_model::speed::Source;
+use cotenant_model::usage::Seen;
 use cotenant_model::{Action, Direction, Mode, Outcome, Round};
 use cotenant_policies as policies;
 use cotenant_setup::args::MetricArg;
 use cotenant_setup::settings::Setup;
-use cotenant_status::quantities::{Unit, better};
+use cotenant_status::quantities::{Unit, better, digits};
 use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
@@ -45,6 +46,8 @@ struct Report {
     moves: u64,
     seconds: f64,
     tier: String,
+    /// Who used this machine besides.
+    usage: Seen,
     notes: Vec<String>,
 }
 
@@ -108,8 +111,9 @@ pub(super) fn run(args: &Args, target: &Target, all: bool) -> Result<ExitCode> {
         }
         (None, None) => 0,
     };
-    let Summary { policy, seconds, tier, mut notes, .. } = summary;
+    let Summary { policy, seconds, tier, usage: others, mut notes, .. } = summary;
     notes.extend(notes::nothing_changed(moves, policy));
+    notes.extend(others.busy(setup.topology.usable().len() as f64));
     let report = Report {
         policy,
         window_s: length.as_secs_f64(),
@@ -121,6 +125,7 @@ pub(super) fn run(args: &Args, target: &Target, all: bool) -> Result<ExitCode> {
         moves,
         seconds,
         tier,
+        usage: others,
         notes,
     };
     let output = &args.manage.output;
@@ -144,10 +149,10 @@ impl Row {
         let mut compared = Compared { name: metric.name(), direction, pairs, gain: None };
         compared.judge();
         let verdict = match compared.gain {
-            None => "too few readings to tell".to_owned(),
+            None => "cannot tell: too few readings".to_owned(),
             Some(Interval { ci95: [low, _], .. }) if low > 1.0 => "helped".to_owned(),
             Some(Interval { ci95: [_, high], .. }) if high < 1.0 => "hurt".to_owned(),
-            Some(_) => format!("no difference that {} windows can tell", compared.pairs.len() * 2),
+            Some(gain) => format!("cannot tell ({} times as good)", notes::range(gain)),
         };
         let windows = state.values.iter().map(|values| values[i]).collect();
         Self { compared, verdict, windows, unit: Unit::of(&metric.source, direction) }
@@ -193,6 +198,17 @@ fn print(out: &mut dyn Write, report: &Report) -> Result<()> {
     for row in report.metrics.iter().filter(|row| !row.compared.pairs.is_empty()) {
         let Row { compared: Compared { name, direction, pairs, gain }, verdict, windows, unit } = row;
         let text = |value| unit.text(value);
+        let way = better(*direction);
+        match gain {
+            Some(Interval { mean, ci95: [low, high] }) if *low > 1.0 || *high < 1.0 => writeln!(
+                out,
+                "{name}: {verdict}, {} times as good {policy} ({} to {}); {way} is better",
+                digits(*mean),
+                digits(*low),
+                digits(*high)
+            )?,
+            _ => writeln!(out, "{name}: {verdict}; {way} is better")?,
+        }
         writeln!(out, "{:<6}{:<9}{:>14}{:>18}", "pair", "first", "without", policy)?;
         for (i, (pair, with)) in windows.chunks_exact(2).zip(report.order.chunks_exact(2)).enumerate() {
             let [without, by] = if with[0] { [pair[1], pair[0]] } else { [pair[0], pair[1]] };
@@ -202,14 +218,6 @@ fn print(out: &mut dyn Write, report: &Report) -> Result<()> {
         let mean =
             |i: usize| text((!pairs.is_empty()).then(|| pairs.iter().map(|p| p[i]).sum::<f64>() / pairs.len() as f64));
         writeln!(out, "{:<15}{:>14}{:>18}", "mean", mean(0), mean(1))?;
-        let way = better(*direction);
-        match gain {
-            Some(Interval { mean, ci95: [low, high] }) => writeln!(
-                out,
-                "{name} ({way} is better): {mean:.3} times as good {policy} (95 % interval {low:.3} to {high:.3}): {verdict}"
-            )?,
-            None => writeln!(out, "{name} ({way} is better): {verdict}")?,
-        }
     }
     let Report { window_s, settling_s, seed, moves, tier, .. } = report;
     Ok(writeln!(
