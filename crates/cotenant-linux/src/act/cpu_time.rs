@@ -163,9 +163,9 @@ pub fn place(protected: &[Protected]) -> Option<Place> {
     })
 }
 
-/// The groups in which it may be made, the best first: the last one around our own and those of all who are to be kept,
-/// since what is idle there gives way to them, and the one around that. A group with processes hands no controllers on
-/// to those below it in version 2, but for the root.
+/// The groups in which it may be made, the best first: the last one around our own and those of all that are to be
+/// kept, since what is idle there gives way to them, and the one around that. A group with processes hands no
+/// controllers on to those below it in version 2, but for the root.
 fn places(hierarchy: Hierarchy, mount: &Path, home: &Path, protected: &[Protected]) -> Vec<PathBuf> {
     let kept = protected.iter().map(|kept| &*kept.group).filter(|group| group.starts_with(mount));
     let all = kept.fold(home.to_owned(), |all, group| level::common(&all, group));
@@ -183,8 +183,8 @@ fn places(hierarchy: Hierarchy, mount: &Path, home: &Path, protected: &[Protecte
     places
 }
 
-/// Whether a program that is started outside of a group would escape a limit of it. That of processes, which systemd sets
-/// everywhere, is not meant for us.
+/// Whether a program that is started outside of a group would escape a limit of it. That of processes, which systemd
+/// sets everywhere, is not meant for us.
 fn is_limited(group: &Path) -> bool {
     [("cpu.max", "max"), ("memory.max", "max"), ("memory.high", "max"), ("cpuset.cpus", "")].iter().any(
         |(file, none)| {

@@ -25,8 +25,8 @@ pub fn common(one: &Path, other: &Path) -> PathBuf {
 }
 
 /// The group that must be idle for the program in `low` to give way to the one in `protected`, on the way to `low`;
-/// `None` where that leads through no group without the other: they share CPU time thread by thread, or the other one is
-/// inside.
+/// `None` where that leads through no group without the other: they share CPU time thread by thread, or the other one
+/// is inside.
 pub fn branch(low: &Path, protected: &Path) -> Option<PathBuf> {
     let around = common(low, protected);
     let next = low.strip_prefix(&around).ok()?.components().next()?;

@@ -24,7 +24,7 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// That of the groups in `around`, where it listens to this user; `None` where groups are made there by whoever may.
+    /// That of the groups in `around`, where it listens to this user; `None`: whoever may makes groups there.
     pub fn of(mount: &Path, around: &Path, runs: bool, uid: u32) -> Option<Self> {
         let parts: Vec<&Path> = around.strip_prefix(mount).ok()?.iter().map(Path::new).collect();
         let service = format!("user@{uid}.service");
@@ -76,8 +76,8 @@ impl Manager {
     }
 }
 
-/// The words by which an ordinary user's command begins in a scope of his own manager, where that has the cpu controller
-/// by delegation: groups can be made beside it then. `None` where that is not so, or `uid` is root.
+/// The words by which an ordinary user's command begins in a scope of his own manager, where that has the cpu
+/// controller by delegation: groups can be made beside it then. `None` where that is not so, or `uid` is root.
 pub fn own_scope(root: &Path, mount: &Path, uid: u32) -> Option<[&'static str; 8]> {
     let service = mount.join(format!("user.slice/user-{uid}.slice/user@{uid}.service"));
     let controllers = bounded::text(service.join("cgroup.controllers"), Limit::Value).ok()?;
