@@ -318,7 +318,7 @@ mod tests {
     fn look(at_s: f64, busy: [u64; 2], stolen: u64, processes: &[One]) -> Look {
         let process = |&(pid, ppid, comm, start_ticks, ticks, ended_ticks): &One| {
             let comm = comm.to_owned();
-            let stat = TaskStat { comm, ppid, start_ticks, ticks, ended_ticks, ..TaskStat::default() };
+            let stat = TaskStat { comm, ppid, ticks, ended_ticks, start_ticks, ..TaskStat::default() };
             (pid, Process::new(stat, &format!("/{}.scope", comm_of(pid))))
         };
         let busy = (0..).map(CpuId).zip(busy).collect();

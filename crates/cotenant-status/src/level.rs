@@ -151,7 +151,9 @@ impl Level {
         };
         let alone = protected.and_then(|protected| protected.alone);
         let mut interval = alone.and_then(|alone| alone.interval).map(|ends| ends.map(|end| unit.value(Some(end))));
-        interval.iter_mut().for_each(|ends| ends.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal)));
+        if let Some(ends) = &mut interval {
+            ends.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
+        }
         Some(Measured {
             what: unit.label.clone(),
             unit: match unit.suffix {

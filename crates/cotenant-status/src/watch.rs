@@ -456,7 +456,7 @@ impl Watch {
         let (cpus, source) = (now.cpus, now.told);
         let (latencies, places, moved, busiest) = (now.level.latency.told, now.places, now.moved, now.busiest);
         let (threads, bandwidth) = (now.threads, now.bandwidth);
-        let known = ServiceStatus { threads, cpus, speed, source, kept, throttled, metric_error, ..status };
+        let known = ServiceStatus { threads, cpus, speed, source, metric_error, kept, throttled, ..status };
         ServiceStatus { measured, within_goal, latencies, said, bandwidth, places, moved, busiest, ..known }
     }
 

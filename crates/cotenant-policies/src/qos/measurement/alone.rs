@@ -42,7 +42,9 @@ impl Piece for Histogram {
 
     fn pack(pieces: &[Self]) -> Self::Packed {
         let mut all = Self::default();
-        pieces.iter().for_each(|piece| all.add(piece));
+        for piece in pieces {
+            all.add(piece);
+        }
         let of = |piece: &Self| {
             let mut own = piece.buckets().iter().peekable();
             let count = |bucket: &Bucket| {

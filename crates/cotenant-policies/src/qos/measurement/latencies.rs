@@ -167,12 +167,11 @@ impl Gathered {
 
     /// Adds answers of a pause to its last piece, or to a new one.
     fn add_to_piece(&mut self, latencies: &Histogram, lasts: Duration) {
-        match self.pieces.last_mut().filter(|_| self.piece < PIECE) {
-            Some(last) => last.add(latencies),
-            None => {
-                self.pieces.push(latencies.clone());
-                self.piece = Duration::ZERO;
-            }
+        if let Some(last) = self.pieces.last_mut().filter(|_| self.piece < PIECE) {
+            last.add(latencies);
+        } else {
+            self.pieces.push(latencies.clone());
+            self.piece = Duration::ZERO;
         }
         self.piece += lasts;
     }
