@@ -28,6 +28,8 @@ pub struct Quota {
     holder: Option<Holder>,
     /// Files with what was last written to each: a systemd writes what it knows to its groups when it reloads.
     written: BTreeMap<&'static str, String>,
+    /// Why a systemd did not make it, where one should have, in one line.
+    pub refused: Option<String>,
 }
 
 impl Quota {
@@ -39,18 +41,19 @@ impl Quota {
         let Place { hierarchy, around, home } = place(protected).ok_or(LimitError::NoController)?;
         let manager = groups::mount(hierarchy).filter(|_| hierarchy == Hierarchy::V2);
         let manager = manager.and_then(|mount| Manager::here(&mount, &around));
-        // Where it cannot be asked, the group is made as anywhere else.
-        let asked = manager.and_then(|by| Group::asked(journal, "cotenant-cpu", &by, &around, home.clone()).ok());
-        let (group, holder) = match asked {
-            Some((group, holder)) => (group, Some(holder)),
-            None => (Group::limiting(journal, "cotenant-cpu", hierarchy, &around, home)?, None),
+        let asked = manager.map(|by| Group::asked(journal, "cotenant-cpu", &by, &around, home.clone()));
+        let refused = match asked {
+            Some(Ok((group, holder))) => return Ok(Self { holder: Some(holder), ..Self::of(group) }),
+            Some(Err(why)) => Some(format!("systemd has made no scope, the group is made without it: {why}")),
+            None => None,
         };
-        Ok(Self { holder, ..Self::of(group) })
+        let group = Group::limiting(journal, "cotenant-cpu", hierarchy, &around, home)?;
+        Ok(Self { refused, ..Self::of(group) })
     }
 
     /// Of a group that is there.
     pub(crate) fn of(group: Group) -> Self {
-        Self { group, holder: None, written: BTreeMap::new() }
+        Self { group, holder: None, written: BTreeMap::new(), refused: None }
     }
 
     /// The program is inside.

@@ -136,6 +136,7 @@ impl Throttle {
         let mut new = Self::new(enforcer, None);
         if matches!(enforcer, Enforcer::Auto | Enforcer::Quota) {
             new.cpu_time = new.unless_auto(Quota::make(journal, protected))?;
+            new.notes.extend(new.cpu_time.as_mut().and_then(|quota| quota.refused.take()));
         }
         if matches!(enforcer, Enforcer::Auto | Enforcer::Resctrl) {
             let found = Resctrl::find(&FsRoot::live()).ok_or(LimitError::NoResctrl);
