@@ -217,7 +217,8 @@ fn other_users_tasks_are_left_alone_unless_asked() {
     let subject = Subject::from_command(theirs);
     let mut applier = Player::start(applier_of(&subject, dir.path(), &["flip", "notes"]));
     assert_eq!(applier.hear("flip"), "Denied");
-    assert!(applier.hear("notes").contains("it belongs to user 65534"));
+    let theirs = format!("it belongs to user {}", sys::user_name(65_534));
+    assert!(applier.hear("notes").contains(&theirs));
     assert!(applier.end().success());
     let mut asked = Player::start(applier_of(&subject, dir.path(), &["others", "flip", "hold", "finish"]));
     assert_eq!(asked.hear("flip"), "Applied");
