@@ -56,9 +56,15 @@ for way in term kill both; do
     low=
     for pid in $(pidof spin); do [ "$pid" = "$server" ] || low=$pid; done
     end_by $way idle_here
+    # Where all of the login was killed it is over: the program stays where it is, beside the others.
+    case $way in
+        both) ! idle_here || fail "it is idle still"; home=/cotenant-cpu-* ;;
+        *) await no_groups $root; home=/user.slice/user-0.slice/login.scope ;;
+    esac
+    read -r line <"/proc/$low/cgroup"
+    case $line in 0::$home) ;; *) fail "$way: it was left in $line" ;; esac
+    kill -9 "$low"
     await no_groups $root
-    read -r line <"/proc/$low/cgroup" && [ "$line" = 0::/user.slice/user-0.slice/login.scope ] || fail "$way: it was left in $line"
-    kill -9 "$low"; await gone "$low"
     systemctl stop login.scope 2>/dev/null || true
 done
 systemctl list-units --all --no-legend 'cotenant-cpu-*' | grep -q . && fail "a scope is left" || true

@@ -162,6 +162,10 @@ pub fn dissolve(group: &Group) -> Result<(), GroupError> {
         }
         for pid in group.members() {
             match super::write(&home, &pid.to_string()) {
+                // A login that is over: who made the scope removes it with the last of them.
+                Err(why) if gone(&why) && group.path.extension().is_some_and(|kind| kind == "scope") => {
+                    return lift(group).map_err(failed);
+                }
                 Err(why) if why.raw_os_error() != Some(libc::ESRCH) => return Err(failed(why)),
                 _ => {}
             }
@@ -183,6 +187,16 @@ pub fn dissolve(group: &Group) -> Result<(), GroupError> {
             return Err(failed(io::Error::other(why)));
         }
     }
+}
+
+/// Lets the members of a group of version 2 run beside the others, without limit.
+fn lift(group: &Group) -> io::Result<()> {
+    [("cpu.idle", "0"), ("cpu.max", "max")].into_iter().try_for_each(|(file, value)| {
+        match super::write(&group.path.join(file), value) {
+            Err(why) if gone(&why) => Ok(()),
+            written => written,
+        }
+    })
 }
 
 /// Whether a group or a file of it is no more. `ENODEV`: a folder that is just being removed, or was while its file was
@@ -283,6 +297,25 @@ mod tests {
         let report = restore(state.path());
         assert_eq!((report.resumed, report.failed, journals(state.path())), (1, 0, 0), "{report:?}");
         assert_eq!(fs::read_to_string(&stuck).unwrap(), "0");
+    }
+
+    /// A login is over, and its group with it.
+    #[test]
+    fn whose_home_is_gone_stay_in_their_scope_without_limits() {
+        let dir = TempDir::new("homeless");
+        for (name, stays) in [("ours.scope", true), ("ours", false)] {
+            for (file, value) in [("cgroup.freeze", "1"), ("cgroup.procs", "1\n"), ("cpu.idle", "1"), ("cpu.max", "5")]
+            {
+                dir.write(&format!("{name}/{file}"), value);
+            }
+            let path = dir.path().join(name);
+            let home = Some(dir.path().join("login"));
+            let done = dissolve(&Group { hierarchy: Hierarchy::V2, path: path.clone(), home });
+            let has = |file| fs::read_to_string(path.join(file)).unwrap();
+            assert_eq!((done.is_ok(), has("cgroup.freeze")), (stays, "0".to_owned()), "{name}: {done:?}");
+            let left = if stays { ["0", "max"] } else { ["1", "5"] };
+            assert_eq!([has("cpu.idle"), has("cpu.max")], left, "{name}");
+        }
     }
 
     /// Who is gone is no failure, and no journal is kept for it.
