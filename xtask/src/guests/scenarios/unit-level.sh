@@ -95,9 +95,10 @@ systemd-run -q --unit=user@1000.service --slice=user-1000.slice -p Delegate=yes 
 around=$root/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope
 await test -e $around/cpu.idle
 await grep -q . $around/cgroup.procs
-login --low-cgroup $around
-await grep -q 'runs in user.slice, .* in system.slice: the background has no effect' /tmp/cotenant
+login --low-cgroup $around --time 10s
+await grep -q 'low x.scope: ran' /tmp/cotenant
 ! idle_here || fail "it is idle in vain"
-end_cotenant
+await gone "$cotenant"
+grep -q 'runs in user.slice, .* in system.slice: the background has no effect' /tmp/cotenant || fail "it is not said"
 systemctl stop user@1000.service victim
 no_cotenant || fail "a process is left"

@@ -153,6 +153,7 @@ fn below(group: &Group) -> Vec<Group> {
 pub fn dissolve(group: &Group) -> Result<(), GroupError> {
     let failed = |why| GroupError { path: group.path.clone(), why };
     let home = group.home.as_deref().unwrap_or(Path::new("/")).join("cgroup.procs");
+    let is_scope = group.path.extension().is_some_and(|kind| kind == "scope");
     let (begin, mut passes) = (Instant::now(), 0);
     loop {
         below(group).iter().try_for_each(dissolve)?;
@@ -163,14 +164,14 @@ pub fn dissolve(group: &Group) -> Result<(), GroupError> {
         for pid in group.members() {
             match super::write(&home, &pid.to_string()) {
                 // A login that is over: who made the scope removes it with the last of them.
-                Err(why) if gone(&why) && group.path.extension().is_some_and(|kind| kind == "scope") => {
-                    return lift(group).map_err(failed);
-                }
+                Err(why) if gone(&why) && is_scope => return lift(group).map_err(failed),
                 Err(why) if why.raw_os_error() != Some(libc::ESRCH) => return Err(failed(why)),
                 _ => {}
             }
         }
-        match fs::remove_dir(&group.path) {
+        // The systemd that made it removes it: else it would not notice that nobody is left.
+        let is_theirs = is_scope && begin.elapsed() < PATIENCE && group.path.exists();
+        match if is_theirs { Err(io::Error::from_raw_os_error(libc::EBUSY)) } else { fs::remove_dir(&group.path) } {
             Ok(()) => return Ok(()),
             Err(why) if gone(&why) => return Ok(()),
             // Corpses and newborn are no members, and keep the folder for a moment.
@@ -180,7 +181,7 @@ pub fn dissolve(group: &Group) -> Result<(), GroupError> {
         passes += 1;
         if passes < AT_ONCE {
             std::thread::yield_now();
-        } else if begin.elapsed() < PATIENCE {
+        } else if begin.elapsed() < PATIENCE || is_theirs {
             std::thread::sleep(Duration::from_millis(1));
         } else {
             let why = "its members cannot be taken out: they fork faster than that, or have not ended yet";
