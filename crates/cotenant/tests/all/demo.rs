@@ -63,9 +63,9 @@ fn figures_come_as_json_and_as_a_page() {
     }
     let busy = json["verdict"]["busy"].is_string();
     let gained = !busy && json["verdict"]["harm"] == "longer" && json["verdict"]["qos"] == "shorter";
-    for (when, least) in [("before", 0.25), ("during", 5.0)] {
+    for (when, least) in [("before", 0.1), ("during", 5.0)] {
         let usage = &json["usage"][when];
-        assert!(usage["seconds"].as_f64() > Some(least) && usage["others"].is_f64(), "{usage}");
+        assert!(usage["seconds"].as_f64() >= Some(least) && usage["others"].is_f64(), "{usage}");
     }
     let background = ["cpu.idle 1 of", "cpu.weight 1 of", "cpu.shares 2 of", "autogroup nice 19", "SCHED_IDLE"];
     let by_hand = json["by_hand"].as_str().unwrap();

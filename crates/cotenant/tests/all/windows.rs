@@ -140,7 +140,10 @@ fn everything_is_given_back_after_each_window_and_on_every_signal() {
         if code.is_some() {
             assert!(said(&output).contains("stopped after "), "{output:?}");
             let table = String::from_utf8_lossy(&output.stdout);
-            assert!(table.starts_with("pair "), "what was measured until then: {table}");
+            assert!(
+                table.starts_with("progress: ") && table.contains("\npair "),
+                "what was measured until then: {table}"
+            );
         }
     }
     program.kill();
