@@ -121,8 +121,8 @@ pub struct Table {
     notes: Vec<String>,
     /// Why no goal can be judged, whatever its figures are.
     busy: Option<String>,
-    /// Whether priorities that have no effect were looked for.
-    compared: bool,
+    /// When priorities that have no effect are looked for; absent once some were found.
+    compare_at: Option<Duration>,
 }
 
 /// The table once a second, where anybody wants it.
@@ -205,7 +205,7 @@ impl Table {
             not_started: BTreeMap::new(),
             notes,
             busy: None,
-            compared: false,
+            compare_at: Some(BEGUN),
         }
     }
 
@@ -225,12 +225,9 @@ impl Table {
         }
     }
 
-    /// Looks once, when programs have begun, whether a priority was set that means nothing to the protected ones.
+    /// Looks, when programs have begun and ever more seldom, whether a priority was set that means nothing to the protected ones.
     fn find_in_vain(&mut self, round: &Round<'_>) {
-        if self.compared || self.start.elapsed() < BEGUN {
-            return;
-        }
-        self.compared = true;
+        let Some(at) = self.compare_at.filter(|at| *at <= self.start.elapsed()) else { return };
         let protected = self.metrics.len();
         let (fs, mut weights) = (FsRoot::live(), BTreeMap::new());
         for task in round.sample.tasks.iter().take(LOOKED_AT) {
@@ -242,7 +239,9 @@ impl Table {
         let remarks = pairs.filter_map(|(((low, _), weight), ((high, _), other))| {
             weight.as_ref()?.in_vain(&self.names[*low], (&self.names[*high], other.as_ref()?))
         });
-        self.notes.extend(remarks.collect::<BTreeSet<_>>());
+        let remarks: BTreeSet<String> = remarks.collect();
+        self.compare_at = remarks.is_empty().then_some(at * 2);
+        self.notes.extend(remarks);
     }
 
     /// CPUs that the protected programs want: what they use, and one more for the next question.
