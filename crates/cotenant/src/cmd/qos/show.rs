@@ -225,7 +225,8 @@ impl Table {
         }
     }
 
-    /// Looks, when programs have begun and ever more seldom, whether a priority was set that means nothing to the protected ones.
+    /// Looks, when programs have begun and ever more seldom, whether a priority was set that means nothing to the
+    /// protected ones.
     fn find_in_vain(&mut self, round: &Round<'_>) {
         let Some(at) = self.compare_at.filter(|at| *at <= self.start.elapsed()) else { return };
         let protected = self.metrics.len();
@@ -276,7 +277,8 @@ impl Table {
             let (name, metric) = (self.names[i].clone(), metric.clone());
             let mut standing = self.goals.standing(i, whole);
             if self.busy.is_some() {
-                standing.verdict = standing.verdict.map(|_| Verdict::Unsure);
+                let unknown = standing.verdict == Some(Verdict::Unknown);
+                standing.verdict = standing.verdict.filter(|_| unknown).or(standing.verdict.map(|_| Verdict::Unsure));
             }
             HighRow { name, metric, standing }
         };

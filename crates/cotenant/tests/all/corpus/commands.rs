@@ -150,6 +150,7 @@ const CASES: &[(&str, &str, Json)] = &[
 /// Keys that hang on what this machine has, or on the moment, which is why they are not compared.
 const VARIES: &[(&str, &str)] = &[
     ("", ".not_applied."),
+    ("", ".usage"),
     ("", ".access_distance"),
     ("", ".speeds"),
     ("topo-live", "."),
