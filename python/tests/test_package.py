@@ -40,4 +40,4 @@ def test_an_example_runs_as_a_notebook(example, tmp_path):
     outputs = [output for cell in json.loads(notebook.read_text())["cells"] for output in cell.get("outputs", [])]
     pictures = [output for output in outputs if "image/png" in output.get("data", {})]
     tables = [output for output in outputs if "<table" in "".join(output.get("data", {}).get("text/html", []))]
-    assert (len(pictures), len(tables)) == (2, 3), "each chart and each table is there"
+    assert (len(pictures), len(tables)) == (3, 3), "each chart and each table is there"

@@ -15,7 +15,7 @@ def test_a_row_for_each_application_of_each_run():
     runs = cotenant.simulate(EXAMPLE, ["none", "sam"], seeds=2)
     assert len(runs) == 2 * 2 * 2
     assert list(runs["app"].unique()) == ["mcf06", "povray06"]
-    assert set(runs["kernel"]) == {"eevdf"}
+    assert set(runs["kernel"]) == {"eevdf+numa-balancing"}
     assert (runs["slowdown"] - runs["time_s"] / runs["alone_s"]).abs().max() < 1e-12
     assert (runs["makespan_s"] >= runs["time_s"]).all()
     assert runs["latency_p99_s"].isna().all(), "programs without requests have no latencies"
