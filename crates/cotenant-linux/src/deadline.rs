@@ -1,8 +1,8 @@
 //! Work that may never come back, such as reading a file system that another program serves: each piece has a thread
 //! of its own, which is given up when its time is over.
 //!
-//! A thread that is given up ends with its work, if that ever does. Until then it holds one of four places: with
-//! nobody left to wait for, nothing more is begun.
+//! A thread that is given up ends with its work, if that ever does. Until then it holds one of four places: while all
+//! are taken, nothing more is begun.
 
 use crate::sys::SignalMask;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -64,7 +64,7 @@ impl<T: Send + 'static> Work<T> {
         let run = move || {
             let _place = place;
             let _ = SignalMask::of(1..=64).apply(); // these are for threads that wait for them
-            let _ = tell.send(work()); // nobody may wait any more
+            let _ = tell.send(work()); // the receiver may be gone
         };
         thread::Builder::new().name("worker".to_owned()).stack_size(256 << 10).spawn(run).ok()?;
         Some(Self { answer, until: Instant::now() + within })

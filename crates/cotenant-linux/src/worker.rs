@@ -10,7 +10,7 @@ use std::{io, mem};
 /// The wait after a first panic, and the longest.
 const WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(60)];
 
-/// Panics that are kept until somebody asks for them.
+/// Panics that are kept until [`news`] takes them.
 const MOST: usize = 64;
 
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());

@@ -1,4 +1,4 @@
-//! Who uses a machine: CPU time between two looks at it, by program and control group.
+//! Which programs use a machine: CPU time between two looks at it, by program and control group.
 
 use crate::proc_text::TaskStat;
 use crate::text::name;
@@ -81,7 +81,7 @@ pub struct Program {
     pub cpus: f64,
 }
 
-/// Who used a machine between two looks, in CPUs: CPU time per second.
+/// What used a machine between two looks, in CPUs: CPU time per second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// How long, seconds.
@@ -206,10 +206,10 @@ impl Usage {
     }
 }
 
-/// Who used the machine before something was measured, and meanwhile.
+/// What used the machine before something was measured, and meanwhile.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
-    /// In a moment before the start; absent where nobody looked, or the system does not tell.
+    /// In a moment before the start; absent where there was no look, or the system does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Usage>,
     /// Meanwhile, likewise.
@@ -218,7 +218,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Whether nobody has looked.
+    /// Whether there was no look.
     pub fn is_empty(&self) -> bool {
         self.before.is_none() && self.during.is_none()
     }

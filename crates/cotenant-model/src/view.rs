@@ -256,7 +256,7 @@ impl TaskView {
     }
 
     /// Whether it changed its CPU in the interval, so that it is not known on which one it spent its time. `None` where
-    /// it is on the same CPU as before and nobody counted whether it left it in between.
+    /// it is on the same CPU as before and whether it left it in between was not counted.
     pub fn moved(&self) -> Option<bool> {
         let elsewhere = self.from_cpu.zip(self.cpu).is_some_and(|(from, to)| from != to);
         let ran = self.ran() != Some(false);

@@ -53,7 +53,7 @@ pub struct Status {
     /// How busy each CPU is; none before a second is over.
     #[serde(default)]
     pub cpus: Vec<CpuStatus>,
-    /// Who used this machine besides the services in the last ten seconds or so; absent where that is not known yet.
+    /// What used this machine besides the services in the last ten seconds or so; absent where that is not known yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// Bytes per second that services brought in from memory in the last second through the CPUs of each memory node,
@@ -134,7 +134,7 @@ pub struct ServiceStatus {
     /// Where its threads ran in the last second.
     #[serde(default)]
     pub places: Vec<Place>,
-    /// What its threads ran besides, nobody knows on which CPU: they moved between two looks at them.
+    /// What its threads ran besides, on CPUs that are not known: they moved between two looks at them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moved: Vec<MovedTime>,
     /// Those of its threads that ran most in the last second, the busiest first.

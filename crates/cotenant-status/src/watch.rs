@@ -61,7 +61,7 @@ struct Now {
 struct Ran {
     all: f64,
     on: BTreeMap<CpuId, f64>,
-    /// Nobody knows on which CPU; by the cache domain within which threads moved, where they stayed in one.
+    /// On CPUs that are not known; by the cache domain within which threads moved, where they stayed in one.
     moved: BTreeMap<Option<usize>, f64>,
     of: BTreeMap<TaskId, f64>,
     /// Misses of the last-level cache by CPU, where they are counted.
@@ -242,7 +242,7 @@ pub struct Watch {
     interference: Interference,
     now: BTreeMap<AppId, Now>,
     looks: Looks,
-    /// What the last round told of tasks, where they were looked at anew.
+    /// What the last round had of tasks, where they were looked at anew.
     look: Option<Look>,
     busy: Busy,
     counts: BTreeMap<(String, String), u64>,

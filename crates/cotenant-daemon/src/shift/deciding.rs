@@ -13,6 +13,9 @@ use cotenant_setup::protect::keep;
 use cotenant_setup::settings::Decider;
 use cotenant_status::class::Class;
 
+/// Services of a class whose nice values are compared.
+const COMPARED: usize = 16;
+
 impl Shift<'_> {
     /// Hands each policy the services that it decides about.
     pub(super) fn assign(&mut self) -> Result<()> {
@@ -31,13 +34,15 @@ impl Shift<'_> {
         Ok(())
     }
 
-    /// Finds services of class low whose nice values mean nothing to those of class high, one process of each.
+    /// Finds services of class low whose nice values mean nothing to those of class high, one process of each, and
+    /// no more than [`COMPARED`] of a class: each takes some files to read.
     pub(super) fn find_in_vain(&mut self) {
         let (processes, fs) = (self.host.processes(), FsRoot::live());
         let of = |class| {
             let services = self.managed.values().filter(|managed| managed.service.terms.class == class);
             let weight = |managed: &Managed| Weight::of(&fs, *processes.get(&managed.app)?.first()?);
-            services.filter_map(|managed| Some((managed.service.name.clone(), weight(managed)?))).collect::<Vec<_>>()
+            let named = |managed: &Managed| Some((managed.service.name.clone(), weight(managed)?));
+            services.take(COMPARED).filter_map(named).collect::<Vec<_>>()
         };
         let (low, high) = (of(Class::Low), of(Class::High));
         let pairs = low.iter().flat_map(|low| high.iter().map(move |high| (low, high)));

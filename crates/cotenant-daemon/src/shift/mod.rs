@@ -75,7 +75,7 @@ struct Shift<'a> {
     cast: Cast,
     managed: BTreeMap<String, Managed>,
     logbook: Logbook,
-    /// Who uses this machine besides, and who means to give way and does not.
+    /// What uses this machine besides, and what means to give way and does not.
     others: Watch,
     usage: Option<Usage>,
     in_vain: BTreeSet<String>,
@@ -493,7 +493,7 @@ impl Shift<'_> {
         }
     }
 
-    /// Takes in who uses this machine besides, every ten seconds or so.
+    /// Takes in what uses this machine besides, every ten seconds or so.
     fn watch_others(&mut self) {
         let managed = || self.host.processes().into_values().flatten().collect();
         if let Some(usage) = self.others.tend(managed) {

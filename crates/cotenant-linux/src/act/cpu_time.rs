@@ -74,7 +74,7 @@ impl Quota {
         Ok(())
     }
 
-    /// Writes again what somebody else has written since: nobody but a systemd has any business there.
+    /// Writes again what was written over since, as a systemd does when it reloads.
     ///
     /// # Errors
     /// Where the kernel refuses.

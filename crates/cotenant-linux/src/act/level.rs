@@ -43,7 +43,7 @@ pub enum Means<'a> {
 }
 
 impl Means<'_> {
-    /// The first of those to be kept on whom these means have no effect.
+    /// The first protected program on which these means have no effect.
     pub fn fails<'p>(&self, protected: &'p [Protected]) -> Option<Parting<'p>> {
         let (lows, idle) = match self {
             Self::Group(path) => (vec![*path], Some(*path)),

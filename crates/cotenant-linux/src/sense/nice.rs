@@ -1,5 +1,5 @@
-//! Against whom a nice value counts: the kernel portions out CPU time by control group, then by session where there is
-//! no group (`sched_autogroup_enabled`), and only inside of these by nice value and scheduling class.
+//! Against which processes a nice value counts: the kernel portions out CPU time by control group, then by session
+//! where there is no group (`sched_autogroup_enabled`), and only inside of these by nice value and scheduling class.
 
 use crate::FsRoot;
 use crate::bounded::{self, Limit};

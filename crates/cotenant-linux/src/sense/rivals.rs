@@ -163,7 +163,7 @@ fn quotas(root: &Path, v1_controller: Option<&str>) -> Vec<String> {
     found
 }
 
-/// Programs that mean to give way, and do so to next to nobody.
+/// Programs that mean to give way, and have next to nothing to give way to.
 fn in_vain(root: &Path) -> Option<Rival> {
     /// The share of its time that such a program has run, and how many are named.
     const RUNS: f64 = 0.05;

@@ -1,7 +1,7 @@
-//! Who uses this machine, from `/proc` without any rights: a look, and stretches between looks.
+//! Which programs use this machine, from `/proc` without any rights: a look, and stretches between looks.
 //!
 //! A look reads a line of each process, and the control group of those that have run since the look before. What
-//! `hidepid`, or a process namespace, hides is known by `/proc/stat` alone. A worker reads, since whoever serves
+//! `hidepid`, or a process namespace, hides is known by `/proc/stat` alone. A worker reads, since what serves
 //! `/proc` (lxcfs does so in containers) may be stuck.
 
 use crate::FsRoot;
@@ -74,14 +74,14 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Of these CPUs; nobody has looked yet.
+    /// Of these CPUs; before the first look.
     pub fn new(cpus: &CpuSet) -> Self {
         let cpus = cpus.clone();
         Self { cpus, last: None, own: BTreeSet::new(), work: None, next: Instant::now(), whole: None }
     }
 
-    /// Who uses this machine in this moment, apart from our own: waits until it has been watched for a moment. `None`
-    /// where it cannot be told. What is measured begins now.
+    /// What uses this machine in this moment, apart from our own: waits until it has been watched for a moment. `None`
+    /// where it is not known. What is measured begins now.
     pub fn moment(&mut self, own: &[u32]) -> Option<Usage> {
         let begun = Instant::now();
         self.catch_up(own);
@@ -196,7 +196,7 @@ mod tests {
         assert!(look(&fs, None).is_err());
     }
 
-    /// On this machine: what spins is somebody else's, or ours.
+    /// On this machine: what spins is ours, or another program's.
     #[test]
     fn who_spins_here_is_seen() {
         let mut spins = Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();

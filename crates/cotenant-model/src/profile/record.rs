@@ -88,7 +88,7 @@ pub struct Record {
     /// The part of its CPUs' time that other programs used meanwhile, 0–1; absent where the system does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_by_others: Option<f64>,
-    /// Who used this machine before the start, and meanwhile.
+    /// What used this machine before the start, and meanwhile.
     #[serde(default, skip_serializing_if = "Seen::is_empty")]
     pub usage: Seen,
     /// Every number with its spread and how it was measured.

@@ -54,7 +54,7 @@ pub struct QosState {
     /// Latencies on the way to a reading, by high-priority program.
     #[serde(default)]
     gathered: Vec<Gathered>,
-    /// When each high-priority program was heard last, and the window that it told of; without one since the beginning.
+    /// When each high-priority program was heard last, and the window of that reading; without one since the beginning.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     heard: Vec<(Time, Option<Duration>)>,
     /// Whether that is so long ago that what was known says nothing of now.

@@ -63,7 +63,7 @@ struct Point {
 }
 
 /// What a service used of a place, in CPUs' worth of time; of [`BUSY`], what everybody did. The place behind the last
-/// one is that of threads that moved, nobody knows where.
+/// one is that of threads that moved, it is not known where.
 #[derive(Clone, Copy, Debug)]
 struct Use {
     name: u32,

@@ -62,7 +62,7 @@ const LIMIT: usize = 8;
 /// Stands for no place: that of a task which moved.
 const MOVED: usize = usize::MAX - 1;
 
-/// Of a task that cannot have run this part of its time where it was seen, nobody knows where it did.
+/// Of a task that cannot have run this part of its time where it was seen, it is not known where it did.
 const MOST_OF_IT: f64 = 0.9;
 
 /// Sum over time and seconds of a mean; of events per cycle, events and cycles.

@@ -71,7 +71,7 @@ pub(crate) struct Run<'a> {
     pub options: HostOptions,
     /// The live view, where there is one.
     pub view: Option<LiveView>,
-    /// Who uses this machine, before it begins and meanwhile.
+    /// What uses this machine, before it begins and meanwhile.
     usage: Watch,
     seen: Seen,
     /// Whether messages are printed while it runs; failures are noted in the summary anyway.
@@ -89,7 +89,7 @@ impl<'a> Run<'a> {
         Ok(Self { setup, recorder, apps: Vec::new(), queue: None, options, view: None, usage, seen, told: true })
     }
 
-    /// Looks for a moment who uses this machine before anything begins, apart from what is managed already.
+    /// Looks for a moment what uses this machine before anything begins, apart from what is managed already.
     pub fn look_first(&mut self) -> &Seen {
         let running = self.apps.iter().filter_map(|app| match &app.what {
             What::Running(target) => Some(target.pids()),

@@ -82,7 +82,7 @@ pub(crate) struct Summary {
     /// Where it was recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recording: Option<Recorded>,
-    /// Who used this machine before it began, and meanwhile.
+    /// What used this machine before it began, and meanwhile.
     pub usage: Seen,
     /// The last signal that asked to stop.
     #[serde(skip)]

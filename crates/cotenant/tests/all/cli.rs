@@ -770,7 +770,7 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
     }
 }
 
-/// An option that nobody knows is a slip, not a value.
+/// An unknown option is a slip, not a value.
 #[test]
 fn tips_do_not_mislead() {
     for (args, said) in [

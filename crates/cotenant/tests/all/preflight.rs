@@ -1,4 +1,4 @@
-//! Metrics are asked before anything begins: who is refused for good begins nothing.
+//! Metrics are asked before anything begins: one that is refused for good begins nothing.
 
 use crate::world::{Manager, State};
 use cotenant_testing::eventually;
@@ -6,7 +6,7 @@ use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-/// An address at which nobody listens, and what keeps everybody else from it.
+/// An address at which nothing listens, and what keeps other sockets from it.
 fn closed() -> ((TcpListener, TcpStream), SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -534,7 +534,7 @@ fn a_missed_goal_is_an_exit_code_where_it_is_asked_for() {
     }
 }
 
-/// Who fills the machine is named, and no goal is judged, whatever its figures are.
+/// What fills the machine is named, and no goal is judged, whatever its figures are.
 #[test]
 fn a_machine_that_others_fill_gives_no_verdict() {
     let cpus = std::thread::available_parallelism().unwrap().get();

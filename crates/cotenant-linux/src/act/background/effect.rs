@@ -15,7 +15,7 @@ const LONGER: f64 = 0.2;
 /// The mean wait that no change of programs takes, seconds.
 const SLICE_S: f64 = 0.5e-3;
 
-/// Programs in the background that run less, CPUs, make nobody wait.
+/// Programs in the background that use fewer CPUs than this are not waited for.
 const RAN: f64 = 0.1;
 
 /// What those in the background did all the time since the last look.

@@ -153,7 +153,7 @@ impl Background {
         }
     }
 
-    /// The group of somebody else that would be idle; `None`: it would be its threads.
+    /// The group of other programs that would be idle; `None`: it would be its threads.
     pub fn group(&self) -> Option<&Path> {
         self.unit.as_ref().map(Unit::path)
     }

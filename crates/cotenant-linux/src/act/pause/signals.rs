@@ -1,5 +1,5 @@
 //! Stopping by signals: the process group at once, and processes that have left it one by one. Only what ran is
-//! stopped, and only what was stopped by us is resumed: who stands still by his user's will goes on doing so.
+//! stopped, and only what was stopped by us is resumed: a process that its user has stopped stays stopped.
 
 use super::error::PauseError;
 use super::stopped::{STOPPED, StopRecord, stops_again};
@@ -118,7 +118,7 @@ impl Signalled {
         first
     }
 
-    /// Resumes those that we have stopped, but for those that somebody else has stopped since.
+    /// Resumes those that we have stopped, but for those that another process has stopped since.
     pub fn cont(&mut self, journal: &mut Journal) {
         let again = |(id, member): (&Identity, &mut Member)| {
             let again = member.stopped && stat_of(*id).is_some_and(|stat| stops_again(&stat));

@@ -16,7 +16,7 @@ pub(super) const STOPPED: u8 = b'T';
 const STOPS: u64 =
     1 << (libc::SIGSTOP - 1) | 1 << (libc::SIGTSTP - 1) | 1 << (libc::SIGTTIN - 1) | 1 << (libc::SIGTTOU - 1);
 
-/// Whether somebody has stopped a process that stood still already. We never do: it is to stand still once we are done
+/// Whether another process has stopped one that stood still already. We never do: it is to stand still once we are done
 /// with it.
 pub(super) fn stops_again(stat: &TaskStat) -> bool {
     let pending = || {
@@ -32,7 +32,7 @@ pub(super) fn stops_again(stat: &TaskStat) -> bool {
 pub enum StopRecord {
     /// A process may be stopped from now on, and, where true, the process group and the session that it leads.
     Stop(Identity, bool),
-    /// A process stands still by somebody else's will: it is not resumed with its group or session.
+    /// A process was stopped by another one: it is not resumed with its group or session.
     Left(Identity),
     /// A process is not stopped any more, or that is not ours to undo.
     Cont(Identity),

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Metrics at most: each has a thread.
 pub(super) const MOST: usize = 32;
 
-/// Characters that are told of why a reading failed: servers and files have a part in what they say.
+/// Characters at most of why a reading failed: servers and files have a part in what they say.
 const MOST_WHY: usize = 300;
 
 /// Why metrics cannot be started.

@@ -1,7 +1,7 @@
 //! How redis and `PostgreSQL` learn who asks.
 //!
 //! The server says which way a password is proved. In the clear `PostgreSQL` gets it on this machine only: over a
-//! network whoever answers in its place could ask for that.
+//! network what answers in its place could ask for that.
 
 use super::credentials::{Credentials, Secret, is_here};
 use super::wire::{MOST_PARTS, Wire, code, denied, message, refused, too_many};

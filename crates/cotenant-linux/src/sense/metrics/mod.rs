@@ -74,7 +74,7 @@ struct Shared {
     /// Which way is better, where the user said it.
     direction: Option<Direction>,
     reading: Option<Reading>,
-    /// Why there is none, where its quantile cannot be told.
+    /// Why there is none, where its quantile is not known.
     clipped: Option<ClippedReading>,
     stale_after: Duration,
     summary: MetricSummary,
@@ -82,7 +82,7 @@ struct Shared {
     seconds: f64,
     /// Failures since the source was last read without one, whether it had something new or not.
     in_a_row: u32,
-    /// Whether it was told that it fails, since it was last read without a failure.
+    /// Whether it was reported that it fails, since it was last read without a failure.
     told: bool,
     /// Since when [`MetricSummary::refused`] holds.
     refused_at: Option<Time>,

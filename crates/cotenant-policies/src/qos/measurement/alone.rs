@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// Pieces of pauses, or readings, that are kept at most.
 const MOST: usize = 24;
 
-/// Of fewer the interval is no 95 %, and is not told.
+/// Of fewer the interval is no 95 %, and is not given.
 const ENOUGH: usize = 6;
 
 /// A newer measurement is as good as the one before where its interval is wider by no more than this.

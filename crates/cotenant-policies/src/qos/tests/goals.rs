@@ -177,7 +177,7 @@ fn silence_is_said_and_so_is_its_end() {
     );
 }
 
-/// Alone a reading is 1e-6, beside others 1.25e-6. Nobody is throttled for a speed that is not known, and pauses that
+/// Alone a reading is 1e-6, beside others 1.25e-6. Nothing is throttled for a speed that is not known, and pauses that
 /// tell nothing get rare.
 #[test]
 fn what_a_histogram_does_not_tell_is_no_speed() {

@@ -9,7 +9,7 @@ use cotenant_model::usage::{Seen, Usage};
 /// other within seconds do not show what changes over minutes.
 const QUIET: f64 = 0.05;
 
-/// Looks who uses these CPUs before anything is measured, and warns where they are busy. What is measured begins now.
+/// Looks what uses these CPUs before anything is measured, and warns where they are busy. What is measured begins now.
 pub(super) fn look_first(cpus: &CpuSet) -> (Watch, Seen) {
     let mut watch = Watch::new(cpus);
     let seen = Seen { before: watch.moment(&[]), during: None };

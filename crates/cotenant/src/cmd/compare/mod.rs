@@ -43,7 +43,7 @@ struct Report {
     tier: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     metrics: Vec<Compared>,
-    /// Who used this machine besides.
+    /// What used this machine besides.
     usage: Seen,
     /// Of all managed runs.
     notes: BTreeSet<String>,

@@ -46,7 +46,7 @@ struct Report {
     moves: u64,
     seconds: f64,
     tier: String,
-    /// Who used this machine besides.
+    /// What used this machine besides.
     usage: Seen,
     notes: Vec<String>,
 }

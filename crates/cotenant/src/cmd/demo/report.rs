@@ -19,7 +19,7 @@ pub(super) struct Report<'a> {
     pub phases: [&'a Phase; 5],
     /// By what the batch program was in the background.
     pub by_hand: &'a str,
-    /// Who used this machine besides.
+    /// What used this machine besides.
     pub usage: &'a Seen,
     pub verdict: &'a Verdict,
     /// What `cotenant qos --json` said.

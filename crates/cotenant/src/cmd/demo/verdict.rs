@@ -36,7 +36,7 @@ pub struct Said {
     pub advice: &'static str,
     /// Why nice 19 has no effect, where it has none.
     pub no_effect: Option<String>,
-    /// Who used this machine besides.
+    /// What used this machine besides.
     pub seen: Seen,
     /// What `cotenant qos --json` said.
     pub qos: Value,

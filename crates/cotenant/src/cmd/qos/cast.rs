@@ -6,7 +6,7 @@ use cotenant_model::text::within;
 use cotenant_setup::args::MetricArg;
 use std::collections::BTreeMap;
 
-/// Characters of a command line by which a program is told from another one of its name.
+/// Characters of a command line that tell a program from another one of its name.
 const LINE: usize = 40;
 
 /// The programs of a run: those that keep their speed, and those that give way.

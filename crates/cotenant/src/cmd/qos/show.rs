@@ -217,7 +217,7 @@ impl Table {
         if others.contains(name) { format!("{class} {name}") } else { name.clone() }
     }
 
-    /// Takes in who uses the machine before the start.
+    /// Takes in what uses the machine before the start.
     pub fn begin_on(&mut self, told: bool, seen: &Seen) {
         self.busy = seen.busy(self.wanted());
         if let Some(busy) = self.busy.as_ref().filter(|_| told) {

@@ -26,7 +26,7 @@ use std::time::Duration;
 const UNKNOWN: Duration = Duration::from_secs(1);
 
 /// Where nothing was ever known, they run in the background for so many of these times, and beside the others then; of
-/// who was silent for longer, the speed alone is forgotten.
+/// a program that was silent for longer, the speed alone is forgotten.
 const UNKNOWNS: u32 = 5;
 
 /// Readings in a row that put the baseline itself in doubt: misses, or such as are faster beside others than alone.
@@ -128,7 +128,7 @@ pub struct SteadyState {
     /// How many answers more than allowed were beyond the goal of each program, where single ones are known.
     #[serde(default)]
     owed: Vec<f64>,
-    /// Pauses in a row that told no speed alone.
+    /// Pauses in a row that gave no speed alone.
     #[serde(default, skip_serializing_if = "is_zero")]
     in_vain: u32,
     /// Times in a row that they ran while no speed was ever known, or nothing was heard any more.
