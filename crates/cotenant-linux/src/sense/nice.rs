@@ -11,6 +11,9 @@ use std::path::Path;
 /// `SCHED_IDLE`.
 const IDLE: u32 = 5;
 
+/// The session of processes that have not begun one since the kernel started, whose file is empty. Others count from 1.
+const ROOT_SESSION: u64 = 0;
+
 /// By what a process gets its CPU time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weight {
@@ -30,7 +33,7 @@ impl Weight {
         let (group, is_root) = group(fs, pid);
         let autogroup = if is_root && by_session(fs) {
             let text = bounded::text(fs.path(&format!("/proc/{pid}/autogroup")), Limit::Value).ok()?;
-            Some(autogroup(&text)?.0)
+            Some(if text.is_empty() { ROOT_SESSION } else { autogroup(&text)?.0 })
         } else {
             None
         };
@@ -62,13 +65,16 @@ impl Weight {
     /// Inside of what that counts, as people read it.
     pub fn place(&self) -> String {
         let group = || format!("the control group {}", name(self.group.as_bytes()));
-        self.autogroup.map_or_else(group, |id| format!("autogroup {id}"))
+        let session = self.autogroup.filter(|id| *id != ROOT_SESSION);
+        session.map_or_else(group, |id| format!("autogroup {id}"))
     }
 
     /// Why neither means anything to another process; `None` where it does.
     fn apart(&self, other: &Self) -> Option<&'static str> {
         match () {
             () if self.group != other.group => Some("other control group"),
+            // There a process weighs against whole sessions.
+            () if self.autogroup == Some(ROOT_SESSION) => None,
             () if self.autogroup != other.autogroup => Some("other autogroup"),
             () => None,
         }
@@ -132,7 +138,8 @@ mod tests {
             self.0.write(&format!("proc/{pid}/stat"), stat);
             let list = if self.0.path().join("cg/release_agent").exists() { "3:cpu:" } else { "0::" };
             self.0.write(&format!("proc/{pid}/cgroup"), format!("{list}{group}\n"));
-            self.0.write(&format!("proc/{pid}/autogroup"), format!("/autogroup-{session} nice 0\n"));
+            let autogroup = format!("/autogroup-{session} nice 0\n");
+            self.0.write(&format!("proc/{pid}/autogroup"), if session == ROOT_SESSION { "" } else { &autogroup });
         }
 
         fn remark(&self) -> Option<String> {
@@ -154,6 +161,14 @@ mod tests {
             assert_eq!(machine.remark(), text("under SCHED_IDLE", "other autogroup"));
             machine.process(2, 0, 0, "/", 8);
             assert_eq!(machine.remark(), None, "it does not mean to give way");
+            machine.process(1, 0, 0, "/", ROOT_SESSION);
+            machine.process(2, 19, 0, "/", 8);
+            assert_eq!(machine.remark(), text("at nice 19", "other autogroup"));
+            machine.process(1, 0, 0, "/", 7);
+            machine.process(2, 19, 0, "/", ROOT_SESSION);
+            assert_eq!(machine.remark(), None, "it weighs less than any session");
+            let weight = Weight::of(&FsRoot::at(machine.0.path()), 2).unwrap();
+            assert!(weight.is_by_session() && weight.place() == "the control group /", "{weight:?}");
             let without = Machine::new(v2, false);
             without.process(1, 0, 0, "/", 7);
             without.process(2, 19, 0, "/", 8);

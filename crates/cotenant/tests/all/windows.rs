@@ -238,7 +238,7 @@ fn a_real_server_is_judged_by_its_answers() {
     let Some(server) = Postgres::start() else { return };
     let state = State::new("windows-server");
     let metric = format!("postgres:{}:p99,every=200ms", Postgres::PORT);
-    let more = ["--all-users", "--windows", "1s", "--runs", "2", "--json", "--metric", &metric];
+    let more = ["--all-users", "--windows", "2s", "--runs", "2", "--json", "--metric", &metric];
     let mut command = compare(&state, &pin, server.child.id(), &more);
     let output = command.env("PGUSER", "postgres").env("PGDATABASE", "postgres").output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
