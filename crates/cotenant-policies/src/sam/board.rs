@@ -1,6 +1,7 @@
 //! Which task holds which hardware context, kept up to date while the stages move tasks.
 
-use super::units::{Level, NONE};
+use super::task::Task;
+use super::units::{At, Level, NONE};
 use cotenant_model::policy::Ctx;
 use cotenant_model::{CpuId, CpuSet, View};
 
@@ -10,15 +11,6 @@ const FREE: u32 = u32::MAX;
 const TAKEN: u32 = u32::MAX - 1;
 /// A context that nobody takes while there are cores enough: a second one, and any of a core that a task holds.
 const CLOSED: u32 = u32::MAX - 2;
-
-/// Which units a stage works on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum At {
-    /// Those of stage 1.
-    Sharing = 0,
-    /// Those of stages 2 and 3.
-    Memory = 1,
-}
 
 /// Tasks on contexts. A task that ran holds the context on which it was seen, or, where a task of lower id holds
 /// that, a free one of the same unit; where there is none it is *crowded*: its place is where it was seen, and it
@@ -55,16 +47,9 @@ pub(super) struct Board<'a> {
 }
 
 impl<'a> Board<'a> {
-    /// With `whole_cores`, see [`super::SamConfig::whole_cores`]. `runs[t]`: whether task t of the view ran, as far
-    /// as is known.
-    pub fn new(
-        ctx: &Ctx<'a>,
-        view: &View,
-        whole_cores: bool,
-        sharing: Level<'a>,
-        memory: Level<'a>,
-        runs: impl Fn(usize) -> bool,
-    ) -> Self {
+    /// `whole`: there are cores enough, and each is to take one task, and helpers besides
+    /// ([`super::SamConfig::whole_cores`]).
+    pub fn new(ctx: &Ctx<'a>, view: &View, whole: bool, sharing: Level<'a>, memory: Level<'a>, tasks: &[Task]) -> Self {
         let topology = ctx.topology;
         let size = topology.usable().last().map_or(0, |c| c.index() + 1);
         let mut vacant = vec![TAKEN; size];
@@ -88,16 +73,21 @@ impl<'a> Board<'a> {
         }
         let mut holder = vacant.clone();
         let mut place = vec![NONE; view.tasks.len()];
-        let mut crowded = Vec::new();
+        let (mut crowded, mut helpers) = (Vec::new(), Vec::new());
         let mut running = 0;
         for (t, task) in view.tasks.iter().enumerate() {
-            if !runs(t) {
+            // One of which nothing is known yet is taken to run: its context is not idle.
+            if tasks[t].ran == Some(false) {
                 continue;
             }
             running += 1;
             let Some(cpu) = task.cpu.filter(|c| sharing.of(*c).is_some()) else { continue };
             place[t] = cpu.0;
             let slot = &mut holder[cpu.index()];
+            if whole && tasks[t].is_helper() {
+                helpers.push(t as u32);
+                continue;
+            }
             // A context that others keep busy is still held by the task that runs there.
             if matches!(*slot, FREE | TAKEN) {
                 *slot = t as u32;
@@ -105,9 +95,6 @@ impl<'a> Board<'a> {
                 crowded.push(t as u32);
             }
         }
-        let cores = sharing.contexts().filter(|c| rank[c.index()] == 0).count();
-        // Where each core has a last-level cache to itself, sharers could not be brought together at all.
-        let whole = whole_cores && running <= cores && !(sharing.split && sharing.len() == cores);
         if whole {
             for cpu in sharing.contexts().filter(|c| rank[c.index()] > 0) {
                 for slot in [&mut vacant[cpu.index()], &mut holder[cpu.index()]] {
@@ -136,7 +123,7 @@ impl<'a> Board<'a> {
             vacant,
             core,
             place,
-            crowded: Vec::new(),
+            crowded: helpers,
             oversubscribed: running > contexts,
             whole,
         };

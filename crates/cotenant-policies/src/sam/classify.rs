@@ -193,6 +193,13 @@ impl SignalsSeen {
     }
 }
 
+/// How many CPUs a task wants, 0–1: it runs or waits for one. All of one where it ran and its time is not counted.
+fn wants(task: &TaskView) -> f64 {
+    let of_time = task.per_s(Signal::CpuTime);
+    let wants = of_time.map(|ran| (ran + task.per_s(Signal::RunQueueWait).unwrap_or(0.0)) / 1e9);
+    wants.unwrap_or(f64::from(u8::from(task.ran() == Some(true)))).min(1.0)
+}
+
 /// The class of a task that runs in this package. `cooled`: whether it shared data when it moved, where it moved at
 /// the start of the interval: its coherence tells about the move, not about the task, and a sharer stays where it was
 /// just brought.
@@ -230,7 +237,7 @@ pub(super) fn look(view: &View, near: bool, clock_hz: Option<f64>, config: SamCo
         let rates = Rates::new(task, near, clock_hz, config);
         let ran = task.ran();
         seen.add(task, ran == Some(true), &rates);
-        Task::new(rates, ran)
+        Task::new(rates, ran, wants(task))
     });
     (tasks.collect(), seen)
 }

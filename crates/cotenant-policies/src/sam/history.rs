@@ -58,12 +58,12 @@ mod tests {
             (past(Class::Mem, 2), Class::Mem, Class::Mem, 3),
             (past(Class::Inter, 3), Class::Inter, Class::Inter, 3),
         ] {
-            let mut task = Task { class: is, ..Task::new(Rates::default(), None) };
+            let mut task = Task { class: is, ..Task::new(Rates::default(), None, 0.0) };
             assert_eq!(persist(&mut task, id, known, false, false), past(is, times), "{known:?} {is:?}");
             assert_eq!(task.class, acts, "{known:?} {is:?}");
             assert_eq!(task.settling, acts == Class::Intra, "{known:?} {is:?}");
             // One that has just come is at once what it is.
-            let mut task = Task { class: is, ..Task::new(Rates::default(), None) };
+            let mut task = Task { class: is, ..Task::new(Rates::default(), None, 0.0) };
             assert_eq!(persist(&mut task, id, known, false, true), past(is, PERSISTENT));
             assert_eq!(task.class, is);
         }

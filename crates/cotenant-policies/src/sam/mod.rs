@@ -10,6 +10,7 @@ mod config;
 mod history;
 mod own_app;
 mod round;
+mod spread;
 mod stage1;
 mod stage2;
 mod stage3;
@@ -24,13 +25,13 @@ pub use config::{SamConfig, SamConfigError};
 pub use state::{Move, Past, SamState};
 pub use task::Origin;
 
-use board::{At, Board};
+use board::Board;
 use classify::{Limits, SignalsSeen};
 use cotenant_model::policy::{Ctx, Needs, Policy, Refusal};
 use cotenant_model::{ActionOutcome, Decision, Time, View};
 use round::Round;
 use task::{Class, Task};
-use units::Level;
+use units::{At, Level};
 
 /// Sharing-aware mapping.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,8 +95,14 @@ impl Policy for Sam {
         let sharing = Level::sharing(ctx.topology, config.llc_domains);
         let clock = ctx.machine.clock_hz.filter(|_| !config.wall_clock);
         let (mut tasks, seen) = classify::look(view, sharing.split, clock, config);
-        // A task of which nothing is known yet is taken to run: its context is not idle.
-        let board = Board::new(ctx, view, config.whole_cores, sharing, memory, |t| tasks[t].ran != Some(false));
+        let cores = ctx.topology.cores().iter().filter(|core| core.iter().any(|cpu| sharing.of(cpu).is_some())).count();
+        // Helpers, of a runtime or a monitor, want next to nothing: they must not make the difference.
+        let crowded = tasks.iter().map(|task| task.wants).sum::<f64>().round() > cores as f64;
+        let was_crowded = state.crowded.unwrap_or(crowded);
+        // Where each core has a last-level cache to itself, sharers could not be brought together at all.
+        let apart = sharing.split && sharing.len() == cores;
+        let whole = config.whole_cores && !(crowded && was_crowded) && !apart;
+        let board = Board::new(ctx, view, whole, sharing, memory, &tasks);
         let past = classify_all(&mut tasks, view, &state, config, &board, &limits, seen);
         let mut notes = seen.notes(&limits, config);
         let mut round = Round {
@@ -111,6 +118,8 @@ impl Policy for Sam {
             sets: [None, None],
         };
         round.rank();
+        let packed =
+            config.whole_cores && (!whole || state.packed && (crowded || was_crowded || spread::run(&mut round)));
         if config.own_app {
             own_app::run(&mut round);
         } else {
@@ -130,7 +139,8 @@ impl Policy for Sam {
         let mut moves = round.moves;
         moves.sort_unstable_by_key(|m| m.task);
         let origins = round.tasks.iter().filter_map(|t| t.origin).collect();
-        Decision::new(round.proposals, SamState { origins, moves, past }, wake_at, notes)
+        let crowded = config.whole_cores.then_some(crowded);
+        Decision::new(round.proposals, SamState { origins, moves, past, crowded, packed }, wake_at, notes)
     }
 }
 

@@ -6,10 +6,10 @@
 //! sharers gets a *home* that holds them all, and those that are elsewhere go there, also by changing places with a
 //! sharer whose home is where they are.
 
-use super::board::At;
 use super::round::Round;
 use super::stage1::{STAGE, evidence, exchange, reluctantly};
 use super::task::Class;
+use super::units::At;
 use cotenant_model::{AppId, Reason};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -1,10 +1,11 @@
 //! One decision in the making: the tasks, the board, and what was decided so far.
 
-use super::board::{At, Board};
+use super::board::Board;
 use super::classify::Limits;
 use super::config::SamConfig;
 use super::state::Move;
 use super::task::{Class, Task};
+use super::units::At;
 use cotenant_model::{Action, CpuId, CpuSet, Proposal, Reason, TaskId, Time, Topology, View};
 
 /// One decision in the making.
@@ -216,11 +217,16 @@ impl Sets {
         members.iter().copied().filter(|t| !moved(*t)).map(|t| t as usize).find(|t| fits(*t))
     }
 
+    /// The members, in order.
+    pub fn members<'a>(&'a self, round: &'a Round<'_>, unit: usize, class: Class) -> impl Iterator<Item = usize> + 'a {
+        let (start, end) = rank(class).map_or((0, 0), |rank| self.spans[unit * CLASSES + rank]);
+        let tasks = self.tasks[start as usize..end as usize].iter().map(|t| *t as usize);
+        tasks.filter(|t| !round.tasks[*t].moved)
+    }
+
     /// How many members may use some CPU of these.
     pub fn admitted(&self, round: &Round<'_>, unit: usize, class: Class, cpus: &CpuSet) -> u32 {
-        let (start, end) = rank(class).map_or((0, 0), |rank| self.spans[unit * CLASSES + rank]);
-        let may = |t: &&u32| !round.tasks[**t as usize].moved && round.allowed(**t as usize).intersects(cpus);
-        self.tasks[start as usize..end as usize].iter().filter(may).count() as u32
+        self.members(round, unit, class).filter(|t| round.allowed(*t).intersects(cpus)).count() as u32
     }
 
     /// Whether a set has no member.

@@ -3,9 +3,9 @@
 //! The printed figure is damaged: the loop's second term is the intra set of the destination, `j = i` stands for "the
 //! source has sharers", and the line that loops over the destination's CPU-bound tasks is lost.
 
-use super::board::At;
 use super::round::{Round, Sets};
 use super::task::{Class, Origin};
+use super::units::At;
 use cotenant_model::{Evidence, Reason, Signal, Unit};
 
 pub(super) const STAGE: &str = "stage 1";

@@ -1,9 +1,9 @@
 //! Stage 2: take tasks that meet remote memory home (figure 4, second part).
 
-use super::board::At;
 use super::round::{Round, Sets};
 use super::stage3;
 use super::task::{Class, Origin};
+use super::units::At;
 use cotenant_model::{Evidence, Reason, Signal, Unit};
 
 const STAGE: &str = "stage 2";

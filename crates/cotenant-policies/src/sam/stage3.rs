@@ -1,9 +1,9 @@
 //! Stage 3: move memory-bound tasks from nodes whose bandwidth is exhausted to nodes that have some left (figure 4,
 //! third part).
 
-use super::board::At;
 use super::round::{Round, Sets};
 use super::task::Class;
+use super::units::At;
 use cotenant_model::{Evidence, Reason, Signal, Unit};
 
 const STAGE: &str = "stage 3";
@@ -25,47 +25,51 @@ pub(super) fn run(round: &mut Round<'_>) {
     if units < 2 || (0..units).all(|i| loads[i] <= round.limits.unit_bandwidth[i]) {
         return;
     }
-    let mut sets = round.take_sets(At::Memory);
+    let sets = round.take_sets(At::Memory);
     for i in 0..units {
         for j in 0..units {
             if i != j {
-                balance(round, &mut sets, &mut loads, i, j);
+                balance(round, &sets, &mut loads, i, j);
             }
         }
     }
 }
 
-/// Moves memory-bound tasks from unit i to unit j until i is no longer above its threshold, or j would exceed its own.
-fn balance(round: &mut Round<'_>, sets: &mut Sets, loads: &mut [f64], i: usize, j: usize) {
+/// Moves memory-bound tasks from unit i to unit j until i is no longer above its threshold, as far as j stays below its
+/// own. The figure takes members of a set in no order: ours is by demand, the greatest first, in exchange for the
+/// least, so that few move and what tasks are called does not matter.
+fn balance(round: &mut Round<'_>, sets: &Sets, loads: &mut [f64], i: usize, j: usize) {
     let limits = [round.limits.unit_bandwidth[i], round.limits.unit_bandwidth[j]];
-    let mut after = None;
-    while loads[i] > limits[0] {
-        let room = round.board.idle(At::Memory, j) > 0 || !sets.is_empty(round, j, Class::Cpu);
-        let next = sets.first(round, i, Class::Mem, |t| round.after(t, after));
-        let Some(t) = next.filter(|_| room) else { return };
-        let mut why = Reason::new(STAGE, "its node's bandwidth is exhausted; to {place}");
-        why.evidence =
-            Some(Evidence { signal: Signal::LlcMisses, unit: Unit::PerSecond, value: loads[i], threshold: limits[0] });
+    if loads[i] <= limits[0] || loads[j] >= limits[1] {
+        return;
+    }
+    let demand = |t: &usize| round.tasks[*t].demand();
+    let mut movers: Vec<usize> = sets.members(round, i, Class::Mem).collect();
+    let mut victims: Vec<usize> = sets.members(round, j, Class::Cpu).collect();
+    if !round.config.latency_tolerance {
+        movers.sort_by(|a, b| demand(b).total_cmp(&demand(a)));
+        victims.sort_by(|a, b| demand(a).total_cmp(&demand(b)));
+    }
+    for t in movers {
+        if loads[i] <= limits[0] {
+            return;
+        }
         let free = round.board.free(At::Memory, j, round.allowed(t));
         let victim = match free {
             Some(_) => None,
-            None => sets.first(round, j, Class::Cpu, |v| round.may_swap(At::Memory, t, v)),
+            None => victims.iter().position(|v| round.may_swap(At::Memory, t, *v)),
         };
-        if free.is_none() && victim.is_none() {
-            after = Some(t); // not allowed there
+        let shift = round.tasks[t].demand() - victim.map_or(0.0, |v| round.tasks[victims[v]].demand());
+        // Those who demand as much as they would be exchanged for would change places for ever.
+        if (free.is_none() && victim.is_none()) || shift <= 0.0 || loads[j] + shift > limits[1] {
             continue;
         }
-        let shift = round.tasks[t].demand() - victim.map_or(0.0, |v| round.tasks[v].demand());
-        if shift <= 0.0 {
-            after = Some(t); // its victim demands as much: they would change places for ever
-            continue;
-        }
-        if loads[j] + shift > limits[1] {
-            return;
-        }
+        let mut why = Reason::new(STAGE, "its node's bandwidth is exhausted; to {place}");
+        why.evidence =
+            Some(Evidence { signal: Signal::LlcMisses, unit: Unit::PerSecond, value: loads[i], threshold: limits[0] });
         if let Some(cpu) = free {
             round.relocate(At::Memory, t, cpu, why);
-        } else if let Some(v) = victim {
+        } else if let Some(v) = victim.map(|v| victims.remove(v)) {
             why.what = "its node's bandwidth is exhausted; to {place}, swap with {task}".into();
             why.task = Some(round.id(v));
             let mut make_way =

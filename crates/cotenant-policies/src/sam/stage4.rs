@@ -5,9 +5,9 @@
 //! The pairs and the swaps are inferred; so is the threshold, with which its authors' later scheduler keeps programs
 //! off second contexts.
 
-use super::board::At;
 use super::round::Round;
 use super::task::Class;
+use super::units::At;
 use cotenant_model::pin::Pin;
 use cotenant_model::{Evidence, Reason, Signal, Unit};
 

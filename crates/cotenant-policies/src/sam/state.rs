@@ -42,6 +42,12 @@ pub struct SamState {
     /// What tasks were, where that counts ([`super::SamConfig::hysteresis`]).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub past: Vec<Past>,
+    /// Whether more CPUs than cores were wanted in the last interval ([`super::SamConfig::whole_cores`]).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crowded: Option<bool>,
+    /// Whether sharers may still stand on second contexts since cores were too few.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub packed: bool,
 }
 
 impl SamState {

@@ -1,9 +1,11 @@
 //! A task as the stages see it: its signals, its class, and where it is.
 
-use super::board::At;
-use super::units::NONE;
+use super::units::{At, NONE};
 use cotenant_model::TaskId;
 use serde::{Deserialize, Serialize};
+
+/// CPUs that a helper wants at most.
+const HELPERS: f64 = 0.1;
 
 /// Where a task was before it was moved reluctantly (the paper's `Soc`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +70,8 @@ pub(super) struct Task {
     pub rates: Rates,
     /// Whether it ran, where that is known.
     pub ran: Option<bool>,
+    /// How many CPUs it wants, 0–1.
+    pub wants: f64,
     pub class: Class,
     /// Where it is, by level; [`NONE`] where it holds no place.
     pub units: [u32; 2],
@@ -87,8 +91,13 @@ pub(super) struct Task {
 
 impl Task {
     /// A task of which the signals are known, and nothing else yet.
-    pub fn new(rates: Rates, ran: Option<bool>) -> Self {
-        Self { rates, ran, units: [NONE; 2], stray: true, ..Self::default() }
+    pub fn new(rates: Rates, ran: Option<bool>, wants: f64) -> Self {
+        Self { rates, ran, wants, units: [NONE; 2], stray: true, ..Self::default() }
+    }
+
+    /// Whether it wants so little that it needs no core of its own: a helper of a runtime, a monitor.
+    pub fn is_helper(&self) -> bool {
+        self.ran == Some(true) && self.wants < HELPERS
     }
 
     /// The unit where it is.

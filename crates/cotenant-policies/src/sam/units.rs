@@ -7,6 +7,15 @@ use std::cell::OnceCell;
 /// "None" in dense arrays of indexes.
 pub(super) const NONE: u32 = u32::MAX;
 
+/// Which units a stage works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum At {
+    /// Those of stage 1.
+    Sharing = 0,
+    /// Those of stages 2 and 3.
+    Memory = 1,
+}
+
 /// A partition of the usable CPUs.
 #[derive(Clone)]
 pub(super) struct Level<'a> {

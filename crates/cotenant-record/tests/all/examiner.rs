@@ -165,8 +165,8 @@ fn classes_at_and_about_each_threshold() {
         case("mem-default-m", IVY, &["1 100:10>2", "1 3:2>10"]),
         // 5 x 15e6 = 75e6/s is not above M.
         case("socket-at", IVY, &[]),
-        // 75,000,010/s > M: one task goes, 60e6 stay.
-        case("socket-above", IVY, &["3 1:0>10"]),
+        // 75,000,010/s > M: the task of the ten more goes, 60e6 stay.
+        case("socket-above", IVY, &["3 5:4>10"]),
         // 100e6 on package 0, package 1 has exactly M: not below.
         case("socket-target-at", IVY, &[]),
         // 85,800 / 2.2e8 = 3.9e-4 = R: not above.
@@ -286,8 +286,10 @@ fn stage_3() {
         case("stage3-membench", IVY, &[]),
         // Package 1 has no room but sharers: package 2.
         case("stage3-next-target", XEON4, &["3 1:0>16"]),
-        // The first mover would make 90 on package 1: stop, though 20 would fit.
-        case("stage3-stop-not-skip", FOURS, &[]),
+        // The first mover would make 90 on package 1: it is passed over, and 20 fits.
+        case("stage3-passes-over", FOURS, &["3 2:1>5"]),
+        // 103e6 | 50e6: 40 would make 90, then 59, 68; 77 > 75.
+        case("stage3-heavy-first", IVY, &["3 2:1>15", "3 3:2>16"]),
         // Both packages above M.
         case("stage3-both-over", FOURS, &[]),
         // 90e6 | 28e6: 30 against 7 makes 67e6 | 51e6.
@@ -320,6 +322,8 @@ fn contexts() {
         // 11 tasks, 20 cores (§4.3): CPU-bound 2 makes way instead.
         case("smt-first-contexts", IVY, &["1 100:10>9", "1 101:11>1", "1 2:1>11"]),
         case("smt-first-contexts", IVY, &["1 100:10>9", "1 101:11>1", "1 2:1>11"]).paper(),
+        // 20 sharers and a monitor of 1 ms in 100: 20.01 CPUs are wanted, 10 cores a package.
+        case("whole-cores-helper", IVY, &[]),
         // Core 1 (CPUs 1, 21) has one context in use: the wholly idle core 2 goes first.
         case("smt-half-idle-core", IVY, &["1 100:10>2"]),
         // CPU 1 is kept busy by somebody else.

@@ -45,6 +45,36 @@ fn p_02b_second_contexts_do_not_count_on_whole_cores() {
 }
 
 #[test]
+fn p_02d_what_wants_next_to_nothing_does_not_make_cores_scarce() {
+    // Four sharers on four cores; h runs 1 ms of 100.
+    //     S0: a c . . │ S1: b d . h
+    let sharers = |drawing| scene_of_time(drawing, "abcd").inter("abcd");
+    let mut s = sharers("a c . . | b d . h").count("h", Signal::CpuTime, 1_000_000);
+    assert_eq!(s.next(), "a c . . | b d . h");
+    // Where it wants all of a core, one more than there are is wanted, and sharers fill second contexts.
+    let mut s = sharers("a c . . | b d . h").count("h", Signal::CpuTime, 90_000_000);
+    let packed = s.next();
+    assert_eq!(packed, "a c b d | . . . h");
+    // Not because it is quiet once; then they have their cores again.
+    s = s.count("h", Signal::CpuTime, 1_000_000);
+    assert_eq!(s.next(), packed);
+    assert_eq!(s.next(), "a c . . | d b . h");
+    for _ in 0..5 {
+        assert_eq!(s.next(), "a c . . | d b . h");
+    }
+    // One busy interval is no reason to pack again; a time in the run queue is as good as one on a CPU.
+    s = s.count("h", Signal::CpuTime, 90_000_000);
+    assert_eq!(s.next(), "a c . . | d b . h");
+    s = s.count("h", Signal::CpuTime, 1_000_000).count("h", Signal::RunQueueWait, 90_000_000);
+    assert_eq!(s.next(), packed);
+}
+
+/// A scene with two contexts a core, in which the named tasks use all of a CPU.
+fn scene_of_time(drawing: &str, names: &str) -> Scene {
+    Scene::draw(drawing, 2).count(names, Signal::CpuTime, 100_000_000)
+}
+
+#[test]
 fn p_02c_a_core_is_taken_whichever_context_is_used() {
     // a is on the second context of core 0: its first one is nobody's either, so c ⇄ x.
     //     S0: . x a . │ S1: c . . .

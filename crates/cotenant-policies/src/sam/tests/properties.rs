@@ -209,6 +209,38 @@ proptest! {
         prop_assert_eq!(journeys(&world.scene, &a), journeys(&renamed, &b));
     }
 
+    /// What tasks that share nothing are called changes no node's traffic.
+    #[test]
+    fn names_of_tasks_change_no_load(
+        shape in shape(),
+        mut natures in proptest::collection::vec(nature(), 1..26),
+        order in any::<u64>(),
+        config in proptest::sample::select(vec!["default", "recommended", "paper"]),
+    ) {
+        natures.iter_mut().for_each(|nature| (nature.coherence, nature.remote) = (0, 0));
+        // Two on one context get others in order of their names.
+        let cpus = shape.0 * shape.1 * shape.2 * shape.3;
+        natures.iter_mut().enumerate().for_each(|(i, nature)| nature.start = i as u32 % cpus);
+        natures.truncate(cpus as usize);
+        let mut renamed = natures.clone();
+        let mut left = order;
+        for i in (1..renamed.len()).rev() {
+            renamed.swap(i, (left % (i as u64 + 1)) as usize);
+            left = left.rotate_left(7) ^ order;
+        }
+        let loads = |natures: Vec<Nature>| {
+            let mut world = World::new(shape, natures, config.parse().unwrap());
+            world.step();
+            let topology = &world.scene.topology;
+            let mut loads = vec![0; topology.packages().len()];
+            for actor in &world.scene.actors {
+                loads[topology.package_of(CpuId(actor.cpu)).unwrap()] += actor.counts.get(&Signal::LlcMisses).unwrap_or(&0);
+            }
+            loads
+        };
+        prop_assert_eq!(loads(natures), loads(renamed));
+    }
+
     /// The paper's own rules obey the same bounds, whether or not they come to rest.
     #[test]
     fn the_papers_rules_are_decisions_too(shape in shape(), natures in proptest::collection::vec(nature(), 1..26)) {
