@@ -1,7 +1,7 @@
 //! Values as `/proc` and sysfs print them, and durations as people type them. CPU lists and masks are in
 //! [`crate::cpuset`].
 
-use crate::CpuId;
+use crate::{CpuId, CpuSet};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use toml::Spanned;
@@ -177,6 +177,23 @@ pub fn cpuset_mounts(mounts: &str) -> Vec<(CpusetKind, &str)> {
     mounts.lines().filter_map(mount).collect()
 }
 
+/// Which group of its hierarchy `/proc/PID/mountinfo` says to be mounted in a folder; the last where several were, one
+/// over the other. `None` where nothing is.
+pub fn mounted_group<'a>(mountinfo: &'a str, folder: &str) -> Option<&'a str> {
+    let group = |line: &'a str| {
+        let mut fields = line.split_ascii_whitespace().skip(3);
+        let (group, place) = (fields.next()?, fields.next()?);
+        (place == folder).then_some(group)
+    };
+    mountinfo.lines().rev().find_map(group)
+}
+
+/// A list of CPUs or memory nodes of `/proc/PID/status`, such as `Cpus_allowed_list`.
+pub fn status_list(status: &str, key: &str) -> Option<CpuSet> {
+    let value = |line| str::strip_prefix(line, key)?.strip_prefix(':');
+    CpuSet::parse_list(status.lines().find_map(value)?).ok().filter(|set| !set.is_empty())
+}
+
 /// The cgroup that `/proc/PID/cgroup` names for the cpuset controller: the v1 hierarchy's, else the unified one's.
 pub fn cpuset_cgroup(text: &str) -> Option<&str> {
     let line = |wanted: fn(&str) -> bool| {
@@ -198,12 +215,57 @@ pub struct CpuInfo {
     pub family: Option<u32>,
     /// Per processor: its package (`physical id`) and core (`core id`), where x86 kernels print them.
     pub cpus: BTreeMap<CpuId, (Option<u32>, Option<u32>)>,
+    /// Per processor: who made the design of its core, and which that is, where Arm kernels print them.
+    pub parts: BTreeMap<CpuId, (u32, u32)>,
+    /// Caches, where s390 kernels print them.
+    pub caches: Vec<CpuInfoCache>,
+}
+
+/// A cache as s390's `/proc/cpuinfo` prints it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuInfoCache {
+    /// 1 is nearest to the core.
+    pub level: u8,
+    /// `Data`, `Instruction` or `Unified`.
+    pub kind: String,
+    /// Whether cores share it.
+    pub shared: bool,
+    /// Bytes.
+    pub bytes: u64,
+    /// Bytes of a line.
+    pub line_size: Option<u32>,
+    /// Ways, where known.
+    pub ways: Option<u32>,
+}
+
+/// `level=3 type=Unified scope=Shared size=256M line_size=256 associativity=16`
+fn cpuinfo_cache(text: &str) -> Option<CpuInfoCache> {
+    let value = |key: &str| text.split_ascii_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    Some(CpuInfoCache {
+        level: value("level")?.parse().ok().filter(|level| *level > 0)?,
+        kind: value("type")?.to_owned(),
+        shared: value("scope")? == "Shared",
+        bytes: size(value("size")?).ok().filter(|bytes| *bytes > 0)?,
+        line_size: value("line_size").and_then(|text| text.parse().ok()),
+        ways: value("associativity").and_then(|text| text.parse().ok()),
+    })
+}
+
+/// A number as kernels print it, in hexadecimal where it begins with `0x`.
+fn any_base(text: &str) -> Option<u64> {
+    text.strip_prefix("0x").map_or_else(|| text.parse().ok(), |digits| u64::from_str_radix(digits, 16).ok())
+}
+
+/// Who made the design of an Arm core, and which it is, from its `midr_el1`.
+pub fn midr(text: &str) -> Option<(u32, u32)> {
+    let value = any_base(text.trim())?;
+    Some(((value >> 24 & 0xff) as u32, (value >> 4 & 0xfff) as u32))
 }
 
 /// Reads `/proc/cpuinfo` of any architecture; lines that say nothing here are passed over.
 pub fn cpuinfo(text: &str) -> CpuInfo {
     let mut info = CpuInfo::default();
-    let mut at = None;
+    let (mut at, mut implementer) = (None, None);
     for line in text.lines() {
         if line.trim().is_empty() {
             at = None;
@@ -211,7 +273,19 @@ pub fn cpuinfo(text: &str) -> CpuInfo {
         let Some((key, value)) = line.split_once(':') else { continue };
         let (key, value) = (key.trim(), value.trim());
         let current = at.and_then(|cpu| info.cpus.get_mut(&cpu));
+        let hex = || any_base(value).and_then(|n| u32::try_from(n).ok());
         match (key, current) {
+            ("CPU implementer", _) => implementer = hex(),
+            ("CPU part", Some(_)) => {
+                let part = at.zip(implementer.zip(hex()));
+                info.parts.extend(part);
+            }
+            (key, _) if key.starts_with("cache") => info.caches.extend(cpuinfo_cache(value)),
+            // As s390 has them: `processor 0: version = FF, …`.
+            (key, _) if key.starts_with("processor ") => {
+                let number = key["processor ".len()..].parse().ok().filter(|n| *n <= crate::cpuset::MAX_CPU);
+                info.cpus.extend(number.map(|n| (CpuId(n), (None, None))));
+            }
             ("processor", _) => {
                 if let Some(n) = value.parse().ok().filter(|n| *n <= crate::cpuset::MAX_CPU) {
                     at = Some(CpuId(n));
@@ -330,6 +404,27 @@ mod tests {
         assert_eq!((info.vendor.as_deref(), info.family), (Some("AuthenticAMD"), Some(21)));
         assert_eq!(info.cpus[&CpuId(0)], (Some(1), Some(3)));
         assert_eq!(info.cpus[&CpuId(5)], (None, None));
+        let arm = cpuinfo(
+            "processor\t: 1\nCPU implementer\t: 0x41\nCPU part\t: 0xd87\n\nprocessor\t: 2\nCPU part\t: 0xd03\n",
+        );
+        assert_eq!(arm.parts, BTreeMap::from([(CpuId(1), (0x41, 0xd87)), (CpuId(2), (0x41, 0xd03))]));
+        assert_eq!((midr("0x00000000410fd871\n"), midr("none")), (Some((0x41, 0xd87)), None));
+        let s390 = "cache4          : level=3 type=Unified scope=Shared size=256M line_size=256 associativity=16\n\
+            processor 0: version = FF,  identification = 0133E8\ncache1 : level=1 type=Data scope=Private\n";
+        let s390 = cpuinfo(s390);
+        let (shared, kind) = (true, "Unified".to_owned());
+        let l3 = CpuInfoCache { level: 3, kind, shared, bytes: 256 << 20, line_size: Some(256), ways: Some(16) };
+        assert_eq!((s390.caches, s390.cpus.len()), (vec![l3], 1));
+    }
+
+    #[test]
+    fn what_is_mounted_over_another_counts() {
+        let info =
+            "50 40 0:30 / /cg ro - cgroup cgroup rw,cpuset\n51 50 0:30 /box /cg rw shared:1 - cgroup cgroup rw\n";
+        assert_eq!((mounted_group(info, "/cg"), mounted_group(info, "/c")), (Some("/box"), None));
+        let status = "Name:\tx\nCpus_allowed:\t6\nCpus_allowed_list:\t1-2\n";
+        assert_eq!(status_list(status, "Cpus_allowed_list").unwrap().to_string(), "1-2");
+        assert_eq!(status_list(status, "Mems_allowed_list"), None);
     }
 
     proptest! {

@@ -19,6 +19,8 @@ pub enum CoreType {
 pub struct Strength {
     /// The name of its kind.
     pub core_type: Option<CoreType>,
+    /// Who made the design of its core, and which that is.
+    pub part: Option<(u32, u32)>,
     /// The kernel's `cpu_capacity`; 1024 = the strongest CPU.
     pub capacity: Option<u64>,
     /// Highest frequency, kHz.
@@ -32,10 +34,18 @@ pub struct Strength {
 const SAME_KIND: f64 = 0.10;
 
 /// The efficiency class of each CPU, 0 = weakest; empty where all are alike or nothing is known. What only some of
-/// the CPUs tell says nothing about the others and is not used. Compares kind, then capacity, then highest, then base
-/// frequency, as hwloc does.
+/// the CPUs tell says nothing about the others and is not used. Where each names the design of its core, each design is
+/// a kind, however its cores are clocked. Compares kind, then capacity, then highest, then base frequency, as hwloc
+/// does.
 pub fn classes(cpus: &BTreeMap<CpuId, Strength>) -> BTreeMap<CpuId, u8> {
     let mut cpus = cpus.clone();
+    if cpus.values().all(|s| s.part.is_some()) {
+        level_parts(&mut cpus);
+    } else {
+        for s in cpus.values_mut() {
+            s.part = None;
+        }
+    }
     level_turbo(&mut cpus);
     let all = |field: fn(&Strength) -> bool| cpus.values().all(field);
     let known = [
@@ -50,6 +60,7 @@ pub fn classes(cpus: &BTreeMap<CpuId, Strength>) -> BTreeMap<CpuId, u8> {
             s.capacity.filter(|_| known[1]),
             s.max_khz.filter(|_| known[2]).map(|khz| khz / 1000),
             s.base_khz.filter(|_| known[3]).map(|khz| khz / 1000),
+            s.part,
         )
     };
     let kinds: BTreeSet<_> = cpus.values().map(key).collect();
@@ -61,14 +72,28 @@ pub fn classes(cpus: &BTreeMap<CpuId, Strength>) -> BTreeMap<CpuId, u8> {
     cpus.iter().map(|(&cpu, s)| (cpu, rank(s))).collect()
 }
 
+/// Gives cores of one design the figures of the strongest of them: they are of different bins.
+fn level_parts(cpus: &mut BTreeMap<CpuId, Strength>) {
+    let mut best: BTreeMap<Option<(u32, u32)>, Strength> = BTreeMap::new();
+    for s in cpus.values() {
+        let best = best.entry(s.part).or_insert(*s);
+        best.capacity = best.capacity.max(s.capacity);
+        best.max_khz = best.max_khz.max(s.max_khz);
+        best.base_khz = best.base_khz.max(s.base_khz);
+    }
+    for s in cpus.values_mut() {
+        *s = best[&s.part];
+    }
+}
+
 /// Gives cores of one base frequency their least highest frequency and capacity where they differ by turbo alone.
 fn level_turbo(cpus: &mut BTreeMap<CpuId, Strength>) {
     if cpus.values().any(|s| s.max_khz.is_some() && s.base_khz.is_none()) {
         return;
     }
-    let mut groups: BTreeMap<(Option<CoreType>, Option<u64>), Vec<CpuId>> = BTreeMap::new();
+    let mut groups: BTreeMap<_, Vec<CpuId>> = BTreeMap::new();
     for (&cpu, s) in cpus.iter() {
-        groups.entry((s.core_type, s.base_khz)).or_default().push(cpu);
+        groups.entry((s.core_type, s.part, s.base_khz)).or_default().push(cpu);
     }
     for members in groups.values() {
         let max: Vec<u64> = members.iter().filter_map(|c| cpus[c].max_khz).collect();
@@ -113,6 +138,19 @@ mod tests {
         assert_eq!(ranks(&[freq(5000, 1900), freq(5200, 1900), freq(3900, 1400)]), [1, 1, 0]);
         // 3.0 against 4.0 GHz from one base is more than turbo.
         assert_eq!(ranks(&[freq(4000, 1900), freq(3000, 1900)]), [1, 0]);
+    }
+
+    #[test]
+    fn a_design_is_a_kind_however_it_is_clocked() {
+        let part =
+            |part, capacity| Strength { part: Some((0x41, part)), capacity: Some(capacity), ..Strength::default() };
+        let little = 0xd87;
+        let bins = [part(little, 700), part(little, 715), part(0xd85, 990), part(0xd85, 1010), part(0xd85, 1024)];
+        assert_eq!(ranks(&bins), [0, 0, 1, 1, 1]);
+        assert!(ranks(&bins[2..]).is_empty(), "bins of one design");
+        assert_eq!(ranks(&[part(0xd85, 1024), part(little, 1024)]), [0, 1], "equal capacity hides none");
+        let unnamed = Strength { part: None, ..bins[0] };
+        assert_eq!(ranks(&[unnamed, bins[2], bins[3]]), [0, 1, 2], "as they are clocked, where one has no name");
     }
 
     #[test]

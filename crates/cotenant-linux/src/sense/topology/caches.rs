@@ -1,21 +1,89 @@
 //! The caches of the online CPUs.
 
 use super::sysfs::Sysfs;
-use cotenant_model::parse;
+use cotenant_model::parse::{self, CpuInfo};
 use cotenant_model::topology::assembly::Assembly;
-use cotenant_model::topology::{CacheType, Kind, Resource};
+use cotenant_model::topology::{CacheType, Kind, MemoryNode, Resource};
 use cotenant_model::{CpuId, CpuSet};
 
 /// Reads the caches; machines whose sysfs lists none have none here.
-pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, out: &mut Assembly) {
+pub(super) fn read(
+    fs: &Sysfs<'_>,
+    online: &CpuSet,
+    packages: &[CpuSet],
+    nodes: &[MemoryNode],
+    info: &CpuInfo,
+    out: &mut Assembly,
+) {
+    // Packages that have memory of their own.
+    let home = |package: &CpuSet| nodes.iter().position(|node| node.cpus.intersects(package));
+    let apart = |a: &CpuSet, b: &CpuSet| home(a).zip(home(b)).is_some_and(|(a, b)| a != b);
     for cpu in online.iter() {
         let folder = Sysfs::cpu_path(cpu, "cache");
-        for index in fs.numbered(&folder, "index").unwrap_or_default() {
-            if let Some(cache) = cache(fs, cpu, &format!("{folder}/index{index}"), online) {
+        let indexes = fs.numbered(&folder, "index").unwrap_or_default();
+        if indexes.is_empty() {
+            for cache in beside_topology(fs, cpu, online) {
                 out.insert(cache);
             }
         }
+        for index in indexes {
+            let Some(cache) = cache(fs, cpu, &format!("{folder}/index{index}"), online) else { continue };
+            let over: Vec<&CpuSet> = packages.iter().filter(|package| package.intersects(&cache.cpus)).collect();
+            if !over.windows(2).any(|pair| apart(pair[0], pair[1])) {
+                out.insert(cache);
+                continue;
+            }
+            out.note(format!(
+                "the L{} cache of CPUs {} spans packages that have memory of their own, which cannot be; it is taken as \
+                 one in each package",
+                cache.level, cache.cpus
+            ));
+            for package in over {
+                out.insert(Resource { cpus: cache.cpus.and(package), os_index: None, ..cache.clone() });
+            }
+        }
     }
+    // On s390 sysfs has those of cores alone.
+    for cache in info.caches.iter().filter(|cache| cache.shared && cache.level == 3) {
+        for package in packages {
+            out.insert(Resource {
+                kind: Kind::Cache(cache_type(&cache.kind)),
+                level: cache.level,
+                cpus: package.clone(),
+                capacity: Some(cache.bytes),
+                os_index: None,
+                line_size: cache.line_size,
+                ways: cache.ways,
+            });
+        }
+    }
+}
+
+fn cache_type(name: &str) -> CacheType {
+    match name {
+        "Data" => CacheType::Data,
+        "Instruction" => CacheType::Instruction,
+        _ => CacheType::Unified,
+    }
+}
+
+/// The caches of a core as sparc's kernel tells them, beside its topology.
+fn beside_topology(fs: &Sysfs<'_>, cpu: CpuId, online: &CpuSet) -> Vec<Resource> {
+    let core = fs.mask(&["core_cpus", "thread_siblings"].map(|n| Sysfs::cpu_path(cpu, &format!("topology/{n}"))));
+    let cpus = core.map_or_else(|| CpuSet::single(cpu), |core| core.and(online));
+    if cpus.first() != Some(cpu) {
+        return Vec::new();
+    }
+    let cache = |(name, level, kind): (&str, u8, CacheType)| {
+        let number = |what: &str| fs.number(&Sysfs::cpu_path(cpu, &format!("{name}_{what}"))).filter(|n| *n > 0);
+        let line_size = number("line_size").and_then(|bytes| u32::try_from(bytes).ok());
+        let (kind, capacity) = (Kind::Cache(kind), Some(number("size")?));
+        Some(Resource { kind, level, cpus: cpus.clone(), capacity, os_index: None, line_size, ways: None })
+    };
+    [("l1_dcache", 1, CacheType::Data), ("l1_icache", 1, CacheType::Instruction), ("l2_cache", 2, CacheType::Unified)]
+        .into_iter()
+        .filter_map(cache)
+        .collect()
 }
 
 /// One cache; `None` where it is incomplete or another CPU's turn to report it.
@@ -30,11 +98,7 @@ fn cache(fs: &Sysfs<'_>, cpu: CpuId, folder: &str, online: &CpuSet) -> Option<Re
         return None;
     }
     let level = fs.number(&format!("{folder}/level")).and_then(|l| u8::try_from(l).ok()).filter(|l| *l > 0)?;
-    let kind = match fs.text(&format!("{folder}/type")).as_deref().map(str::trim) {
-        Some("Data") => CacheType::Data,
-        Some("Instruction") => CacheType::Instruction,
-        _ => CacheType::Unified,
-    };
+    let kind = cache_type(fs.text(&format!("{folder}/type")).unwrap_or_default().trim());
     let number = |name: &str| fs.number(&format!("{folder}/{name}")).filter(|n| *n > 0);
     let capacity = fs.text(&format!("{folder}/size")).and_then(|t| parse::size(&t).ok()).filter(|bytes| *bytes > 0);
     let line_size = number("coherency_line_size");

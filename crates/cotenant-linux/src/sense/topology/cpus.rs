@@ -1,9 +1,9 @@
 //! Which CPUs there are, and their cores, clusters, dies and packages.
 
-use super::sysfs::{CPU, Sysfs};
+use super::sysfs::{Allowed, CPU, Sysfs};
 use cotenant_model::parse::CpuInfo;
 use cotenant_model::topology::assembly::Assembly;
-use cotenant_model::topology::{Kind, Resource};
+use cotenant_model::topology::{Kind, MAX_CPUS, Resource};
 use cotenant_model::{CpuId, CpuSet};
 use std::collections::BTreeMap;
 
@@ -19,10 +19,27 @@ pub(super) struct Listed {
 
 /// The CPUs that sysfs lists. As in hwloc, one that is online but tells no topology (it is just going offline) is not
 /// used; where none tells any, sysfs is of no use and the answer is `None`.
-pub(super) fn listed(fs: &Sysfs<'_>, notes: &mut Assembly) -> Option<Listed> {
+pub(super) fn listed(fs: &Sysfs<'_>, allowed: &Allowed, notes: &mut Assembly) -> Option<Listed> {
     let all: CpuSet = fs.numbered(CPU, "cpu")?.into_iter().map(CpuId).collect();
-    let online_list = fs.list(&format!("{CPU}/online"));
-    let is_online = |cpu: &CpuId| match &online_list {
+    let mut list = fs.list(&format!("{CPU}/online"));
+    if let Some(online) = &mut list {
+        let without = online.minus(&all);
+        if !without.is_empty() && !all.is_empty() {
+            notes.note(format!("{CPU}/online names CPUs {without}, which have no folder there; they are left out"));
+        }
+        *online = online.and(&all);
+        // A list of a container's own making: what the kernel lets us use is online.
+        let there = |set: &Option<CpuSet>| set.as_ref().map(|set| set.and(&all)).filter(|set| !set.is_empty());
+        let cpuset = there(&allowed.cpus).filter(|set| allowed.is_online && !set.is_subset(online));
+        let task = there(&allowed.task).filter(|set| !set.intersects(online));
+        if let Some(may) = cpuset.or(task) {
+            notes.note(format!(
+                "{CPU}/online says {online}, but this process may run on CPUs {may}; the list is not believed"
+            ));
+            list = None;
+        }
+    }
+    let is_online = |cpu: &CpuId| match &list {
         Some(list) => list.contains(*cpu),
         None => fs.text(&Sysfs::cpu_path(*cpu, "online")).is_none_or(|t| t.trim() != "0"),
     };
@@ -39,8 +56,13 @@ pub(super) fn listed(fs: &Sysfs<'_>, notes: &mut Assembly) -> Option<Listed> {
 }
 
 /// The CPUs where sysfs is hidden or has no topology: those of `/proc/cpuinfo` with the packages and cores that it
-/// names, else those of the caller.
-pub(super) fn without_sysfs(info: &CpuInfo, fallback: Option<&CpuSet>, out: &mut Assembly) -> Option<Listed> {
+/// names, else those that sysfs lists, else those of the caller.
+pub(super) fn without_sysfs(
+    fs: &Sysfs<'_>,
+    info: &CpuInfo,
+    fallback: Option<&CpuSet>,
+    out: &mut Assembly,
+) -> Option<Listed> {
     let from_info: CpuSet = info.cpus.keys().copied().collect();
     if !from_info.is_empty() {
         out.note(format!("{CPU} tells no topology; packages and cores are those of /proc/cpuinfo, caches are unknown"));
@@ -56,6 +78,16 @@ pub(super) fn without_sysfs(info: &CpuInfo, fallback: Option<&CpuSet>, out: &mut
         }
         return Some(Listed { all: from_info.clone(), online: from_info, has_topology: false });
     }
+    // Kernels for one CPU tell nothing of it.
+    let list = ["online", "possible"].iter().find_map(|file| fs.list(&format!("{CPU}/{file}")));
+    if let Some(cpus) = list.filter(|cpus| !cpus.is_empty() && cpus.len() <= MAX_CPUS) {
+        if cpus.len() > 1 {
+            out.note(format!(
+                "nothing tells what CPUs {cpus} share; they are taken as one package without shared caches"
+            ));
+        }
+        return Some(Listed { all: cpus.clone(), online: cpus, has_topology: false });
+    }
     let cpus = fallback.filter(|cpus| !cpus.is_empty())?;
     out.note(format!(
         "neither {CPU} nor /proc/cpuinfo can be read here; CPUs {cpus} are taken as one package without shared caches; \
@@ -68,11 +100,12 @@ fn resource(kind: Kind, cpus: CpuSet, os_index: Option<u32>) -> Resource {
     Resource { kind, level: 0, cpus, capacity: None, os_index, line_size: None, ways: None }
 }
 
-/// Reads packages, dies, clusters and cores of the online CPUs.
-pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, info: &CpuInfo, out: &mut Assembly) {
+/// Reads packages, dies, clusters and cores of the online CPUs; the packages.
+pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, info: &CpuInfo, out: &mut Assembly) -> Vec<CpuSet> {
     // On AMD's families 15h and 16h, two cores form a compute unit that the kernel calls siblings.
     let has_compute_units = info.vendor.as_deref() == Some("AuthenticAMD") && matches!(info.family, Some(21 | 22));
     let mut done: BTreeMap<Kind, CpuSet> = BTreeMap::new();
+    let mut packages = Vec::new();
     for cpu in online.iter() {
         // The first name is that of kernels since 5.3, the second the older one.
         for (kind, names, id) in [
@@ -96,7 +129,11 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, info: &CpuInfo, out: &mut As
                 continue;
             }
             *covered = covered.or(&cpus);
+            if kind == Kind::Package {
+                packages.push(cpus.clone());
+            }
             out.insert(resource(kind, cpus, id_of(cpu)));
         }
     }
+    packages
 }

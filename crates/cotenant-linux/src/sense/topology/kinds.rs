@@ -1,7 +1,7 @@
 //! Kinds of cores on hybrid machines.
 
 use super::sysfs::Sysfs;
-use cotenant_model::parse::CpuInfo;
+use cotenant_model::parse::{self, CpuInfo};
 use cotenant_model::topology::efficiency::{self, CoreType, Strength};
 use cotenant_model::{CpuId, CpuSet};
 use std::collections::BTreeMap;
@@ -23,6 +23,10 @@ pub(super) fn classes(fs: &Sysfs<'_>, online: &CpuSet, info: &CpuInfo) -> BTreeM
         let number = |file: &str| number(cpu, file);
         let nominal = || number("acpi_cppc/nominal_freq").filter(|_| cppc).and_then(|mhz| mhz.checked_mul(1000));
         let strength = Strength {
+            part: fs
+                .text(&Sysfs::cpu_path(cpu, "regs/identification/midr_el1"))
+                .and_then(|text| parse::midr(&text))
+                .or_else(|| info.parts.get(&cpu).copied()),
             core_type: sets.iter().find(|(cpus, _)| cpus.contains(cpu)).map(|(_, kind)| *kind),
             capacity: number("cpu_capacity"),
             max_khz: number("cpufreq/cpuinfo_max_freq"),

@@ -59,8 +59,7 @@ pub fn live() -> Result<Discovered, ReadError> {
 /// The CPUs that this process may run on; where `/proc` is hidden too, as many as the standard library counts.
 fn own_cpus() -> CpuSet {
     let status = FsRoot::live().read("/proc/self/status").unwrap_or_default();
-    let listed = status.lines().find_map(|line| CpuSet::parse_list(line.strip_prefix("Cpus_allowed_list:")?).ok());
-    listed.filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| {
+    parse::status_list(&status, "Cpus_allowed_list").unwrap_or_else(|| {
         let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         (0..count.min(MAX_CPUS)).map(|n| CpuId(n as u32)).collect()
     })
@@ -78,21 +77,28 @@ pub fn read(root: &FsRoot, fallback: Option<&CpuSet>) -> Result<Discovered, Read
     let fs = Sysfs { root };
     let mut assembly = Assembly::default();
     let info = fs.text("/proc/cpuinfo").map(|text| parse::cpuinfo(&text)).unwrap_or_default();
-    let listed = match cpus::listed(&fs, &mut assembly) {
+    let mut allowed = fs.allowed(&mut assembly);
+    let listed = match cpus::listed(&fs, &allowed, &mut assembly) {
         Some(listed) => listed,
-        None => cpus::without_sysfs(&info, fallback, &mut assembly).ok_or_else(|| ReadError::NoCpus(shown()))?,
+        None => cpus::without_sysfs(&fs, &info, fallback, &mut assembly).ok_or_else(|| ReadError::NoCpus(shown()))?,
     };
     let cpus::Listed { all, online, has_topology } = listed;
     if all.len() > MAX_CPUS {
         let error = TopologyError::TooMany(format!("{} CPUs", all.len()));
         return Err(ReadError::Contradiction { path: shown(), error });
     }
-    if has_topology {
-        cpus::read(&fs, &online, &info, &mut assembly);
-        caches::read(&fs, &online, &mut assembly);
-    }
     let nodes::Memory { nodes, distances, accesses } = nodes::read(&fs, &online, &mut assembly);
-    let (allowed_cpus, allowed_nodes) = fs.allowed(&mut assembly);
+    if has_topology {
+        let packages = cpus::read(&fs, &online, &info, &mut assembly);
+        caches::read(&fs, &online, &packages, &nodes, &info, &mut assembly);
+    }
+    if let (Some(cpuset), Some(task)) = (&allowed.cpus, &allowed.task)
+        && !cpuset.intersects(&online)
+        && task.intersects(&online)
+    {
+        assembly.note(format!("the cpuset allows CPUs {cpuset}, but this process may run on {task}; that is believed"));
+        allowed.cpus.clone_from(&allowed.task);
+    }
     let is_allowed = |set: &Option<CpuSet>, id| set.as_ref().is_none_or(|s| s.contains(id));
     let classes = kinds::classes(&fs, &online, &info);
     let mut parts = Parts {
@@ -101,7 +107,7 @@ pub fn read(root: &FsRoot, fallback: Option<&CpuSet>) -> Result<Discovered, Read
             .map(|id| Cpu {
                 id,
                 online: online.contains(id),
-                allowed: online.contains(id) && is_allowed(&allowed_cpus, id),
+                allowed: online.contains(id) && is_allowed(&allowed.cpus, id),
                 efficiency_class: classes.get(&id).copied(),
                 coord: None,
             })
@@ -117,7 +123,7 @@ pub fn read(root: &FsRoot, fallback: Option<&CpuSet>) -> Result<Discovered, Read
     } else {
         for node in &mut parts.nodes {
             // Sets of nodes are written, and kept, like sets of CPUs.
-            node.allowed = is_allowed(&allowed_nodes, CpuId(node.id.0));
+            node.allowed = is_allowed(&allowed.mems, CpuId(node.id.0));
         }
     }
     let said = assembly.finish_into(&mut parts);

@@ -39,6 +39,10 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, out: &mut Assembly) -> Memor
         }
         taken = taken.or(&cpus);
         let bytes = fs.text(&format!("{folder}/meminfo")).and_then(|text| parse::mem_total(&text));
+        // As firmware leaves them for devices that may bring memory.
+        if cpus.is_empty() && bytes == Some(0) {
+            continue;
+        }
         nodes.push(MemoryNode { id: NodeId(id), cpus: cpus.and(online), bytes, allowed: true, coord: None });
         kept.push(column);
     }

@@ -8,6 +8,19 @@ use cotenant_model::{CpuId, CpuSet};
 pub(super) const CPU: &str = "/sys/devices/system/cpu";
 pub(super) const NODE: &str = "/sys/devices/system/node";
 
+/// What the kernel lets the reader use; `None` = all.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Allowed {
+    /// By its cpuset.
+    pub(super) cpus: Option<CpuSet>,
+    /// Memory nodes, likewise.
+    pub(super) mems: Option<CpuSet>,
+    /// Whether a cpuset of that kind names CPUs that are online alone.
+    pub(super) is_online: bool,
+    /// The CPUs of its own mask.
+    pub(super) task: Option<CpuSet>,
+}
+
 /// Reads values; one that is absent or malformed is `None`, as sysfs differs from kernel to kernel.
 pub(super) struct Sysfs<'a> {
     pub(super) root: &'a FsRoot,
@@ -46,27 +59,40 @@ impl Sysfs<'_> {
         Some(numbers)
     }
 
-    /// The CPUs and memory nodes that the reader's cpuset allows; `None` = all.
-    pub(super) fn allowed(&self, notes: &mut Assembly) -> (Option<CpuSet>, Option<CpuSet>) {
-        let Some((kind, mount)) = self.cpuset_mount() else { return (None, None) };
+    /// What the kernel lets the reader use.
+    pub(super) fn allowed(&self, notes: &mut Assembly) -> Allowed {
+        let status = self.text("/proc/self/status").unwrap_or_default();
+        let of_task = |key| parse::status_list(&status, key);
+        let (cpus, mems) = (of_task("Cpus_allowed_list"), of_task("Mems_allowed_list"));
+        let mut allowed = Allowed { task: cpus.clone(), ..Allowed::default() };
+        let Some((kind, mount)) = self.cpuset_mount() else { return allowed };
         let own = self.text("/proc/self/cpuset").filter(|t| !t.trim().is_empty());
         let Some(cgroup) = own.map(|t| t.trim_end_matches('\n').to_owned()).or_else(|| {
             let text = self.text("/proc/self/cgroup")?;
             parse::cpuset_cgroup(&text).map(str::to_owned)
         }) else {
-            return (None, None);
+            return allowed;
         };
+        // In a container its own group may be mounted, while the path is that of the host.
+        let info = self.text("/proc/self/mountinfo").unwrap_or_default();
+        let mounted = parse::mounted_group(&info, &mount).unwrap_or("/").trim_end_matches('/');
+        let inside = cgroup.strip_prefix(mounted).filter(|rest| rest.is_empty() || rest.starts_with('/'));
+        let folder = format!("{mount}{}", inside.unwrap_or(&cgroup).trim_end_matches('/'));
         let mut read = |what: &str| {
-            let path = format!("{mount}{}/{}", cgroup.trim_end_matches('/'), kind.file(what));
-            // A file that is absent allows everything: inside a container the path may be that of another namespace.
+            let path = format!("{folder}/{}", kind.file(what));
             let text = self.text(&path)?;
             let set = CpuSet::parse_list(&text);
             if let Err(e) = &set {
                 notes.note(format!("{path}: {e}; everything is taken as allowed"));
+                return Some(None);
             }
-            set.ok()
+            Some(set.ok())
         };
-        (read("cpus"), read("mems"))
+        // A file that is absent tells nothing: the path may be that of another namespace.
+        allowed.cpus = read("cpus").unwrap_or(cpus);
+        allowed.mems = read("mems").unwrap_or(mems);
+        allowed.is_online = kind == CpusetKind::Cgroup2;
+        allowed
     }
 
     /// Where cpusets are mounted: the usual places first, as hwloc looks, then what `/proc/mounts` says.

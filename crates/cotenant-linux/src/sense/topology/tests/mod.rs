@@ -1,3 +1,4 @@
+mod contradictions;
 mod hmat;
 
 use super::*;
@@ -108,20 +109,6 @@ fn dies_and_memory_only_nodes() {
     let mib = Some(1 << 20);
     assert_eq!(nodes, [(0, "0-3".to_owned(), mib), (2, String::new(), mib), (5, String::new(), mib)]);
     assert_eq!((t.node_of(CpuId(1)), t.distance(CpuId(1), 2)), (Some(0), Some(40.0)));
-}
-
-#[test]
-fn firmware_that_contradicts_itself_still_makes_a_machine() {
-    let dump = simple("contradiction", 4);
-    dump.cpu(0, "cache/index0/level", "3\n");
-    dump.cpu(0, "cache/index0/shared_cpu_map", "7\n");
-    dump.cpu(1, "cache/index0/level", "2\n");
-    dump.cpu(1, "cache/index0/shared_cpu_map", "a\n"); // crosses the L3 of 0-2
-    dump.cpu(3, "cache/index0/level", "none\n");
-    dump.cpu(3, "cache/index0/shared_cpu_map", "8\n");
-    let found = dump.read().unwrap();
-    assert_eq!(found.topology.of_kind(Kind::Cache(CacheType::Unified)).count(), 1);
-    assert!(found.notes[0].contains("the L2 Unified cache of CPUs 1,3 contradicts"), "{:?}", found.notes);
 }
 
 #[test]

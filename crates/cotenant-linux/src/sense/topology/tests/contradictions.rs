@@ -1,0 +1,197 @@
+//! Firmware, kernels and containers that contradict themselves, or say less than others.
+
+use super::*;
+
+#[test]
+fn firmware_that_contradicts_itself_still_makes_a_machine() {
+    let dump = simple("contradiction", 4);
+    dump.cpu(0, "cache/index0/level", "3\n");
+    dump.cpu(0, "cache/index0/shared_cpu_map", "7\n");
+    dump.cpu(1, "cache/index0/level", "2\n");
+    dump.cpu(1, "cache/index0/shared_cpu_map", "a\n"); // crosses the L3 of 0-2
+    dump.cpu(3, "cache/index0/level", "none\n");
+    dump.cpu(3, "cache/index0/shared_cpu_map", "8\n");
+    let found = dump.read().unwrap();
+    assert_eq!(found.topology.of_kind(Kind::Cache(CacheType::Unified)).count(), 1);
+    assert!(found.notes[0].contains("the L2 Unified cache of CPUs 1,3 contradicts"), "{:?}", found.notes);
+}
+
+/// `n` CPUs of one package, each a core, below a list of those that are online.
+fn with_online(name: &str, n: u32, online: &str) -> Dump {
+    let dump = simple(name, n);
+    dump.write("sys/devices/system/cpu/online", online);
+    dump
+}
+
+fn usable(found: &Discovered) -> String {
+    found.topology.usable().to_string()
+}
+
+/// lxcfs numbers CPUs anew in one file, and in no other.
+#[test]
+fn what_the_kernel_lets_us_use_is_online() {
+    let dump = with_online("renumbered", 8, "0\n");
+    dump.write("sys/fs/cgroup/cpuset.cpus.effective", "5\n");
+    dump.write("proc/self/cgroup", "0::/\n");
+    dump.cpu(3, "online", "0\n");
+    let found = dump.read().unwrap();
+    assert_eq!((usable(&found), found.topology.online().to_string()), ("5".to_owned(), "0-2,4-7".to_owned()));
+    assert!(found.notes[0].contains("/online says 0, but this process may run on CPUs 5"), "{:?}", found.notes);
+    // Some of them are in the list by chance.
+    dump.write("sys/devices/system/cpu/online", "0-1\n");
+    dump.write("sys/fs/cgroup/cpuset.cpus.effective", "1-2\n");
+    assert_eq!(usable(&dump.read().unwrap()), "1-2");
+    // No cpuset is to be seen: its own mask tells.
+    let dump = with_online("renumbered-mask", 8, "0-1\n");
+    dump.write("proc/self/status", "Cpus_allowed_list:\t6-7\n");
+    let found = dump.read().unwrap();
+    assert!(found.topology.usable().contains(CpuId(6)), "{}", usable(&found));
+    assert!(found.notes[0].contains("may run on CPUs 6-7"), "{:?}", found.notes);
+}
+
+/// A mask may name CPUs that are switched off, and a cpuset of version 1 too.
+#[test]
+fn what_is_switched_off_stays_so() {
+    let dump = with_online("off", 4, "0-2\n");
+    dump.write("proc/self/status", "Cpus_allowed_list:\t0-3\n");
+    dump.write("sys/fs/cgroup/cpuset/cpuset.cpus", "2-3\n");
+    dump.write("proc/self/cpuset", "/\n");
+    let found = dump.read().unwrap();
+    assert_eq!((usable(&found), found.notes.len()), ("2".to_owned(), 0), "{:?}", found.notes);
+}
+
+#[test]
+fn a_containers_own_group_is_the_one_that_is_mounted() {
+    for (name, info) in [
+        ("root", "50 40 0:30 /docker/abc /sys/fs/cgroup/cpuset ro - cgroup cgroup rw,cpuset\n"),
+        (
+            "bind",
+            "40 30 0:30 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n\
+             50 40 0:30 /docker/abc /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n",
+        ),
+    ] {
+        let dump = simple(&format!("own-group-{name}"), 8);
+        dump.write("proc/self/cpuset", "/docker/abc\n");
+        dump.write("proc/self/mountinfo", info);
+        dump.write("sys/fs/cgroup/cpuset/cpuset.cpus", "2-3\n");
+        assert_eq!(usable(&dump.read().unwrap()), "2-3", "{name}");
+        dump.write("proc/self/cpuset", "/docker/abc/inner\n");
+        dump.write("sys/fs/cgroup/cpuset/inner/cpuset.cpus", "3\n");
+        assert_eq!(usable(&dump.read().unwrap()), "3", "{name}");
+    }
+    // Its group is nowhere to be seen: its mask is what is left.
+    let dump = simple("no-group", 8);
+    dump.write("proc/self/cpuset", "/docker/abc\n");
+    dump.write("proc/self/status", "Cpus_allowed_list:\t4-5\nMems_allowed_list:\t0\n");
+    dump.write("sys/fs/cgroup/cpuset/cpuset.cpus", "0-7\n");
+    assert_eq!(usable(&dump.read().unwrap()), "4-5");
+    // Another one's is: what allows nothing that we may use is not ours.
+    dump.write("sys/fs/cgroup/cpuset/docker/abc/cpuset.cpus", "9\n");
+    let found = dump.read().unwrap();
+    assert_eq!(usable(&found), "4-5");
+    assert!(found.notes[0].contains("the cpuset allows CPUs 9, but this process may run on 4-5"), "{:?}", found.notes);
+}
+
+#[test]
+fn cpus_without_folders_are_named() {
+    let found = with_online("without-folders", 4, "0-7\n").read().unwrap();
+    assert_eq!(usable(&found), "0-3");
+    assert!(found.notes[0].contains("names CPUs 4-7, which have no folder"), "{:?}", found.notes);
+}
+
+#[test]
+fn one_cpu_of_which_nothing_is_told_exists() {
+    let dump = Dump::new("uniprocessor", &[("proc/cpuinfo", "Processor : ARMv7 rev 2 (v7l)\nCPU part : 0xc08\n")]);
+    dump.write("sys/devices/system/cpu/online", "0\n");
+    let found = dump.read().unwrap();
+    assert_eq!((usable(&found), found.topology.llc_domains().len()), ("0".to_owned(), 1));
+    assert!(found.notes.is_empty(), "{:?}", found.notes);
+}
+
+/// Two packages of two CPUs each with an L3 over all four; `homes`: the CPU masks of memory nodes.
+fn l3_over_packages(name: &str, homes: &[&str]) -> Discovered {
+    let dump = simple(name, 4);
+    for cpu in 0..4 {
+        dump.cpu(cpu, "topology/package_cpus", if cpu < 2 { "3\n" } else { "c\n" });
+        dump.cpu(cpu, "topology/physical_package_id", if cpu < 2 { "0\n" } else { "1\n" });
+        dump.cpu(cpu, "cache/index0/level", "3\n");
+        dump.cpu(cpu, "cache/index0/shared_cpu_map", "f\n");
+        dump.cpu(cpu, "cache/index0/size", "8192K\n");
+    }
+    for (node, cpus) in homes.iter().enumerate() {
+        let folder = format!("sys/devices/system/node/node{node}");
+        dump.write(&format!("{folder}/cpumap"), cpus);
+        dump.write(&format!("{folder}/meminfo"), &format!("Node {node} MemTotal: 1024 kB\n"));
+        dump.write(&format!("{folder}/distance"), if node == 0 { "10 20" } else { "20 10" });
+    }
+    dump.read().unwrap()
+}
+
+#[test]
+fn a_cache_over_packages_with_memory_of_their_own_cannot_be() {
+    let found = l3_over_packages("l3-apart", &["3", "c"]);
+    let domains: Vec<String> = found.topology.llc_domains().iter().map(|d| d.cpus.to_string()).collect();
+    assert_eq!(domains, ["0-1", "2-3"]);
+    assert_eq!(found.notes.len(), 1, "{:?}", found.notes);
+    assert!(found.notes[0].contains("the L3 cache of CPUs 0-3 spans packages"), "{:?}", found.notes);
+    // Where they have it in common, it may be one behind them.
+    let found = l3_over_packages("l3-common", &["f"]);
+    assert_eq!((found.topology.llc_domains().len(), found.notes.len()), (1, 0), "{:?}", found.notes);
+}
+
+#[test]
+fn caches_that_are_told_elsewhere() {
+    let sparc = simple("sparc", 4);
+    for cpu in 0..4 {
+        sparc.cpu(cpu, "topology/core_cpus", if cpu < 2 { "3\n" } else { "c\n" });
+        sparc.cpu(cpu, "l1_dcache_size", "16384\n");
+        sparc.cpu(cpu, "l1_dcache_line_size", "32\n");
+        sparc.cpu(cpu, "l2_cache_size", "1048576\n");
+    }
+    let found = sparc.read().unwrap();
+    let caches: Vec<_> = found.topology.of_kind(Kind::Cache(CacheType::Data)).collect();
+    assert_eq!(
+        caches.iter().map(|c| (c.cpus.to_string(), c.capacity, c.line_size)).collect::<Vec<_>>(),
+        [("0-1".to_owned(), Some(16_384), Some(32)), ("2-3".to_owned(), Some(16_384), Some(32)),]
+    );
+    assert_eq!(found.topology.llc_domains().len(), 2, "{:?}", found.notes);
+    let s390 = simple("s390", 4);
+    s390.write(
+        "proc/cpuinfo",
+        "cache0 : level=1 type=Data scope=Private size=128K\n\
+         cache4 : level=3 type=Unified scope=Shared size=256M line_size=256 associativity=16\nprocessor 0: version = FF\n",
+    );
+    let found = s390.read().unwrap();
+    let l3: Vec<_> = found.topology.of_kind(Kind::Cache(CacheType::Unified)).collect();
+    assert_eq!((l3.len(), l3[0].capacity, l3[0].cpus.to_string()), (1, Some(256 << 20), "0-3".to_owned()));
+}
+
+#[test]
+fn kinds_of_cores_are_by_their_design() {
+    let dump = simple("binned", 6);
+    for (cpu, part, capacity) in [(0, "871", 700), (1, "871", 715), (2, "851", 990), (3, "851", 1010), (4, "851", 1024)]
+    {
+        dump.cpu(cpu, "regs/identification/midr_el1", &format!("0x00000000410fd{part}\n"));
+        dump.cpu(cpu, "cpu_capacity", &format!("{capacity}\n"));
+    }
+    dump.cpu(5, "cpu_capacity", "1000\n");
+    // Where one has it from elsewhere.
+    dump.write("proc/cpuinfo", "processor : 5\nCPU implementer : 0x41\nCPU part : 0xd85\n");
+    let topology = dump.read().unwrap().topology;
+    let classes: Vec<_> = topology.cpus().iter().map(|cpu| cpu.efficiency_class).collect();
+    assert_eq!(classes, [0, 0, 1, 1, 1, 1].map(Some));
+}
+
+#[test]
+fn nodes_of_nothing_are_no_memory() {
+    let dump = simple("empty-nodes", 2);
+    for (node, map, kib, row) in [(0, "3", 1024, "10 20 30"), (1, "0", 0, "20 10 40"), (2, "0", 512, "30 40 10")] {
+        let folder = format!("sys/devices/system/node/node{node}");
+        dump.write(&format!("{folder}/cpumap"), map);
+        dump.write(&format!("{folder}/meminfo"), &format!("Node {node} MemTotal: {kib} kB\n"));
+        dump.write(&format!("{folder}/distance"), row);
+    }
+    let topology = dump.read().unwrap().topology;
+    let nodes: Vec<u32> = topology.nodes().iter().map(|node| node.id.0).collect();
+    assert_eq!((nodes, topology.distance(CpuId(0), 1)), (vec![0, 2], Some(30.0)));
+}
