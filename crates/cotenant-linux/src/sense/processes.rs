@@ -619,14 +619,37 @@ pub fn can_follow(pid: u32, other_users: bool) -> Result<(), String> {
     }
 }
 
-/// Processes of a cgroup (version 1 or 2) and of those below it.
+/// The group whose processes have their threads in a threaded group (version 2) such as this one, as libvirt makes for
+/// each virtual CPU; `None` where its own list of processes can be read.
+///
+/// # Errors
+/// Where that cannot be read for another reason.
+pub fn domain_of(group: &Path) -> io::Result<Option<PathBuf>> {
+    match bounded::read(group.join("cgroup.procs"), Limit::Ids) {
+        Ok(_) => Ok(None),
+        Err(why) if why.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            let can_be_read = |around: &&Path| bounded::read(around.join("cgroup.procs"), Limit::Ids).is_ok();
+            Ok(Some(group.ancestors().skip(1).find(can_be_read).unwrap_or(group).to_owned()))
+        }
+        Err(why) => Err(why),
+    }
+}
+
+/// Processes of a cgroup (version 1 or 2) and of those below it; of a threaded one, all of its domain.
 pub(crate) fn members(path: &Path) -> Vec<u32> {
-    let mut pids: Vec<u32> =
-        bounded::read(path.join("cgroup.procs"), Limit::Ids).map_or_else(|_| vec![], |t| proc_text::ids(&t).collect());
+    let domain = domain_of(path).ok().flatten();
+    let mut pids = Vec::new();
+    add_members(domain.as_deref().unwrap_or(path), &mut pids);
+    pids
+}
+
+fn add_members(path: &Path, pids: &mut Vec<u32>) {
+    if let Ok(text) = bounded::read(path.join("cgroup.procs"), Limit::Ids) {
+        pids.extend(proc_text::ids(&text));
+    }
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|t| t.is_dir()) {
-            pids.extend(members(&entry.path()));
+            add_members(&entry.path(), pids);
         }
     }
-    pids
 }

@@ -1,19 +1,30 @@
 //! Programs that already run, as users name them.
 
-use cotenant_linux::sense::processes::Target;
+use cotenant_linux::sense::processes::{self, Target};
 use cotenant_setup::names;
 use std::path::{Path, PathBuf};
 
-/// What is missing, as a message; `None` where everything is there.
+/// Why these cannot be managed, as a message; `None` where they can.
 pub(crate) fn missing(target: &Target) -> Option<String> {
     match target {
         Target::Pids(pids) | Target::Trees(pids) => {
             let gone = pids.iter().find(|pid| !Path::new(&format!("/proc/{pid}")).exists());
             gone.map(|pid| format!("there is no process {pid}"))
         }
-        Target::Cgroup(path) => (!path.join("cgroup.procs").exists()).then(|| {
-            format!("there is no control group {}; name its folder, such as /sys/fs/cgroup/my.slice", path.display())
-        }),
+        Target::Cgroup(path) => {
+            let group = path.display();
+            match processes::domain_of(path) {
+                Ok(None) => None,
+                Ok(Some(domain)) => Some(format!(
+                    "{group} is a threaded control group, which has threads of processes and no processes; give {}",
+                    domain.display()
+                )),
+                Err(why) if why.kind() == std::io::ErrorKind::NotFound => {
+                    Some(format!("there is no control group {group}; name its folder, such as /sys/fs/cgroup/my.slice"))
+                }
+                Err(why) => Some(format!("the processes of control group {group} cannot be listed: {why}")),
+            }
+        }
     }
 }
 

@@ -896,3 +896,38 @@ fn a_drawn_map_pins_to_the_cpu_unless_asked_otherwise() {
     }
     fs::remove_dir_all(&folder).unwrap();
 }
+
+/// As libvirt makes one for each virtual CPU.
+#[test]
+fn a_threaded_group_is_refused_with_the_group_to_give() {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    let mount = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>()).find(|fields| fields[2] == "cgroup2");
+    let Some(domain) = mount.map(|fields| Path::new(fields[1]).join(format!("cotenant-cli-{}", std::process::id())))
+    else {
+        return eprintln!("skipped: no control groups of version 2 here");
+    };
+    let threaded = domain.join("vcpu0");
+    let made = fs::create_dir_all(&threaded).and_then(|()| fs::write(threaded.join("cgroup.type"), "threaded"));
+    if let Err(why) = made {
+        let _ = (fs::remove_dir(&threaded), fs::remove_dir(&domain));
+        return eprintln!("skipped: no threaded control group can be made here ({why})");
+    }
+    let mut sleeper = Command::new("sleep").arg("1000").spawn().unwrap();
+    fs::write(domain.join("cgroup.procs"), sleeper.id().to_string()).unwrap();
+    fs::write(threaded.join("cgroup.threads"), sleeper.id().to_string()).unwrap();
+    let group = threaded.to_str().unwrap();
+    let attach = run(&["attach", "--cgroup", group, "--policy", "none"]);
+    let words = ["qos", "--high", "sleep 9", "--metric", "cmd:echo 1", "--low-cgroup", group, "--time", "1s"];
+    let qos = run(&words);
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    let said = [&attach, &qos].map(|out| text(&out.stderr));
+    fs::remove_dir(&threaded).and_then(|()| fs::remove_dir(&domain)).unwrap();
+    let told = format!(
+        "{group} is a threaded control group, which has threads of processes and no processes; give {}",
+        domain.display()
+    );
+    for (said, code) in said.iter().zip([attach.status.code(), qos.status.code()]) {
+        assert!(said.contains(&told) && code == Some(2), "{code:?} {said}");
+    }
+}
