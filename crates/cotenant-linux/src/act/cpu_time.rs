@@ -7,9 +7,11 @@ use crate::act::groups::{self, Group, GroupError, Hierarchy, Holder, LimitError,
 use crate::act::level::{self, Protected};
 use crate::act::pause::Job;
 use crate::bounded::{self, Limit};
+use crate::sense::capability::{Capability, Standing};
 use crate::undo::Journal;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -161,7 +163,7 @@ pub fn place(protected: &[Protected]) -> Option<Place> {
     [Hierarchy::V2, Hierarchy::V1Cpu].into_iter().find_map(|hierarchy| {
         let (home, mount) = (groups::home(hierarchy)?, groups::mount(hierarchy)?);
         let around = places(hierarchy, &mount, &home, protected);
-        let around = around.into_iter().find(|around| works(hierarchy, around, &home))?;
+        let around = around.into_iter().find(|around| works(hierarchy, around, &home).is_ok())?;
         Some(Place { hierarchy, around, home })
     })
 }
@@ -203,9 +205,50 @@ pub(crate) fn works_here() -> bool {
     place(&[]).is_some()
 }
 
-fn works(hierarchy: Hierarchy, parent: &Path, home: &Path) -> bool {
+fn works(hierarchy: Hierarchy, parent: &Path, home: &Path) -> Result<(), String> {
     let (file, value) = if hierarchy == Hierarchy::V2 { ("cpu.max", "max 100000") } else { ("cpu.cfs_quota_us", "-1") };
-    groups::works(hierarchy, parent, home, |probe| groups::write(&probe.path.join(file), value).is_ok())
+    groups::works(hierarchy, parent, home, |probe| match groups::write(&probe.path.join(file), value) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {
+            Err(io::Error::other("the group around it does not hand on the cpu controller"))
+        }
+        written => written,
+    })
+}
+
+/// Whether the CPU time of programs can be limited here, tried.
+pub fn capability() -> Capability {
+    let (standing, found) = match place(&[]) {
+        Some(Place { hierarchy: Hierarchy::V2, around, .. }) => {
+            (Standing::Available, format!("cpu.max, cgroup v2, below {}", around.display()))
+        }
+        Some(place) => (Standing::Available, format!("cpu.cfs_quota_us, cgroup v1, below {}", place.around.display())),
+        None => (Standing::Missing, why_not()),
+    };
+    let remedy = "systemd-run --scope -p CPUWeight=100 cotenant …; or, as root, echo +cpu > cgroup.subtree_control of \
+                  the group around ours";
+    Capability::new("CPU quota", standing, found, "programs cannot be throttled by quota", remedy)
+}
+
+/// Why no CPU time can be limited, by the first hierarchy that could.
+fn why_not() -> String {
+    let has_cpu = |mount: &Path| {
+        let all = bounded::text(mount.join("cgroup.controllers"), Limit::Value).unwrap_or_default();
+        all.split_whitespace().any(|name| name == "cpu")
+    };
+    let there = |hierarchy: &Hierarchy| {
+        groups::mount(*hierarchy).is_some_and(|mount| *hierarchy == Hierarchy::V1Cpu || has_cpu(&mount))
+    };
+    let Some(hierarchy) = [Hierarchy::V2, Hierarchy::V1Cpu].into_iter().find(there) else {
+        return "no cgroup hierarchy has the cpu controller".to_owned();
+    };
+    let Some((home, mount)) = groups::home(hierarchy).zip(groups::mount(hierarchy)) else {
+        return "our control group cannot be seen here".to_owned();
+    };
+    let around = places(hierarchy, &mount, &home, &[]).into_iter().next();
+    around.map_or_else(
+        || format!("{} is limited, and a group beside it would escape that", home.display()),
+        |around| works(hierarchy, &around, &home).err().unwrap_or_default(),
+    )
 }
 
 #[cfg(test)]

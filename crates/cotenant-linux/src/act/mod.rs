@@ -4,7 +4,7 @@ pub mod background;
 mod backoff;
 mod bandwidth;
 mod caches;
-pub(crate) mod cpu_time;
+pub mod cpu_time;
 pub(crate) mod groups;
 mod inherited;
 pub(crate) mod level;

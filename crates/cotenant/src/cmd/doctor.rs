@@ -5,7 +5,7 @@ use anyhow::Result;
 use cotenant_cli::messages::count;
 use cotenant_daemon::client::{ask, is_there};
 use cotenant_daemon::protocol::Request;
-use cotenant_linux::act::background;
+use cotenant_linux::act::{background, cpu_time, pause};
 use cotenant_linux::host::probe_tier;
 use cotenant_linux::sense::capability::{Capability, Standing};
 use cotenant_linux::sense::doctor;
@@ -106,7 +106,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let tier = probe_tier(&topology)?;
     let mut capabilities = doctor::detect(root);
     let counted = tier.present.iter().any(|p| p.signal == Signal::Instructions);
-    capabilities.extend([background::capability(), progress::capability(), proxies::capability(counted)]);
+    capabilities.extend([pause::capability(), cpu_time::capability(), background::capability()]);
+    capabilities.extend([progress::capability(), proxies::capability(counted)]);
     let policies = advice(&tier, &topology);
     let report = Report {
         packages: topology.packages().len(),

@@ -4,17 +4,15 @@ use super::doctor;
 use anyhow::Result;
 use cotenant_cli::page::Sheet;
 use cotenant_cli::table::Table;
-use cotenant_linux::act::background;
+use cotenant_linux::act::{background, cpu_time, pause};
 use cotenant_linux::host::probe_tier;
 use cotenant_linux::sense::capability::{Capability, Standing};
-use cotenant_linux::sense::doctor::throttling;
 use cotenant_linux::sense::tier::TierReport;
 use cotenant_model::Topology;
 use cotenant_model::topology::shared::levels;
 use cotenant_setup::settings;
 use serde::Serialize;
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 /// A command to try.
@@ -47,8 +45,8 @@ pub struct Outlook {
 /// Where its topology cannot be read.
 pub fn look() -> Result<Outlook> {
     let (topology, _) = settings::live_machine(None)?;
-    let [freezer, quota] = throttling(Path::new("/"));
-    Ok(Outlook::of(&topology, &probe_tier(&topology)?, &[freezer, quota, background::capability()]))
+    let means = [pause::capability(), cpu_time::capability(), background::capability()];
+    Ok(Outlook::of(&topology, &probe_tier(&topology)?, &means))
 }
 
 impl Outlook {

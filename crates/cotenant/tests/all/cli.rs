@@ -931,3 +931,24 @@ fn a_threaded_group_is_refused_with_the_group_to_give() {
         assert!(said.contains(&told) && code == Some(2), "{code:?} {said}");
     }
 }
+
+/// As in every container that was not given them to write.
+#[test]
+fn control_groups_that_cannot_be_written_are_no_means() {
+    let remount =
+        r#"for m in $(awk '$3~/^cgroup/{print $2}' /proc/mounts); do mount -o remount,ro,bind $m || exit 99; done"#;
+    let line = format!("{remount}; exec {} doctor --json", env!("CARGO_BIN_EXE_cotenant"));
+    let out = Command::new("unshare").args(["-m", "--propagation", "private", "sh", "-c", &line]).output();
+    let out = match out {
+        Ok(out) if out.status.success() => out,
+        other => return eprintln!("skipped: no mounts of our own here: {other:?}"),
+    };
+    let report = json(&out);
+    let of = |name: &str| report["capabilities"].as_array().unwrap().iter().find(|one| one["name"] == name).unwrap();
+    for name in ["freezer", "CPU quota"] {
+        let found = of(name);
+        assert_eq!(found["standing"], "missing", "{found}");
+        let mounted = fs::read_to_string("/proc/mounts").unwrap().lines().any(|line| line.contains(" cgroup"));
+        assert!(!mounted || found["found"].as_str().unwrap().contains("Read-only file system"), "{found}");
+    }
+}

@@ -31,9 +31,9 @@ pub fn file_at(place: &Place) -> Option<&'static str> {
     let file = Cell::new("");
     let works = groups::works(place.hierarchy, &place.around, &place.home, |probe| {
         file.set(switch(probe).0);
-        true
+        Ok(())
     });
-    works.then(|| file.get())
+    works.ok().map(|()| file.get())
 }
 
 #[cfg(test)]

@@ -211,22 +211,32 @@ pub fn mount(hierarchy: Hierarchy) -> Option<PathBuf> {
 pub fn home(hierarchy: Hierarchy) -> Option<PathBuf> {
     let ours = cgroups::own(Path::new("/"), controller(hierarchy)?)?;
     // One outside what a container sees begins with `/..`.
-    let home = mount(hierarchy)?.join(ours.trim_start_matches('/'));
+    let inside = Path::new(ours.trim_start_matches('/'));
+    let home: PathBuf = mount(hierarchy)?.iter().chain(inside).collect();
     (!ours.starts_with("/..") && home.join("cgroup.procs").exists()).then_some(home)
 }
 
 /// Whether a group can be made below `parent`, pass a test, and have members that come from `home`: found out on one
 /// that is removed at once.
-pub fn works(hierarchy: Hierarchy, parent: &Path, home: &Path, test: impl Fn(&Group) -> bool) -> bool {
+///
+/// # Errors
+/// Why not, with the file that refused.
+pub fn works(
+    hierarchy: Hierarchy,
+    parent: &Path,
+    home: &Path,
+    test: impl Fn(&Group) -> io::Result<()>,
+) -> Result<(), String> {
     let name = format!("cotenant-probe-{}-{:?}", std::process::id(), std::thread::current().id());
     let probe = Group { hierarchy, path: parent.join(name), home: None };
-    if fs::create_dir(&probe.path).is_err() {
-        return false;
-    }
+    let at = |path: &Path, why: io::Error| format!("{}: {why}", path.display());
+    fs::create_dir(&probe.path).map_err(|why| at(parent, why))?;
     // Moving a process takes the right to write both lists, and that of the group around both.
-    let writable = |group: &Path| OpenOptions::new().write(true).open(group.join("cgroup.procs")).is_ok();
-    let works = test(&probe) && [&probe.path, home, parent].into_iter().all(writable);
-    fs::remove_dir(&probe.path).is_ok() && works
+    let writable = |group: &Path| OpenOptions::new().write(true).open(group.join("cgroup.procs")).map(drop);
+    let lists =
+        || [&*probe.path, home, parent].into_iter().try_for_each(|at_| writable(at_).map_err(|why| at(at_, why)));
+    let works = test(&probe).map_err(|why| at(&probe.path, why)).and_then(|()| lists());
+    fs::remove_dir(&probe.path).map_err(|why| at(&probe.path, why)).and(works)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod stopped;
 
 use crate::act::groups::{self, Group, GroupError, Hierarchy, Switch};
 use crate::fault::around;
+use crate::sense::capability::{Capability, Standing};
 use crate::sense::processes;
 use crate::sys::thread::{Held, Identity, SetError};
 use crate::undo::{ClaimError, Journal};
@@ -20,6 +21,7 @@ use crate::undo::{ClaimError, Journal};
 use serde::Serialize;
 use signals::Signalled;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -62,7 +64,7 @@ impl Method {
     pub fn all() -> Vec<Self> {
         let groups = [(Mechanism::CgroupV2, Hierarchy::V2), (Mechanism::CgroupV1, Hierarchy::V1)];
         let usable = groups.into_iter().filter_map(|(mechanism, hierarchy)| {
-            let home = groups::home(hierarchy).filter(|home| groups::works(hierarchy, home, home, freezes))?;
+            let home = groups::home(hierarchy).filter(|home| groups::works(hierarchy, home, home, freezes).is_ok())?;
             Some(Self { mechanism, home: Some(home) })
         });
         usable.chain([Self { mechanism: Mechanism::Signals, home: None }]).collect()
@@ -79,8 +81,29 @@ impl Method {
     }
 }
 
-fn freezes(group: &Group) -> bool {
-    [true, false].into_iter().all(|freeze| group.freeze(freeze).is_ok())
+fn freezes(group: &Group) -> io::Result<()> {
+    [true, false].into_iter().try_for_each(|freeze| group.freeze(freeze)).map_err(|GroupError { why, .. }| why)
+}
+
+/// Whether programs can be frozen here, tried.
+pub fn capability() -> Capability {
+    let method = Method::best();
+    let (standing, found) = match (method.mechanism, method.home) {
+        (Mechanism::Signals, _) | (_, None) => (Standing::Missing, why_not()),
+        (Mechanism::CgroupV2, Some(home)) => (Standing::Available, format!("cgroup v2, below {}", home.display())),
+        (Mechanism::CgroupV1, Some(home)) => (Standing::Available, format!("cgroup v1, below {}", home.display())),
+    };
+    let cost = "pausing a program falls back to SIGSTOP, which is too coarse for a few milliseconds";
+    let remedy = "run below systemd with Delegate=yes, or where control groups are mounted and may be written";
+    Capability::new("freezer", standing, found, cost, remedy)
+}
+
+/// Why no group can be frozen, by the first hierarchy that could.
+fn why_not() -> String {
+    let mounted = [Hierarchy::V2, Hierarchy::V1].into_iter().find(|hierarchy| groups::mount(*hierarchy).is_some());
+    let Some(hierarchy) = mounted else { return "no cgroup hierarchy that can freeze is mounted".to_owned() };
+    let Some(home) = groups::home(hierarchy) else { return "our control group cannot be seen here".to_owned() };
+    groups::works(hierarchy, &home, &home, freezes).err().unwrap_or_default()
 }
 
 /// Makes jobs. One per Cotenant: the groups of its jobs lie in one folder, which is journaled once.
