@@ -192,7 +192,7 @@ impl Claims {
     /// Reads all claims, those that ended among them, and lets `change` edit them under the lock; writes them where it
     /// says so.
     fn edit(&self, change: impl FnOnce(&mut Vec<Claim>) -> bool) -> io::Result<()> {
-        state_dir::secure_dir(&self.dir)?;
+        state_dir::secure_state_dir(&self.dir)?;
         let name = |suffix: &str| self.dir.join(format!("claims-{}{suffix}", self.here.tag()));
         let _lock = around("claim.lock", || {
             let lock =

@@ -10,7 +10,7 @@ use crate::bounded::{self, Limit};
 use crate::fault::around;
 use crate::sys::thread::Identity;
 use crate::sys::{self, Lock};
-use crate::undo::state_dir::{self, Here, file_name, secure_dir};
+use crate::undo::state_dir::{self, Here, file_name, secure_state_dir};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ impl JournalFile {
     /// # Errors
     /// Any of the file system's.
     pub fn create(dir: &Path, here: &Here, owner: Identity) -> io::Result<Self> {
-        secure_dir(dir)?;
+        secure_state_dir(dir)?;
         Self::write_whole(&dir.join(file_name(here, owner)), header(here, owner), &[])
     }
 
@@ -278,9 +278,9 @@ mod tests {
         assert_eq!((mode(&state), mode(journal.path())), (0o700, 0o600));
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&state, &link).unwrap();
-        assert!(secure_dir(&link).is_err(), "a link is not followed");
+        assert!(state_dir::secure_dir(&link).is_err(), "a link is not followed");
         fs::set_permissions(&state, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(secure_dir(&state).is_err(), "writable by others");
+        assert!(state_dir::secure_dir(&state).is_err(), "writable by others");
         let target = dir.path().join("target");
         fs::write(&target, "").unwrap();
         std::os::unix::fs::symlink(&target, dir.path().join("redirected")).unwrap();

@@ -128,7 +128,7 @@ impl Journal {
             None => {
                 let dir = &self.options.state_dir;
                 let file = JournalFile::create(dir, &self.here, self.me)
-                    .map_err(|e| format!("nothing is changed: no journal can be made in {} ({e})", dir.display()))?;
+                    .map_err(|e| format!("nothing is changed: no journal can be made ({e})"))?;
                 match start(&file) {
                     Ok(guardian) => {
                         let compact_above = self.options.compact_above;

@@ -13,31 +13,57 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// No place for the journal.
-    #[error("no place for the journal: neither XDG_STATE_HOME nor HOME is set; set one of them")]
+    #[error("no place for the journal: neither COTENANT_STATE_DIR nor XDG_STATE_HOME nor HOME is set; set one of them")]
     NoStateDir,
     /// `/proc` cannot be read.
     #[error("cannot read /proc: {0}; mount it")]
     Proc(io::Error),
 }
 
-/// Where a user's Cotenants keep their state: `/run/cotenant` for root; `$XDG_STATE_HOME/cotenant`, else
-/// `$HOME/.local/state/cotenant`, else `/run/user/UID/cotenant` for others. The latter goes at the last logout, while
-/// programs that were started under nohup go on, so it comes last.
+/// Names the folder of the state.
+const STATE_DIR: &str = "COTENANT_STATE_DIR";
+
+/// Where a user's Cotenants keep their state: `$COTENANT_STATE_DIR`; else `/run/cotenant` for root;
+/// `$XDG_STATE_HOME/cotenant`, else `$HOME/.local/state/cotenant`, else `/run/user/UID/cotenant` for others. The latter
+/// goes at the last logout, while programs that were started under nohup go on, so it comes last. Root of a user
+/// namespace is one of the others where `/run` is not its own.
 ///
 /// # Errors
 /// Where the environment names none of them.
 pub fn default_state_dir() -> Result<PathBuf, OpenError> {
     let uid = sys::euid();
-    if uid == 0 {
-        return Ok("/run/cotenant".into()); // not by environment: a shell and a systemd unit must agree
-    }
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    if let Some(named) = absolute(STATE_DIR) {
+        return Ok(named);
+    }
+    let roots = PathBuf::from("/run/cotenant");
+    // By no other environment: a shell and a systemd unit must agree.
+    if uid == 0 && (is_initial_namespace() || secure_dir(&roots).is_ok()) {
+        return Ok(roots);
+    }
     let run = PathBuf::from(format!("/run/user/{uid}"));
     absolute("XDG_STATE_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
         .or_else(|| run.is_dir().then_some(run))
         .map(|base| base.join("cotenant"))
         .ok_or(OpenError::NoStateDir)
+}
+
+/// Whether user ids are those of the machine.
+fn is_initial_namespace() -> bool {
+    let map = bounded::text("/proc/self/uid_map", Limit::Value).unwrap_or_default();
+    map.is_empty() || map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
+}
+
+/// [`secure_dir`] of the folder of the state.
+///
+/// # Errors
+/// Likewise, with a way out.
+pub fn secure_state_dir(dir: &Path) -> io::Result<()> {
+    secure_dir(dir).map_err(|why| {
+        let text = format!("{}: {why}; name a folder of your own by {STATE_DIR}", dir.display());
+        io::Error::new(why.kind(), text)
+    })
 }
 
 /// Where process ids mean something: one boot of one machine, seen from one pid namespace.

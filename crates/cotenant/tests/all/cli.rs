@@ -952,3 +952,41 @@ fn control_groups_that_cannot_be_written_are_no_means() {
         assert!(!mounted || found["found"].as_str().unwrap().contains("Read-only file system"), "{found}");
     }
 }
+
+/// Also where that is root of a user namespace alone, whose `/run` is another's.
+#[test]
+fn programs_are_placed_wherever_their_user_may_keep_the_journal() {
+    let Some(map) = first_cpu_only() else { return };
+    let home = std::env::temp_dir().join(format!("cotenant-state-{}", std::process::id()));
+    fs::create_dir_all(&home).unwrap();
+    let exe = env!("CARGO_BIN_EXE_cotenant");
+    let managed = format!("{exe} run --policy static --map {map} -- sleep 0.5");
+    // A folder that cannot be one.
+    let bad =
+        alone(Command::new("sh")).args(["-c", &managed]).env("COTENANT_STATE_DIR", "/proc/none").output().unwrap();
+    let said = text(&bad.stderr);
+    assert!(
+        said.contains("/proc/none: ") && said.contains("name a folder of your own by COTENANT_STATE_DIR"),
+        "{said}"
+    );
+    let own = home.join("own");
+    let good = alone(Command::new("sh")).args(["-c", &managed]).env("COTENANT_STATE_DIR", &own).output().unwrap();
+    assert!(text(&good.stderr).contains(": 1 move"), "{}", text(&good.stderr));
+    assert!(own.is_dir());
+    if crate::world::is_root() {
+        let line = format!(
+            "chown 65534 {0}; exec setpriv --reuid 65534 --regid 65534 --clear-groups \
+             unshare -U -r sh -c 'HOME={0} {managed}'",
+            home.display()
+        );
+        let out = alone(Command::new("sh")).args(["-c", &line]).output().unwrap();
+        let said = text(&out.stderr);
+        if said.contains("unshare") || matches!(out.status.code(), Some(126 | 127)) {
+            eprintln!("skipped in part: no user namespaces here: {said}");
+        } else {
+            assert!(said.contains(": 1 move"), "{said}");
+            assert!(home.join(".local/state/cotenant").is_dir());
+        }
+    }
+    fs::remove_dir_all(&home).unwrap();
+}
