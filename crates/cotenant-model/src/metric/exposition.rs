@@ -1,12 +1,14 @@
-//! What servers answer with: the text format of Prometheus (0.0.4) and `OpenMetrics` (1.0), as far as one series
-//! needs it.
+//! What servers answer with: the text format of Prometheus (0.0.4, and 1.0.0 with names in quotes) and `OpenMetrics`
+//! (1.0), as far as one series needs it.
 
 use crate::Histogram;
 use crate::histogram::Bucket;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// Which time series: `name` or `name{label="value",…}`. Labels that are not named may have any value.
+/// Which time series: `name`, `name{label="value",…}` or, of any characters, `{"name",label="value",…}`. Labels that
+/// are not named may have any value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     name: String,
@@ -24,7 +26,7 @@ impl FromStr for Selector {
     fn from_str(text: &str) -> Result<Self, SelectorError> {
         let error = || SelectorError(text.to_owned());
         let (name, labels, rest) = series(text.trim()).ok_or_else(error)?;
-        if rest.is_empty() { Ok(Self { name: name.to_owned(), labels }) } else { Err(error()) }
+        if rest.is_empty() { Ok(Self { name: name.into_owned(), labels }) } else { Err(error()) }
     }
 }
 
@@ -98,6 +100,12 @@ pub enum ScrapeError {
     /// A histogram whose buckets contradict each other.
     #[error("the buckets of '{0}' do not add up; ask the server's authors")]
     Buckets(String),
+    /// A histogram without buckets of fixed bounds.
+    #[error(
+        "'{0}' has no buckets with bounds in this answer: a native histogram has them in protobuf alone; let the server \
+         offer classic buckets as well"
+    )]
+    Native(String),
 }
 
 /// Names that are listed.
@@ -106,14 +114,14 @@ const LISTED: usize = 8;
 /// What may be asked of an answer: names of series and families, at most eight, those first that begin most like
 /// `wanted`. Empty where it is no text of this format.
 pub fn offers(answer: &str, wanted: &str) -> String {
-    let kinds: BTreeMap<&str, &str> = answer.lines().filter_map(kind).collect();
-    let mut names: Vec<&str> = Vec::new();
+    let kinds = kinds(answer);
+    let mut names: Vec<String> = Vec::new();
     for (name, ..) in samples(answer) {
         let family = ["_bucket", "_sum", "_count"].iter().filter_map(|suffix| name.strip_suffix(suffix));
-        let family = family.into_iter().find(|family| matches!(kinds.get(family), Some(&"histogram" | &"summary")));
-        let name = family.unwrap_or(name);
-        if names.last() != Some(&name) && !names.contains(&name) {
-            names.push(name);
+        let family = family.into_iter().find(|family| matches!(kinds.get(*family), Some(&"histogram" | &"summary")));
+        let name = family.unwrap_or(&name);
+        if names.last().is_none_or(|last| last != name) && !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
         }
     }
     let alike = |name: &str| name.bytes().zip(wanted.bytes()).take_while(|(a, b)| a == b).count();
@@ -130,7 +138,7 @@ fn listed<T: AsRef<str>>(all: &[T]) -> String {
 /// All series of one name, as they may be asked for; without bounds of buckets.
 fn with_labels(answer: &str, name: &str) -> String {
     let mut all: Vec<String> = Vec::new();
-    for (_, labels, _) in samples(answer).filter(|(found, ..)| *found == name) {
+    for (_, labels, _) in samples(answer).filter(|(found, ..)| found == name) {
         let labels = labels.iter().filter(|(key, _)| key != "le").map(|(key, value)| format!("{key}={value:?}"));
         let text = format!("{{{}}}", labels.collect::<Vec<_>>().join(","));
         if !all.contains(&text) {
@@ -153,7 +161,7 @@ fn samples(answer: &str) -> impl Iterator<Item = Series<'_>> {
 /// [`ScrapeError`]; a line about another series is not looked at.
 pub fn scrape(answer: &str, selector: &Selector) -> Result<Scraped, ScrapeError> {
     let name = selector.name();
-    let kinds: BTreeMap<&str, &str> = answer.lines().filter_map(kind).collect();
+    let kinds = kinds(answer);
     let kind = kinds.get(name).copied();
     let family = |suffix: &str| name.strip_suffix(suffix).and_then(|family| kinds.get(family).copied());
     let part = |suffix: &str| matches!(family(suffix), Some("histogram" | "summary"));
@@ -166,13 +174,24 @@ pub fn scrape(answer: &str, selector: &Selector) -> Result<Scraped, ScrapeError>
     let total = format!("{name}_total"); // a counter of OpenMetrics is named by its family
     let mut values = Vec::new();
     let mut buckets = Vec::new();
+    let mut native = false;
     for (i, line) in answer.lines().enumerate() {
         let line = line.trim_start();
-        if !line.starts_with(name) || line.starts_with('#') {
+        if !(line.starts_with(name) || line.starts_with('{')) {
             continue;
         }
         let error = || ScrapeError::Line { line: i + 1, text: line.chars().take(80).collect() };
-        let (found, labels, rest) = series(line).ok_or_else(error)?;
+        let Some((found, labels, rest)) = series(line) else {
+            let begins = line.split(|c| !in_name(c)).next().unwrap_or_default();
+            match kind {
+                // OpenMetrics 2.0 has all of one in braces.
+                Some("histogram") if begins == name => native = true,
+                _ if begins == wanted || begins == total => return Err(error()),
+                _ => {}
+            }
+            continue;
+        };
+        native |= kind == Some("histogram") && found.strip_prefix(name).is_some_and(|rest| rest == "_count");
         if !(found == wanted || (is_counter && found == total)) || !selector.matches(&labels) {
             continue;
         }
@@ -187,6 +206,9 @@ pub fn scrape(answer: &str, selector: &Selector) -> Result<Scraped, ScrapeError>
     match (kind, values[..].len()) {
         (Some("histogram"), _) if !buckets.is_empty() => {
             histogram(buckets).map(Scraped::Histogram).ok_or_else(|| ScrapeError::Buckets(name.to_owned()))
+        }
+        (Some("histogram"), _) if native && with_labels(answer, &wanted).is_empty() => {
+            Err(ScrapeError::Native(name.to_owned()))
         }
         (_, 0) => {
             let (name, offers) = (name.to_owned(), offers(answer, name));
@@ -222,11 +244,19 @@ fn histogram(mut cumulative: Vec<(f64, f64)>) -> Option<Histogram> {
     Some(Histogram::new(buckets))
 }
 
-/// `# TYPE name kind`.
-fn kind(line: &str) -> Option<(&str, &str)> {
-    let mut words = line.strip_prefix('#')?.split_ascii_whitespace();
-    (words.next()? == "TYPE").then_some(())?;
-    Some((words.next()?, words.next()?))
+/// What each family is, by the lines `# TYPE name kind`.
+fn kinds(answer: &str) -> BTreeMap<Cow<'_, str>, &str> {
+    answer.lines().filter_map(kind).collect()
+}
+
+fn kind(line: &str) -> Option<(Cow<'_, str>, &str)> {
+    let rest = line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("TYPE")?;
+    let named = rest.strip_prefix([' ', '\t'])?.trim_start();
+    let (name, kind) = match quoted(named) {
+        Some((name, rest)) => (Cow::Owned(name), rest),
+        None => named.split_once([' ', '\t']).map(|(name, rest)| (Cow::Borrowed(name), rest))?,
+    };
+    Some((name, kind.trim()))
 }
 
 /// A number of the format: also `+Inf`, `-Inf`, `NaN`.
@@ -235,27 +265,45 @@ fn value(text: &str) -> Option<f64> {
 }
 
 /// A name, its labels, and what follows.
-type Series<'a> = (&'a str, Vec<(String, String)>, &'a str);
+type Series<'a> = (Cow<'a, str>, Vec<(String, String)>, &'a str);
 
-/// `name{label="value",…} rest`.
+/// Whether names without quotes have it.
+fn in_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_' || c == ':'
+}
+
+/// `name{label="value",…} rest`, or with names in quotes `{"name","label"="value",…} rest`.
 fn series(text: &str) -> Option<Series<'_>> {
-    let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
-    let split = |text: &'_ str| text.find(|c| !word(c)).unwrap_or(text.len());
-    let (name, mut rest) = text.split_at(split(text));
-    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
+    let split = |text: &'_ str| text.find(|c| !in_name(c)).unwrap_or(text.len());
+    let (bare, rest) = text.split_at(split(text));
+    if bare.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
     }
+    let mut name = (!bare.is_empty()).then_some(Cow::Borrowed(bare));
+    let mut rest = rest.trim_start();
     let mut labels = Vec::new();
     if let Some(inside) = rest.strip_prefix('{') {
         rest = inside.trim_start();
         while !rest.starts_with('}') {
-            let (key, after) = rest.split_at(split(rest));
-            let (value, after) = quoted(after.trim_start().strip_prefix('=')?.trim_start())?;
+            let (key, after) = match quoted(rest) {
+                Some((key, after)) => (Cow::Owned(key), after.trim_start()),
+                None => {
+                    let (key, after) = rest.split_at(split(rest));
+                    (Cow::Borrowed(key), after.trim_start())
+                }
+            };
             if key.is_empty() {
                 return None;
             }
-            labels.push((key.to_owned(), value));
-            rest = after.trim_start();
+            if let Some(value) = after.strip_prefix('=') {
+                let (value, after) = quoted(value.trim_start())?;
+                labels.push((key.into_owned(), value));
+                rest = after.trim_start();
+            } else if name.is_none() && matches!(key, Cow::Owned(_)) {
+                (name, rest) = (Some(key), after);
+            } else {
+                return None;
+            }
             match rest.strip_prefix(',') {
                 Some(more) => rest = more.trim_start(),
                 None if rest.starts_with('}') => {}
@@ -264,7 +312,7 @@ fn series(text: &str) -> Option<Series<'_>> {
         }
         rest = &rest[1..];
     }
-    Some((name, labels, rest.trim_start()))
+    Some((name?, labels, rest.trim_start()))
 }
 
 /// A quoted value with `\\`, `\"` and `\n`, and what follows it.
@@ -329,6 +377,34 @@ bare_total 5
         assert_eq!((get("bare"), get("bare_total")), (Ok(Scraped::Gauge(4.0)), Ok(Scraped::Counter(5.0))));
     }
 
+    /// By the grammar of the formats: blanks and tabs between words, a comma behind the last label, names in quotes.
+    #[test]
+    fn whatever_is_legal_is_read() {
+        for (answer, selector, expected) in [
+            ("g {a=\"b\"} 3", "g", 3.0),
+            ("g\t{ a = \"b\" , }\t3 1395066363000", "g{a=\"b\"}", 3.0),
+            ("  g{}3", "g", 3.0),
+            ("g 1e-3", "g", 1e-3),
+            ("g -Inf", "g", f64::NEG_INFINITY),
+            ("g{a=\"}\"} 3", "g{a=\"}\"}", 3.0),
+            ("g{a=\"x\\\\\"} 3", r#"g{a="x\\"}"#, 3.0),
+            ("{\"http.load\"} 3", "{\"http.load\"}", 3.0),
+            ("{\"http.load\",\"the.path\"=\"/\"} 3", "{\"http.load\"}", 3.0),
+            ("{\"g\",a=\"b\"} 3", "g{a=\"b\"}", 3.0),
+            ("{a=\"b\",\"g\"} 3", "g", 3.0),
+            ("# TYPE g unknown\ng 3 # {} 1", "g", 3.0),
+            ("gg ?\ng 3", "g", 3.0),
+        ] {
+            assert_eq!(scrape(answer, &selector.parse().unwrap()), Ok(Scraped::Gauge(expected)), "{answer}");
+        }
+        let quoted = "# HELP \"http.requests\" of all\n#\tTYPE\t\"http.requests\"  counter\n{\"http.requests\"} 7\n";
+        assert_eq!(scrape(quoted, &"{\"http.requests\"}".parse().unwrap()), Ok(Scraped::Counter(7.0)));
+        assert_eq!(offers(quoted, ""), "http.requests");
+        for text in ["{}", "{\"g\"", "{a=\"b\"}", "{\"g\"} 3", "9g", "g{\"h\"}", "g{\"\"=\"x\"}"] {
+            assert!(text.parse::<Selector>().is_err(), "{text}");
+        }
+    }
+
     #[test]
     fn buckets_lose_their_running_sum() {
         let bucket = |low, high, count| Bucket { low, high, count };
@@ -364,6 +440,16 @@ bare_total 5
         let many = "a 1\nb 1\nc 1\nd 1\ne 1\nf 1\ng 1\nh 1\ni 1\nj 1\n";
         assert_eq!(offers(many, ""), "a, b, c, d, e, f, g, h and 2 more");
         assert_eq!((offers("hello\n", ""), offers("<html>1</html>", "")), (String::new(), String::new()));
+        let native = "the native histogram h: ";
+        for answer in [
+            "# TYPE h histogram\nh_count 17\nh_sum 3.5\n",
+            "# TYPE h histogram\nh {count:17,sum:3.5,schema:0,zero_threshold:1e-4,zero_count:0} 1\n",
+        ] {
+            assert_eq!(scrape(answer, &"h".parse().unwrap()), Err(ScrapeError::Native("h".into())), "{native}{answer}");
+            assert_eq!(scrape(answer, &"up".parse().unwrap()).unwrap_err().to_string().matches("no series").count(), 1);
+        }
+        let count = scrape("# TYPE h histogram\nh_count 17\nh_sum 3.5\n", &"h_count".parse().unwrap());
+        assert_eq!(count, Ok(Scraped::Counter(17.0)), "what it has may be asked for");
         for text in ["x", "x {", "x{a=\"1\" 3", "x one", "x{a=1} 3"] {
             let selector = "x".parse().unwrap();
             assert!(matches!(scrape(text, &selector), Err(ScrapeError::Line { line: 1, .. })), "{text}");
