@@ -619,6 +619,21 @@ pub fn can_follow(pid: u32, other_users: bool) -> Result<(), String> {
     }
 }
 
+/// Whether a process has threads that may be placed and paused; see also [`can_follow`].
+///
+/// # Errors
+/// Why not, in words that go on behind its number.
+pub fn can_manage(pid: u32, other_users: bool) -> Result<(), String> {
+    can_follow(pid, other_users)?;
+    let threads = thread::numbers_in(&format!("/proc/{pid}/task")).into_iter();
+    let mut stats = threads.filter_map(|tid| thread::process_stat(tid).filter(|stat| !stat.is_dead()));
+    if stats.any(|stat| !stat.is_real_time()) {
+        Ok(())
+    } else {
+        Err("has a real-time or deadline policy, and is left alone".to_owned())
+    }
+}
+
 /// The group whose processes have their threads in a threaded group (version 2) such as this one, as libvirt makes for
 /// each virtual CPU; `None` where its own list of processes can be read.
 ///

@@ -101,6 +101,9 @@ pub(crate) fn attached(
     if let Some(why) = targets::missing(&target) {
         return Err(usage(why));
     }
+    if let Some(why) = targets::unmanageable(&target, args.scope.all_users) {
+        bail!("nothing could be managed: {why}");
+    }
     let name = targets::name(&target).unwrap_or_else(|| "attached".to_owned());
     let mut run = Run::new(setup, to, Vec::new())?;
     let told = !args.output.quiet && !args.output.json;

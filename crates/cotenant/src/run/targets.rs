@@ -28,6 +28,14 @@ pub(crate) fn missing(target: &Target) -> Option<String> {
     }
 }
 
+/// Why none of the named processes may be managed; `None` where one may.
+pub(crate) fn unmanageable(target: &Target, all_users: bool) -> Option<String> {
+    let (Target::Pids(pids) | Target::Trees(pids)) = target else { return None };
+    let why_not = |pid: &u32| processes::can_manage(*pid, all_users).err().map(|why| format!("process {pid} {why}"));
+    let all: Option<Vec<String>> = pids.iter().map(why_not).collect();
+    all.filter(|all| !all.is_empty()).map(|all| all.join("; "))
+}
+
 /// What is attached to, for people.
 pub(crate) fn shown(target: &Target) -> String {
     match target {

@@ -990,3 +990,28 @@ fn programs_are_placed_wherever_their_user_may_keep_the_journal() {
     }
     fs::remove_dir_all(&home).unwrap();
 }
+
+#[test]
+fn attach_says_why_a_process_is_left_alone() {
+    let kernel = run(&["attach", "--policy", "none", "--all-users", "-p", "2"]);
+    let said = text(&kernel.stderr);
+    if fs::read_link("/proc/2/exe").is_err() && Path::new("/proc/2/stat").exists() {
+        assert!(kernel.status.code() == Some(1) && said.contains("process 2 is a kernel thread"), "{said}");
+    }
+    let mut real_time = Command::new("chrt").args(["-f", "1", "sleep", "1000"]).spawn().unwrap();
+    let there = || fs::read_to_string(format!("/proc/{}/comm", real_time.id())).is_ok_and(|name| name == "sleep\n");
+    let until = Instant::now() + Duration::from_secs(10);
+    while !there() && Instant::now() < until && Path::new(&format!("/proc/{}/exe", real_time.id())).exists() {
+        std::thread::yield_now();
+    }
+    if !there() {
+        real_time.kill().unwrap();
+        real_time.wait().unwrap();
+        return eprintln!("skipped in part: no real-time policy may be set here");
+    }
+    let out = run(&["attach", "--policy", "none", "-p", &real_time.id().to_string()]);
+    real_time.kill().unwrap();
+    real_time.wait().unwrap();
+    let said = text(&out.stderr);
+    assert!(out.status.code() == Some(1) && said.contains("has a real-time or deadline policy"), "{said}");
+}
