@@ -2,20 +2,20 @@
 
 use crate::containers::Containers;
 use crate::node::Node;
+use crate::parties::{Changes, Parties, Party, may_all};
 use crate::protocol::{Answer, LOOP, PATIENCE, Request, bytes, request};
-use crate::users::{Changes, may_all};
 use anyhow::{Context as _, Result, anyhow};
 use cotenant_cli::usage;
 use cotenant_linux::sys::{self, Lock};
-use cotenant_linux::undo::{default_state_dir, secure_dir};
+use cotenant_linux::undo::{self, default_state_dir, secure_dir};
 use cotenant_linux::worker;
 use cotenant_model::Topology;
 use cotenant_model::profile::MachineProfile;
 use cotenant_status::page::Scene;
 use cotenant_status::status::Status;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Permissions};
-use std::io::{self, PipeWriter, Read, Write};
+use std::io::{self, ErrorKind, PipeWriter, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -33,7 +33,8 @@ const LIST: usize = 4 << 20;
 /// How a list of containers begins.
 const LISTS: &[u8] = b"{\"version\":1,\"verb\":\"containers\",";
 
-/// Requests of a user at once, and of all but root; of more, the latest are closed.
+/// Requests of one party at once, and of all those together that have no places of their own; of more, the latest are
+/// closed.
 const OF_ONE: usize = 4;
 const AT_ONCE: usize = 16;
 
@@ -66,6 +67,8 @@ pub(crate) struct Shared {
     bridge: Mutex<Option<u32>>,
     orders: Mutex<Vec<Order>>,
     changes: Mutex<Changes>,
+    /// Whose users are.
+    pub parties: Parties,
     /// How often something was asked.
     asked: AtomicU64,
     waker: Mutex<Option<PipeWriter>>,
@@ -144,17 +147,22 @@ impl Shared {
         std::mem::take(&mut locked(&self.orders))
     }
 
-    fn order(&self, request: Request, uid: u32) -> Result<String, String> {
-        locked(&self.changes).take(uid)?;
+    /// Whether a party has places of its own: root, the daemon's user, the bridge, and those with services.
+    fn is_expected(&self, party: Party) -> bool {
+        let bridge = *locked(&self.bridge);
+        bridge.is_some_and(|uid| self.parties.of(uid) == party)
+            || party.may_all()
+            || self.status().is_some_and(|status| {
+                let users: BTreeSet<u32> = status.services.iter().map(|service| service.uid).collect();
+                users.into_iter().any(|uid| self.parties.of(uid) == party)
+            })
+    }
+
+    fn order(&self, request: Request, Client { uid, party }: Client) -> Result<String, String> {
+        locked(&self.changes).take(party)?;
         let (answer, answered): (_, Receiver<_>) = sync_channel(1);
         let id = self.asked.fetch_add(1, Ordering::Relaxed);
-        {
-            let mut orders = locked(&self.orders);
-            if uid != 0 && orders.iter().filter(|order| order.uid != 0).count() >= AT_ONCE {
-                return Err("too much is asked at once; try again".to_owned());
-            }
-            orders.push(Order { request, uid, answer, id });
-        }
+        locked(&self.orders).push(Order { request, uid, answer, id });
         if let Some(waker) = &mut *locked(&self.waker) {
             let _ = waker.write(&[0]); // a full pipe has called already
         }
@@ -199,15 +207,25 @@ impl Control {
         // Folders that others use are theirs.
         let is_ours = !folder.exists() || default_state_dir().is_ok_and(|own| own == folder);
         secure_dir(folder).map_err(at)?;
-        let lock = File::create(path.with_extension("lock")).map_err(at)?;
-        if sys::flock(&lock, Lock::Try).is_err() {
-            return Err(usage(format!(
+        // A daemon that is stopped takes no more connections at some time, and is there all the same.
+        let answers = || match sys::connect_unix(&path, PATIENCE) {
+            Err(why) => is_transient(&why),
+            Ok(_) => true,
+        };
+        let lock = path.with_extension("lock");
+        let lock = undo::lock(&lock, Lock::Try).map_err(|why| match why.kind() {
+            ErrorKind::WouldBlock if answers() => usage(format!(
                 "another daemon runs at {}; cotenant status shows it, systemctl stop cotenant or a signal ends it",
                 path.display()
-            )));
-        }
+            )),
+            ErrorKind::WouldBlock => anyhow!(
+                "{}: another process holds the lock, and no daemon answers; try again, or end that process",
+                lock.display()
+            ),
+            _ => at(why),
+        })?;
         if fs::symlink_metadata(&path).is_ok_and(|what| what.file_type().is_socket()) {
-            if UnixStream::connect(&path).is_ok() {
+            if answers() {
                 return Err(usage(format!("{}: another program listens there; name another socket", path.display())));
             }
             fs::remove_file(&path).map_err(at)?; // of a daemon that was killed: nobody holds the lock
@@ -227,13 +245,14 @@ impl Control {
                     thread::sleep(Duration::from_millis(100)); // no descriptors are left
                     continue;
                 };
-                let Ok(uid) = sys::peer_uid(stream.as_fd()) else { continue };
-                if let Some(place) = places.take(uid) {
+                let Ok((uid, pid)) = sys::peer(stream.as_fd()) else { continue };
+                let client = Client { uid, party: shared.parties.of_process(uid, pid) };
+                if let Some(place) = places.take(client.party, || shared.is_expected(client.party)) {
                     let shared = shared.clone();
                     // Where no thread can be had, the place is free again.
                     let request = move || {
                         let begin = Instant::now();
-                        let _ = serve(&stream, uid, &shared); // who asked is gone
+                        let _ = serve(&stream, client, &shared); // who asked is gone
                         drop(stream);
                         if !may_all(uid) {
                             thread::sleep(HELD.saturating_sub(begin.elapsed()));
@@ -262,33 +281,56 @@ impl Drop for Control {
     }
 }
 
-/// Who is served now, by user: nobody keeps the others out.
+/// Who asks.
+#[derive(Clone, Copy)]
+struct Client {
+    uid: u32,
+    party: Party,
+}
+
+/// Who is served now: nobody keeps the others out.
 #[derive(Default)]
-struct Places(Mutex<BTreeMap<u32, usize>>);
+struct Places(Mutex<BTreeMap<Party, Taken>>);
+
+/// The places of one party.
+#[derive(Default)]
+struct Taken {
+    own: usize,
+    /// Of those that all share.
+    shared: usize,
+}
 
 /// A place that is taken.
-struct Place(Arc<Places>, u32);
+struct Place {
+    places: Arc<Places>,
+    party: Party,
+    is_shared: bool,
+}
 
 impl Places {
-    fn take(self: &Arc<Self>, uid: u32) -> Option<Place> {
+    /// A place, unless there is none. Who `is_expected` needs none of those that all share.
+    fn take(self: &Arc<Self>, party: Party, is_expected: impl FnOnce() -> bool) -> Option<Place> {
         let mut taken = locked(&self.0);
-        let all: usize = taken.iter().filter(|(of, _)| **of != 0).map(|(_, n)| n).sum();
-        let own = taken.entry(uid).or_default();
-        if *own >= OF_ONE || uid != 0 && all >= AT_ONCE {
+        if taken.get(&party).is_some_and(|taken| taken.own + taken.shared >= OF_ONE) {
             return None;
         }
-        *own += 1;
-        Some(Place(self.clone(), uid))
+        let is_shared = !is_expected();
+        if is_shared && taken.values().map(|taken| taken.shared).sum::<usize>() >= AT_ONCE {
+            return None;
+        }
+        let of = taken.entry(party).or_default();
+        *(if is_shared { &mut of.shared } else { &mut of.own }) += 1;
+        Some(Place { places: self.clone(), party, is_shared })
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut taken = locked(&self.0.0);
-        if let Some(own) = taken.get_mut(&self.1) {
-            *own -= 1;
-            if *own == 0 {
-                taken.remove(&self.1);
+        let mut taken = locked(&self.places.0);
+        if let Some(of) = taken.get_mut(&self.party) {
+            *(if self.is_shared { &mut of.shared } else { &mut of.own }) -= 1;
+            if of.own + of.shared == 0 {
+                taken.remove(&self.party);
             }
         }
     }
@@ -317,7 +359,8 @@ fn line(mut stream: &UnixStream, lists: bool) -> io::Result<Vec<u8>> {
     }
 }
 
-fn serve(mut stream: &UnixStream, uid: u32, shared: &Shared) -> io::Result<()> {
+fn serve(mut stream: &UnixStream, client: Client, shared: &Shared) -> io::Result<()> {
+    let uid = client.uid;
     stream.set_write_timeout(Some(PATIENCE))?;
     let is_bridge = shared.is_bridge(uid);
     let line = line(stream, is_bridge)?;
@@ -343,7 +386,7 @@ fn serve(mut stream: &UnixStream, uid: u32, shared: &Shared) -> io::Result<()> {
             None => bytes(&Answer::<()>::Error(BEGUN.to_owned())),
             Some(node) => bytes(&Answer::Ok(node)),
         },
-        Ok(request) => match shared.order(request, uid) {
+        Ok(request) => match shared.order(request, client) {
             Ok(done) => bytes(&Answer::Ok(done)),
             Err(why) => bytes(&Answer::<()>::Error(why)),
         },
@@ -357,6 +400,33 @@ const NO_BRIDGE: &str = "only root, the daemon's own user and the bridge that it
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cotenant_status::status::ServiceStatus;
+
+    /// Any number of users without services, one of them under 65,536 numbers, leave a place to those who have some.
+    #[test]
+    fn root_the_bridge_and_whoever_has_services_always_have_places() {
+        let (bridge, owner) = (70_000, 70_001);
+        let shared = Shared::default();
+        shared.set_bridge(Some(bridge));
+        let service = ServiceStatus { uid: owner, ..ServiceStatus::default() };
+        shared.set_status(Status { services: vec![service], ..Status::of_nobody(Instant::now()) });
+        let places = Arc::new(Places::default());
+        let take = |party: Party| places.take(party, || shared.is_expected(party));
+        let held: Vec<Place> =
+            (0..100).flat_map(|i| (0..8).map(move |_| 80_000 + i)).map(Party::User).filter_map(take).collect();
+        assert_eq!(held.len(), AT_ONCE);
+        let of_one: Vec<Place> = (0..100).map(|_| Party::Namespace(1)).filter_map(take).collect();
+        assert_eq!(of_one.len(), 0, "they share what is taken");
+        for uid in [0, sys::euid(), bridge, owner] {
+            let own: Vec<Place> = (0..100).map(|_| Party::User(uid)).filter_map(take).collect();
+            assert_eq!(own.len(), OF_ONE, "user {uid}");
+        }
+        drop(held);
+        let of_one: Vec<Place> = (0..100).map(|_| Party::Namespace(1)).filter_map(take).collect();
+        assert_eq!(of_one.len(), OF_ONE);
+        drop(of_one);
+        assert!(locked(&places.0).is_empty());
+    }
 
     #[test]
     fn root_and_whom_the_configuration_names_may_tell_of_containers() {

@@ -19,6 +19,7 @@ pub mod log;
 mod logbook;
 mod metrics;
 mod node;
+mod parties;
 mod pauses;
 mod preflight;
 pub mod programs;
@@ -26,7 +27,6 @@ pub mod protocol;
 mod services;
 mod shift;
 mod slurm;
-mod users;
 mod web;
 
 use crate::cast::setup;

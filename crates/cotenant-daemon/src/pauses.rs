@@ -1,7 +1,7 @@
 //! Who is left alone until somebody says `cotenant resume`, over restarts too: a file for each machine.
 
+use crate::parties::{Parties, may_all};
 use crate::services::Service;
-use crate::users::may_all;
 use cotenant_linux::bounded;
 use cotenant_setup::calibrated;
 use cotenant_setup::replace::Writer;
@@ -100,9 +100,11 @@ impl Kept {
     }
 
     /// Whether another service of a user may be paused; root's always.
-    pub fn has_room(&self, uid: u32) -> bool {
+    pub fn has_room(&self, uid: u32, parties: &Parties) -> bool {
+        let party = parties.of(uid);
         let of_users = || self.pauses.services.values().filter(|paused| !may_all(paused.uid));
-        may_all(uid) || of_users().count() < OF_ALL && of_users().filter(|paused| paused.uid == uid).count() < OF_ONE
+        let theirs = || of_users().filter(|paused| parties.of(paused.uid) == party).count();
+        may_all(uid) || of_users().count() < OF_ALL && theirs() < OF_ONE
     }
 
     /// Writes down what is asked for now. `then` hears where that could not be written, and so ends with the daemon: it
@@ -184,14 +186,15 @@ mod tests {
                 kept.pauses.services.insert(format!("{uid} {service}"), paused);
             }
         };
+        let room = |kept: &Kept, uid| kept.has_room(uid, &Parties::default());
         pause(&mut kept, user, 0..OF_ONE - 1);
-        assert!(kept.has_room(user));
+        assert!(room(&kept, user));
         pause(&mut kept, user, 0..OF_ONE);
-        assert!(!kept.has_room(user) && kept.has_room(user + 1) && kept.has_room(0));
+        assert!(!room(&kept, user) && room(&kept, user + 1) && room(&kept, 0));
         // Somebody may act as many users.
         for uid in user + 1..=user + (OF_ALL / OF_ONE) as u32 {
             pause(&mut kept, uid, 0..OF_ONE);
         }
-        assert!(!kept.has_room(user + 1_000) && kept.has_room(0));
+        assert!(!room(&kept, user + 1_000) && room(&kept, 0));
     }
 }

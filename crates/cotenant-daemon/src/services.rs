@@ -2,7 +2,7 @@
 
 use crate::config::{Matches, Rule, Terms};
 use crate::containers::{CONTAINERS, Container, Containers};
-use crate::users::may_all;
+use crate::parties::{Parties, Party, may_all};
 use cotenant_linux::FsRoot;
 use cotenant_linux::act::throttle::Enforcer;
 use cotenant_linux::sense::census::{Census, Resident};
@@ -250,19 +250,24 @@ fn follow(found: &mut BTreeMap<Key, Found>, whose: &mut Whose, census: &Census) 
 }
 
 /// Leaves as many as are managed at most, those that `stay` first. What is to be said of that.
-pub(crate) fn fit(found: &mut BTreeMap<String, Service>, stay: impl Fn(&str) -> bool) -> Vec<String> {
-    let mut users: BTreeMap<u32, usize> = BTreeMap::new();
-    for service in found.values().filter(|service| !may_all(service.uid)) {
-        *users.entry(service.uid).or_default() += 1;
+pub(crate) fn fit(
+    found: &mut BTreeMap<String, Service>,
+    stay: impl Fn(&str) -> bool,
+    parties: &Parties,
+) -> Vec<String> {
+    let users: BTreeSet<u32> = found.values().map(|service| service.uid).collect();
+    let users: BTreeMap<u32, Party> = users.into_iter().map(|uid| (uid, parties.of(uid))).collect();
+    let mut theirs: BTreeMap<Party, usize> = BTreeMap::new();
+    for service in found.values() {
+        *theirs.entry(users[&service.uid]).or_default() += 1;
     }
     let mut remarks = Vec::new();
     // How many there are is not said: with each other number it would be another remark.
-    for (uid, _) in users.into_iter().filter(|(_, there)| *there > OF_ONE) {
+    for (party, _) in theirs.into_iter().filter(|(party, there)| !party.may_all() && *there > OF_ONE) {
         remarks.push(format!(
-            "more than {OF_ONE} services of user {} match; as many are managed, those that were before first",
-            sys::user_name(uid)
+            "more than {OF_ONE} services of {party} match; as many are managed, those that were before first"
         ));
-        cut(found, OF_ONE, &stay, |service| service.uid == uid);
+        cut(found, OF_ONE, &stay, |service| users[&service.uid] == party);
     }
     if found.len() > SERVICES {
         remarks.push(format!("more than {SERVICES} services match; as many are managed, those that were before first"));

@@ -1,7 +1,7 @@
 //! Files that are there as a whole or not at all.
 
 use cotenant_linux::sys::{self, Lock};
-use cotenant_linux::worker;
+use cotenant_linux::{undo, worker};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -48,12 +48,28 @@ pub fn replace_with_folder(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace(path, bytes)
 }
 
-/// Waits until nobody else changes a file of this folder, which changes it only with this lock; let go where it is
-/// dropped. `None` where the folder cannot be locked: writing tells why.
-pub fn lock(path: &Path) -> Option<File> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // The folder itself is locked, so that no file is left beside the other one.
-    File::open(folder).ok().filter(|folder| sys::flock(folder, Lock::Wait).is_ok())
+/// The right to change a file, until it is dropped.
+#[derive(Debug)]
+pub struct Turn {
+    lock: PathBuf,
+    _held: File,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.lock); // whoever waits for it makes another one
+    }
+}
+
+/// Waits until nobody else changes this file, which is changed with this lock alone. `None` where it cannot be locked:
+/// writing tells why.
+pub fn lock(path: &Path) -> Option<Turn> {
+    let mut name = OsString::from(".");
+    name.push(path.file_name()?);
+    name.push(".lock");
+    let lock = path.with_file_name(name);
+    let held = undo::lock(&lock, Lock::Wait).ok()?;
+    Some(Turn { lock, _held: held })
 }
 
 /// What is to be written, and how.

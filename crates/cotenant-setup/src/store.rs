@@ -8,7 +8,8 @@ use crate::replace::replace;
 use anyhow::{Context, Result, bail};
 use cotenant_cli::usage;
 use cotenant_linux::bounded;
-use cotenant_linux::sys::{self, Lock};
+use cotenant_linux::sys::Lock;
+use cotenant_linux::undo;
 use cotenant_model::Topology;
 use cotenant_model::profile::calibration::Stamp;
 use cotenant_model::profile::{self, AppProfile, Executable};
@@ -191,12 +192,14 @@ impl Store {
     /// The right to measure on this machine, as long as it is held: two at once would measure each other. Where it
     /// cannot be had there is none to be had.
     pub fn turn(&self, wait: impl FnOnce()) -> Option<File> {
-        let turn = File::options().create(true).append(true).open(self.folder.join(".measuring")).ok()?;
-        if sys::flock(&turn, Lock::Try).is_err() {
-            wait();
-            sys::flock(&turn, Lock::Wait).ok()?;
+        let path = self.folder.join(".measuring");
+        match undo::lock(&path, Lock::Try) {
+            Err(why) if why.kind() == ErrorKind::WouldBlock => {
+                wait();
+                undo::lock(&path, Lock::Wait).ok()
+            }
+            turn => turn.ok(),
         }
-        Some(turn)
     }
 
     /// Removes what is stored under a key, damaged or not. False where there is nothing.
@@ -222,8 +225,7 @@ impl Store {
 
     fn lock(&self) -> Result<File> {
         let path = self.folder.join(".lock");
-        let lock = File::options().create(true).append(true).open(&path);
-        lock.and_then(|lock| sys::flock(&lock, Lock::Wait).map(|()| lock))
+        undo::lock(&path, Lock::Wait)
             .with_context(|| format!("{}: the folder of profiles cannot be locked", path.display()))
     }
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::config::Config;
 use crate::containers::{Told, tests::told};
 use cotenant_linux::FsRoot;
+use cotenant_linux::sys::Subuids;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::PathBuf;
@@ -272,20 +273,24 @@ fn who_moves_to_another_control_group_belongs_to_it_no_more() {
 #[test]
 fn nobody_takes_the_places_of_others() {
     let user = sys::euid() + 1;
+    // They act as somebody else, too.
+    let table = format!("{user}:200000:65536\n");
+    let parties = Parties(Subuids::parse(&table, "").into());
     let mut found = BTreeMap::new();
-    for (uid, number, letter) in [(user, OF_ONE + 9, 'a'), (sys::euid(), SERVICES - OF_ONE + 1, 'b')] {
+    for (uid, number, letter) in [(user, OF_ONE + 9, 'a'), (200_000, 9, 'c'), (sys::euid(), SERVICES - OF_ONE + 1, 'b')]
+    {
         let names = (0..number).map(|i| format!("{letter}{i:04}"));
         found.extend(names.map(|name| (name.clone(), Service::called(&name, &name, uid))));
     }
     // One of theirs that was managed before stays, and of the others the first by name.
     let last = format!("a{:04}", OF_ONE + 8);
-    let remarks = fit(&mut found, |name| name == last || name == "b0000");
+    let remarks = fit(&mut found, |name| name == last || name == "b0000", &parties);
     assert_eq!(remarks.len(), 2, "{remarks:?}");
     let of = format!("more than 512 services of user {} match; as many", sys::user_name(user));
     assert!(remarks[0].starts_with(&of), "{remarks:?}");
-    let theirs = found.values().filter(|service| service.uid == user).count();
+    let theirs = found.values().filter(|service| service.uid != sys::euid()).count();
     assert_eq!((found.len(), theirs, found.contains_key(&last)), (SERVICES, OF_ONE - 1, true), "the machine's first");
-    assert!(fit(&mut found, |_| false).is_empty());
+    assert!(fit(&mut found, |_| false, &parties).is_empty());
 }
 
 /// Of a program nobody opts out for another user; of a control group, which is managed as a whole, one does for

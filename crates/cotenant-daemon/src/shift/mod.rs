@@ -226,7 +226,8 @@ impl Shift<'_> {
         let containers = self.desk.containers();
         let (mut found, whose) = services::find(&self.config.rules, &self.census, &containers, std::process::id());
         found.retain(|_, service| service.terms.class != Class::Ignore && !self.desk.kept.holds(service));
-        for remark in services::fit(&mut found, |name| self.managed.contains_key(name)) {
+        self.desk.shared.parties.refresh();
+        for remark in services::fit(&mut found, |name| self.managed.contains_key(name), &self.desk.shared.parties) {
             self.logbook.remark(&remark);
         }
         for (name, service) in &mut found {

@@ -3,9 +3,9 @@
 use super::Shift;
 use crate::control::Order;
 use crate::log;
+use crate::parties::may_all;
 use crate::pauses::{Paused, Pauses};
 use crate::protocol::Request;
-use crate::users::may_all;
 use cotenant_linux::sys;
 
 impl Shift<'_> {
@@ -60,7 +60,7 @@ impl Shift<'_> {
                 if !may_all(user) && is_paused {
                     return Err(format!("'{name}' is paused already"));
                 }
-                if !may_all(user) && !self.desk.kept.has_room(uid) {
+                if !may_all(user) && !self.desk.kept.has_room(uid, &self.desk.shared.parties) {
                     return Err("too many services of users are paused; resume some".to_owned());
                 }
                 let called = Some(name.clone()).filter(|name| *name != key);

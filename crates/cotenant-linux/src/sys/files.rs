@@ -20,7 +20,7 @@ pub enum Lock {
 ///
 /// # Errors
 /// `EWOULDBLOCK` under [`Lock::Try`]; `ENOLCK` on file systems without locks.
-pub fn flock(file: impl AsFd, how: Lock) -> io::Result<()> {
+pub(crate) fn flock(file: impl AsFd, how: Lock) -> io::Result<()> {
     let op = libc::LOCK_EX | if how == Lock::Try { libc::LOCK_NB } else { 0 };
     loop {
         // SAFETY: takes no pointers; the descriptor is open as long as it is borrowed.

@@ -21,9 +21,9 @@ mod waiting;
 pub use classes::{getscheduler, may_leave_idle, setscheduler};
 pub use clocks::{Timer, boot_ticks, children_cpu_time, monotonic, own_cpu_time, thread_cpu_time, ticks_per_second};
 pub use confined::{Failed, confined};
+pub(crate) use files::flock;
 pub use files::{
-    Lock, flock, is_tmpfs, loads, open_path_at, raise_nofile, read_link_at, restore_nofile, seals, set_nonblocking,
-    write_some,
+    Lock, is_tmpfs, loads, open_path_at, raise_nofile, read_link_at, restore_nofile, seals, set_nonblocking, write_some,
 };
 pub use mapping::{Mapping, page_size};
 pub use masks::{getaffinity, setaffinity, setaffinity_all};
@@ -33,8 +33,8 @@ pub use processes::{
     set_parent_death_signal, setsid, signal_group, stop_own_group,
 };
 pub use signals::{Signal, SignalFd, SignalMask, ignore, is_ignored, survive_file_limit};
-pub use sockets::{connect_unix, peer_uid, receive, stamp_arrivals};
-pub use users::user_name;
+pub use sockets::{connect_unix, peer, receive, stamp_arrivals};
+pub use users::{Subuids, inner_user_namespace, user_name};
 pub use waiting::{Epoll, hung_up, poll_readable, wake_on_time};
 
 use std::ffi::c_int;

@@ -35,11 +35,11 @@ pub fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// The effective user of who connected, as of then (`SO_PEERCRED`, unix(7)).
+/// The effective user of who connected, and the process, as of then (`SO_PEERCRED`, unix(7)).
 ///
 /// # Errors
 /// Where the kernel refuses.
-pub fn peer_uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
+pub fn peer(socket: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = size_of_val(&peer) as libc::socklen_t;
     // SAFETY: both are writable, and the length is that of the structure.
@@ -52,7 +52,7 @@ pub fn peer_uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
             &raw mut length,
         )
     })?;
-    Ok(peer.uid)
+    Ok((peer.uid, peer.pid.cast_unsigned()))
 }
 
 /// Lets the kernel note when what a socket receives arrives (`SO_TIMESTAMPNS`, socket(7)).

@@ -1,29 +1,144 @@
-//! Users by name.
+//! Users by name, and whose the users are that somebody may act as.
 
+use super::{check, owned};
 use crate::bounded::{self, Limit};
+use std::ffi::c_int;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 
 /// The name of a user in `/etc/passwd`, else the number.
 pub fn user_name(uid: u32) -> String {
     name_in(&bounded::text("/etc/passwd", Limit::Machine).unwrap_or_default(), uid)
 }
 
-fn name_in(users: &str, uid: u32) -> String {
-    let name = |line: &str| {
+/// Names and numbers of users.
+fn users(passwd: &str) -> impl Iterator<Item = (&str, u32)> {
+    passwd.lines().filter_map(|line| {
         let mut fields = line.split(':');
         let name = fields.next().filter(|name| !name.is_empty())?;
-        (fields.nth(1)?.parse() == Ok(uid)).then(|| cotenant_model::text::name(name.as_bytes()))
-    };
-    users.lines().find_map(name).unwrap_or_else(|| uid.to_string())
+        Some((name, fields.nth(1)?.parse().ok()?))
+    })
+}
+
+fn name_in(passwd: &str, uid: u32) -> String {
+    let name = users(passwd).find(|(_, of)| *of == uid).map(|(name, _)| cotenant_model::text::name(name.as_bytes()));
+    name.unwrap_or_else(|| uid.to_string())
+}
+
+/// Which users may act as which others: `/etc/subuid` (subuid(5)).
+#[derive(Debug, Default)]
+pub struct Subuids {
+    /// First, how many, whose.
+    ranges: Vec<(u32, u32, u32)>,
+    /// Which file that was.
+    stamp: Option<(u64, i64, i64, u64)>,
+}
+
+impl Subuids {
+    /// Reads the file where it has changed.
+    pub fn refresh(&mut self) {
+        let stamp = |meta: fs::Metadata| (meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.size());
+        let stamp = fs::metadata("/etc/subuid").ok().map(stamp);
+        if stamp != self.stamp {
+            let text = |path| bounded::text(path, Limit::Machine).unwrap_or_default();
+            *self = Self { stamp, ..Self::parse(&text("/etc/subuid"), &text("/etc/passwd")) };
+        }
+    }
+
+    /// What the two files say: `NAME:FIRST:COUNT`, where the name may be a number.
+    pub fn parse(subuid: &str, passwd: &str) -> Self {
+        let range = |line: &str| {
+            let mut fields = line.split(':');
+            let name = fields.next()?.trim();
+            let (first, many) = (fields.next()?.trim().parse().ok()?, fields.next()?.trim().parse().ok()?);
+            let owner = users(passwd).find(|(of, _)| *of == name).map(|(_, uid)| uid).or_else(|| name.parse().ok())?;
+            Some((first, many, owner))
+        };
+        Self { ranges: subuid.lines().filter_map(range).collect(), stamp: None }
+    }
+
+    /// The user who may act as this one, and the first one of theirs; `None` for somebody real.
+    pub fn owner(&self, uid: u32) -> Option<(u32, u32)> {
+        let has = |(first, many, _): &&(u32, u32, u32)| uid.checked_sub(*first).is_some_and(|at| at < *many);
+        self.ranges.iter().find(has).map(|(first, _, owner)| (*owner, *first))
+    }
+}
+
+/// The user namespace of a process that is not this one's: of those around it the one that lies in this one, by its
+/// inode, and the user who has made it. `None` where it is this one, or cannot be known.
+pub fn inner_user_namespace(pid: u32) -> Option<(u64, u32)> {
+    // ioctl_nsfs(2)
+    const PARENT: u32 = 0xb702;
+    const OWNER: u32 = 0xb704;
+    let ours = fs::metadata("/proc/self/ns/user").ok()?.ino();
+    let mut inner = File::open(format!("/proc/{pid}/ns/user")).ok()?;
+    let mut inode = inner.metadata().ok()?.ino();
+    if inode == ours {
+        return None;
+    }
+    loop {
+        // SAFETY: takes no pointers; the descriptor is open. What it returns is a descriptor of ours.
+        let around = File::from(owned(check(unsafe { libc::ioctl(inner.as_raw_fd(), PARENT as _) }).ok()?));
+        let next = around.metadata().ok()?.ino();
+        if next == ours {
+            break;
+        }
+        (inner, inode) = (around, next);
+    }
+    owner_of(&inner, OWNER).ok().map(|owner| (inode, owner))
+}
+
+fn owner_of(namespace: &File, request: u32) -> io::Result<u32> {
+    let mut owner: libc::uid_t = 0;
+    // SAFETY: the number is writable; the descriptor is open.
+    let done: c_int = unsafe { libc::ioctl(namespace.as_raw_fd(), request as _, &raw mut owner) };
+    check(done).map(|_| owner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const USERS: &str =
+        "root:x:0:0::/root:/bin/sh\n:x:7:7::/:/bin/false\nalice:x:1000:1000:Alice:/home/alice:/bin/sh\n";
+
     #[test]
     fn users_have_names_where_the_table_has_them() {
-        let users = "root:x:0:0::/root:/bin/sh\n:x:7:7::/:/bin/false\nalice:x:1000:1000:Alice:/home/alice:/bin/sh\n";
-        assert_eq!([0, 1_000, 7, 1_001].map(|uid| name_in(users, uid)), ["root", "alice", "7", "1001"]);
+        assert_eq!([0, 1_000, 7, 1_001].map(|uid| name_in(USERS, uid)), ["root", "alice", "7", "1001"]);
         assert_eq!(user_name(0), "root");
+    }
+
+    #[test]
+    fn a_subordinate_user_is_its_owners() {
+        let table = "alice:100000:65536\n1001:165536:65536\n# no\nbob:1:1\nalice:4294967290:100\nalice:x:1\n";
+        let table = Subuids::parse(table, USERS);
+        let owner = |uid| table.owner(uid);
+        assert_eq!([99_999, 100_000, 165_535].map(owner), [None, Some((1_000, 100_000)), Some((1_000, 100_000))]);
+        assert_eq!([165_536, 231_071, 231_072].map(|uid| owner(uid).map(|of| of.0)), [Some(1_001), Some(1_001), None]);
+        assert_eq!((owner(1), owner(u32::MAX)), (None, Some((1_000, 4_294_967_290))), "nobody is called bob");
+    }
+
+    #[test]
+    fn a_namespace_is_its_makers() {
+        assert_eq!(inner_user_namespace(std::process::id()), None);
+        let mut inside = std::process::Command::new("unshare");
+        inside.args(["--user", "unshare", "--user", "cat"]).stdin(std::process::Stdio::piped());
+        let mut inside = inside.stderr(std::process::Stdio::null()).spawn().unwrap();
+        let mut found = None;
+        let mut ended = false;
+        cotenant_testing::eventually("it is inside, or may not be", || {
+            found = inner_user_namespace(inside.id());
+            ended = inside.try_wait().unwrap().is_some();
+            found.is_some() || ended
+        });
+        if ended {
+            eprintln!("skipped: no user namespace can be made here");
+            return;
+        }
+        assert_eq!(found.map(|of| of.1), Some(super::super::euid()));
+        let _ = inside.kill();
+        inside.wait().unwrap();
     }
 }

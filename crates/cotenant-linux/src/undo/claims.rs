@@ -8,13 +8,13 @@
 
 use crate::bounded::{self, Limit};
 use crate::fault::around;
+use crate::sys::Lock;
 use crate::sys::thread::{self, Identity};
-use crate::sys::{self, Lock};
 use crate::undo::state_dir::{self, Here};
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -194,11 +194,7 @@ impl Claims {
     fn edit(&self, change: impl FnOnce(&mut Vec<Claim>) -> bool) -> io::Result<()> {
         state_dir::secure_state_dir(&self.dir)?;
         let name = |suffix: &str| self.dir.join(format!("claims-{}{suffix}", self.here.tag()));
-        let _lock = around("claim.lock", || {
-            let lock =
-                state_dir::open_own(OpenOptions::new().create(true).truncate(false).write(true), &name(".lock"))?;
-            self.locked(&lock).map(|()| lock)
-        })?;
+        let _lock = around("claim.lock", || self.lock(&name(".lock")))?;
         let text = match bounded::text(name(""), Limit::Own) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             text => text.unwrap_or_default(),
@@ -217,11 +213,11 @@ impl Claims {
     ///
     /// # Errors
     /// `TimedOut` where another Cotenant has it all the time.
-    fn locked(&self, lock: &File) -> io::Result<()> {
+    fn lock(&self, path: &Path) -> io::Result<File> {
         let begin = Instant::now();
         let waits = self.stuck.get().is_none_or(|stuck| stuck.elapsed() >= AGAIN);
         loop {
-            match sys::flock(lock, Lock::Try) {
+            match state_dir::lock(path, Lock::Try) {
                 Err(why) if why.kind() == io::ErrorKind::WouldBlock => {}
                 done => {
                     self.stuck.set(None);
@@ -278,8 +274,10 @@ fn family(pid: u32) -> Vec<Identity> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys;
     use crate::undo::file;
     use cotenant_testing::TempDir;
+    use std::fs::OpenOptions;
     use std::process::{Child, Command};
 
     /// A process that lives as long as the test, and its [`Claims`].

@@ -9,7 +9,6 @@
 use crate::bounded::{self, Limit};
 use crate::fault::around;
 use crate::sys::thread::Identity;
-use crate::sys::{self, Lock};
 use crate::undo::state_dir::{self, Here, file_name, secure_state_dir};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -52,10 +51,7 @@ impl JournalFile {
         let mut draft = path.as_os_str().to_owned();
         draft.push(format!(".{DRAFT}"));
         let draft = PathBuf::from(draft);
-        let mut file = around("journal.create", || {
-            let file = state_dir::draft(&draft)?;
-            sys::flock(&file, Lock::Try).map(|()| file)
-        })?;
+        let mut file = around("journal.create", || state_dir::draft(&draft))?;
         let text: String = std::iter::once(&header).chain(lines).map(|line| sealed(line)).collect();
         around("journal.header", || file.write_all(text.as_bytes()).and_then(|()| fs::rename(&draft, path)))
             .inspect_err(|_| drop(fs::remove_file(&draft)))?;
@@ -204,6 +200,7 @@ fn parse_header(text: &str) -> Option<(Here, Identity)> {
 mod tests {
     use super::*;
     use crate::sys::thread;
+    use crate::sys::{self, Lock};
     use crate::undo::state_dir::open_own;
     use cotenant_testing::{TempDir, eventually};
     use std::fs::OpenOptions;

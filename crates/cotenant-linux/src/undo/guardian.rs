@@ -8,6 +8,7 @@
 use crate::fault::{self, around, point};
 use crate::sys::{self, Lock};
 use crate::undo::effects::Table;
+use crate::undo::state_dir::lock_there;
 use crate::undo::{RestoreReport, file, restore};
 use std::ffi::OsString;
 use std::fs::File;
@@ -147,7 +148,7 @@ fn watch(journal: &Path, table: Table) -> io::Result<()> {
         return Ok(());
     }
     point("guardian.end.seen");
-    let Some(mut file) = restore::lock(journal, Lock::Wait)? else { return Ok(()) };
+    let Some(mut file) = lock_there(journal, Lock::Wait)? else { return Ok(()) };
     point("guardian.locked");
     match file::read(&mut file)? {
         // Nobody hears what failed: the next Cotenant tries it again, and says so.

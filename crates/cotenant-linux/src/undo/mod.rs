@@ -18,4 +18,4 @@ pub use guardian::{GuardianCommand, SUBCOMMAND, main as guard};
 pub use journal::{Journal, JournalOptions};
 pub use report::RestoreReport;
 pub use restore::restore;
-pub use state_dir::{Here, OpenError, append_own, default_state_dir, open_dir, secure_dir};
+pub use state_dir::{Here, OpenError, append_own, default_state_dir, lock, open_dir, secure_dir};

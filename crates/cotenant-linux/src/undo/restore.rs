@@ -1,14 +1,13 @@
 //! Undoing what killed Cotenants have left.
 
+use crate::sys::Lock;
 use crate::sys::thread;
-use crate::sys::{self, Lock};
 use crate::undo::effects::{Effects, Table, Undoer};
 use crate::undo::file::{self, Contents};
 use crate::undo::report::RestoreReport;
-use crate::undo::state_dir::{Here, open_own};
+use crate::undo::state_dir::{Here, lock_there, open_own};
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -57,7 +56,7 @@ fn restore_all(state_dir: &Path, table: Table, report: &mut RestoreReport) -> Re
 fn restore_one(path: &Path, here: &Here, table: Table, report: &mut RestoreReport) -> io::Result<Option<u32>> {
     let deadline = Instant::now() + GUARDIAN_PATIENCE;
     let mut file = loop {
-        match lock(path, Lock::Try) {
+        match lock_there(path, Lock::Try) {
             Ok(Some(file)) => break file,
             Ok(None) => return Ok(None),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
@@ -105,27 +104,6 @@ fn whose(path: &Path) -> io::Result<Option<Contents>> {
 
 fn open(path: &Path) -> io::Result<File> {
     open_own(OpenOptions::new().read(true), path)
-}
-
-/// Opens and locks a journal; `None` where there is none any more.
-///
-/// # Errors
-/// `WouldBlock` under [`Lock::Try`] where its owner lives.
-pub fn lock(path: &Path, how: Lock) -> io::Result<Option<File>> {
-    loop {
-        let file = match open(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            other => other?,
-        };
-        sys::flock(&file, how)?;
-        // It may have been replaced or removed while we waited.
-        match fs::symlink_metadata(path) {
-            Ok(now) if now.ino() == file.metadata()?.ino() => return Ok(Some(file)),
-            Ok(_) => {}
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(e),
-        }
-    }
 }
 
 /// Undoes what one journal tells, and is done with it.

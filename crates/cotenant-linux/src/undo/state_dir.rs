@@ -1,8 +1,8 @@
 //! The folder in which a user's Cotenants keep their state, and whose state it is.
 
 use crate::bounded::{self, Limit};
-use crate::sys;
 use crate::sys::thread::Identity;
+use crate::sys::{self, Lock};
 use std::env;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -167,14 +167,66 @@ fn refuse<T>(why: &str) -> io::Result<T> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
-/// Makes a new file of ours, to be renamed when it is whole, in the place of one that was left there.
+/// Makes a new file of ours, locked, to be renamed when it is whole, in the place of one that was left there.
 ///
 /// # Errors
 /// As [`open_own`].
 pub fn draft(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let file = open_own(OpenOptions::new().read(true).append(true).create_new(true), path)?;
+    sys::flock(&file, Lock::Try).map(|()| file)
+}
+
+/// Takes the lock that a file of ours is, which is made where there is none. Closing it gives the lock back.
+///
+/// Whoever can open a file can hold its lock for as long as they like, so nobody else can: one that an earlier release
+/// left open to others is replaced.
+///
+/// # Errors
+/// `WouldBlock` under [`Lock::Try`] where another has it; `PermissionDenied` where something else is there.
+pub fn lock(path: &Path, how: Lock) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    let mut open = || {
+        let file = open_own(&mut options, path)?;
+        if file.metadata()?.is_file() { Ok(file) } else { refuse("it is no regular file") }
+    };
+    if open()?.metadata()?.mode() & 0o077 != 0 {
+        fs::remove_file(path)?;
+    }
+    loop {
+        if let Some(file) = locked(open()?, path, how)? {
+            return Ok(file);
+        }
+    }
+}
+
+/// Takes the lock of a file of ours; `None` where there is none any more.
+///
+/// # Errors
+/// `WouldBlock` under [`Lock::Try`] where another has it.
+pub fn lock_there(path: &Path, how: Lock) -> io::Result<Option<File>> {
+    loop {
+        let file = match open_own(OpenOptions::new().read(true), path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        if let Some(file) = locked(file, path, how)? {
+            return Ok(Some(file));
+        }
+    }
+}
+
+/// The file, locked; `None` where it was replaced or removed meanwhile.
+fn locked(file: File, path: &Path, how: Lock) -> io::Result<Option<File>> {
+    sys::flock(&file, how)?;
+    match fs::symlink_metadata(path) {
+        Ok(now) if now.ino() == file.metadata()?.ino() => Ok(Some(file)),
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-        _ => open_own(OpenOptions::new().read(true).append(true).create_new(true), path),
+        _ => Ok(None),
     }
 }
 
@@ -241,6 +293,35 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "whole");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert!(draft(&dir.path().join("none/file.new")).is_err() && draft(dir.path()).is_err());
+    }
+
+    #[test]
+    fn a_lock_is_ours_alone_to_hold() {
+        let dir = TempDir::new("lock-own");
+        let path = dir.path().join("a.lock");
+        let mode = || fs::metadata(&path).unwrap().mode() & 0o777;
+        // Somebody holds one that an earlier release has left open to all.
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let theirs = File::open(&path).unwrap();
+        sys::flock(&theirs, Lock::Try).unwrap();
+        let ours = lock(&path, Lock::Try).unwrap();
+        assert_eq!(mode(), 0o600);
+        assert_eq!(lock(&path, Lock::Try).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        // Whoever removes it while they have it leaves it to the next one.
+        fs::remove_file(&path).unwrap();
+        drop(ours);
+        drop(lock(&path, Lock::Wait).unwrap());
+        assert!(lock_there(&path, Lock::Wait).unwrap().is_some());
+        assert!(lock_there(&dir.path().join("none"), Lock::Try).unwrap().is_none());
+        symlink("a.lock", dir.path().join("link")).unwrap();
+        assert!(lock(&dir.path().join("link"), Lock::Try).is_err(), "links are not followed");
+        assert!(std::process::Command::new("mkfifo").arg(dir.path().join("pipe")).status().unwrap().success());
+        assert!(lock(&dir.path().join("pipe"), Lock::Try).is_err());
+        if sys::euid() == 0 {
+            std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+            assert_eq!(lock(&path, Lock::Try).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        }
     }
 
     #[test]

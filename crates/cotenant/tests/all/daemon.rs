@@ -329,6 +329,40 @@ fn who_opts_out_is_left_alone_and_so_is_the_second_daemon() {
     drop(daemon);
 }
 
+/// Whoever can open a file can hold its lock. One that an earlier release left open to all keeps nobody from starting;
+/// one that a process of the daemon's own user holds is no daemon, and is tried again.
+#[test]
+fn no_lock_of_others_keeps_the_daemon_from_starting() {
+    let world = World::new("daemon-locked");
+    world.configure("[[rule]]\nname = \"all\"\nmatch = { command = \"$DIR/*\" }\n");
+    let lock = world.path("control.lock");
+    let hold = || {
+        let mut holder = Command::new("flock");
+        holder.arg(&lock).args(["sh", "-c", "echo held; exec sleep 1000"]).stdout(Stdio::piped());
+        let mut holder = holder.process_group(0).spawn().unwrap();
+        let mut said = [0; 5];
+        holder.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        holder
+    };
+    let end = |mut holder: Child| {
+        Command::new("kill").args(["-9", "--", &format!("-{}", holder.id())]).status().unwrap();
+        holder.wait().unwrap();
+    };
+    fs::write(&lock, "").unwrap();
+    fs::set_permissions(&lock, fs::Permissions::from_mode(0o644)).unwrap();
+    let theirs = hold();
+    let daemon = world.daemon();
+    assert_eq!(fs::metadata(&lock).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(daemon.terminate().1, Some(0));
+    end(theirs);
+    let ours = hold();
+    let out = world.daemon_command().output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(1), "a service manager tries it again: {said}");
+    assert!(said.contains("control.lock: another process holds the lock, and no daemon answers"), "{said}");
+    end(ours);
+}
+
 #[test]
 fn nobody_holds_the_daemon_up_by_its_socket() {
     let mut world = World::new("daemon-hostile");

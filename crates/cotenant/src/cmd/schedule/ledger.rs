@@ -52,6 +52,7 @@ pub(super) enum Start {
 #[derive(Debug)]
 pub(super) struct Ledger {
     file: File,
+    _lock: File,
 }
 
 impl Ledger {
@@ -65,11 +66,12 @@ impl Ledger {
         let shown = path.display();
         let io = |e: io::Error| usage(format!("{shown}: {e}; choose another folder with --logs"));
         let mut file = undo::append_own(&path).map_err(io)?;
-        if sys::flock(&file, Lock::Try).is_err() {
-            return Err(usage(format!(
-                "{shown}: another cotenant schedule works with it; choose another folder with --logs"
-            )));
-        }
+        let lock = undo::lock(&path.with_extension("lock"), Lock::Try).map_err(|why| match why.kind() {
+            std::io::ErrorKind::WouldBlock => {
+                usage(format!("{shown}: another cotenant schedule works with it; choose another folder with --logs"))
+            }
+            _ => io(why),
+        })?;
         let text = bounded::rest_text(&mut file, Limit::Own).map_err(io)?;
         // A line that a crash has torn is skipped.
         let lines: Vec<Line> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
@@ -82,7 +84,7 @@ impl Ledger {
                     "{shown}: it is about another queue; resume with the same one, or start with --anew"
                 )));
             }
-            let mut ledger = Self { file };
+            let mut ledger = Self { file, _lock: lock };
             if !text.ends_with('\n') {
                 ledger.file.write_all(b"\n").map_err(io)?;
             }
@@ -105,7 +107,7 @@ impl Ledger {
         if !text.is_empty() {
             file.set_len(0).map_err(io)?;
         }
-        let mut ledger = Self { file };
+        let mut ledger = Self { file, _lock: lock };
         ledger.write(header).map_err(io)?;
         Ok((ledger, Earlier::default()))
     }
