@@ -18,9 +18,11 @@ use cotenant_status::class::Class;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, Metadata, OpenOptions};
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -207,11 +209,7 @@ impl Config {
         } else {
             String::new()
         };
-        let mut texts = vec![(path, main)];
-        for path in others {
-            let text = text(&path)?;
-            texts.push((path, text));
-        }
+        let texts: Vec<(PathBuf, String)> = std::iter::once((path, main)).chain(others).collect();
         let mut of_main = Vec::new();
         for (i, (path, text)) in texts.iter().enumerate() {
             let rules = config.take(path, text)?;
@@ -485,8 +483,13 @@ pub(crate) fn uid_in(users: &str, name: &str) -> Option<u32> {
 
 /// The text of a file that others may not write. The daemon waits for no writer of a pipe.
 fn text(path: &Path) -> Result<String> {
+    text_at(path, path)
+}
+
+/// The same, opened by another path than it is called by.
+fn text_at(path: &Path, opened: &Path) -> Result<String> {
     let unread = |why: io::Error| usage(format!("{}: {why}; check the path", path.display()));
-    let mut file = bounded::named(path).map_err(unread)?;
+    let mut file = bounded::named(opened).map_err(unread)?;
     // Of what was opened: another file may have the name by now.
     trusted(path, &file.metadata().map_err(unread)?)?;
     bounded::rest_text(&mut file, Limit::Named).map_err(unread)
@@ -509,11 +512,12 @@ fn trusted(path: &Path, meta: &Metadata) -> Result<()> {
     }
 }
 
-/// The files of `conf.d` beside it, by name.
+/// The files of `conf.d` beside it, by name, with what they hold. The folder is opened once: whoever puts another one in
+/// its place meanwhile changes nothing.
 ///
 /// The folder above is not looked at: who replaces `conf.d` there, or a file by a link, can name files of root and of
 /// the daemon's user alone.
-fn beside(path: &Path) -> Result<Vec<PathBuf>> {
+fn beside(path: &Path) -> Result<Vec<(PathBuf, String)>> {
     let Some(folder) = path.parent().map(|folder| folder.join("conf.d")) else { return Ok(Vec::new()) };
     let unread = |why: io::Error| usage(format!("{}: {why}", folder.display()));
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(&folder);
@@ -521,16 +525,26 @@ fn beside(path: &Path) -> Result<Vec<PathBuf>> {
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         opened => opened.map_err(unread)?,
     };
-    trusted(&folder, &opened.metadata().map_err(unread)?)?;
-    let entries = fs::read_dir(&folder).map_err(unread)?;
-    let files: io::Result<Vec<PathBuf>> = entries.map(|entry| Ok(entry?.path())).collect();
-    let mut files = files.map_err(unread)?;
-    files.retain(|path| path.extension().is_some_and(|e| e == "toml"));
-    if files.len() > FILES {
+    files_of(&folder, &opened)
+}
+
+fn files_of(folder: &Path, opened: &fs::File) -> Result<Vec<(PathBuf, String)>> {
+    let unread = |why: io::Error| usage(format!("{}: {why}", folder.display()));
+    trusted(folder, &opened.metadata().map_err(unread)?)?;
+    let here = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
+    let entries = fs::read_dir(&here).map_err(unread)?;
+    let names: io::Result<Vec<OsString>> = entries.map(|entry| Ok(entry?.file_name())).collect();
+    let mut names = names.map_err(unread)?;
+    names.retain(|name| Path::new(name).extension().is_some_and(|e| e == "toml"));
+    if names.len() > FILES {
         return Err(usage(format!("{}: more than {FILES} files; join some", folder.display())));
     }
-    files.sort();
-    Ok(files)
+    names.sort();
+    let read = |name: OsString| {
+        let path = folder.join(&name);
+        text_at(&path, &here.join(name)).map(|text| (path, text))
+    };
+    names.into_iter().map(read).collect()
 }
 
 /// `/etc/cotenant/cotenant.toml` for root, else `cotenant/cotenant.toml` in the XDG configuration folder.
@@ -585,10 +599,28 @@ mod tests {
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir(&folder).unwrap();
         let path = folder.join("cotenant.toml");
-        assert_eq!(beside(&path).unwrap(), Vec::<PathBuf>::new());
+        assert_eq!(beside(&path).unwrap(), []);
         fs::write(folder.join("conf.d"), "").unwrap();
         let why = beside(&path).unwrap_err().to_string();
         assert!(why.contains("conf.d: ") && !why.contains('\n'), "{why}");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// What is checked is what is read, also where somebody puts another folder in its place meanwhile.
+    #[test]
+    fn the_folder_that_was_opened_is_read() {
+        let folder = std::env::temp_dir().join(format!("cotenant-config-swapped-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        let beside = folder.join("conf.d");
+        fs::create_dir_all(&beside).unwrap();
+        fs::write(beside.join("a.toml"), "ours").unwrap();
+        let opened = fs::File::open(&beside).unwrap();
+        fs::rename(&beside, folder.join("before")).unwrap();
+        fs::create_dir(&beside).unwrap();
+        for name in ["a.toml", "b.toml"] {
+            fs::write(beside.join(name), "theirs").unwrap();
+        }
+        assert_eq!(files_of(&beside, &opened).unwrap(), [(beside.join("a.toml"), "ours".to_owned())]);
         fs::remove_dir_all(&folder).unwrap();
     }
 

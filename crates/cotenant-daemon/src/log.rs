@@ -4,12 +4,18 @@
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
-use std::collections::BTreeMap;
-use std::env;
+use cotenant_cli::messages::count;
+use std::collections::{BTreeMap, HashMap};
 use std::io::IsTerminal;
 use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use std::{env, fmt};
+use tracing::callsite::Identifier;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::prelude::*;
 
 /// A service is managed from now on, or no more.
@@ -47,7 +53,7 @@ pub fn begin(level: Level) -> Result<()> {
         Level::Info => LevelFilter::INFO,
         Level::Debug => LevelFilter::DEBUG,
     };
-    let registry = tracing_subscriber::registry().with(level);
+    let registry = tracing_subscriber::registry().with(level).with(Limited(LIMITER.clone()));
     if is_journal() {
         // Fields are called as they are: COTENANT_RULE, MESSAGE_ID.
         let journal = tracing_journald::layer().context("journald does not answer")?.with_field_prefix(None);
@@ -72,6 +78,112 @@ fn is_journal() -> bool {
     let Some(stream) = env::var("JOURNAL_STREAM").ok() else { return false };
     let meta = std::fs::metadata("/proc/self/fd/2");
     meta.is_ok_and(|meta| stream == format!("{}:{}", meta.dev(), meta.ino()))
+}
+
+/// Lines of a kind that are logged at once, and then in a minute: what programs do decides how many there would be.
+const AT_ONCE: f64 = 512.0;
+const A_MINUTE: f64 = 10.0;
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// By which lines that sum up are known: these are not limited.
+const SUMS: &str = "cotenant::sums";
+
+static LIMITER: LazyLock<Arc<Limiter>> = LazyLock::new(Arc::default);
+
+/// Bounds the log. A kind of lines is whatever one place in the code logs; decisions at the level `debug`, which somebody
+/// has asked for, are not limited.
+#[derive(Debug, Default)]
+struct Limiter(Mutex<HashMap<Identifier, Kind>>);
+
+/// Lines of a kind.
+#[derive(Debug)]
+struct Kind {
+    /// Lines that may follow at once, as of then.
+    left: f64,
+    at: Instant,
+    /// Lines that were left out since the last sum, and the first of them.
+    more: u64,
+    such_as: String,
+    summed: Instant,
+}
+
+impl Kind {
+    fn new(now: Instant) -> Self {
+        Self { left: AT_ONCE, at: now, more: 0, such_as: String::new(), summed: now }
+    }
+
+    /// Whether a line is logged.
+    fn takes(&mut self, now: Instant, line: impl FnOnce() -> String) -> bool {
+        let minutes = now.saturating_duration_since(self.at).as_secs_f64() / MINUTE.as_secs_f64();
+        (self.left, self.at) = ((self.left + minutes * A_MINUTE).min(AT_ONCE), now);
+        if self.left >= 1.0 {
+            self.left -= 1.0;
+            return true;
+        }
+        if self.more == 0 {
+            self.such_as = line();
+        }
+        self.more += 1;
+        false
+    }
+
+    /// What was left out, where a minute has passed.
+    fn sum(&mut self, now: Instant) -> Option<String> {
+        if now.saturating_duration_since(self.summed) < MINUTE {
+            return None;
+        }
+        self.summed = now;
+        let more = std::mem::take(&mut self.more);
+        (more > 0).then(|| format!("{} such as: {}", count(more, "more line"), self.such_as))
+    }
+}
+
+impl Limiter {
+    fn kinds(&self) -> MutexGuard<'_, HashMap<Identifier, Kind>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sum_up(&self, now: Instant) {
+        let sums: Vec<String> = self.kinds().values_mut().filter_map(|kind| kind.sum(now)).collect();
+        for sum in sums {
+            tracing::warn!(target: SUMS, MESSAGE_ID = NOTE, "{sum}");
+        }
+    }
+}
+
+/// Logs how many lines were left out, at the end of each minute.
+pub(crate) fn sum_up() {
+    LIMITER.sum_up(Instant::now());
+}
+
+/// A layer that lets pass what its limiter takes.
+struct Limited(Arc<Limiter>);
+
+impl<S: Subscriber> Layer<S> for Limited {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        let meta = event.metadata();
+        if *meta.level() > tracing::Level::INFO || meta.target() == SUMS {
+            return true;
+        }
+        let now = Instant::now();
+        let line = || {
+            let mut message = Message(String::new());
+            event.record(&mut message);
+            message.0
+        };
+        self.0.kinds().entry(meta.callsite()).or_insert_with(|| Kind::new(now)).takes(now, line)
+    }
+}
+
+/// What a line says.
+struct Message(String);
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        }
+    }
 }
 
 /// Remarks that are told again and again: each at once, then once an hour.
@@ -104,6 +216,51 @@ impl Seldom {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What reaches the log.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<String>>>);
+
+    impl<S: Subscriber> Layer<S> for Lines {
+        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+            let mut message = Message(String::new());
+            event.record(&mut message);
+            self.0.lock().unwrap().push(message.0);
+        }
+    }
+
+    /// Programs that come and go in turn cause any number of lines; a day of them is some 30,000 short ones.
+    #[test]
+    fn the_log_is_bounded_and_says_what_it_left_out() {
+        let (lines, limiter) = (Lines::default(), Arc::new(Limiter::default()));
+        let log = tracing_subscriber::registry().with(Limited(limiter.clone())).with(lines.clone());
+        tracing::subscriber::with_default(log, || {
+            for i in 0..10_000 {
+                tracing::info!("svc-{i} is managed");
+            }
+            tracing::error!("another kind is told");
+            tracing::debug!("and what somebody has asked for");
+            limiter.sum_up(Instant::now() + MINUTE);
+            limiter.sum_up(Instant::now() + 3 * MINUTE);
+        });
+        let lines = lines.0.lock().unwrap();
+        let told = lines.iter().filter(|line| line.starts_with("svc-")).count();
+        assert_eq!(told, AT_ONCE as usize);
+        let sum = "9488 more lines such as: svc-512 is managed";
+        assert_eq!(lines[told..], ["another kind is told", "and what somebody has asked for", sum]);
+    }
+
+    #[test]
+    fn after_many_lines_some_are_logged_each_minute() {
+        let begin = Instant::now();
+        let mut kind = Kind::new(begin);
+        let mut day = 0;
+        for second in 0..24 * 3_600 {
+            let now = begin + Duration::from_secs(second);
+            day += (0..500).filter(|_| kind.takes(now, String::new)).count();
+        }
+        assert!((14_000..16_000).contains(&day), "{day} lines of 43,200,000");
+    }
 
     #[test]
     fn a_remark_is_told_once_an_hour_and_not_too_many_are() {

@@ -407,6 +407,7 @@ impl Shift<'_> {
             self.observe = self.observe.mul_f64((share / OBSERVING).clamp(0.8, 1.25)).clamp(OBSERVE[0], OBSERVE[1]);
         }
         self.pass_notes();
+        log::sum_up();
         if self.kept.elapsed() >= KEEP {
             self.kept = Instant::now();
             self.logbook.keep();
