@@ -54,7 +54,7 @@ local function read_table()
             for row in text:gmatch("([^\n]*)\n") do
                 line = line + 1
                 local name, counted, bandwidth = row:match(
-                    "^workload\t([%w.%-]+)\t%d+\t[%d.]+\t(%d+)\t([%d%-]+)\t%d+$")
+                    "^workload\t([%w._%-]+)\t%d+\t[%d.]+\t(%d+)\t([%d%-]+)\t%d+$")
                 if name then
                     workloads[name] = { counted = tonumber(counted), bandwidth = tonumber(bandwidth) }
                 elseif line > 1 and not row:match("^node\t[%w_%-]+\t[%d.%-]+\t[%d.%-]+$") then
@@ -73,16 +73,24 @@ end
 
 -- The job -------------------------------------------------------------------------------------------------------------
 
--- Users write names and comments: what is no letter, digit, dot or hyphen becomes a hyphen, as in the prolog.
+-- Users write names and comments: of what is shown, all but letters, digits, dots, hyphens and underscores becomes a
+-- hyphen.
 local function cleaned(text)
-    return (text:sub(1, 63):gsub("[^%w.%-]", "-"))
+    return (text:sub(1, 63):gsub("[^A-Za-z0-9._%-]", "-"))
+end
+
+-- Like the prolog's: no two names become one, and none holds a dot.
+local function escaped(text)
+    return (text:gsub("[^A-Za-z0-9%-]", function(byte) return string.format("_%02X", byte:byte()) end))
 end
 
 -- Like the prolog's: the profile that the comment names, of this user.
 local function workload_of(job)
     local wish = tostring(job.comment or ""):sub(1, 256):match("^cotenant:(.*)$")
     local profile = wish and ("," .. wish):match(",profile=([^,]+)")
-    if profile and job.user_name then return cleaned(job.user_name) .. "." .. cleaned(profile) end
+    if not profile or (job.user_name or "") == "" then return nil end
+    local workload = escaped(job.user_name) .. "." .. escaped(profile:sub(1, 63))
+    if #workload <= 253 then return workload end
 end
 
 -- The least count of the GRES in all partitions that the job may run in.

@@ -154,7 +154,8 @@ impl Container {
             }
         }
         let workload = workload.filter(|name| {
-            let is = is_name(name);
+            // The prolog's marks stand for what is no letter, digit or hyphen.
+            let is = is_name(&name.replace('_', "-"));
             if !is {
                 remark(format!("'{name}' is no name of a workload"));
             }
@@ -211,7 +212,7 @@ fn is_name(text: &str) -> bool {
 
 /// As it names labels and writes their values.
 fn is_label(text: &str) -> bool {
-    text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b))
+    text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./%".contains(&b))
 }
 
 #[cfg(test)]
