@@ -60,11 +60,18 @@ grep -q 'name = "victims"' /etc/cotenant/cotenant.toml || fail "removed: the con
 dpkg_does -i /packages/new/*.deb
 await masks_are "$spin" 0
 
+# What another cotenant has left to be undone, as one in a container, stays.
+dpkg_does -r $names
+mkdir -p /run/cotenant
+echo theirs >/run/cotenant/journal-theirs
 dpkg_does -P $names
+[ -e /run/cotenant/journal-theirs ] || fail "purged: another's journal is gone"
 masks_are "$spin" "$all" || fail "purged: masks are not what they were: $all"
 no_cotenant || fail "purged: a process is left"
 systemctl stop victim
 everything | diff /tmp/before - || fail "purged: these files came or went"
+rm /run/cotenant/journal-theirs
+sh /tree/packaging/debian/cotenant.postrm purge
 [ ! -e /run/cotenant ] || fail "purged: /run/cotenant is left"
 [ -z "$(find /sys/fs/cgroup -name '*cotenant*')" ] || fail "purged: a control group is left"
 [ "$accounts" = "$(cat /etc/passwd /etc/group)" ] || fail "purged: a user or a group is left"
