@@ -33,6 +33,7 @@ pub fn main_with(policies: Registry) -> ExitCode {
     if args.next().is_some_and(|first| first == cotenant_linux::undo::SUBCOMMAND) {
         return cotenant_linux::act::guard(args);
     }
+    cotenant_linux::sys::end_by_sent_faults();
     // A recording that reaches `ulimit -f` ends; the run does not.
     cotenant_linux::sys::survive_file_limit();
     // Before clap looks at it: every word behind these is clang's, `--help` and `--` included.

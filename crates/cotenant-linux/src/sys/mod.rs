@@ -32,7 +32,7 @@ pub use processes::{
     Usage, become_subreaper, egid, euid, kill, kill_group, pidfd_open, pidfd_signal, reap, reap_pidfd, set_name,
     set_parent_death_signal, setsid, signal_group, stop_own_group,
 };
-pub use signals::{Signal, SignalFd, SignalMask, ignore, is_ignored, survive_file_limit};
+pub use signals::{Signal, SignalFd, SignalMask, end_by_sent_faults, ignore, is_ignored, survive_file_limit};
 pub use sockets::{connect_unix, peer, receive, stamp_arrivals};
 pub use users::{Subuids, inner_user_namespace, user_name};
 pub use waiting::{Epoll, hung_up, poll_readable, wake_on_time};

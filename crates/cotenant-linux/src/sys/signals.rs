@@ -46,6 +46,47 @@ pub fn survive_file_limit() {
     }
 }
 
+/// What the runtime does at these faults: at the end of a stack it says so.
+static AT_FAULTS: [(c_int, OnceLock<libc::sigaction>); 2] =
+    [(libc::SIGSEGV, OnceLock::new()), (libc::SIGBUS, OnceLock::new())];
+
+/// Has a fault that somebody has sent (`kill -SEGV`) end this process at once. The runtime's handler takes it for one of
+/// the program, which would come again, and goes on.
+pub fn end_by_sent_faults() {
+    extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+        // SAFETY: the kernel gives a valid structure to a handler with SA_SIGINFO.
+        let is_sent = unsafe { (*info).si_code } <= 0;
+        let before = AT_FAULTS.iter().find(|(of, _)| *of == signal).and_then(|(_, before)| before.get());
+        match before {
+            Some(before) if !is_sent && before.sa_flags & libc::SA_SIGINFO != 0 => {
+                type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::c_void);
+                // SAFETY: with this flag it is such a function.
+                let handler = unsafe { std::mem::transmute::<usize, Handler>(before.sa_sigaction) };
+                handler(signal, info, context);
+            }
+            // SAFETY: both are async-signal-safe. It is blocked until this returns, and ends the process then.
+            _ => unsafe {
+                libc::signal(signal, libc::SIG_DFL);
+                libc::raise(signal);
+            },
+        }
+    }
+    for (signal, before) in &AT_FAULTS {
+        // SAFETY: zeroed sigactions are valid ones. The handler calls what is async-signal-safe, and the one before.
+        unsafe {
+            let mut old: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(*signal, std::ptr::null(), &raw mut old);
+            if before.set(old).is_err() {
+                continue;
+            }
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handle as extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::c_void) as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            libc::sigaction(*signal, &raw const action, std::ptr::null_mut());
+        }
+    }
+}
+
 /// A set of signals.
 #[derive(Clone, Copy)]
 pub struct SignalMask(libc::sigset_t);
