@@ -11,6 +11,7 @@ use cotenant_model::profile::MachineProfile;
 use cotenant_model::{Mode, Topology, parse};
 use cotenant_policies::Qos;
 use cotenant_setup::args::{self, MetricArg};
+use cotenant_setup::files;
 use cotenant_setup::registry::registry;
 use cotenant_setup::settings::Decider;
 use cotenant_setup::units;
@@ -23,7 +24,7 @@ use std::fs::{self, Metadata, OpenOptions};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use toml::Spanned;
@@ -495,21 +496,9 @@ fn text_at(path: &Path, opened: &Path) -> Result<String> {
     bounded::rest_text(&mut file, Limit::Named).map_err(unread)
 }
 
-/// Who writes the configuration decides what is done to every program, and what the daemon runs (`cmd:`): root and the
-/// daemon's own user, nobody else.
+/// Whether it may decide.
 fn trusted(path: &Path, meta: &Metadata) -> Result<()> {
-    let ours = sys::euid();
-    // A user's own group is nobody else, as where files are made with umask 002.
-    let others = if ours != 0 && meta.gid() == sys::egid() { 0o002 } else { 0o022 };
-    let path = path.display();
-    match () {
-        () if ![0, ours].contains(&meta.uid()) => Err(usage(format!(
-            "{path}: it belongs to user {}, whom this daemon does not obey; chown {ours} it, or name another file",
-            sys::user_name(meta.uid())
-        ))),
-        () if meta.mode() & others != 0 => Err(usage(format!("{path}: others may write to it; chmod go-w it"))),
-        () => Ok(()),
-    }
+    files::trusted(meta).map_err(|why| usage(format!("{}: {why}", path.display())))
 }
 
 /// The files of `conf.d` beside it, by name, with what they hold. The folder is opened once: whoever puts another one in
@@ -663,7 +652,7 @@ mod tests {
                 mode(path, own);
                 chown(path, Some(7), None).unwrap();
                 let user = sys::user_name(7);
-                refused(path, &format!("it belongs to user {user}, whom this daemon does not obey; chown 0 it"));
+                refused(path, &format!("it belongs to user {user}, who is not obeyed; chown 0 it"));
                 chown(path, Some(0), None).unwrap();
             }
         }

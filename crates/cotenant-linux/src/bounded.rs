@@ -5,7 +5,7 @@
 //! a command line the beginning is enough.
 
 use crate::sys::SignalMask;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -72,7 +72,19 @@ pub fn text(path: impl AsRef<Path>, limit: Limit) -> io::Result<String> {
 /// # Errors
 /// As [`text`]; `InvalidInput` where it is neither.
 pub fn given_text(path: impl AsRef<Path>) -> io::Result<String> {
-    let read = |path| rest_text(&mut given(path)?, Limit::Named);
+    given_text_if(path, |_| Ok(()))
+}
+
+/// The same, where what was opened may be read.
+///
+/// # Errors
+/// As [`given_text`], and as `may`.
+pub fn given_text_if(path: impl AsRef<Path>, may: impl Fn(&Metadata) -> io::Result<()>) -> io::Result<String> {
+    let read = |path| {
+        let mut file = given(path)?;
+        may(&file.metadata()?)?;
+        rest_text(&mut file, Limit::Named)
+    };
     if !path.as_ref().metadata()?.file_type().is_fifo() {
         return read(path);
     }

@@ -80,10 +80,11 @@ pub fn stale(profile: &MachineProfile, topology: &Topology, path: &Path) -> Vec<
 ///
 /// # Errors
 /// Where those that the user wrote are of another machine.
-pub fn measured(profile: &MachineProfile, topology: Topology) -> Result<Topology> {
+pub fn measured(profile: &MachineProfile, topology: Topology, file: Option<&Path>) -> Result<Topology> {
     let (topology, note) = profile.measured(topology).map_err(|why| {
+        let file = file.map(|file| format!("{}: ", file.display())).unwrap_or_default();
         usage(format!(
-            "the memory latencies of the profile are not those of this machine: {why}; correct [memory_latency]"
+            "{file}the memory latencies of the profile are not those of this machine: {why}; correct [memory_latency]"
         ))
     })?;
     note.iter().for_each(tell);

@@ -1,7 +1,7 @@
 //! Resolves what the loop needs: from the command line, else the settings file, else the default.
 
 use crate::args::{ManageArgs, PolicyArgs};
-use crate::files::{read, read_profile, read_profiles};
+use crate::files::{read_profile, read_profiles, read_settings};
 use crate::known::Known;
 use crate::store::{Loaded, Store};
 use crate::{calibrated, names, registry::registry, units};
@@ -248,7 +248,8 @@ impl Setup {
         }
         config.move_pages = args.move_pages;
 
-        let machine = match args.profile.as_ref().or(file.profile.as_ref()) {
+        let profile = args.profile.as_deref().or(file.profile.as_deref());
+        let machine = match profile {
             Some(path) => {
                 let profile = read_profile(path)?;
                 if live.is_some() {
@@ -296,7 +297,7 @@ impl Setup {
         for name in sensitive {
             apps.entry((*name).to_owned()).or_default().latency_sensitive = true;
         }
-        let topology = within(&calibrated::measured(&machine, topology)?, cpus.as_ref());
+        let topology = within(&calibrated::measured(&machine, topology, profile)?, cpus.as_ref());
         let mut setup = Self::of((topology, machine), cpus, apps, Decider::all(policy, config))?;
         setup.mode = mode.or(file.mode).unwrap_or_default();
         if let Some(scope) = live.map(|manage| &manage.scope) {
@@ -514,7 +515,7 @@ fn read_file(named: Option<&Path>) -> Result<(File, Vec<RoleRule>, PathBuf)> {
     if named.is_none() && !path.exists() {
         return Ok((File::default(), Vec::new(), path));
     }
-    let (file, rules) = parse_file(&path, &read(&path)?)?;
+    let (file, rules) = parse_file(&path, &read_settings(&path)?)?;
     Ok((file, rules, path))
 }
 
