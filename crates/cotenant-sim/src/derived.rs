@@ -1,6 +1,5 @@
 //! What policies need to know of a machine and its file does not say, derived from what the simulator knows of it.
 
-use crate::app::AppError;
 use crate::machine::SimMachine;
 use cotenant_model::Topology;
 use cotenant_model::machine::Machine;
@@ -19,13 +18,13 @@ pub struct Derived {
 /// has none but a `[simulator]` section.
 ///
 /// # Errors
-/// Where that section is malformed.
-pub fn complete(machine: &mut Machine) -> Result<Derived, AppError> {
+/// Where that section is malformed, with the file.
+pub fn complete(machine: &mut Machine) -> Result<Derived, String> {
     let mut derived = Derived::default();
     if machine.simulator.is_none() {
         return Ok(derived);
     }
-    let sim = SimMachine::new(machine)?;
+    let sim = SimMachine::of(machine)?;
     let of = |what: &str, keys: &[&str]| {
         let guessed = sim.guesses.iter().filter(|guess| keys.iter().any(|key| guess.starts_with(key)));
         let guessed: Vec<&str> = guessed.map(String::as_str).collect();

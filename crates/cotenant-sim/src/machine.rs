@@ -119,6 +119,14 @@ pub struct SimMachine {
 }
 
 impl SimMachine {
+    /// Of a machine, as [`Self::new`].
+    ///
+    /// # Errors
+    /// What is wrong in its `[simulator]`, with its file.
+    pub fn of(machine: &Machine) -> Result<Self, String> {
+        Self::new(machine).map_err(|why| format!("{}:{why}", machine.place()))
+    }
+
     /// Of a machine. What its file does not say under `[simulator]` is guessed, and listed.
     ///
     /// # Errors

@@ -203,8 +203,7 @@ impl Scenario {
     fn build(file: File, find: impl Fn(&str) -> Result<Machine, String>) -> Result<Self, Fault> {
         let here = file.machine.span().start;
         let mut machine = find(file.machine.get_ref()).map_err(|why| (here, why))?;
-        let sim = SimMachine::new(&machine)
-            .map_err(|e| (here, format!("machine '{}': its [simulator]: {e}", file.machine.get_ref())))?;
+        let sim = SimMachine::of(&machine).map_err(|why| (here, format!("machine {why}")))?;
         machine.profile.clock_hz = Some(sim.clock_hz);
         machine.profile.thresholds = sim.thresholds().or(machine.profile.thresholds);
         let kernel = file.kernel.as_ref().map(parsed).transpose()?;

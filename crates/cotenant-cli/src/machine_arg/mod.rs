@@ -72,7 +72,8 @@ pub fn resolve_beside<E: Display>(
     if path.exists() && !path.is_dir() {
         let text = bounded::named_text(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         if let Some(machine) = own(&text) {
-            return machine.map_err(|e| format!("{}:{e}", path.display()));
+            let shown = path.display().to_string();
+            return machine.map_err(|e| format!("{shown}:{e}")).map(|machine| machine.of_file(shown));
         }
     }
     let path = path.exists().then(|| path.to_string_lossy().into_owned());
@@ -88,7 +89,8 @@ fn resolve_in(arg: &str, data_dirs: &[PathBuf]) -> Result<Found, MachineArgError
             return known(parse_file(&path)?);
         }
         if let Some((_, text)) = EMBEDDED.iter().find(|(name, _)| *name == arg) {
-            return known(Machine::parse(text).map_err(|e| MachineArgError(format!("machines/{arg}.toml:{e}")))?);
+            let file = format!("machines/{arg}.toml");
+            return known(Machine::parse(text).map_err(|e| MachineArgError(format!("{file}:{e}")))?.of_file(file));
         }
     }
     let path = Path::new(arg);
@@ -129,7 +131,7 @@ fn parse_file(path: &Path) -> Result<Machine, MachineArgError> {
         let t = xml::parse(&text).map_err(|e| error(format!(":{e}")))?;
         Ok(Machine::unnamed(t, &stem(path), &shown.to_string()))
     } else {
-        Machine::parse(&text).map_err(|e| error(format!(":{e}")))
+        Machine::parse(&text).map_err(|e| error(format!(":{e}"))).map(|machine| machine.of_file(shown.to_string()))
     }
 }
 

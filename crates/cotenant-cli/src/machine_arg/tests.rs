@@ -159,6 +159,20 @@ fn every_form_is_found() {
     assert!(own.is_live && !own.machine.topology.usable().is_empty());
 }
 
+/// What is found wrong later, as by the simulator, is told with the file, too.
+#[test]
+fn a_machine_knows_its_file() {
+    let folder = Folder::new("places");
+    let toml = folder.write("m.toml", TOML);
+    let named = folder.write("cotenant/machines/mine.toml", TOML);
+    let place = |arg: &str| resolve_in(arg, &[folder.0.clone()]).unwrap().machine.place().to_owned();
+    assert_eq!([place(&toml), place("mine"), place("yorkfield")], [toml, named, "machines/yorkfield.toml".to_owned()]);
+    let own = |text: &str| Some(Machine::parse(text));
+    let beside = resolve_beside("m.toml", &folder.0, own).unwrap();
+    assert_eq!(beside.place(), folder.0.join("m.toml").to_str().unwrap());
+    assert_eq!(Machine::parse(TOML).unwrap().place(), "mine");
+}
+
 #[test]
 fn the_user_s_files_come_before_the_system_s_and_ours() {
     let (user, system) = (Folder::new("user"), Folder::new("system"));

@@ -66,8 +66,7 @@ enum Answer<T> {
 /// Where the machine or the programs are wrong.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let found = machine(&args.machine)?;
-    let sim =
-        SimMachine::new(&found).map_err(|e| usage(format!("--machine {}: its [simulator]: {e}", args.machine)))?;
+    let sim = SimMachine::of(&found).map_err(|e| usage(format!("--machine: {e}")))?;
     let own = args.programs.as_ref().map_or_else(
         || Ok(BTreeMap::new()),
         |path| {

@@ -157,8 +157,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         |path| parse_programs(&read(path)?).map_err(|e| usage(format!("{}:{e}", path.display()))),
     )?;
     let machine = machine(&args.machine)?;
-    let sim =
-        SimMachine::new(&machine).map_err(|e| usage(format!("--machine {}: its [simulator]: {e}", args.machine)))?;
+    let sim = SimMachine::of(&machine).map_err(|e| usage(format!("--machine: {e}")))?;
     let (predictions, left_out) = simulating(|progress| predict(&sim, &own, &runs, progress))
         .map_err(|e| usage(format!("--machine {}: {e}", args.machine)))?;
     let Some(verdict) = judge(machine.name, predictions, left_out.clone()) else {

@@ -31,9 +31,11 @@ pub struct Machine {
     pub topology: Topology,
     /// What is known besides.
     pub profile: MachineProfile,
-    /// The file, where it has a `[simulator]` section: the simulator reads that itself, so that its errors name the
+    /// The text, where it has a `[simulator]` section: the simulator reads that itself, so that its errors name the
     /// place, too.
     pub simulator: Option<String>,
+    /// The file that describes it, where there is one.
+    pub file: Option<String>,
 }
 
 impl Machine {
@@ -49,7 +51,19 @@ impl Machine {
             topology,
             profile: MachineProfile::default(),
             simulator: None,
+            file: None,
         }
+    }
+
+    /// The same, read from this file.
+    #[must_use]
+    pub fn of_file(self, file: impl Into<String>) -> Self {
+        Self { file: Some(file.into()), ..self }
+    }
+
+    /// How errors call it: its file, else its name.
+    pub fn place(&self) -> &str {
+        self.file.as_deref().unwrap_or(&self.name)
     }
 
     /// Reads a machine file.
@@ -82,6 +96,7 @@ impl Machine {
             topology,
             profile,
             simulator: file.simulator.map(|_| text.to_owned()),
+            file: None,
         })
     }
 }

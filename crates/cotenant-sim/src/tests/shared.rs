@@ -65,6 +65,15 @@ fn what_a_machine_file_leaves_out_follows_from_the_rest() {
     assert!(m.guesses.contains(&"link_gbs = 20".to_owned()), "{:?}", m.guesses);
 }
 
+#[test]
+fn what_is_wrong_in_the_simulator_section_is_told_with_its_file() {
+    let wrong = MACHINE.replace("memory_ns = 80", "memory_ns = -80");
+    let mut machine = Machine::parse(&wrong).unwrap().of_file("/a/m.toml");
+    let why = SimMachine::of(&machine).unwrap_err();
+    assert!(why.starts_with("/a/m.toml:") && why.contains("memory_ns is -80"), "{why}");
+    assert_eq!(crate::derived::complete(&mut machine).unwrap_err(), why);
+}
+
 /// Policies get as distances, in ns, what the simulator goes by: 80 and 60 more.
 #[test]
 fn distances_are_derived_in_nanoseconds() {

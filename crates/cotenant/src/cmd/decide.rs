@@ -45,7 +45,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let mut found = machine_arg::resolve(Some(&args.machine)).map_err(|e| usage(e.to_string()))?;
     let derived = derived::complete(&mut found.machine);
-    let derived = derived.map_err(|e| usage(format!("machine {}:{e}", args.machine)))?;
+    let derived = derived.map_err(|e| usage(format!("machine {e}")))?;
     let given = found.machine.profile.thresholds;
     for note in &found.notes {
         tell(note);

@@ -202,7 +202,7 @@ fn overridden(header: &Header, args: &Args) -> anyhow::Result<Header> {
     let mut settings = header.clone();
     if let Some(path) = &args.profile {
         settings.machine = cotenant_setup::files::read_profile(path)?.or(settings.machine);
-        settings.topology = cotenant_setup::calibrated::measured(&settings.machine, settings.topology)?;
+        settings.topology = cotenant_setup::calibrated::measured(&settings.machine, settings.topology, Some(path))?;
     }
     for change in &args.threshold {
         let wrong = |why: &str| usage(format!("--threshold {change}: {why}"));

@@ -75,14 +75,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         tell(note);
     }
     let derived = derived::complete(&mut found.machine);
-    let derived = derived.map_err(|e| usage(format!("machine {}:{e}", found.machine.name)))?.distances;
+    let derived = derived.map_err(|e| usage(format!("machine {e}")))?.distances;
     let before = found.machine.topology.parts().distances.clone();
     let profile = match &args.profile {
         Some(path) => files::read_profile(path)?,
         None if found.is_live => own_profile(&found.machine.topology),
         None => MachineProfile::default(),
     };
-    let topology = &calibrated::measured(&profile, found.machine.topology)?;
+    let topology = &calibrated::measured(&profile, found.machine.topology, args.profile.as_deref())?;
     derived.iter().filter(|_| topology.parts().distances == before).for_each(tell);
     if let Some(path) = &args.svg {
         fs::write(path, svg::svg(topology))

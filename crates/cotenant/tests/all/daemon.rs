@@ -1,9 +1,10 @@
 //! `cotenant daemon`: services come and go, rules change, somebody asks, somebody is hostile, and in the end every mask
 //! is what it was.
 
-use crate::world::{self, Manager, Pin, State, is_root, masks, may_mount, signal, skip};
+use crate::world::{self, Manager, Pin, State, is_root, masks, may_mount, signal, skip, skip_in_part};
 use cotenant_testing::{eventually, spawn_fresh};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -132,14 +133,16 @@ fn who_comes_is_managed_and_masks_come_back_on_every_kind_of_exit() {
     let mut world = World::new("daemon-masks");
     world.configure(&on_first(&pin));
     let other = world.start("other", &[]);
-    for end in ["TERM", "INT", "KILL"] {
+    for end in ["TERM", "INT", "KILL", "SEGV", "BUS"] {
         let daemon = world.daemon();
         assert_eq!(world.services(), [""; 0]);
         let server = world.start("server", &[]);
         eventually("it is placed", || mask_of(server) == pin.cpu);
         assert_eq!((world.services(), mask_of(other)), (vec!["server".to_owned()], pin.own.clone()));
         signal(end, daemon.pid());
-        if end != "KILL" {
+        if ["KILL", "SEGV", "BUS"].contains(&end) {
+            assert_eq!(daemon.end().1, None, "{end} has ended it");
+        } else {
             let (said, code) = daemon.end();
             assert_eq!(code, Some(0), "{said}");
             assert!(said.contains("server is managed: rule server") && said.contains("given back: 1 mask"), "{said}");
@@ -682,9 +685,10 @@ fn jobs_are_managed_by_the_word_of_the_prolog() {
     eventually("the job is known", || world.services() == ["big-ones/7/sort-v-2"]);
     let status = world.status().unwrap();
     let service = &status["services"][0];
-    assert_eq!((&service["class"], &service["container"]["workload"]), (&"low".into(), &"alice.sort-v-2".into()));
+    assert_eq!((&service["class"], &service["container"]["workload"]), (&"low".into(), &"alice.sort_20v_5F2".into()));
     eventually("the table says what it uses", || {
-        fs::read_to_string(world.path("slurm.tsv")).is_ok_and(|table| table.contains("\nworkload\talice.sort-v-2\t"))
+        fs::read_to_string(world.path("slurm.tsv"))
+            .is_ok_and(|table| table.contains("\nworkload\talice.sort_20v_5F2\t"))
     });
     // Whatever users write, each file is read, and no text gets where it does not belong.
     let long = [b"cotenant:profile=".to_vec(), vec![b'\\'; 4_096]].concat();
@@ -712,6 +716,54 @@ fn jobs_are_managed_by_the_word_of_the_prolog() {
     assert!(!jobs.join("7").exists() && !world.path("x").exists());
     drop(daemon);
     world.end_last();
+}
+
+/// What one user's jobs use is not taken for another's, whatever they call themselves and their profiles: by the prolog
+/// as by the controller's script.
+#[test]
+fn no_two_workloads_of_slurm_become_one() {
+    let folder = State::new("slurm-names");
+    let packaging = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/slurm");
+    let (prolog, jobs) = (folder.path().join("prolog"), folder.path().join("jobs"));
+    fs::create_dir(&jobs).unwrap();
+    let text = fs::read_to_string(format!("{packaging}/prolog")).unwrap();
+    fs::write(&prolog, text.replace("jobs=/run/cotenant/slurm", &format!("jobs={}", jobs.display()))).unwrap();
+    let is_there = Command::new("lua").arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    if !is_there {
+        skip_in_part("no lua: the controller's script is not asked");
+    }
+    let script = format!(
+        "slurm = {{ SUCCESS = 0 }}; local text = io.open('{packaging}/job_submit.lua'):read('a')
+         text = text:gsub('function slurm_job_submit', 'workload_of_test = workload_of\\n%0', 1)
+         load(text)(); io.write(workload_of_test({{ user_name = arg[1], comment = 'cotenant:profile=' .. arg[2] }}))"
+    );
+    let mut workloads = BTreeMap::new();
+    for (i, (user, profile, name)) in [
+        ("alice", "sort", "alice.sort"),
+        ("a", "b.sort", "a.b_2Esort"),
+        ("a.b", "sort", "a_2Eb.sort"),
+        ("x_y", "s", "x_5Fy.s"),
+        ("x-y", "s", "x-y.s"),
+        ("x_5Fy", "s", "x_5F5Fy.s"),
+        ("x y\"\\", "s", "x_20y_22_5C.s"),
+        ("j\u{f6}", "\u{f6}$(x)", "j_C3_B6._C3_B6_24_28x_29"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let job = i.to_string();
+        let mut command = Command::new("sh");
+        command.arg(&prolog).env("SLURM_SCRIPT_CONTEXT", "prolog_slurmd").env("SLURM_JOB_ID", &job);
+        command.env("SLURM_JOB_USER", user).env("SLURM_JOB_COMMENT", format!("cotenant:profile={profile}"));
+        assert!(command.status().unwrap().success());
+        let told: Value = serde_json::from_slice(&fs::read(jobs.join(&job)).unwrap()).unwrap();
+        assert_eq!(told["workload"], name, "{told}");
+        assert_eq!(workloads.insert(told["labels"]["user"].clone().to_string() + profile, user), None, "{told}");
+        if is_there {
+            let out = Command::new("lua").args(["-e", &script, "/dev/null", user, profile]).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&out.stdout), name, "{}", String::from_utf8_lossy(&out.stderr));
+        }
+    }
 }
 
 /// As many as a large node has, in one line of more than the 4 KiB that others may send.
@@ -811,6 +863,28 @@ fn what_is_wrong_in_a_configuration_is_said_with_its_place() {
 }
 
 /// Also with the examples in it.
+/// Other cotenants of root's, as from a tarball or in a container, keep what says how their changes are undone.
+#[test]
+fn purge_leaves_the_journals_of_others() {
+    if !may_mount() {
+        return skip("what purge removes takes mounts of its own to try");
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/debian/cotenant.postrm");
+    let left = |others: &str| {
+        let steps = format!(
+            "for folder in /run /etc /var/lib; do mount -t tmpfs none $folder; done; cd /run; mkdir cotenant /etc/cotenant
+             touch cotenant/control.sock cotenant/control.lock cotenant/claims-a.lock; {others}
+             sh {script} purge && cd / && find /run/cotenant /etc/cotenant -type f 2>/dev/null | sort"
+        );
+        let out = Command::new("unshare").args(["--mount", "sh", "-c", &steps]).output().unwrap();
+        String::from_utf8(out.stdout).unwrap().replace("/run/cotenant/", "").replace('\n', " ")
+    };
+    assert_eq!(left("echo theirs > cotenant/journal-a"), "claims-a.lock journal-a ");
+    assert_eq!(left("echo $$ 1 $$ 1 > cotenant/claims-a"), "claims-a claims-a.lock ", "it lives");
+    assert_eq!(left("echo 4194304 1 4194304 1 > cotenant/claims-a"), "");
+    assert_eq!(left(""), "");
+}
+
 #[test]
 fn the_configuration_of_the_package_is_right() {
     let world = World::new("daemon-package");

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 pub(super) fn run(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
     let machine = machine_arg::resolve_beside(name, Path::new(""), flat_machine::of);
     let machine = machine.map_err(|e| usage(format!("--machine: {e}")))?;
-    let sim = SimMachine::new(&machine).map_err(|e| usage(format!("--machine {name}: its [simulator]: {e}")))?;
+    let sim = SimMachine::of(&machine).map_err(|e| usage(format!("--machine: {e}")))?;
     let programs: Vec<&Program> = args.mix.iter().map(|name| find(name)).collect::<Result<_, _>>()?;
     let on = |sim: &SimMachine, programs: &[&Phase]| -> anyhow::Result<Steady> {
         steady(sim, programs).map_err(|e| match e {
