@@ -4,6 +4,22 @@ use crate::engine::Marker;
 use crate::layout::{MAJOR, MINOR};
 use std::sync::atomic::AtomicU64;
 
+/// The C libraries ask for memory as they are loaded (`scripts/install-lib`): the program may have a seccomp filter later.
+#[cfg(c_library)]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = {
+    extern "C" fn at_load() {
+        crate::thread::keeping_errno(|| {
+            crate::region::PROGRAM.prepare();
+            if crate::ompt::is_asked_for() {
+                crate::region::OPENMP.prepare();
+            }
+        });
+    }
+    at_load
+};
+
 #[unsafe(no_mangle)]
 extern "C" fn cotenant_init() -> bool {
     crate::init()
@@ -48,4 +64,10 @@ extern "C" fn cotenant_layout_version() -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cotenant_mpi_1() -> *const AtomicU64 {
     &raw const crate::thread::of_mpi().units
+}
+
+/// Asks for its memory, for a program that may call MPI later.
+#[unsafe(no_mangle)]
+extern "C" fn cotenant_mpi_0() {
+    crate::thread::keeping_errno(|| _ = crate::region::MPI.prepare());
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!     0  Header   magic, version, sizes, owner; orders at 128, naps at 256   4,096 bytes
-//!  4096  owners   one thread id per slot, 0 = free                     4 bytes × SLOTS
+//!  4096  owners   not 0 where a thread has the slot                    4 bytes × SLOTS
 //!  8192  slots    units, sum of latencies, histogram of latencies      2,688 bytes × SLOTS
 //! ```
 //!
@@ -142,7 +142,7 @@ pub struct Slot {
 pub struct Region {
     /// What it is and whose.
     pub header: Header,
-    /// Thread that has each slot, as the owner sees its id; 0 = free. What a slot counted stays when its thread ends.
+    /// Whether a thread has each slot: not 0; earlier releases wrote its id. What a slot counted stays when its thread ends.
     pub owners: [AtomicU32; SLOTS],
     /// The counts. Their sum is the program's.
     pub slots: [Slot; SLOTS],

@@ -14,11 +14,13 @@
 //!   program waits for anything, and an order without a heartbeat is not obeyed.
 //! * OpenMP's runtime may load it as a tool, and MPI's calls may go through it, so that programs which report nothing
 //!   are counted, too: each in a region of its own, which is no report (`ompt`; `mpi.c` is a library of its own).
-//! * Nothing here panics or fails. Where the system gives no memory, reports go nowhere and [`init`] says so.
+//! * Nothing here panics or fails. Where the system gives no memory, reports go nowhere and [`init`] says so. Where a
+//!   seccomp filter ends whoever asks for it, nothing is asked (`asking`).
 //!
 //! The C interface is `include/cotenant.h`.
 
 mod abi;
+mod asking;
 mod engine;
 pub mod layout;
 mod ompt;
@@ -34,6 +36,11 @@ use std::time::Duration;
 pub fn init() -> bool {
     let _ = thread::slot();
     thread::keeping_errno(|| region::PROGRAM.is_visible())
+}
+
+/// Whether a seccomp filter ends whoever asks for memory here, so that reports go nowhere.
+pub fn is_refused() -> bool {
+    asking::is_refused()
 }
 
 /// Reports `n` units of work as done.

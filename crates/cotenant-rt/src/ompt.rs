@@ -58,7 +58,7 @@ extern "C" fn ompt_start_tool(version: c_uint, runtime: *const c_char) -> *const
     }
 }
 
-fn is_asked_for() -> bool {
+pub fn is_asked_for() -> bool {
     const OURS: &[u8] = b"libcotenant";
     // SAFETY: the name is a C string; what is returned is null or one. The runtime has just read the same variable.
     let named = unsafe {

@@ -1,10 +1,10 @@
 //! The shared memory of this process, one for each who tells of it: made once, never given back.
 
 use crate::layout::{self, BUCKETS, BYTES, MAGIC, MAJOR, MINOR, Region, SEALS, SLOTS, Slot};
-use crate::thread;
+use crate::{asking, thread};
 use std::ffi::{CStr, c_int, c_uint};
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
 /// What the program itself reports.
 pub static PROGRAM: Place = Place::new(layout::NAME);
@@ -27,6 +27,8 @@ pub struct Place {
     fd: AtomicI32,
     device: AtomicU64,
     inode: AtomicU64,
+    /// It is the parent's, who never reported.
+    is_inherited: AtomicBool,
 }
 
 impl Place {
@@ -37,6 +39,7 @@ impl Place {
             fd: AtomicI32::new(-1),
             device: AtomicU64::new(0),
             inode: AtomicU64::new(0),
+            is_inherited: AtomicBool::new(false),
         }
     }
 
@@ -47,11 +50,29 @@ impl Place {
         unsafe { self.region.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The region, made now where there is none yet. Takes no lock: a child forked in the middle of it could wait for
-    /// ever.
+    /// The region, made now where there is none yet; from now on it is one that reports. Takes no lock: a child forked in
+    /// the middle of it could wait for ever.
     pub fn get_or_make(&self) -> Option<&'static Region> {
+        if self.is_inherited.load(Ordering::Relaxed)
+            && self.is_inherited.swap(false, Ordering::Relaxed)
+            && !(asking::may() && self.renew())
+        {
+            self.leave();
+        }
+        let region = self.prepare()?;
+        if region.header.magic.load(Ordering::Relaxed) == 0 {
+            region.header.magic.store(MAGIC, Ordering::Release);
+        }
+        Some(region)
+    }
+
+    /// The same for somebody who may report later: until then nobody reads it.
+    pub fn prepare(&self) -> Option<&'static Region> {
         if let Some(region) = self.get() {
             return Some(region);
+        }
+        if !asking::may() {
+            return None;
         }
         thread::renew_in_children();
         let file = File::create(self.name);
@@ -81,15 +102,33 @@ impl Place {
         (self.device.load(Ordering::Relaxed), self.inode.load(Ordering::Relaxed))
     }
 
-    /// Puts new, empty memory in the place of the one that was inherited: every pointer into it stays valid.
-    /// Async-signal-safe. False where there is none, or it is this process' own already.
-    pub fn renew(&self) -> bool {
-        let Some(region) = self.get() else { return false };
-        // SAFETY: takes nothing and cannot fail.
-        let pid = unsafe { libc::getpid() };
-        if region.header.pid.load(Ordering::Relaxed) == pid.cast_unsigned() {
-            return false;
+    /// In a child that was just forked. `may`: whether the system may be asked. True where its memory is its own now;
+    /// who has never reported gets that with the first report. Async-signal-safe.
+    pub fn in_child(&self, may: impl FnOnce() -> bool) -> bool {
+        match self.get() {
+            None => false,
+            Some(region) if region.header.magic.load(Ordering::Relaxed) == 0 => {
+                self.is_inherited.store(true, Ordering::Relaxed);
+                false
+            }
+            Some(_) if may() && self.renew() => true,
+            Some(_) => {
+                self.leave();
+                false
+            }
         }
+    }
+
+    /// Reports go nowhere rather than to the parent; pointers that were handed out still lead there.
+    fn leave(&self) {
+        self.region.store(ptr::null_mut(), Ordering::Release);
+    }
+
+    /// Puts new, empty memory in the place of the one that was inherited: every pointer into it stays valid.
+    /// Async-signal-safe. False where there is none.
+    fn renew(&self) -> bool {
+        let Some(region) = self.get() else { return false };
+        let reported = region.header.magic.load(Ordering::Relaxed);
         let inherited = File { fd: self.fd.load(Ordering::Relaxed), id: self.id() };
         if identity(inherited.fd) == Some(inherited.id) {
             close(Some(&inherited));
@@ -100,13 +139,14 @@ impl Place {
             self.remember(file);
         } else {
             close(file.as_ref());
-            // Private memory takes the place: reports go nowhere rather than to the parent.
+            // Private memory takes the place.
             if map(None, place).is_none() {
                 return false;
             }
             self.remember(None);
         }
         describe(region);
+        region.header.magic.store(reported, Ordering::Release);
         true
     }
 
@@ -118,7 +158,7 @@ impl Place {
     }
 }
 
-/// Fills in the header of zeroed memory.
+/// Fills in the header of zeroed memory, but for what begins it.
 fn describe(region: &Region) {
     let header = &region.header;
     header.version.store(MAJOR << 16 | MINOR, Ordering::Relaxed);
@@ -129,7 +169,6 @@ fn describe(region: &Region) {
     // SAFETY: takes nothing and cannot fail.
     header.pid.store(unsafe { libc::getpid() }.cast_unsigned(), Ordering::Relaxed);
     header.start_ticks.store(start_ticks().unwrap_or(0), Ordering::Relaxed);
-    header.magic.store(MAGIC, Ordering::Release);
 }
 
 /// Maps the file, or private memory; at `place` over what is there, unless that is null.
@@ -207,13 +246,39 @@ fn identity(fd: c_int) -> Option<(u64, u64)> {
     }
 }
 
+/// All that is ever asked of the system here, and what else the library calls: for a process that ends then.
+pub fn try_all() {
+    let file = File::create(c"cotenant-trial");
+    if let Some(made) = map(file.as_ref(), ptr::null_mut()) {
+        // SAFETY: see `Place::get`; nobody else knows this mapping.
+        unsafe {
+            describe(&*made);
+            map(None, made);
+            libc::munmap(made.cast(), BYTES);
+        }
+    }
+    close(file.as_ref());
+    crate::engine::try_nap();
+}
+
 /// Start time of this process: field 22 of its `stat`, counted behind the last parenthesis of its name.
 /// Async-signal-safe.
 fn start_ticks() -> Option<u64> {
-    let mut buffer = [0u8; 1024];
+    let mut buffer = [0; 1024];
+    let line = read_start(c"/proc/self/stat", &mut buffer)?;
+    let rest = line.get(line.iter().rposition(|b| *b == b')')? + 1..)?;
+    let field = rest.split(|b| *b == b' ').filter(|word| !word.is_empty()).nth(22 - 3)?;
+    field.iter().try_fold(0u64, |n, b| {
+        let digit = b.is_ascii_digit().then(|| u64::from(b - b'0'))?;
+        n.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// The beginning of a file. Async-signal-safe.
+pub fn read_start<'a>(path: &CStr, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     // SAFETY: the path is a C string, the buffer writable for its length, the descriptor ours.
     let got = unsafe {
-        let fd = libc::open(c"/proc/self/stat".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        let fd = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
         if fd < 0 {
             return None;
         }
@@ -221,13 +286,7 @@ fn start_ticks() -> Option<u64> {
         libc::close(fd);
         usize::try_from(got).ok()?
     };
-    let line = buffer.get(..got)?;
-    let rest = line.get(line.iter().rposition(|b| *b == b')')? + 1..)?;
-    let field = rest.split(|b| *b == b' ').filter(|word| !word.is_empty()).nth(22 - 3)?;
-    field.iter().try_fold(0u64, |n, b| {
-        let digit = b.is_ascii_digit().then(|| u64::from(b - b'0'))?;
-        n.checked_mul(10)?.checked_add(digit)
-    })
+    buffer.get(..got)
 }
 
 #[cfg(test)]

@@ -1,11 +1,15 @@
 //! Which slot a thread counts in; forked children report for themselves.
 
+use crate::asking;
 use crate::layout::{Region, Slot};
 use crate::region::{self, Place};
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::LocalKey;
+
+/// What an owner of a slot is called: which thread it is nobody asks, and the system could not always be asked.
+const TAKEN: u32 = 1;
 
 /// Where reports go when there is no memory.
 static NOWHERE: Slot = Slot::new();
@@ -99,11 +103,9 @@ impl Slots {
 
 /// A free slot, or 0, the shared one.
 fn claim(region: &Region) -> usize {
-    // SAFETY: takes nothing and cannot fail.
-    let tid = unsafe { libc::gettid() }.cast_unsigned();
     for (index, owner) in region.owners.iter().enumerate().skip(1) {
         if owner.load(Ordering::Relaxed) == 0
-            && owner.compare_exchange(0, tid, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            && owner.compare_exchange(0, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
         {
             region.header.used.fetch_max(index as u32 + 1, Ordering::Release);
             return index;
@@ -119,8 +121,7 @@ pub fn claim_again(place: &Place) {
     if let Some(region) = place.get()
         && let Some(owner) = region.owners.get(index).filter(|_| index > 0)
     {
-        // SAFETY: takes nothing and cannot fail.
-        owner.store(unsafe { libc::gettid() }.cast_unsigned(), Ordering::Relaxed);
+        owner.store(TAKEN, Ordering::Relaxed);
         region.header.used.store(index as u32 + 1, Ordering::Release);
     }
 }
@@ -142,20 +143,29 @@ pub fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Has [`in_child`] called in every child that this process forks from now on. More than once does no harm.
+/// Has [`in_child`] called in every child that this process forks from now on.
 pub fn renew_in_children() {
-    // SAFETY: the handler is a function for the whole life of the library; the installed one is marked to stay loaded
-    // (`nodelete`).
-    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    static ONCE: AtomicBool = AtomicBool::new(false);
+    if !ONCE.swap(true, Ordering::Relaxed) {
+        // SAFETY: the handler is a function for the whole life of the library; the installed one is marked to stay loaded
+        // (`nodelete`).
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    }
 }
 
 /// Where a child is made without it (`vfork`, `clone`, `_Fork`), the child adds to its parent's counts until it
 /// executes a program.
 extern "C" fn in_child() {
     keeping_errno(|| {
+        let mut asked = None;
         for place in region::ALL {
-            if place.renew() {
+            if place.in_child(|| *asked.get_or_insert_with(asking::may_in_child)) {
                 claim_again(place);
+            } else {
+                for slots in [&ITS_OWN, &ITS_RUNTIMES].into_iter().filter(|slots| ptr::eq(slots.place, place)) {
+                    slots.cached.set(ptr::null());
+                    let _ = slots.claim.try_with(|claim| claim.index.set(0));
+                }
             }
         }
     });

@@ -398,3 +398,164 @@ fn calls_of_mpi_are_counted_and_change_nothing() {
     assert_eq!((output.status.code(), output.stdout), (Some(0), b"9654321 12 7 3\n".to_vec()));
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+/// A program with a seccomp filter that ends it for one call, before or after its first report, and a child of it that
+/// reports, too.
+const FILTERED: &str = r#"
+#define _GNU_SOURCE
+#include <cotenant.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void ends_for(int call, unsigned how) {
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1), BPF_STMT(BPF_RET | BPF_K, how),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    struct sock_fprog filter = {4, rules};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter)) _exit(77);
+}
+static void *thread(void *none) { return cotenant_units(1), none; }
+int main(int argc, char **argv) {
+    int call = atoi(argv[2]), status = 0;
+    pthread_t other;
+    if (argc < 4) return 2;
+    if (!strcmp(argv[1], "early")) cotenant_units(1);
+    ends_for(call, strcmp(argv[3], "trap") ? SECCOMP_RET_KILL_PROCESS : SECCOMP_RET_TRAP);
+    errno = 7;
+    cotenant_units(1), cotenant_latency_ns(5), cotenant_mark(), cotenant_units_slot();
+    if (errno != 7) return 3;
+    if (call == SYS_clone) return 0;
+    if (pthread_create(&other, 0, thread, 0) == 0) pthread_join(other, 0);
+    pid_t child = fork();
+    if (child == 0) {
+        cotenant_units(1), cotenant_mark();
+        _exit(0);
+    }
+    waitpid(child, &status, 0);
+    return status ? 4 : 0;
+}
+"#;
+
+#[test]
+fn no_filter_ends_a_program_for_what_the_library_asks() {
+    if !has("gcc") {
+        eprintln!("skipped: no gcc; apt-get install gcc");
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("cotenant-filtered-{}", std::process::id()));
+    let prefix = installed(&folder);
+    std::fs::write(folder.join("filtered.c"), FILTERED).unwrap();
+    let calls = [
+        libc::SYS_memfd_create,
+        libc::SYS_ftruncate,
+        libc::SYS_fchmod,
+        libc::SYS_fcntl,
+        libc::SYS_fstat,
+        libc::SYS_newfstatat,
+        libc::SYS_openat,
+        libc::SYS_read,
+        libc::SYS_close,
+        libc::SYS_getpid,
+        libc::SYS_gettid,
+        libc::SYS_prlimit64,
+        libc::SYS_clock_nanosleep,
+        libc::SYS_clone,
+    ];
+    for library in ["libcotenant.so", "libcotenant.a"] {
+        let program = folder.join(library.replace('.', "-"));
+        let (include, lib) = (prefix.join("include"), prefix.join("lib"));
+        let mut gcc = Command::new("gcc");
+        gcc.arg("-O1").arg("-I").arg(include).arg(folder.join("filtered.c")).arg("-o").arg(&program);
+        gcc.arg(lib.join(library)).args(["-lpthread", "-ldl"]).arg(format!("-Wl,-rpath,{}", lib.display()));
+        done(&mut gcc);
+        for (when, how) in [("early", "kill"), ("late", "kill"), ("late", "trap")] {
+            for call in calls {
+                let status = Command::new(&program).args([when, &call.to_string(), how]).status().unwrap();
+                if status.code() == Some(77) {
+                    eprintln!("skipped: no filter can be set here");
+                    return;
+                }
+                assert!(status.success(), "{library} {when} {how} {call}: {status}");
+            }
+        }
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+const JUMPING: &str = r#"
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdio.h>
+extern jmp_buf *jump;
+int MPI_Send(const void *, int, int, int, int, long);
+int MPI_Allreduce(const void *, void *, int, int, int, long) __attribute__((weak));
+int MPI_Barrier(long) __attribute__((weak));
+__attribute__((noinline)) static void deeper(int n) {
+    volatile char room[256];
+    room[0] = 0;
+    if (n) deeper(n - 1); else MPI_Send(0, 0, 0, 0, 0, 0);
+    room[1] = 0;
+}
+int main(void) {
+    jmp_buf here;
+    for (int i = 0; i < 10; i++) MPI_Send(0, 0, 0, 0, 0, 0);
+    jump = &here;
+    if (!setjmp(here)) deeper(0);
+    jump = 0;
+    for (int i = 0; i < 100; i++) deeper(i % 8);
+    printf("%d %d\n", MPI_Barrier ? MPI_Barrier(0) : 0, MPI_Allreduce ? !MPI_Allreduce(0, 0, 0, 0, 0, 0) : 0);
+    fflush(stdout);
+    getchar();
+    return 0;
+}
+"#;
+
+/// An error handler that jumps out of a call, and calls that a program asks for and no MPI has.
+#[test]
+fn what_becomes_of_a_call_of_mpi_is_the_programs() {
+    if !has("gcc") {
+        eprintln!("skipped: no gcc; apt-get install gcc");
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("cotenant-mpi-jumps-{}", std::process::id()));
+    let prefix = installed(&folder);
+    let at = |name: &str| folder.join(name);
+    // Fortran's calls go through those of C.
+    let mpi = "#include <setjmp.h>\njmp_buf *jump;\n\
+               int MPI_Send(const void *a, int b, int c, int d, int e, long f) { if (jump) longjmp(*jump, 1); return 0; }\n\
+               void mpi_send_(int *a) { MPI_Send(0, 0, 0, 0, 0, 0); *a = 0; }\n";
+    std::fs::write(at("mpi.c"), mpi).unwrap();
+    std::fs::write(
+        at("jumps.c"),
+        JUMPING.replace("jump = &here;", "int e; extern void mpi_send_(int *); mpi_send_(&e); jump = &here;"),
+    )
+    .unwrap();
+    done(Command::new("gcc").args(["-O1", "-shared", "-fPIC"]).arg(at("mpi.c")).arg("-o").arg(at("libmpi.so")));
+    let mut gcc = Command::new("gcc");
+    gcc.arg("-O1").arg(at("jumps.c")).arg("-L").arg(&folder).args(["-lmpi", "-ldl", "-Wl,-rpath,$ORIGIN"]);
+    done(gcc.arg("-o").arg(at("jumps")));
+    let mut jumps = Command::new(at("jumps"));
+    jumps.env("LD_PRELOAD", prefix.join("lib/libcotenant-mpi.so.0"));
+    let mut running = jumps.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut watch = Watch::new(running.id());
+    let app = watch.until("all its calls", |app| app.mpi >= Some(112));
+    assert_eq!(app.mpi, Some(112), "10, one of Fortran, one that was left, 100; none that MPI has not");
+    drop(running.stdin.take());
+    let output = running.wait_with_output().unwrap();
+    assert_eq!(
+        (output.status.code(), output.stdout),
+        (Some(0), b"0 0\n".to_vec()),
+        "nothing was moved, and it says so"
+    );
+    std::fs::remove_dir_all(folder).unwrap();
+}

@@ -14,7 +14,7 @@ type Trial = Result<Option<Memory>, Refused>;
 /// The line of `cotenant doctor` on progress reports. Makes this process one that reports: nothing of that outlives it.
 pub fn capability() -> Capability {
     let made = cotenant_rt::init();
-    describe(made.then(find_own), sys::euid() == 0)
+    describe(made.then(find_own), cotenant_rt::is_refused(), sys::euid() == 0)
 }
 
 fn find_own() -> Trial {
@@ -27,8 +27,8 @@ fn find_own() -> Trial {
     }
 }
 
-/// `trial`: `None` where no memory could be made.
-fn describe(trial: Option<Trial>, root: bool) -> Capability {
+/// `trial`: `None` where no memory could be made; `ended`: since whoever asks for it is ended.
+fn describe(trial: Option<Trial>, ended: bool, root: bool) -> Capability {
     let (standing, found, remedy) = match trial {
         Some(Ok(Some(_))) => {
             let whose = if root { "of all programs" } else { "of this user's programs" };
@@ -43,6 +43,11 @@ fn describe(trial: Option<Trial>, root: bool) -> Capability {
             Standing::Missing,
             format!("one of our own is not read: {why}"),
             "allow what the reason names for /proc/PID/fd: check seccomp, AppArmor or SELinux, and ulimit -n and -v",
+        ),
+        None if ended => (
+            Standing::Missing,
+            "a seccomp filter ends whoever asks for a sealed anonymous file: libcotenant does not ask".to_owned(),
+            "allow memfd_create and what follows it in the filter, or let it fail (SECCOMP_RET_ERRNO)",
         ),
         None => (
             Standing::Missing,
@@ -68,13 +73,14 @@ mod tests {
     #[test]
     fn whatever_is_missing_has_a_cost_and_a_remedy() {
         let refused = || Refused::Io(io::ErrorKind::PermissionDenied.into());
-        for (trial, part) in [
-            (None, "anonymous file"),
-            (Some(Ok(None)), "/proc/PID/fd"),
-            (Some(Err(refused())), "permission denied"),
-            (Some(Err(Refused::Unsealed)), "not sealed"),
+        for (trial, ended, part) in [
+            (None, false, "no sealed anonymous file"),
+            (None, true, "a seccomp filter ends whoever asks"),
+            (Some(Ok(None)), false, "/proc/PID/fd"),
+            (Some(Err(refused())), false, "permission denied"),
+            (Some(Err(Refused::Unsealed)), false, "not sealed"),
         ] {
-            let found = describe(trial, false);
+            let found = describe(trial, ended, false);
             assert_eq!(found.standing, Standing::Missing);
             assert!(found.found.contains(part) && !found.cost.is_empty() && !found.remedy.is_empty(), "{found:?}");
         }
