@@ -4,8 +4,9 @@ use crate::asking;
 use crate::layout::{Region, Slot};
 use crate::region::{self, Place};
 use std::cell::Cell;
+use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::LocalKey;
 
 /// What an owner of a slot is called: which thread it is nobody asks, and the system could not always be asked.
@@ -16,46 +17,60 @@ static NOWHERE: Slot = Slot::new();
 
 thread_local! {
     static PROGRAM: Cached = const { Cell::new(ptr::null()) };
-    static PROGRAM_CLAIM: Claim = const { Claim::new(&ITS_OWN) };
+    static PROGRAM_INDEX: Index = const { Cell::new(0) };
     static OPENMP: Cached = const { Cell::new(ptr::null()) };
-    static OPENMP_CLAIM: Claim = const { Claim::new(&ITS_RUNTIMES) };
+    static OPENMP_INDEX: Index = const { Cell::new(0) };
+    static HAS_ENDED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Where the threads of a program report.
-static ITS_OWN: Slots = Slots { place: &region::PROGRAM, cached: &PROGRAM, claim: &PROGRAM_CLAIM };
+static ITS_OWN: Slots = Slots { place: &region::PROGRAM, cached: &PROGRAM, index: &PROGRAM_INDEX };
 
 /// Where OpenMP's runtime counts what they do.
-static ITS_RUNTIMES: Slots = Slots { place: &region::OPENMP, cached: &OPENMP, claim: &OPENMP_CLAIM };
+static ITS_RUNTIMES: Slots = Slots { place: &region::OPENMP, cached: &OPENMP, index: &OPENMP_INDEX };
 
 /// A region, with a slot of it for each thread.
 struct Slots {
     place: &'static Place,
     cached: &'static LocalKey<Cached>,
-    claim: &'static LocalKey<Claim>,
+    index: &'static LocalKey<Index>,
 }
 
-/// The slot where this thread counts; null before the first report. Without a destructor, so that it can be used in
-/// those of others.
+/// The slot where this thread counts; null before the first report. Nothing of a thread has a destructor: where there
+/// is no memory to register one, the C library ends the program.
 type Cached = Cell<*const Slot>;
 
 /// A slot that is this thread's own; 0 = none is.
-struct Claim {
-    slots: &'static Slots,
-    index: Cell<usize>,
-}
+type Index = Cell<usize>;
 
-impl Claim {
-    const fn new(slots: &'static Slots) -> Self {
-        Self { slots, index: Cell::new(0) }
+/// Has [`at_end`] called at the end of this thread; whether that will be.
+fn is_told_of_end() -> bool {
+    /// One more than the key; 0 = none yet.
+    static KEY: AtomicU32 = AtomicU32::new(0);
+    if KEY.load(Ordering::Relaxed) == 0 {
+        let mut key = 0;
+        // SAFETY: the key is writable; the destructor is a function for the whole life of the library.
+        if unsafe { libc::pthread_key_create(&raw mut key, Some(at_end)) } != 0 {
+            return false;
+        }
+        if KEY.compare_exchange(0, key + 1, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            // SAFETY: another thread was quicker, and nobody knows this one.
+            unsafe { libc::pthread_key_delete(key) };
+        }
     }
+    // SAFETY: the key was made. The value is never looked at; it only must not be null.
+    unsafe { libc::pthread_setspecific(KEY.load(Ordering::Relaxed) - 1, (&raw const KEY).cast()) == 0 }
 }
 
-impl Drop for Claim {
-    /// The thread ends. What it counted stays; the next thread goes on from there.
-    fn drop(&mut self) {
-        let Some(region) = self.slots.place.get() else { return };
-        self.slots.cached.set(shared(region));
-        if let Some(owner) = region.owners.get(self.index.get()).filter(|_| self.index.get() > 0) {
+/// The thread ends. What it counted stays; the next thread goes on from there.
+extern "C" fn at_end(_value: *mut c_void) {
+    HAS_ENDED.set(true);
+    for slots in [&ITS_OWN, &ITS_RUNTIMES] {
+        let index = slots.index.replace(0);
+        if let Some(region) = slots.place.get()
+            && let Some(owner) = region.owners.get(index).filter(|_| index > 0)
+        {
+            slots.cached.set(shared(region));
             owner.store(0, Ordering::Release);
         }
     }
@@ -86,13 +101,10 @@ impl Slots {
             let slot = match self.place.get_or_make() {
                 None => &NOWHERE,
                 Some(region) => {
-                    let index = claim(region);
-                    // Where the thread is ending already, it uses the shared slot: nobody would give another one back.
-                    let kept = self.claim.try_with(|claim| claim.index.set(index)).is_ok();
-                    if !kept && let Some(owner) = region.owners.get(index).filter(|_| index > 0) {
-                        owner.store(0, Ordering::Release);
-                    }
-                    region.slots.get(index).filter(|_| kept).unwrap_or_else(|| shared(region))
+                    // Where nobody would give another one back, it uses the shared slot.
+                    let index = if !HAS_ENDED.get() && is_told_of_end() { claim(region) } else { 0 };
+                    self.index.set(index);
+                    region.slots.get(index).unwrap_or_else(|| shared(region))
                 }
             };
             self.cached.set(slot);
@@ -117,7 +129,7 @@ fn claim(region: &Region) -> usize {
 /// In a forked child, whose memory at this place is new: its only thread keeps its slot.
 pub fn claim_again(place: &Place) {
     let Some(slots) = [&ITS_OWN, &ITS_RUNTIMES].into_iter().find(|slots| ptr::eq(slots.place, place)) else { return };
-    let index = slots.claim.try_with(|claim| claim.index.get()).unwrap_or(0);
+    let index = slots.index.get();
     if let Some(region) = place.get()
         && let Some(owner) = region.owners.get(index).filter(|_| index > 0)
     {
@@ -164,7 +176,7 @@ extern "C" fn in_child() {
             } else {
                 for slots in [&ITS_OWN, &ITS_RUNTIMES].into_iter().filter(|slots| ptr::eq(slots.place, place)) {
                     slots.cached.set(ptr::null());
-                    let _ = slots.claim.try_with(|claim| claim.index.set(0));
+                    slots.index.set(0);
                 }
             }
         }

@@ -412,6 +412,7 @@ const FILTERED: &str = r#"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -430,6 +431,8 @@ int main(int argc, char **argv) {
     pthread_t other;
     if (argc < 4) return 2;
     if (!strcmp(argv[1], "early")) cotenant_units(1);
+    struct rlimit little = {1 << 20, 1 << 20};
+    if (!strcmp(argv[3], "room")) return setrlimit(RLIMIT_AS, &little), cotenant_units(1), 0;
     ends_for(call, strcmp(argv[3], "trap") ? SECCOMP_RET_KILL_PROCESS : SECCOMP_RET_TRAP);
     errno = 7;
     cotenant_units(1), cotenant_latency_ns(5), cotenant_mark(), cotenant_units_slot();
@@ -478,6 +481,9 @@ fn no_filter_ends_a_program_for_what_the_library_asks() {
         gcc.arg("-O1").arg("-I").arg(include).arg(folder.join("filtered.c")).arg("-o").arg(&program);
         gcc.arg(lib.join(library)).args(["-lpthread", "-ldl"]).arg(format!("-Wl,-rpath,{}", lib.display()));
         done(&mut gcc);
+        // Nor has the library anything to allocate.
+        let status = Command::new(&program).args(["late", "0", "room"]).status().unwrap();
+        assert!(status.success(), "{library}: {status}");
         for (when, how) in [("early", "kill"), ("late", "kill"), ("late", "trap")] {
             for call in calls {
                 let status = Command::new(&program).args([when, &call.to_string(), how]).status().unwrap();
