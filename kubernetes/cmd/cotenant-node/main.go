@@ -17,7 +17,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"cotenant.dev/kubernetes/internal/bridge"
+	"cotenant.dev/kubernetes/internal/collect"
 	"cotenant.dev/kubernetes/internal/daemon"
+	"cotenant.dev/kubernetes/internal/gate"
 	"cotenant.dev/kubernetes/internal/kubelet"
 	"cotenant.dev/kubernetes/internal/publish"
 )
@@ -27,29 +29,54 @@ func main() {
 	resources := flag.String("kubelet", kubelet.Socket, "the kubelet's pod resources `socket`; empty: no container has CPUs of its own")
 	socket := flag.String("socket", daemon.Socket, "the control `socket` of cotenant daemon")
 	node := flag.String("node", os.Getenv("NODE_NAME"), "the `name` of this node; empty: nothing is published [default: $NODE_NAME]")
+	address := flag.String("metrics", "", "the `address` at which the daemon's metrics are served to whom the API server lets get /metrics, as :9843; empty: nowhere")
+	listen := flag.String("daemon", "127.0.0.1:9844", "the `address` of the daemon's metrics: its listen")
+	unused := flag.Duration("collect", 0, "remove the profiles that no node has seen used for so long, and end")
 	kubeconfig := flag.String("kubeconfig", "", "a kubeconfig `file`; without one, the account of the pod")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		fail(fmt.Errorf("'%s' is no option; see -help", flag.Arg(0)))
 	}
-	var publisher bridge.Publish
-	if *node != "" {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var client dynamic.Interface
+	if *node != "" || *unused > 0 {
 		config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
 		if err != nil {
 			fail(fmt.Errorf("the API server cannot be found: %w; give -kubeconfig, or -node \"\" to publish nothing", err))
 		}
 		// A connection that hangs would hold up all that is published.
 		config.Timeout = 10 * time.Second
-		client, err := dynamic.NewForConfig(rest.AddUserAgent(config, "cotenant-node"))
+		if client, err = dynamic.NewForConfig(rest.AddUserAgent(config, "cotenant-node")); err != nil {
+			fail(err)
+		}
+	}
+	if *unused > 0 {
+		removed, err := collect.Collect(ctx, client, *unused, time.Now())
+		slog.Info("profiles that nobody uses are collected", "removed", removed)
 		if err != nil {
 			fail(err)
 		}
+		return
+	}
+	var publisher bridge.Publish
+	if *node != "" {
 		publisher = publish.New(client, *node).Publish
 	} else {
 		slog.Info("nothing is published: neither -node nor NODE_NAME names this node")
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	if *address != "" {
+		go func() {
+			for ctx.Err() == nil {
+				why := gate.New(client, *listen).Run(ctx, *address)
+				select {
+				case <-ctx.Done():
+				case <-time.After(5 * time.Second):
+					slog.Error("metrics are not served; it is tried again", "why", why)
+				}
+			}
+		}()
+	}
 	slog.Info("cotenant-node begins", "nri", *nri, "socket", *socket, "node", *node)
 	bridge.New(*nri, kubelet.New(*resources), daemon.Client{Socket: *socket}, publisher).Run(ctx)
 }

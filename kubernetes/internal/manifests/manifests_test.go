@@ -138,26 +138,89 @@ func objects(t *testing.T, text string) []object {
 	return all
 }
 
-// A probe that nothing answers would restart a daemon for ever.
-func TestTheProbesAskWhereTheDaemonListens(t *testing.T) {
+// The daemon listens on loopback alone, where the bridge asks; a probe that nothing answers would keep it from its node.
+func TestTheDaemonListensWhereTheBridgeAsks(t *testing.T) {
 	for _, c := range []struct {
 		config string
 		port   int
 		fits   bool
 	}{
-		{"mode = \"observe\"\nlisten = \"0.0.0.0:9844\"\n", 9844, true},
-		{"  listen='[::]:80' # for the kubelet", 80, true},
-		{"listen = \"0.0.0.0:9844\"", 80, false},
-		{"listen = \"127.0.0.1:9844\"", 9844, false},
-		{"# listen = \"0.0.0.0:9844\"", 9844, false},
+		{"mode = \"observe\"\nlisten = \"127.0.0.1:9844\"\n", 9844, true},
+		{"  listen='127.0.0.1:80' # for the bridge", 80, true},
+		{"listen = \"[::1]:9844\"", 9844, false},
+		{"listen = \"127.0.0.1:9844\"", 80, false},
+		{"listen = \"0.0.0.0:9844\"", 9844, false},
+		{"listen = \"[::]:9844\"", 9844, false},
+		{"listen = \"127x0x0x1:9844\"", 9844, false},
+		{"# listen = \"127.0.0.1:9844\"", 9844, false},
 		{"", 9844, false},
 	} {
 		text, err := renderAt(t, "agent.yaml", "v1.36.0", func(v object) {
 			v["agent"].(object)["config"], v["agent"].(object)["port"] = c.config, c.port
 		})
-		if c.fits && (err != nil || !strings.Contains(text, fmt.Sprintf("containerPort: %d ", c.port))) ||
-			!c.fits && (err == nil || !strings.Contains(err.Error(), fmt.Sprintf("agent.config has no listen = \"0.0.0.0:%d\"", c.port))) {
+		if c.fits && (err != nil || !strings.Contains(text, fmt.Sprintf("-daemon=127.0.0.1:%d\n", c.port))) ||
+			!c.fits && (err == nil || !strings.Contains(err.Error(), fmt.Sprintf("agent.config has no listen = \"127.0.0.1:%d\"", c.port))) {
 			t.Errorf("%v: %v", c, err)
+		}
+	}
+}
+
+// What shows names of tenants is reached from where the chart's own policy lets in, and only by the bridge's port.
+func TestMetricsAreBehindAPolicy(t *testing.T) {
+	for _, from := range [][]any{nil, {object{"namespaceSelector": object{"x": "y"}}}} {
+		text := render(t, "agent.yaml", func(v object) {
+			v["agent"].(object)["metrics"] = object{"port": 1234, "from": from}
+		})
+		var policy, set object
+		for _, of := range objects(t, text) {
+			switch of["kind"] {
+			case "NetworkPolicy":
+				policy = of["spec"].(object)
+			case "DaemonSet":
+				set = of["spec"].(object)
+			}
+		}
+		if !reflect.DeepEqual(policy["podSelector"], set["selector"]) || !reflect.DeepEqual(policy["policyTypes"], []any{"Ingress"}) {
+			t.Errorf("%v", policy)
+		}
+		var want any
+		if from != nil {
+			want = []any{object{"ports": []any{object{"port": 1234.0}}, "from": from}}
+		}
+		if !reflect.DeepEqual(policy["ingress"], want) {
+			t.Errorf("%v, want %v", policy["ingress"], want)
+		}
+		ports := fmt.Sprint()
+		for _, container := range set["template"].(object)["spec"].(object)["containers"].([]any) {
+			ports += fmt.Sprint(container.(object)["ports"])
+		}
+		if ports != "<nil>[map[containerPort:1234 name:metrics]]" {
+			t.Errorf("ports: %s", ports)
+		}
+	}
+}
+
+// A tag in a registry may become another image, which would run as root on every node.
+func TestImagesAreNamedByDigest(t *testing.T) {
+	for _, c := range []struct{ repository, digest, pull, want string }{
+		{"cotenant", "", "IfNotPresent", "image: cotenant:0.1.0\n"},
+		{"r.example/cotenant", "sha256:ab", "IfNotPresent", "image: r.example/cotenant@sha256:ab\n"},
+		{"r.example/cotenant", "", "Never", "image: r.example/cotenant:0.1.0\n"},
+		{"r.example/cotenant", "", "IfNotPresent", ""},
+	} {
+		for name, many := range map[string]int{"agent.yaml": 2, "scheduler.yaml": 1, "collect.yaml": 1} {
+			text, err := renderAt(t, name, "v1.36.0", func(v object) {
+				v["scheduler"].(object)["enabled"] = true
+				image := v["image"].(object)
+				image["repository"], image["digest"], image["pullPolicy"] = c.repository, c.digest, c.pull
+			})
+			if c.want == "" {
+				if name == "agent.yaml" && (err == nil || !strings.Contains(err.Error(), "image.digest is missing")) {
+					t.Errorf("%v: %v", c, err)
+				}
+			} else if err != nil || strings.Count(text, c.want) != many || strings.Count(text, "image: ") != many {
+				t.Errorf("%s %v: %v", name, c, err)
+			}
 		}
 	}
 }
@@ -191,7 +254,7 @@ func TestPlainYAMLIsWhatTheChartMakes(t *testing.T) {
 	const namespace = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: cotenant-system\n"
 	crds := string(read(t, "chart/crds/nodecontentions.yaml")) + "---\n" + string(read(t, "chart/crds/workloadprofiles.yaml"))
 	for name, text := range map[string]string{
-		"deploy/agent.yaml":     namespace + "---\n" + crds + "---\n" + render(t, "agent.yaml", func(object) {}),
+		"deploy/agent.yaml":     namespace + "---\n" + crds + "---\n" + render(t, "agent.yaml", func(object) {}) + "---\n" + render(t, "collect.yaml", func(object) {}),
 		"deploy/scheduler.yaml": render(t, "scheduler.yaml", func(v object) { v["scheduler"].(object)["enabled"] = true }),
 	} {
 		text = "# Made from kubernetes/chart with its default values; COTENANT_BLESS=1 go test ./internal/manifests writes it.\n" + text
@@ -273,7 +336,7 @@ func TestNobodyHasMoreRightsThanNeeded(t *testing.T) {
 		return rights, caps
 	}
 	rights, caps := may(false)
-	if want := "[nodes] [get][nodecontentions] [create patch][workloadprofiles] [get create][workloadprofiles/status] [update]"; rights != want {
+	if want := "[nodes] [get][nodecontentions] [create patch][workloadprofiles] [get create][workloadprofiles/status] [update][tokenreviews] [create][subjectaccessreviews] [create]<nil> [get]"; rights != want {
 		t.Errorf("rights: %s", rights)
 	}
 	if want := "[PERFMON SYS_PTRACE DAC_READ_SEARCH]<nil>"; caps != want {
@@ -281,6 +344,16 @@ func TestNobodyHasMoreRightsThanNeeded(t *testing.T) {
 	}
 	if _, caps := may(true); caps != "[PERFMON SYS_PTRACE DAC_READ_SEARCH SYS_NICE KILL]<nil>" {
 		t.Errorf("capabilities to enforce: %s", caps)
+	}
+	// What collects profiles may do nothing else.
+	rights = ""
+	for _, of := range objects(t, render(t, "collect.yaml", func(object) {})) {
+		if of["kind"] == "ClusterRole" {
+			rights += fmt.Sprint(of["rules"])
+		}
+	}
+	if want := "[map[apiGroups:[cotenant.dev] resources:[workloadprofiles] verbs:[list delete]]]"; rights != want {
+		t.Errorf("the collector's rights: %s", rights)
 	}
 	// The scheduler's, beyond what kube-scheduler itself may do: across the cluster it only reads.
 	rights = ""

@@ -4,7 +4,7 @@
 start_node
 rm -f $install/*
 echo 'mode = "enforce"
-listen = "0.0.0.0:9844"
+listen = "127.0.0.1:9844"
 [set.static]
 map = "X*X*"
 [[rule]]
