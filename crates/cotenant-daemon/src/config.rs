@@ -501,8 +501,8 @@ fn trusted(path: &Path, meta: &Metadata) -> Result<()> {
     files::trusted(meta).map_err(|why| usage(format!("{}: {why}", path.display())))
 }
 
-/// The files of `conf.d` beside it, by name, with what they hold. The folder is opened once: whoever puts another one in
-/// its place meanwhile changes nothing.
+/// The files of `conf.d` beside it, by name, with what they hold. The folder is opened once: whoever puts another one
+/// in its place meanwhile changes nothing.
 ///
 /// The folder above is not looked at: who replaces `conf.d` there, or a file by a link, can name files of root and of
 /// the daemon's user alone.

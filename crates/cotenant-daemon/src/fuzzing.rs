@@ -108,6 +108,12 @@ fn same<T: Serialize + DeserializeOwned>(text: &str) -> Option<T> {
     Some(value)
 }
 
+/// Who may act as whom, and the table of users.
+pub fn subuid(text: &str) {
+    let table = cotenant_linux::sys::Subuids::parse(text, text);
+    let _ = black_box([0, 100_000, u32::MAX].map(|uid| table.owner(uid)));
+}
+
 /// The daemon's table for Slurm.
 pub fn slurm_table(text: &str) {
     drop(Table::parse(text));

@@ -90,8 +90,8 @@ const SUMS: &str = "cotenant::sums";
 
 static LIMITER: LazyLock<Arc<Limiter>> = LazyLock::new(Arc::default);
 
-/// Bounds the log. A kind of lines is whatever one place in the code logs; decisions at the level `debug`, which somebody
-/// has asked for, are not limited.
+/// Bounds the log. A kind of lines is whatever one place in the code logs; decisions at the level `debug`, which
+/// somebody has asked for, are not limited.
 #[derive(Debug, Default)]
 struct Limiter(Mutex<HashMap<Identifier, Kind>>);
 

@@ -1,4 +1,5 @@
-//! Whose a request is, and how often they may ask for a change. Somebody may act as many users; what is limited by user is limited by those who are real.
+//! Whose a request is, and how often they may ask for a change. Somebody may act as many users; what is limited by user
+//! is limited by those who are real.
 
 use cotenant_linux::sys::{self, Subuids};
 use std::collections::BTreeMap;

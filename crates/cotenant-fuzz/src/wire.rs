@@ -50,6 +50,14 @@ pub static WIRE: Group = Group {
             mutations: 3_000,
         },
         Target {
+            name: "subuid",
+            seeds: || {
+                list(&["alice:100000:65536\n1001:165536:65536\n", "root:x:0:0::/root:/bin/sh\na:4294967290:100\n"])
+            },
+            parse: |bytes| with(bytes, cotenant_daemon::fuzzing::subuid),
+            mutations: 500,
+        },
+        Target {
             name: "table for slurm",
             seeds: || {
                 list(&[

@@ -4,7 +4,8 @@ use crate::engine::Marker;
 use crate::layout::{MAJOR, MINOR};
 use std::sync::atomic::AtomicU64;
 
-/// The C libraries ask for memory as they are loaded (`scripts/install-lib`): the program may have a seccomp filter later.
+/// The C libraries ask for memory as they are loaded (`scripts/install-lib`): the program may have a seccomp filter
+/// later.
 #[cfg(c_library)]
 #[used]
 #[unsafe(link_section = ".init_array")]

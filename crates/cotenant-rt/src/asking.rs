@@ -4,7 +4,8 @@
 //! The C libraries ask when they are loaded, before a program can have a filter of its own ([`crate::abi`]). Later, and
 //! in forked children, a process of its own tries all calls first.
 
-use crate::region;
+use crate::layout::BYTES;
+use crate::memory::{File, close, describe, map, read_start};
 use std::ffi::c_long;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +32,7 @@ pub fn may_in_child() -> bool {
 fn is_unfiltered() -> bool {
     let mut buffer = [0; 4096];
     let key = b"\nSeccomp:";
-    let text = region::read_start(c"/proc/thread-self/status", &mut buffer).unwrap_or_default();
+    let text = read_start(c"/proc/thread-self/status", &mut buffer).unwrap_or_default();
     let value = text.windows(key.len()).position(|part| part == key).and_then(|at| text.get(at + key.len()..));
     value.and_then(|value| value.iter().find(|byte| !byte.is_ascii_whitespace())) == Some(&b'0')
 }
@@ -45,7 +46,7 @@ fn survives() -> bool {
         let none: c_long = 0;
         let pid = libc::syscall(libc::SYS_clone, c_long::from(libc::CLONE_VFORK), none, none, none, none);
         if pid == 0 {
-            region::try_all();
+            try_all();
             loop {
                 libc::syscall(libc::SYS_exit_group, none);
             }
@@ -61,5 +62,28 @@ fn survives() -> bool {
             REFUSED.store(true, Ordering::Relaxed);
         }
         status == 0
+    }
+}
+
+/// All that is ever asked of the system here, for a process that ends then.
+fn try_all() {
+    let file = File::create(c"cotenant-trial");
+    if let Some(made) = map(file.as_ref(), ptr::null_mut()) {
+        // SAFETY: it is a mapping of this size, zeroed and then only changed through atomics; nobody else knows it.
+        unsafe {
+            describe(&*made);
+            map(None, made);
+            libc::munmap(made.cast(), BYTES);
+        }
+    }
+    close(file.as_ref());
+    // A nap that is over.
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let none = ptr::null_mut::<libc::timespec>();
+    let (clock, absolute) = (libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME);
+    // SAFETY: the timespec is writable.
+    unsafe {
+        libc::clock_gettime(clock, &raw mut time);
+        libc::syscall(libc::SYS_clock_nanosleep, clock, absolute, &raw const time, none);
     }
 }

@@ -101,17 +101,6 @@ fn nap(naps: &Naps, begin: u64, until: u64) -> u64 {
     end
 }
 
-/// A nap that is over: whether the system lets this process take any.
-pub fn try_nap() {
-    let time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    let none = ptr::null_mut::<libc::timespec>();
-    now_ns();
-    // SAFETY: the timespec is readable; nothing is written.
-    unsafe {
-        libc::syscall(libc::SYS_clock_nanosleep, libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &raw const time, none)
-    };
-}
-
 fn interrupted() -> bool {
     // SAFETY: the address of this thread's errno is always valid.
     unsafe { *libc::__errno_location() == libc::EINTR }

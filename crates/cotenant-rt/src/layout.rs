@@ -142,7 +142,8 @@ pub struct Slot {
 pub struct Region {
     /// What it is and whose.
     pub header: Header,
-    /// Whether a thread has each slot: not 0; earlier releases wrote its id. What a slot counted stays when its thread ends.
+    /// Whether a thread has each slot: not 0; earlier releases wrote its id. What a slot counted stays when its thread
+    /// ends.
     pub owners: [AtomicU32; SLOTS],
     /// The counts. Their sum is the program's.
     pub slots: [Slot; SLOTS],

@@ -23,6 +23,7 @@ mod abi;
 mod asking;
 mod engine;
 pub mod layout;
+mod memory;
 mod ompt;
 mod region;
 mod thread;

@@ -159,8 +159,8 @@ pub fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
 pub fn renew_in_children() {
     static ONCE: AtomicBool = AtomicBool::new(false);
     if !ONCE.swap(true, Ordering::Relaxed) {
-        // SAFETY: the handler is a function for the whole life of the library; the installed one is marked to stay loaded
-        // (`nodelete`).
+        // SAFETY: the handler is a function for the whole life of the library; the installed one is marked to stay
+        // loaded (`nodelete`).
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     }
 }

@@ -50,8 +50,8 @@ pub fn survive_file_limit() {
 static AT_FAULTS: [(c_int, OnceLock<libc::sigaction>); 2] =
     [(libc::SIGSEGV, OnceLock::new()), (libc::SIGBUS, OnceLock::new())];
 
-/// Has a fault that somebody has sent (`kill -SEGV`) end this process at once. The runtime's handler takes it for one of
-/// the program, which would come again, and goes on.
+/// Has a fault that somebody has sent (`kill -SEGV`) end this process at once. The runtime's handler takes it for one
+/// of the program, which would come again, and goes on.
 pub fn end_by_sent_faults() {
     extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
         // SAFETY: the kernel gives a valid structure to a handler with SA_SIGINFO.
