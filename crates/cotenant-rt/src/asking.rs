@@ -10,7 +10,7 @@ use std::ffi::c_long;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Somebody was ended for asking.
+/// Somebody was ended for asking, or could not be made.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// Whether nothing is asked any more in this process, since a filter would end it.
@@ -46,6 +46,10 @@ fn survives() -> bool {
         let none: c_long = 0;
         let pid = libc::syscall(libc::SYS_clone, c_long::from(libc::CLONE_VFORK), none, none, none, none);
         if pid == 0 {
+            // It ends without the program's handler, which could go on with the program in here, and leaves no core: 1 is
+            // too little for a file, and by core(5) none for a pipe.
+            libc::signal(libc::SIGSYS, libc::SIG_DFL);
+            libc::setrlimit(libc::RLIMIT_CORE, &libc::rlimit { rlim_cur: 1, rlim_max: 1 });
             try_all();
             loop {
                 libc::syscall(libc::SYS_exit_group, none);

@@ -112,7 +112,10 @@ impl Place {
                 self.is_inherited.store(true, Ordering::Relaxed);
                 false
             }
-            Some(_) if may() && self.renew() => true,
+            Some(_) if may() && self.renew() => {
+                self.is_inherited.store(false, Ordering::Relaxed);
+                true
+            }
             Some(_) => {
                 self.leave();
                 false

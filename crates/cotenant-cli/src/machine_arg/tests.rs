@@ -165,7 +165,7 @@ fn a_machine_knows_its_file() {
     let folder = Folder::new("places");
     let toml = folder.write("m.toml", TOML);
     let named = folder.write("cotenant/machines/mine.toml", TOML);
-    let place = |arg: &str| resolve_in(arg, &[folder.0.clone()]).unwrap().machine.place().to_owned();
+    let place = |arg: &str| resolve_in(arg, std::slice::from_ref(&folder.0)).unwrap().machine.place().to_owned();
     assert_eq!([place(&toml), place("mine"), place("yorkfield")], [toml, named, "machines/yorkfield.toml".to_owned()]);
     let own = |text: &str| Some(Machine::parse(text));
     let beside = resolve_beside("m.toml", &folder.0, own).unwrap();

@@ -408,6 +408,7 @@ const FILTERED: &str = r#"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -425,11 +426,13 @@ static void ends_for(int call, unsigned how) {
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter)) _exit(77);
 }
+static void nobody(int signal) { (void)signal, _exit(5); }
 static void *thread(void *none) { return cotenant_units(1), none; }
 int main(int argc, char **argv) {
     int call = atoi(argv[2]), status = 0;
     pthread_t other;
     if (argc < 4) return 2;
+    signal(SIGSYS, nobody);
     if (!strcmp(argv[1], "early")) cotenant_units(1);
     struct rlimit little = {1 << 20, 1 << 20};
     if (!strcmp(argv[3], "room")) return setrlimit(RLIMIT_AS, &little), cotenant_units(1), 0;
