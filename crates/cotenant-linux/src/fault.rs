@@ -35,6 +35,9 @@ pub const STEPS: &[&str] = &[
 /// Steps of pausing programs, see [`crate::act::pause`]; a process that undoes reaches the `resume.*` ones.
 pub const PAUSE_STEPS: &[&str] = &["pause.group", "pause.stop", "pause.cont", "resume.group", "resume.signal"];
 
+/// A step of letting run what its Cotenant left waiting for too long.
+pub const LATE_STEPS: &[&str] = &["resume.late"];
+
 /// Steps of limiting CPU time, see [`crate::act::cpu_time`]; a process that undoes reaches `resume.group`.
 pub const QUOTA_STEPS: &[&str] = &["quota.make", "quota.set", "quota.end"];
 
@@ -78,7 +81,7 @@ mod injection {
 
 #[cfg(any(test, feature = "fault-injection"))]
 mod injection {
-    use super::{BACKGROUND_STEPS, FIRED_VAR, GUARDIAN_POINTS, PAUSE_STEPS, QUOTA_STEPS, STEPS, VAR};
+    use super::{BACKGROUND_STEPS, FIRED_VAR, GUARDIAN_POINTS, LATE_STEPS, PAUSE_STEPS, QUOTA_STEPS, STEPS, VAR};
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -116,7 +119,8 @@ mod injection {
     }
 
     pub fn step(step: &str, side: &str) {
-        let known = [STEPS, PAUSE_STEPS, QUOTA_STEPS, BACKGROUND_STEPS].iter().any(|steps| steps.contains(&step));
+        let known =
+            [STEPS, PAUSE_STEPS, LATE_STEPS, QUOTA_STEPS, BACKGROUND_STEPS].iter().any(|steps| steps.contains(&step));
         debug_assert!(known, "unregistered step {step}");
         die_at(&format!("{step}.{side}"));
     }

@@ -8,7 +8,7 @@ use crate::sense::metrics::login;
 use crate::sense::metrics::wire::Wire;
 use crate::sense::perf::sampling::{Cost, Places, record::Records, ring::Ring};
 use crate::sense::progress::account::Account;
-use crate::sense::progress::{For, Memory};
+use crate::sense::progress::{Budget, Memory};
 use crate::sense::{executable, proxies::tcp, sharing};
 use crate::sys;
 use crate::undo::effects::{Effects, Living};
@@ -98,8 +98,8 @@ pub fn shared_memory(bytes: &[u8]) {
     let sizes = [MAJOR << 16 | MINOR, SLOTS as u32, size_of::<Slot>() as u32, cotenant_rt::layout::BUCKETS as u32];
     let header = [MAGIC.to_ne_bytes().to_vec(), sizes.map(u32::to_ne_bytes).concat()].concat();
     let file = FILE.holding(&header, BYTES);
-    let map = |purpose| Memory::map(&file, 1, purpose).expect("it can be mapped");
-    let (memory, orders) = (map(For::Reading), Orders::over(map(For::Orders)));
+    let over = || Memory::over(file.try_clone().expect("there is a descriptor left"));
+    let (memory, orders) = (over(), Orders::over(over()));
     let mut account = Account::default();
     let mut believed = account.believed().clone();
     let halves = bytes.split_at(bytes.len() / 20 * 10);
@@ -111,7 +111,7 @@ pub fn shared_memory(bytes: &[u8]) {
             file.write_all_at(&write[2..], at).expect("it lies in the file");
         }
         let _ = memory.check_layout();
-        if let Some(reported) = memory.read() {
+        if let Ok(Some(reported)) = memory.read(&mut Budget::of_a_look()) {
             let _ = account.take(reported, Duration::from_secs(second));
             let now = account.believed().clone();
             assert!(now.units >= believed.units, "{now:?} after {believed:?}");

@@ -18,6 +18,7 @@ use crate::FsRoot;
 use crate::notes::Notes;
 use crate::sense::observer::{NewTask, Observer};
 use crate::sense::processes::{Process, Target};
+use crate::sys;
 use crate::sys::thread::Identity;
 use crate::undo::{self, Journal, JournalOptions, Kind, OpenError, RestoreReport, Table};
 use background::NO_EFFECT;
@@ -53,6 +54,11 @@ const LEVEL_EVERY: Duration = Duration::from_secs(5);
 /// Undoes all that killed Cotenants of this user have left.
 pub fn restore(state_dir: &Path) -> RestoreReport {
     undo::restore(state_dir, EFFECTS)
+}
+
+/// The same, and lets all run that living Cotenants of this user keep paused, whether these go on themselves or not.
+pub fn restore_by_force(state_dir: &Path) -> RestoreReport {
+    undo::restore_by_force(state_dir, EFFECTS)
 }
 
 /// The guardian's program.
@@ -257,7 +263,7 @@ impl Actuators {
     /// Stops all that can be paused, for the moment of a decision.
     pub fn pause_all(&mut self, now: Time, observer: &Observer) {
         for (app, throttle) in &mut self.throttles {
-            throttle.pause(&mut self.journal, now, &members(throttle, *app, observer));
+            throttle.pause(&mut self.journal, now, &members(throttle, *app, observer), Some(sys::monotonic()));
         }
     }
 

@@ -13,7 +13,7 @@ use crate::notes::Notes;
 use crate::sense::processes::{Process, Target};
 use crate::sys::thread::{Held, Identity};
 use crate::sys::waiter::asks_to_stop;
-use crate::undo::Journal;
+use crate::undo::{End, Journal};
 use cotenant_model::{Outcome, TaskInfo, Time};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -270,7 +270,7 @@ impl Throttle {
             return Outcome::Denied;
         }
         self.wakes_at = Some(end);
-        if self.pause(journal, now, members) {
+        if self.pause(journal, now, members, Some(until)) {
             return Outcome::Applied;
         }
         self.wakes_at = None;
@@ -280,8 +280,9 @@ impl Throttle {
 
     /// Pauses it until [`Throttle::go_on`]; whether it was not paused so before.
     pub fn wait(&mut self, journal: &mut Journal, now: Time, members: &[Identity]) -> bool {
-        self.pause(journal, now, members); // what could be stopped is stopped
-        !std::mem::replace(&mut self.waits, true)
+        let waited = std::mem::replace(&mut self.waits, true);
+        self.pause(journal, now, members, None); // what could be stopped is stopped
+        !waited
     }
 
     /// It need not wait any more; whether it did. Runs with the next [`Throttle::settle`].
@@ -289,16 +290,27 @@ impl Throttle {
         std::mem::replace(&mut self.waits, false)
     }
 
-    /// Stops it for the moment: until [`Throttle::settle`], where it neither waits nor naps. Whether all of it could be
-    /// stopped.
-    pub fn pause(&mut self, journal: &mut Journal, now: Time, members: &[Identity]) -> bool {
+    /// Stops it for the moment: until [`Throttle::settle`], where it neither waits nor naps. Where this Cotenant stands
+    /// still then, its guardian lets it run some time after `until`. Whether all of it could be stopped.
+    pub fn pause(&mut self, journal: &mut Journal, now: Time, members: &[Identity], until: End) -> bool {
+        self.heed(journal, now);
+        let until = until.filter(|_| !self.waits);
         let Some(job) = &mut self.job else { return false };
-        let paused = job.pause(journal, members).map_err(|why| self.notes.add(why.to_string()));
+        let paused = job.pause(journal, members, until).map_err(|why| self.notes.add(why.to_string()));
         self.pauses += u64::from(paused.is_ok() && self.paused_since.is_none());
         if job.is_paused() {
             self.paused_since.get_or_insert(now);
         }
         paused.is_ok()
+    }
+
+    /// Takes note where its guardian has let it run.
+    fn heed(&mut self, journal: &mut Journal, now: Time) {
+        if let Some(ran) = self.job.as_mut().and_then(|job| job.heed(journal))
+            && let Some(since) = self.paused_since.take()
+        {
+            self.outside += (now - since).saturating_sub(ran);
+        }
     }
 
     /// Lets it run where it neither waits nor naps.
@@ -307,6 +319,7 @@ impl Throttle {
             return;
         }
         self.wakes_at = None;
+        self.heed(journal, now);
         let Some(since) = self.paused_since else { return };
         if let Some(Err(why)) = self.job.as_mut().map(|job| job.resume(journal)) {
             return self.notes.add(why.to_string()); // it is tried again in the next round

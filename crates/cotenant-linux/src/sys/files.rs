@@ -107,6 +107,17 @@ pub fn raise_nofile() -> u64 {
     if set_nofile(&limit).is_ok() { limit.rlim_cur } else { before }
 }
 
+/// Files that this process may have open.
+pub fn nofile_limit() -> u64 {
+    nofile().rlim_cur
+}
+
+/// Whether the first page of a file is there, and no hole.
+pub fn begins_with_data(file: &File) -> bool {
+    // SAFETY: takes no pointers; the descriptor is open.
+    unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_DATA) == 0 }
+}
+
 /// Undoes [`raise_nofile`] in this process, as far as the hard limit allows. Async-signal-safe where that was called
 /// before or never.
 ///

@@ -3,7 +3,7 @@
 use super::roles::{command, dying, journal, journals, say};
 use crate::act::groups::Groups;
 use crate::act::pause::{Job, Mechanism, Method, PauseError, Pauses, Stopped};
-use crate::act::restore;
+use crate::act::{self, restore};
 use crate::fault;
 use crate::sys;
 use crate::sys::thread::{self, Held};
@@ -53,7 +53,20 @@ pub fn pauser(args: &[String]) {
     let mut lines = std::io::stdin().lines();
     for step in steps {
         match step.as_str() {
-            "pause" => job.pause(&mut journal, &members).unwrap(),
+            "pause" => job.pause(&mut journal, &members, None).unwrap(),
+            // Until now: whoever stands still, or waits for a line, is late at once.
+            "nap" => job.pause(&mut journal, &members, Some(sys::monotonic())).unwrap(),
+            "notes" => {
+                say(&format!("notes {:?}", journal.notes().iter().collect::<Vec<_>>()));
+                continue;
+            }
+            "replace" => {
+                let before = journal.guardian();
+                eventually("another guardian", || {
+                    journal.tend();
+                    journal.guardian() != before
+                });
+            }
             "resume" => job.resume(&mut journal).unwrap(),
             "kill" => job.signal(libc::SIGKILL, &members),
             "hold" => {
@@ -302,6 +315,116 @@ fn both_killed_while_it_waits_is_what_restore_is_for() {
     }
 }
 
+/// Processes that are stopped, until this is dropped.
+struct Stilled(Vec<u32>);
+
+impl Stilled {
+    fn new(pids: &[u32]) -> Self {
+        for pid in pids {
+            sys::kill(*pid, libc::SIGSTOP).unwrap();
+        }
+        for pid in pids {
+            eventually("it is stopped", || thread::process_stat(*pid).is_some_and(|stat| stat.state == b'T'));
+        }
+        Self(pids.to_vec())
+    }
+
+    fn go_on(&self) {
+        self.0.iter().for_each(|pid| drop(sys::kill(*pid, libc::SIGCONT)));
+    }
+}
+
+impl Drop for Stilled {
+    fn drop(&mut self) {
+        self.go_on();
+    }
+}
+
+/// Nobody has ended: the guardian ends a pause that goes on too long, and Cotenant takes note.
+#[test]
+fn a_cotenant_that_is_stopped_leaves_nobody_waiting() {
+    for mechanism in mechanisms() {
+        let job = Beating::new(mechanism);
+        let steps = ["nap", "hold", "resume", "notes", "hold", "nap", "hold", "resume", "end"];
+        let mut pauser = Player::start(job.pauser(&steps));
+        pauser.hear("hold");
+        let stopped = Stilled::new(&[pauser.pid()]);
+        job.runs("its guardian lets it");
+        stopped.go_on();
+        pauser.say("");
+        let notes = pauser.hear("notes");
+        assert!(notes.contains("cotenant stood still") && notes.contains("pause(s)"), "{mechanism}: {notes}");
+        pauser.hear("hold");
+        pauser.say("");
+        pauser.hear("hold");
+        job.waits(); // it is stopped anew, and that has an end, too
+        pauser.say("");
+        assert!(pauser.hear("end").contains("failed: 0"));
+        assert!(pauser.end().success());
+        job.is_undone("it goes on");
+    }
+}
+
+/// What a user has stopped after that stays stopped.
+#[test]
+fn what_the_guardian_has_let_run_is_not_resumed_again() {
+    let job = Beating::new(Mechanism::Signals);
+    let mut pauser = Player::start(job.pauser(&["nap", "hold", "resume", "notes", "hold"]));
+    pauser.hear("hold");
+    let stopped = Stilled::new(&[pauser.pid()]);
+    job.runs("its guardian lets it");
+    let theirs = Stilled::new(&[pid(job.dir.path(), "leaver").unwrap()]);
+    stopped.go_on();
+    pauser.say("");
+    pauser.hear("notes");
+    pauser.hear("hold");
+    assert_eq!(thread::process_stat(theirs.0[0]).unwrap().state, b'T');
+}
+
+#[test]
+fn where_both_are_stopped_either_lets_it_run_and_so_does_force() {
+    for mechanism in mechanisms() {
+        for who in ["guardian", "force"] {
+            let job = Beating::new(mechanism);
+            let mut pauser = Player::start(job.pauser(&["nap", "hold", "resume", "end"]));
+            let guardian = pauser.hear("hold").parse().unwrap();
+            let (both, own) = (Stilled::new(&[guardian, pauser.pid()]), Stilled(vec![pauser.pid()]));
+            job.waits();
+            assert_eq!(restore(&job.state()).resumed, 0, "that does nothing to the living");
+            if who == "force" {
+                let report = act::restore_by_force(&job.state());
+                assert!(report.resumed > 0 && report.failed == 0, "{report:?}");
+                assert!(report.notes[0].contains("is stopped: what it had paused runs"), "{report:?}");
+            } else {
+                sys::kill(guardian, libc::SIGCONT).unwrap();
+            }
+            job.runs(who);
+            both.go_on();
+            drop(own);
+            pauser.say("");
+            assert!(pauser.hear("end").contains("failed: 0"));
+            assert!(pauser.end().success());
+            job.is_undone(who);
+        }
+    }
+}
+
+#[test]
+fn a_guardian_that_is_stopped_is_replaced() {
+    let job = Beating::new(Mechanism::Signals);
+    let mut pauser = Player::start(job.pauser(&["pause", "hold", "replace", "notes", "hold", "resume", "end"]));
+    let guardian: u32 = pauser.hear("hold").parse().unwrap();
+    let _stopped = Stilled::new(&[guardian]);
+    pauser.say("");
+    let notes = pauser.hear("notes");
+    assert!(notes.contains("the guardian does not go on; another has taken its place"), "{notes}");
+    eventually("the first one is ended", || thread::process_stat(guardian).is_none_or(|stat| stat.is_dead()));
+    assert_ne!(pauser.hear("hold").parse(), Ok(guardian));
+    job.waits();
+    pauser.kill();
+    job.is_undone("by the second one");
+}
+
 #[test]
 fn random_kills_leave_nobody_waiting() {
     let mut steps = vec!["hold"];
@@ -370,7 +493,7 @@ fn the_group_of_somebody_else_stays_his() {
     let dir = TempDir::new("theirs");
     let mut journal = journal(dir.path());
     let mut job = Job::of_group(&mut journal, &theirs).unwrap();
-    job.pause(&mut journal, &[]).unwrap();
+    job.pause(&mut journal, &[], None).unwrap();
     eventually("it stands still", || stands_still(&theirs));
     let again = Job::of_group(&mut journal, &theirs).unwrap_err();
     assert!(again.to_string().contains("is frozen by somebody else"), "{again}");
@@ -388,7 +511,7 @@ fn a_group_that_its_owner_freezes_is_not_thawed_by_us() {
         let dir = TempDir::new("held");
         let mut journal = journal(dir.path());
         let mut job = Job::of_group(&mut journal, &group.path).unwrap();
-        job.pause(&mut journal, &[]).unwrap();
+        job.pause(&mut journal, &[], None).unwrap();
         assert!(!job.is_theirs(&mut journal), "that is ours");
         job.resume(&mut journal).unwrap();
         assert!(!job.is_theirs(&mut journal));
@@ -397,7 +520,7 @@ fn a_group_that_its_owner_freezes_is_not_thawed_by_us() {
         if noticed_by_a_look {
             assert!(job.is_theirs(&mut journal));
         } else {
-            let refused = job.pause(&mut journal, &[]);
+            let refused = job.pause(&mut journal, &[], None);
             assert!(matches!(refused, Err(PauseError::Frozen(_))), "{refused:?}");
         }
         job.resume(&mut journal).unwrap();
@@ -411,7 +534,7 @@ fn a_group_that_its_owner_freezes_is_not_thawed_by_us() {
         } else {
             // It naps again when it has been thawed, and whoever undoes that knows.
             group.freeze(false).unwrap();
-            job.pause(&mut journal, &[]).unwrap();
+            job.pause(&mut journal, &[], None).unwrap();
             eventually("it stands still", || stands_still(&group.path));
             assert_eq!(journal.finish().resumed, 1);
             eventually("it runs", || !stands_still(&group.path));
@@ -429,7 +552,7 @@ fn a_group_that_is_removed_while_it_waits_is_done_with() {
     let mut journal = journal(dir.path());
     let removed = |journal: &mut Journal| {
         let mut job = Job::of_group(journal, &group.path).unwrap();
-        job.pause(journal, &[]).unwrap();
+        job.pause(journal, &[], None).unwrap();
         eventually("the folder goes", || fs::remove_dir(&group.path).is_ok());
         job
     };
@@ -444,7 +567,7 @@ fn a_group_that_is_removed_while_it_waits_is_done_with() {
     assert_eq!(*journal.outstanding::<Groups>(), Groups::default());
     // One of that name is another one, and is journaled before it waits.
     fs::create_dir(&group.path).unwrap();
-    job.pause(&mut journal, &[]).unwrap();
+    job.pause(&mut journal, &[], None).unwrap();
     assert_ne!(*journal.outstanding::<Groups>(), Groups::default());
     let report = journal.finish();
     assert_eq!((report.resumed, report.gone, report.failed), (1, 0, 0), "{report:?}");
@@ -464,7 +587,7 @@ fn a_group_that_cannot_be_frozen_is_not_told_as_paused() {
     let mut journal = journal(&state);
     let mut job = Job::of_group(&mut journal, &group).unwrap();
     for _ in 0..2 {
-        assert!(job.pause(&mut journal, &[]).is_err() && !job.is_paused());
+        assert!(job.pause(&mut journal, &[], None).is_err() && !job.is_paused());
     }
     job.resume(&mut journal).unwrap();
     let report = journal.finish();
@@ -478,7 +601,7 @@ fn a_journal_that_has_not_grown_is_not_compacted_again() {
     let dir = TempDir::new("small");
     let mut journal = journal(dir.path());
     let mut job = Job::of_group(&mut journal, &group.path).unwrap();
-    job.pause(&mut journal, &[]).unwrap();
+    job.pause(&mut journal, &[], None).unwrap();
     let inodes = || {
         let mut inodes: Vec<u64> =
             fs::read_dir(dir.path()).unwrap().map(|f| f.unwrap().metadata().unwrap().ino()).collect();
@@ -586,9 +709,9 @@ fn who_was_stopped_by_somebody_else_stands_still_afterwards() {
         };
         stop("before");
         for time in ["first", "second", "third"] {
-            job.pause(&mut journal, &ids).unwrap();
+            job.pause(&mut journal, &ids, None).unwrap();
             eventually(&format!("{case}, {time}: both stand"), || two.stand() == [true; 2]);
-            job.pause(&mut journal, &ids).unwrap();
+            job.pause(&mut journal, &ids, None).unwrap();
             if time == "first" {
                 stop("in");
             }
@@ -604,7 +727,7 @@ fn who_was_stopped_by_somebody_else_stands_still_afterwards() {
             );
         }
         // Who undoes it after a crash finds the journal as it is now.
-        job.pause(&mut journal, &ids).unwrap();
+        job.pause(&mut journal, &ids, None).unwrap();
         eventually("both stand", || two.stand() == [true; 2]);
         let report = journal.finish();
         assert_eq!((report.resumed, report.failed, two.stand()), (1, 0, [false, true]), "{case}: {report:?}");
@@ -612,7 +735,7 @@ fn who_was_stopped_by_somebody_else_stands_still_afterwards() {
         sys::kill(two.child, libc::SIGCONT).unwrap();
         let mut journal = super::roles::journal(dir.path());
         job.resume(&mut journal).unwrap();
-        job.pause(&mut journal, &ids).unwrap();
+        job.pause(&mut journal, &ids, None).unwrap();
         eventually(&format!("{case}: both stand"), || two.stand() == [true; 2]);
         job.end(&mut journal).unwrap();
         assert_eq!(two.stand(), [false; 2], "{case}");

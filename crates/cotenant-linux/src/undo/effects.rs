@@ -5,6 +5,10 @@ use crate::undo::report::RestoreReport;
 use std::any::Any;
 use std::collections::HashSet;
 use std::fmt;
+use std::time::Duration;
+
+/// How long after its end a pause may go on. Then the guardian ends it: this Cotenant stands still itself.
+pub const GRACE: Duration = Duration::from_secs(2);
 
 /// A line of a journal, written as it is displayed.
 pub trait Record: fmt::Display + Sized {
@@ -28,6 +32,12 @@ pub trait Effect: Any + fmt::Debug + Default {
 
     /// The fewest records that tell what somebody alive may still need. `all` of them have been added, in that order.
     fn essential(&self, all: Vec<Self::Record>, living: &Living) -> Vec<Self::Record>;
+
+    /// Lets run what stands still because of us, though all else stays: what was to run by that time of
+    /// [`crate::sys::monotonic`], or all of it. Records that tell what runs.
+    fn let_run(&self, _by: Option<Duration>, _report: &mut RestoreReport) -> Vec<Self::Record> {
+        Vec::new()
+    }
 
     /// Undoes all of it. Records that tell what could not be undone: it is tried again. Who is gone needs none.
     fn undo(&self, by: &Undoer<'_>, report: &mut RestoreReport) -> Vec<Self::Record>;
@@ -89,8 +99,18 @@ impl Effects {
     /// What these lines tell, and how many of them no kind understands.
     pub fn read(table: Table, lines: &[String]) -> (Self, usize) {
         let mut effects = Self::new(table);
-        let unknown = lines.iter().filter(|line| !effects.all.iter_mut().any(|effect| effect.enter_line(line))).count();
+        let unknown = lines.iter().filter(|line| !effects.enter(line)).count();
         (effects, unknown)
+    }
+
+    /// Adds a line; whether any kind understands it.
+    pub fn enter(&mut self, line: &str) -> bool {
+        self.all.iter_mut().any(|effect| effect.enter_line(line))
+    }
+
+    /// See [`Effect::let_run`]; the lines of these records.
+    pub fn let_run(&self, by: Option<Duration>, report: &mut RestoreReport) -> Vec<String> {
+        self.all.iter().flat_map(|effect| effect.let_all_run(by, report)).collect()
     }
 
     /// That of one kind; `None` where the table lacks it.
@@ -121,6 +141,7 @@ trait AnyEffect: Any + fmt::Debug {
     /// Adds a line; whether it is of this kind.
     fn enter_line(&mut self, line: &str) -> bool;
     fn essential_lines(&self, lines: &[String], living: &Living) -> Vec<String>;
+    fn let_all_run(&self, by: Option<Duration>, report: &mut RestoreReport) -> Vec<String>;
     fn undo_all(&self, by: &Undoer<'_>, report: &mut RestoreReport) -> Vec<String>;
 }
 
@@ -134,9 +155,32 @@ impl<E: Effect> AnyEffect for E {
         self.essential(records, living).iter().map(E::Record::to_string).collect()
     }
 
+    fn let_all_run(&self, by: Option<Duration>, report: &mut RestoreReport) -> Vec<String> {
+        self.let_run(by, report).iter().map(E::Record::to_string).collect()
+    }
+
     fn undo_all(&self, by: &Undoer<'_>, report: &mut RestoreReport) -> Vec<String> {
         self.undo(by, report).iter().map(E::Record::to_string).collect()
     }
+}
+
+/// When a pause is to end, by [`crate::sys::monotonic`]; `None`: when its Cotenant says so.
+pub type End = Option<Duration>;
+
+/// An end as one word.
+pub fn end_word(end: End) -> String {
+    end.map_or_else(|| "-".to_owned(), |end| end.as_nanos().to_string())
+}
+
+/// Such a word read again; `None` where it is none.
+#[allow(clippy::option_option)] // a pause without an end has a word, too
+pub fn end_of(word: &str) -> Option<End> {
+    if word == "-" { Some(None) } else { word.parse().ok().map(|ns| Some(Duration::from_nanos(ns))) }
+}
+
+/// Whether what stands still until `end` is to run by `by`; everything is where that is `None`.
+pub fn is_due(end: End, by: Option<Duration>) -> bool {
+    by.is_none_or(|by| end.is_some_and(|end| end <= by))
 }
 
 /// The next word of a line as a number.

@@ -143,6 +143,12 @@ fn unsealed(line: &[u8]) -> Option<&str> {
     (crc.len() == 8 && u32::from_str_radix(crc, 16).ok()? == crc32fast::hash(text.as_bytes())).then_some(text)
 }
 
+/// The whole lines at the beginning of these bytes, and how many bytes they are.
+pub fn whole_lines(bytes: &[u8]) -> (impl Iterator<Item = &str>, usize) {
+    let len = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |end| end + 1);
+    (bytes[..len].split(|b| *b == b'\n').filter_map(unsealed), len)
+}
+
 /// A journal as read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {

@@ -4,17 +4,23 @@
 //! terminal do not reach it, and ignores the polite signals. A socket connects it with Cotenant: the kernel closes
 //! Cotenant's end however that ends, and the guardian's end however *that* ends, so that each learns of the other's
 //! death without pids or signals.
+//!
+//! A Cotenant that is stopped does not end. So the guardian reads the journal as it grows, and lets run what stands
+//! still for [`GRACE`] longer than it was to. Cotenant asks in turn whether the guardian is there, and replaces one that
+//! does not answer.
 
+use crate::bounded::{self, Limit};
 use crate::fault::{self, around, point};
 use crate::sys::{self, Lock};
-use crate::undo::effects::Table;
+use crate::undo::effects::{Effects, GRACE, Table};
 use crate::undo::state_dir::lock_there;
 use crate::undo::{RestoreReport, file, restore};
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -23,11 +29,24 @@ use std::time::Duration;
 /// The hidden subcommand of the binary.
 pub const SUBCOMMAND: &str = "__guardian";
 
-/// Guardian to Cotenant: detached, changes may begin.
-const READY: u8 = b'R';
+/// Guardian to Cotenant: detached, changes may begin. All that it says is a line; others are records of what it has let
+/// run.
+const READY: &str = "ready\n";
+
+/// Guardian to Cotenant, which has asked.
+const HERE: &str = "here\n";
+
+/// Cotenant to guardian: are you there?
+const ASK: u8 = b'A';
 
 /// Cotenant to guardian: everything is undone, go.
 const FINISHED: u8 = b'F';
+
+/// Time between two looks of the guardian at the journal, and between two questions whether it is there.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// A guardian that does not answer for so long is stopped.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// A guardian that does not report for so long has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -58,6 +77,10 @@ impl Default for GuardianCommand {
 pub struct Guardian {
     process: Child,
     link: UnixStream,
+    /// What it said of a line whose end is not there yet.
+    heard: Vec<u8>,
+    /// When it was asked last, and whether it has answered since.
+    asked: (Duration, bool),
 }
 
 impl Guardian {
@@ -74,11 +97,12 @@ impl Guardian {
         cmd.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
         let process = around("guardian.spawn", || cmd.spawn())?;
         drop(cmd); // holds the guardian's end of the socket
-        let mut guardian = Self { process, link: link.try_clone()? };
         link.set_read_timeout(Some(PATIENCE))?;
-        let mut byte = [0];
-        let answer = around("guardian.ready", || link.read_exact(&mut byte));
-        if answer.is_err() || byte != [READY] {
+        let mut said = [0; READY.len()];
+        let answer = around("guardian.ready", || link.read_exact(&mut said));
+        let set = sys::set_nonblocking(&link);
+        let mut guardian = Self { process, link, heard: Vec::new(), asked: (sys::monotonic(), true) };
+        if answer.is_err() || set.is_err() || said != READY.as_bytes() {
             let _ = guardian.process.kill();
             let _ = guardian.process.wait();
             return Err(io::Error::other("it ended before it was ready"));
@@ -91,9 +115,53 @@ impl Guardian {
         self.process.id()
     }
 
-    /// Whether it still lives.
-    pub fn lives(&self) -> bool {
-        !sys::hung_up(&self.link, Duration::ZERO)
+    /// Whether it still lives, and goes on.
+    pub fn lives(&mut self) -> bool {
+        let (asked, answered) = self.asked;
+        if !answered && sys::monotonic() > asked + SILENCE {
+            self.listen(); // it may have answered while we did something else, or stood still ourselves
+            if !self.asked.1 {
+                return false;
+            }
+        }
+        !self.has_ended()
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        sys::hung_up(&self.link, Duration::ZERO)
+    }
+
+    /// Asks whether it is there, from time to time.
+    pub fn ask(&mut self) {
+        let (now, (asked, answered)) = (sys::monotonic(), self.asked);
+        if answered && now >= asked + LOOK_EVERY && self.link.write_all(&[ASK]).is_ok() {
+            self.asked = (now, false);
+        }
+    }
+
+    /// Takes what it has let run since the last call: records.
+    pub fn hear(&mut self) -> Vec<String> {
+        self.listen();
+        let len = self.heard.iter().rposition(|b| *b == b'\n').map_or(0, |end| end + 1);
+        let said: Vec<u8> = self.heard.drain(..len).collect();
+        said.split(|b| *b == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(|line| String::from_utf8_lossy(line).into_owned())
+            .collect()
+    }
+
+    /// Reads what it has said.
+    fn listen(&mut self) {
+        let mut bytes = [0; 4096];
+        while let Ok(len @ 1..) = self.link.read(&mut bytes) {
+            self.heard.extend(&bytes[..len]);
+        }
+        let here = HERE.as_bytes();
+        while let Some(at) = self.heard.windows(here.len()).position(|said| said == here) {
+            self.heard.drain(at..at + here.len());
+            self.asked.1 = true;
+        }
     }
 
     /// Sends it home: everything is undone.
@@ -106,9 +174,13 @@ impl Guardian {
         let _ = self.process.wait();
     }
 
-    /// Reaps one that was found dead.
+    /// Reaps one that was found dead, or ends one that stands still.
     pub fn bury(mut self) {
-        let _ = self.process.wait();
+        let _ = self.process.kill();
+        // Where it is frozen not even that reaches it now. It leaves the journal alone as long as we hold its lock.
+        if sys::hung_up(&self.link, SILENCE / 10) {
+            let _ = self.process.wait();
+        }
     }
 }
 
@@ -141,11 +213,31 @@ fn watch(journal: &Path, table: Table) -> io::Result<()> {
     sys::set_name(c"cotenant-guard");
     point("guardian.detached");
     let mut link = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    link.write_all(&[READY])?;
+    link.write_all(READY.as_bytes())?;
     point("guardian.announced");
-    let mut byte = [0];
-    if link.read_exact(&mut byte).is_ok() && byte == [FINISHED] {
-        return Ok(());
+    sys::set_nonblocking(&link)?; // a Cotenant that is stopped reads nothing
+    let mut reader = Reader::new(journal, table);
+    loop {
+        if sys::poll_readable([Some(link.as_fd())], LOOK_EVERY)?[0] {
+            let mut asked = [0; 16];
+            match link.read(&mut asked) {
+                Ok(len @ 1..) if asked[..len].contains(&FINISHED) => return Ok(()),
+                Ok(1..) => drop(link.write_all(HERE.as_bytes())),
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => {}
+                _ => break,
+            }
+        }
+        let runs = reader.look().unwrap_or_default(); // what fails is tried again
+        if !runs.is_empty() {
+            say(&format!(
+                "cotenant stands still: {} pause(s) were ended {} s after their end",
+                runs.len(),
+                GRACE.as_secs()
+            ));
+        }
+        for record in runs {
+            let _ = link.write_all(format!("{record}\n").as_bytes());
+        }
     }
     point("guardian.end.seen");
     let Some(mut file) = lock_there(journal, Lock::Wait)? else { return Ok(()) };
@@ -156,4 +248,57 @@ fn watch(journal: &Path, table: Table) -> io::Result<()> {
         None => file::remove(journal),
     }
     Ok(())
+}
+
+/// The journal of a Cotenant that lives, read as it grows.
+struct Reader<'a> {
+    path: &'a Path,
+    table: Table,
+    effects: Effects,
+    /// The file and its number: it is another one after each compaction.
+    file: Option<(File, u64)>,
+    /// Bytes of it that were read.
+    read: u64,
+}
+
+impl<'a> Reader<'a> {
+    fn new(path: &'a Path, table: Table) -> Self {
+        Self { path, table, effects: Effects::new(table), file: None, read: 0 }
+    }
+
+    /// Lets run what is overdue: records of that.
+    fn look(&mut self) -> io::Result<Vec<String>> {
+        let meta = fs::symlink_metadata(self.path)?;
+        let is_known = self.file.as_ref().is_some_and(|(_, ino)| *ino == meta.ino()) && meta.len() >= self.read;
+        if !is_known {
+            let file = restore::open(self.path)?;
+            let ino = file.metadata()?.ino();
+            *self = Self { file: Some((file, ino)), ..Self::new(self.path, self.table) };
+        }
+        if let Some((file, _)) = self.file.as_mut().filter(|_| !is_known || meta.len() > self.read) {
+            file.seek(SeekFrom::Start(self.read))?;
+            let bytes = bounded::rest(file, Limit::Own)?;
+            let (lines, len) = file::whole_lines(&bytes);
+            for line in lines {
+                self.effects.enter(line);
+            }
+            self.read += len as u64;
+        }
+        let Some(by) = sys::monotonic().checked_sub(GRACE) else { return Ok(Vec::new()) };
+        let runs = self.effects.let_run(Some(by), &mut RestoreReport::default());
+        for line in &runs {
+            self.effects.enter(line);
+        }
+        Ok(runs)
+    }
+}
+
+/// Says a line to the system's log: nobody else may hear it before Cotenant goes on.
+fn say(line: &str) {
+    const WARNING: u8 = 3 << 3 | 4; // of a daemon
+    if let Ok(log) = UnixDatagram::unbound() {
+        let _ = log.set_nonblocking(true);
+        let _ =
+            log.send_to(format!("<{WARNING}>cotenant-guard[{}]: {line}", std::process::id()).as_bytes(), "/dev/log");
+    }
 }

@@ -6,7 +6,7 @@ use crate::notes::Notes;
 use crate::sys;
 use crate::sys::thread::{self, Held, Identity};
 use crate::undo::claims::{ClaimError, Claims};
-use crate::undo::effects::{Effect, Effects, Living, Record, Table, Undoer};
+use crate::undo::effects::{Effect, Effects, GRACE, Living, Record, Table, Undoer};
 use crate::undo::file::{self, JournalFile};
 use crate::undo::guardian::{Guardian, GuardianCommand};
 use crate::undo::report::RestoreReport;
@@ -59,6 +59,8 @@ pub struct Journal {
     effects: Effects,
     claims: Claims,
     notes: Notes,
+    /// The note of how much the guardian has let run, and how much that was.
+    let_run: (String, u64),
 }
 
 impl Journal {
@@ -79,7 +81,16 @@ impl Journal {
         }
         notes.extend(left.notes);
         let claims = Claims::new(&options.state_dir, here.clone(), me);
-        Ok(Self { options, here, me, active: None, effects: Effects::new(table), claims, notes })
+        Ok(Self {
+            options,
+            here,
+            me,
+            active: None,
+            effects: Effects::new(table),
+            claims,
+            notes,
+            let_run: Default::default(),
+        })
     }
 
     /// This Cotenant.
@@ -118,12 +129,17 @@ impl Journal {
             Guardian::start(&self.options.guardian, file.path())
                 .map_err(|e| format!("nothing is changed: the guardian cannot be started ({e})"))
         };
+        let lives = self.active.as_mut().map(|active| active.guardian.lives());
         match &mut self.active {
-            Some(active) if active.guardian.lives() => {}
+            Some(_) if lives == Some(true) => {}
             Some(active) => {
                 let next = start(&active.file)?;
-                std::mem::replace(&mut active.guardian, next).bury();
-                self.notes.add("the guardian was killed; another has taken its place");
+                let mut last = std::mem::replace(&mut active.guardian, next);
+                let (runs, killed) = (last.hear(), last.has_ended());
+                last.bury();
+                self.heed(runs);
+                let how = if killed { "was killed" } else { "does not go on" };
+                self.notes.add(format!("the guardian {how}; another has taken its place"));
             }
             None => {
                 let dir = &self.options.state_dir;
@@ -234,13 +250,40 @@ impl Journal {
         self.claim(held.pid).map_err(|e| e.to_string())
     }
 
-    /// What is due in every round: replaces a guardian that was killed, and drops what nobody alive needs once the file
+    /// Takes note of what its guardian has let run, since this Cotenant stood still.
+    pub fn hear(&mut self) {
+        let runs = self.active.as_mut().map(|active| active.guardian.hear()).unwrap_or_default();
+        self.heed(runs);
+    }
+
+    fn heed(&mut self, runs: Vec<String>) {
+        if runs.is_empty() {
+            return;
+        }
+        let of = self.let_run.1 + runs.len() as u64;
+        let note = format!(
+            "cotenant stood still for a while: its guardian ended {of} pause(s), {} s after their end",
+            GRACE.as_secs()
+        );
+        self.notes.take_back(&self.let_run.0);
+        self.notes.add(&*note);
+        self.let_run = (note, of);
+        for line in runs {
+            // Where it cannot be written, the guardian lets run once more what runs.
+            let _ = self.active.as_mut().map(|active| active.file.append(&line));
+            self.effects.enter(&line);
+        }
+    }
+
+    /// What is due in every round: replaces a guardian that was killed or stopped, and drops what nobody alive needs once the file
     /// has grown.
     pub fn tend(&mut self) {
         self.claims.refresh();
+        self.hear();
         if self.active.is_some() {
             let _ = self.begin(); // it has made a remark
         }
+        self.active.iter_mut().for_each(|active| active.guardian.ask());
         self.compact();
     }
 

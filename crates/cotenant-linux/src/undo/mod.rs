@@ -13,9 +13,9 @@ mod restore;
 mod state_dir;
 
 pub use claims::{ClaimError, Claims};
-pub use effects::{Effect, Kind, Living, Record, Table, Undoer, number};
+pub use effects::{Effect, End, GRACE, Kind, Living, Record, Table, Undoer, end_of, end_word, is_due, number};
 pub use guardian::{GuardianCommand, SUBCOMMAND, main as guard};
 pub use journal::{Journal, JournalOptions};
 pub use report::RestoreReport;
-pub use restore::restore;
+pub use restore::{restore, restore_by_force};
 pub use state_dir::{Here, OpenError, append_own, default_state_dir, lock, open_dir, secure_dir};

@@ -24,17 +24,34 @@ pub fn restore(state_dir: &Path, table: Table) -> RestoreReport {
     report
 }
 
+/// The same, and lets all run that living Cotenants keep paused: one that is stopped cannot do it itself.
+pub fn restore_by_force(state_dir: &Path, table: Table) -> RestoreReport {
+    let mut report = RestoreReport::default();
+    let living = restore_all(state_dir, table, true, &mut report).unwrap_or_else(|why| {
+        report.fail(why);
+        Vec::new()
+    });
+    report.notes.extend(living.iter().map(|pid| match thread::process_stat(*pid) {
+        Some(stat) if stat.state == b'T' => format!(
+            "process {pid} is stopped: what it had paused runs, its other changes stay until kill -CONT {pid}, or \
+             kill -KILL {pid} and another restore"
+        ),
+        _ => format!("process {pid} is at work: what it had paused runs for now, its other changes stay"),
+    }));
+    report
+}
+
 /// The same without a word about Cotenants that live: their process ids come second.
 pub fn undo_left(state_dir: &Path, table: Table) -> (RestoreReport, Vec<u32>) {
     let mut report = RestoreReport::default();
-    let living = restore_all(state_dir, table, &mut report).unwrap_or_else(|why| {
+    let living = restore_all(state_dir, table, false, &mut report).unwrap_or_else(|why| {
         report.fail(why);
         Vec::new()
     });
     (report, living)
 }
 
-fn restore_all(state_dir: &Path, table: Table, report: &mut RestoreReport) -> Result<Vec<u32>, String> {
+fn restore_all(state_dir: &Path, table: Table, force: bool, report: &mut RestoreReport) -> Result<Vec<u32>, String> {
     let mut living = Vec::new();
     let entries = match fs::read_dir(state_dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(living),
@@ -44,7 +61,7 @@ fn restore_all(state_dir: &Path, table: Table, report: &mut RestoreReport) -> Re
     let mut paths: Vec<_> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
     paths.sort();
     for path in paths.iter().filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("journal-"))) {
-        match restore_one(path, &here, table, report) {
+        match restore_one(path, &here, table, force, report) {
             Ok(owner) => living.extend(owner),
             Err(e) => report.fail(format!("cannot undo {}: {e}", path.display())),
         }
@@ -52,8 +69,15 @@ fn restore_all(state_dir: &Path, table: Table, report: &mut RestoreReport) -> Re
     Ok(living)
 }
 
-/// Undoes one journal, unless its owner lives: then that.
-fn restore_one(path: &Path, here: &Here, table: Table, report: &mut RestoreReport) -> io::Result<Option<u32>> {
+/// Undoes one journal, unless its owner lives: then that. With `force` it waits for nobody before all runs that is
+/// paused.
+fn restore_one(
+    path: &Path,
+    here: &Here,
+    table: Table,
+    mut force: bool,
+    report: &mut RestoreReport,
+) -> io::Result<Option<u32>> {
     let deadline = Instant::now() + GUARDIAN_PATIENCE;
     let mut file = loop {
         match lock_there(path, Lock::Try) {
@@ -67,6 +91,9 @@ fn restore_one(path: &Path, here: &Here, table: Table, report: &mut RestoreRepor
                         path.display()
                     ));
                     return Ok(None);
+                }
+                if let Some(held) = held.as_ref().filter(|_| std::mem::take(&mut force)) {
+                    Effects::read(table, &held.lines).0.let_run(None, report);
                 }
                 if let Some(owner) = held.map(|c| c.owner).filter(|owner| thread::lives(*owner)) {
                     return Ok(Some(owner.0));
@@ -102,7 +129,8 @@ fn whose(path: &Path) -> io::Result<Option<Contents>> {
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
+/// Opens a journal of ours.
+pub fn open(path: &Path) -> io::Result<File> {
     open_own(OpenOptions::new().read(true), path)
 }
 

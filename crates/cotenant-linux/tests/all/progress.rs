@@ -7,7 +7,9 @@ use cotenant_linux::sense::processes::Target;
 use cotenant_linux::sense::progress;
 use cotenant_model::topology::{Cpu, Parts};
 use cotenant_model::{AppId, AppSample, CpuSet, Time, Topology};
+use cotenant_testing::eventually;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -199,6 +201,43 @@ fn counts_that_cannot_be_are_absent() {
     }
     assert_eq!(watch.observer.reported(AppId(0)).unwrap().units, 13);
     assert_eq!(watch.observer.refused_reports().count(), 1, "it is said once");
+}
+
+/// What is read of holes takes no memory, whoever made them, and only so much of it is read.
+#[test]
+fn reports_full_of_holes_take_no_memory() {
+    const LIARS: usize = 200;
+    let mut program = Program::start(1);
+    program.ask(&format!("forge in children {LIARS}"));
+    let shared_kib = || -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssShmem:")).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    let children = || {
+        let pid = program.pid();
+        std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default()
+    };
+    let of = |pid: &str| {
+        let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        let mut memory = files.filter(|file| {
+            std::fs::read_link(file.path()).is_ok_and(|link| link.to_string_lossy().starts_with("/memfd:cotenant-"))
+        });
+        memory.next().and_then(|file| std::fs::metadata(file.path()).ok()).map_or(0, |meta| meta.blocks() / 2)
+    };
+    let theirs = || children().split_whitespace().map(of).collect::<Vec<_>>();
+    eventually("all lie", || theirs().iter().filter(|kib| **kib >= 8).count() == LIARS);
+    let (ours, before) = (shared_kib(), theirs());
+    let mut watch = Watch::new(program.pid());
+    watch.observer.sample(Time(0), &mut |new| new.mask.clone()).unwrap();
+    // Some are looked at in each sample, and all of them at most so often.
+    for _ in 0..LIARS / 4 {
+        watch.app();
+    }
+    assert!(shared_kib() < ours + 1024, "{ours} KiB shared before, {} KiB after", shared_kib());
+    assert_eq!(theirs(), before, "the kernel has filled no hole");
+    let refused: Vec<&String> = watch.observer.refused_reports().collect();
+    assert!(refused.iter().any(|why| why.contains("its user reports more than 8 MiB at a time")), "{refused:?}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use cotenant_cli::messages::count;
+use cotenant_linux::act;
 use cotenant_linux::undo::RestoreReport;
 use std::io::Write;
 use std::process::ExitCode;
@@ -9,6 +10,9 @@ use std::process::ExitCode;
 /// Arguments of `cotenant restore`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
+    /// Also let run what a Cotenant keeps paused that lives, and is stopped itself (SIGSTOP)
+    #[arg(long)]
+    force: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -19,7 +23,8 @@ pub struct Args {
 /// # Errors
 /// Where the environment names no folder for the state.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let report = cotenant_linux::act::restore(&cotenant_linux::undo::default_state_dir()?);
+    let folder = cotenant_linux::undo::default_state_dir()?;
+    let report = if args.force { act::restore_by_force(&folder) } else { act::restore(&folder) };
     cotenant_cli::answer(args.json, &report, |out| {
         let RestoreReport { resumed, gone, foreign, failed, .. } = &report;
         let restored = count(report.restored as u64, "task");

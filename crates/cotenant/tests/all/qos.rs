@@ -698,6 +698,139 @@ fn random_kills_leave_nobody_stopped() {
     }
 }
 
+/// Whether a process is paused now, by a freezer or by a signal.
+fn is_paused(pid: u32) -> bool {
+    let read = |path: String| fs::read_to_string(path).unwrap_or_default();
+    let group_of =
+        |line: &str| read(format!("/proc/{pid}/cgroup")).lines().find_map(|l| Some(l.split_once(line)?.1.to_owned()));
+    let is = |group: Option<String>, folder: &str, file: &str, thawed: &str| {
+        group.is_some_and(|group| {
+            let state = read(format!("{folder}{group}/{file}"));
+            !state.is_empty() && state.trim() != thawed
+        })
+    };
+    let mounts = read("/proc/mounts".to_owned());
+    let v2 = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>()).find(|words| words[2] == "cgroup2");
+    let v2 = v2.map(|words| words[1].to_owned());
+    let stat = read(format!("/proc/{pid}/stat"));
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+        || is(group_of(":freezer:"), "/sys/fs/cgroup/freezer", "freezer.state", "THAWED")
+        || v2.is_some_and(|mount| is(group_of("0::"), &mount, "cgroup.freeze", "0"))
+}
+
+/// Stops processes and waits until they are.
+fn stop(pids: &[u32]) {
+    for pid in pids {
+        signal("STOP", *pid);
+    }
+    let state = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    eventually("they are stopped", || pids.iter().all(|pid| state(pid).contains(") T ")));
+}
+
+fn force(state: &State) -> String {
+    let out = state.cotenant(&["restore", "--force"]).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+#[test]
+fn whoever_is_stopped_nobody_stays_stopped() {
+    for how in ["cotenant", "both, and the guardian goes on", "both, and cotenant goes on", "both, and force is used"] {
+        let state = State::new("qos-stop");
+        let mut run = Run::start(&state, "plain", &ALWAYS);
+        run.hear(&["low ", " pauses by "]);
+        let (pid, low) = (run.cotenant.id(), run.pid_of("plain"));
+        eventually("stopped in the middle of a pause", || {
+            stop(&[pid]);
+            let paused = is_paused(low);
+            if !paused {
+                signal("CONT", pid);
+            }
+            paused
+        });
+        let guardian = run.guardian().expect("it is there before the first pause");
+        if how != "cotenant" {
+            stop(&[guardian]);
+        }
+        match how {
+            "both, and the guardian goes on" => signal("CONT", guardian),
+            "both, and cotenant goes on" => signal("CONT", pid),
+            "both, and force is used" => {
+                let said = force(&state);
+                assert!(said.contains("is stopped: what it had paused runs"), "{said}");
+            }
+            _ => {}
+        }
+        runs_on(how, low);
+        for pid in [guardian, pid].into_iter().filter(|pid| !comm(*pid).is_empty()) {
+            signal("CONT", pid); // the guardian may have been replaced
+        }
+        let (said, code) = run.terminate();
+        assert_eq!((code, state.journals()), (Some(143), 0), "{how}: {said:?}");
+        assert_eq!(groups_of(pid), [""; 0], "{how}");
+        let ended = said.iter().any(|line| line.contains("cotenant stood still"));
+        assert_eq!(ended, ["cotenant", "both, and the guardian goes on"].contains(&how), "{how}: {said:?}");
+    }
+}
+
+/// Any of the two is killed or stopped at any moment.
+#[test]
+fn random_kills_and_stops_leave_nobody_stopped() {
+    let cases: [(&str, &[&str]); 4] = [
+        ("plain", &ALWAYS),
+        ("marked", &ALWAYS),
+        ("plain", &["--means", "quota"]),
+        ("plain", &["--metric", "cmd:echo 1,every=20ms"]),
+    ];
+    let ways =
+        ["STOP", "STOP guardian", "STOP both, one goes on", "STOP both, force", "STOP, KILL guardian, force", "KILL"];
+    let rounds = kills(12, Duration::from_millis(300)).enumerate();
+    for (round, moment) in rounds {
+        // Mostly those that are paused from outside.
+        let (role, options) = cases[if round % 2 == 0 { 0 } else { round / 2 % cases.len() }];
+        let way = ways[round % ways.len()];
+        let what = format!("round {round}: {role} {options:?}, {way} after {moment:?}");
+        let state = State::new("qos-storm");
+        let mut run = Run::start(&state, role, options);
+        let Some(low) = run.begun(role) else { continue }; // it cannot be limited here
+        pass(moment);
+        let (pid, guardian) = (run.cotenant.id(), run.guardian());
+        match way {
+            "KILL" => run.kill(),
+            "STOP guardian" => stop(guardian.as_slice()),
+            "STOP both, one goes on" => {
+                stop(&guardian.into_iter().chain([pid]).collect::<Vec<_>>());
+                signal("CONT", guardian.filter(|_| round % 4 == 2).unwrap_or(pid));
+            }
+            "STOP both, force" => {
+                stop(&guardian.into_iter().chain([pid]).collect::<Vec<_>>());
+                force(&state);
+            }
+            "STOP, KILL guardian, force" => {
+                stop(&[pid]);
+                if let Some(guardian) = guardian {
+                    signal("KILL", guardian);
+                }
+                force(&state);
+            }
+            _ => stop(&[pid]),
+        }
+        runs_on(&what, low);
+        // The end of all, wherever that finds them.
+        let _ = run.cotenant.kill();
+        let _ = run.cotenant.wait();
+        for stopped in guardian.iter().filter(|pid| !comm(**pid).is_empty()) {
+            signal("CONT", *stopped);
+        }
+        runs_on(&what, low);
+        assert!(state.cotenant(&["restore"]).output().unwrap().status.success());
+        assert_eq!((state.journals(), groups_of(pid).len(), is_paused(low)), (0, 0, false), "{what}");
+        let stat = fs::read_to_string(format!("/proc/{low}/stat")).unwrap();
+        let policy = stat.rsplit_once(") ").unwrap().1.split(' ').nth(38);
+        assert_eq!(policy, Some("0"), "{what}: in the background");
+    }
+}
+
 #[test]
 fn wrong_words_start_nothing() {
     let folder = TempDir::new("qos-words");

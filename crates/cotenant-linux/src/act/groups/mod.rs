@@ -7,7 +7,7 @@ mod undoing;
 use crate::bounded::{self, Limit};
 use crate::sys;
 use crate::sys::cgroups;
-use crate::undo::Journal;
+use crate::undo::{End, Journal};
 use std::ffi::c_int;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -91,6 +91,19 @@ impl Group {
     /// Journals that it is no more, or will not be frozen any more.
     pub fn strike(&self, journal: &mut Journal) {
         journal.strike(&GroupRecord::Gone(self.path.clone()));
+    }
+
+    /// Journals that it is about to be frozen, until then.
+    ///
+    /// # Errors
+    /// As [`Self::announce`].
+    pub fn announce_freeze(&self, journal: &mut Journal, until: End) -> Result<(), String> {
+        journal.announce(&GroupRecord::Frozen(self.hierarchy, self.path.clone(), until))
+    }
+
+    /// Journals that what was frozen until then is thawed.
+    pub fn strike_freeze(&self, journal: &mut Journal, until: End) {
+        journal.strike(&GroupRecord::Thawed(self.path.clone(), until));
     }
 
     /// Makes its folder, where there is none.

@@ -2,7 +2,7 @@
 
 use super::{Group, GroupError, Hierarchy};
 use crate::fault::around;
-use crate::undo::{Effect, Living, Record, RestoreReport, Undoer};
+use crate::undo::{Effect, End, Living, Record, RestoreReport, Undoer, end_of, end_word, is_due};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -26,6 +26,10 @@ pub enum GroupRecord {
     Made(Group),
     /// The control group of that folder is no more, or will not be frozen any more.
     Gone(PathBuf),
+    /// A control group is about to be frozen, until then.
+    Frozen(Hierarchy, PathBuf, End),
+    /// What was frozen until then is so no more.
+    Thawed(PathBuf, End),
 }
 
 /// Hierarchies as they are written.
@@ -34,13 +38,18 @@ const HIERARCHIES: [(&str, Hierarchy); 4] =
 
 impl fmt::Display for GroupRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = |hierarchy| HIERARCHIES.iter().find(|(_, known)| *known == hierarchy).map_or("", |(word, _)| word);
         match self {
             Self::Made(Group { hierarchy, path, home }) => {
-                let hierarchy = HIERARCHIES.iter().find(|(_, known)| known == hierarchy).map_or("", |(word, _)| word);
+                let hierarchy = word(*hierarchy);
                 let home = home.as_deref().map_or_else(|| "-".to_owned(), word_of);
                 write!(f, "group {hierarchy} {} {home}", word_of(path))
             }
             Self::Gone(path) => write!(f, "ungroup {}", word_of(path)),
+            Self::Frozen(hierarchy, path, end) => {
+                write!(f, "freeze {} {} {}", word(*hierarchy), word_of(path), end_word(*end))
+            }
+            Self::Thawed(path, end) => write!(f, "thaw {} {}", word_of(path), end_word(*end)),
         }
     }
 }
@@ -49,13 +58,18 @@ impl Record for GroupRecord {
     type Effect = Groups;
 
     fn parse(line: &str) -> Option<Self> {
+        let hierarchy_of = |word: &str| Some(HIERARCHIES.iter().find(|(known, _)| *known == word)?.1);
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["group", hierarchy, path, home] => Some(Self::Made(Group {
-                hierarchy: HIERARCHIES.iter().find(|(word, _)| *word == hierarchy)?.1,
+                hierarchy: hierarchy_of(hierarchy)?,
                 path: path_of(path)?,
                 home: if home == "-" { None } else { Some(path_of(home)?) },
             })),
             ["ungroup", path] => Some(Self::Gone(path_of(path)?)),
+            ["freeze", hierarchy, path, end] => {
+                Some(Self::Frozen(hierarchy_of(hierarchy)?, path_of(path)?, end_of(end)?))
+            }
+            ["thaw", path, end] => Some(Self::Thawed(path_of(path)?, end_of(end)?)),
             _ => None,
         }
     }
@@ -88,36 +102,80 @@ pub fn path_of(word: &str) -> Option<PathBuf> {
 
 /// Groups that may hold somebody because of us.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Groups(BTreeMap<PathBuf, Group>);
+pub struct Groups {
+    all: BTreeMap<PathBuf, Group>,
+    /// Those that are frozen by us, until when. Those of jobs lie below one of ours.
+    frozen: BTreeMap<PathBuf, (Hierarchy, End)>,
+}
+
+impl Groups {
+    /// Whether we have frozen it and nobody let it run, as far as the journal says.
+    pub fn is_frozen(&self, path: &Path) -> bool {
+        self.frozen.contains_key(path)
+    }
+}
 
 impl Effect for Groups {
     type Record = GroupRecord;
 
     fn enter(&mut self, record: &GroupRecord) {
         match record {
-            GroupRecord::Made(group) => drop(self.0.insert(group.path.clone(), group.clone())),
-            GroupRecord::Gone(path) => drop(self.0.remove(path)),
+            GroupRecord::Made(group) => drop(self.all.insert(group.path.clone(), group.clone())),
+            GroupRecord::Gone(path) => {
+                self.all.remove(path);
+                self.frozen.retain(|frozen, _| !frozen.starts_with(path));
+            }
+            GroupRecord::Frozen(hierarchy, path, end) => {
+                self.frozen.insert(path.clone(), (*hierarchy, *end));
+            }
+            GroupRecord::Thawed(path, end) => {
+                if self.frozen.get(path).is_some_and(|(_, until)| until == end) {
+                    self.frozen.remove(path);
+                }
+            }
         }
     }
 
     fn knows(&self, record: &GroupRecord) -> bool {
         match record {
-            GroupRecord::Made(group) => self.0.contains_key(&group.path),
-            GroupRecord::Gone(path) => !self.0.contains_key(path),
+            GroupRecord::Made(group) => self.all.contains_key(&group.path),
+            GroupRecord::Gone(path) => !self.all.contains_key(path),
+            GroupRecord::Frozen(hierarchy, path, end) => self.frozen.get(path) == Some(&(*hierarchy, *end)),
+            GroupRecord::Thawed(path, end) => self.frozen.get(path).is_none_or(|(_, until)| until != end),
         }
     }
 
     /// Those that are there: one that is made later is announced before.
     fn essential(&self, _: Vec<GroupRecord>, _: &Living) -> Vec<GroupRecord> {
-        let there = self.0.values().filter(|group| group.path.try_exists().unwrap_or(true));
-        there.cloned().map(GroupRecord::Made).collect()
+        let there = |path: &Path| path.try_exists().unwrap_or(true);
+        let made = self.all.values().filter(|group| there(&group.path)).cloned().map(GroupRecord::Made);
+        let frozen = self.frozen.iter().filter(|(path, _)| there(path));
+        made.chain(frozen.map(|(path, (hierarchy, end))| GroupRecord::Frozen(*hierarchy, path.clone(), *end))).collect()
+    }
+
+    fn let_run(&self, by: Option<Duration>, report: &mut RestoreReport) -> Vec<GroupRecord> {
+        // All of it: journals of earlier releases do not say which of them are frozen.
+        for group in self.all.values().filter(|_| by.is_none()) {
+            if group.home.is_some() { thaw(group) } else { drop(thaw_foreign(group)) }
+        }
+        let due = self.frozen.iter().filter(|(_, (_, end))| is_due(*end, by));
+        let thawed = due.filter(|(path, (hierarchy, _))| {
+            let group = Group { hierarchy: *hierarchy, path: (*path).clone(), home: None };
+            let thawed = around("resume.late", || thaw_foreign(&group));
+            match &thawed {
+                Ok(()) => report.resumed += usize::from(group.path.exists()),
+                Err(why) => report.fail(format!("{} may stand still: {why}", group.path.display())),
+            }
+            thawed.is_ok()
+        });
+        thawed.map(|(path, (_, end))| GroupRecord::Thawed(path.clone(), *end)).collect()
     }
 
     fn undo(&self, _: &Undoer<'_>, report: &mut RestoreReport) -> Vec<GroupRecord> {
         // First: nobody is to wait for the end of a group that others keep for a moment.
-        self.0.values().filter(|group| group.home.is_some()).for_each(thaw);
+        self.all.values().filter(|group| group.home.is_some()).for_each(thaw);
         let mut left = Vec::new();
-        for group in self.0.values() {
+        for group in self.all.values() {
             let there = group.path.exists();
             match around("resume.group", || if group.home.is_some() { dissolve(group) } else { thaw_foreign(group) }) {
                 Ok(()) if there => report.resumed += 1,
@@ -259,7 +317,38 @@ mod tests {
         }
         let kept = all.essential(records, &Living::default());
         assert_eq!(kept, [made(&a)]);
-        assert_eq!(all.0.keys().collect::<Vec<_>>(), [Path::new(&a), Path::new(&none)]);
+        assert_eq!(all.all.keys().collect::<Vec<_>>(), [Path::new(&a), Path::new(&none)]);
+    }
+
+    #[test]
+    fn what_is_frozen_for_too_long_is_thawed_and_what_has_no_end_is_not() {
+        let dir = TempDir::new("late");
+        let path = |name: &str| dir.path().join(name);
+        let ms = |ms| Some(Duration::from_millis(ms));
+        let frozen = |name: &str, end| GroupRecord::Frozen(Hierarchy::V2, path(name), end);
+        let mut groups = Groups::default();
+        for (name, end) in [("late", ms(5)), ("longer", ms(5)), ("in-time", ms(7)), ("endless", None)] {
+            dir.write(&format!("{name}/cgroup.freeze"), "1");
+            groups.enter(&frozen(name, end));
+        }
+        groups.enter(&frozen("longer", ms(9)));
+        let mut report = RestoreReport::default();
+        let thawed = groups.let_run(ms(6), &mut report);
+        assert_eq!(thawed, [GroupRecord::Thawed(path("late"), ms(5))]);
+        let state = |name: &str| fs::read_to_string(path(name).join("cgroup.freeze")).unwrap();
+        assert_eq!(["late", "longer", "in-time", "endless"].map(state), ["0", "1", "1", "1"]);
+        for record in [frozen("late", ms(5)), frozen("endless", None), thawed[0].clone()] {
+            assert_eq!(GroupRecord::parse(&record.to_string()), Some(record));
+        }
+        // It was frozen anew since: that is another pause.
+        groups.enter(&frozen("late", ms(20)));
+        assert!(groups.knows(&thawed[0]));
+        groups.enter(&thawed[0]);
+        assert!(groups.is_frozen(&path("late")));
+        let all = [frozen("endless", None), frozen("in-time", ms(7)), frozen("late", ms(20)), frozen("longer", ms(9))];
+        assert_eq!(groups.essential(Vec::new(), &Living::default()), all);
+        assert_eq!(groups.let_run(None, &mut report).len(), 4);
+        assert_eq!((state("endless"), report.resumed, report.failed), ("0".to_owned(), 5, 0));
     }
 
     /// A group that cannot be written and is not thawed stays in a journal, and another one of that journal does not.

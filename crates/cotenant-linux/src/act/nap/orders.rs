@@ -1,15 +1,15 @@
 //! Orders to nap, for programs with libcotenant and marks.
 //!
-//! The memory is looked for and checked as for reading, and mapped anew for writing. Nothing but the program's order is
+//! The memory is looked for and checked as for reading, and opened for writing. Nothing but the program's order is
 //! written there. An order without a heartbeat is stale after [`FRESH`]: whoever gives one and dies, leaves nobody
 //! napping.
 
 use crate::sense::processes::Process;
 use crate::sense::progress::{For, Memory, Producer, Refused};
 use crate::sys;
-use cotenant_rt::layout::{self, MINOR_WITH_ORDERS};
+use cotenant_rt::layout::{self, Header, MINOR_WITH_ORDERS};
 use std::cell::Cell;
-use std::sync::atomic::Ordering::Relaxed;
+use std::mem::offset_of;
 use std::time::Duration;
 
 /// An order that nobody stood by for so long is not obeyed.
@@ -63,7 +63,7 @@ impl Orders {
         // One system call lists some 1,300 descriptors into it.
         let found = Memory::find_one(For::Orders, Producer::Program, pid, process, known, &mut vec![0; 32 << 10])?;
         let Some(memory) = found else { return Ok(None) };
-        let minor = memory.header().version.load(Relaxed) & 0xffff;
+        let minor = memory.head()?.u32_at(offset_of!(Header, version)) & 0xffff;
         if minor < MINOR_WITH_ORDERS {
             return Err(Refused::NoOrders(minor));
         }
@@ -80,33 +80,30 @@ impl Orders {
     /// they see it, and stands by it. They see it within 2 ms or so of execution.
     pub fn nap(&self, until: Duration, cap: Duration) {
         self.given.set(true);
-        let orders = &self.memory.header().orders;
-        orders.cap_ns.store(ns(cap), Relaxed);
-        orders.nap_until_ns.store(ns(until), Relaxed);
-        self.stand_by();
+        self.memory.write(offset_of!(Header, orders.nap_until_ns), [ns(until), ns(sys::monotonic()), ns(cap)]);
     }
 
     /// Stands by the order as it is: it stays fresh for [`FRESH`].
     pub fn stand_by(&self) {
-        self.memory.header().orders.heartbeat_ns.store(ns(sys::monotonic()), Relaxed);
+        self.memory.write(offset_of!(Header, orders.heartbeat_ns), [ns(sys::monotonic())]);
     }
 
     /// No naps from now on. One that was begun goes on to its end.
     pub fn withdraw(&self) {
-        self.memory.header().orders.nap_until_ns.store(0, Relaxed);
+        self.memory.write(offset_of!(Header, orders.nap_until_ns), [0]);
     }
 
     /// What became of them.
     pub fn naps(&self) -> Naps {
-        let naps = &self.memory.header().naps;
-        let time = |word: &std::sync::atomic::AtomicU64| Some(word.load(Relaxed)).filter(|ns| *ns > 0);
+        let Ok(head) = self.memory.head() else { return Naps::default() };
+        let time = |at: usize| Some(head.u64_at(at)).filter(|ns| *ns > 0).map(Duration::from_nanos);
         Naps {
-            count: naps.count.load(Relaxed),
-            napped: Duration::from_nanos(naps.napped_ns.load(Relaxed)),
-            begin: time(&naps.begin_ns).map(Duration::from_nanos),
-            end: time(&naps.end_ns).map(Duration::from_nanos),
-            napping: naps.napping.load(Relaxed),
-            looked: time(&naps.looked_ns).map(Duration::from_nanos),
+            count: head.u64_at(offset_of!(Header, naps.count)),
+            napped: Duration::from_nanos(head.u64_at(offset_of!(Header, naps.napped_ns))),
+            begin: time(offset_of!(Header, naps.begin_ns)),
+            end: time(offset_of!(Header, naps.end_ns)),
+            napping: head.u64_at(offset_of!(Header, naps.napping)),
+            looked: time(offset_of!(Header, naps.looked_ns)),
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A [`Job`] is a set of processes that wait and run together: a program that we start, with all its descendants; a
 //! control group of somebody else; or processes that run already. Whatever may be left waiting is in the journal before
-//! it waits for the first time, so that the guardian, or `cotenant restore`, lets it run again however Cotenant ends.
+//! it waits, with the time until which it does, so that the guardian, or `cotenant restore`, lets it run again however
+//! Cotenant ends, and the guardian also where Cotenant stands still itself.
 //!
 //! A pause has been *asked for* when [`Job::pause`] returns: the kernel stops each thread when it next comes by. What
 //! is pending is taken back by a resume all the same.
@@ -11,19 +12,20 @@ mod error;
 mod signals;
 mod stopped;
 
-use crate::act::groups::{self, Group, GroupError, Hierarchy, Switch};
+use crate::act::groups::{self, Group, GroupError, Groups, Hierarchy, Switch};
 use crate::fault::around;
 use crate::sense::capability::{Capability, Standing};
 use crate::sense::processes;
+use crate::sys;
 use crate::sys::thread::{Held, Identity, SetError};
-use crate::undo::{ClaimError, Journal};
-
+use crate::undo::{ClaimError, End, GRACE, Journal};
 use serde::Serialize;
 use signals::Signalled;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 pub use error::PauseError;
 pub use stopped::Stopped;
@@ -154,6 +156,8 @@ impl Pauses {
 pub struct Job {
     how: How,
     paused: bool,
+    /// Until when, while it is paused.
+    until: End,
 }
 
 #[derive(Debug)]
@@ -164,7 +168,7 @@ enum How {
 
 impl Job {
     fn new(how: How) -> Self {
-        Self { how, paused: false }
+        Self { how, paused: false, until: None }
     }
 
     /// Processes that run already, named at each pause: by signals.
@@ -255,29 +259,54 @@ impl Job {
         theirs
     }
 
-    /// Pauses it. `members` are its processes as far as the caller knows them; a control group knows its own.
-    /// Calling it again also stops processes that were seen since.
+    /// Takes note where its guardian has let it run, since this Cotenant stood still: for how long it has run by now.
+    pub fn heed(&mut self, journal: &mut Journal) -> Option<Duration> {
+        let late = sys::monotonic().checked_sub(self.until.filter(|_| self.paused)? + GRACE)?;
+        journal.hear();
+        self.paused = match &mut self.how {
+            How::Group(group, _) => journal.outstanding::<Groups>().is_frozen(&group.path),
+            How::Signals(signalled) => signalled.heed(journal),
+        };
+        (!self.paused).then_some(late)
+    }
+
+    /// Pauses it; the guardian ends that some time after `until`. `members` are its processes as far as the caller knows
+    /// them; a control group knows its own. Calling it again also stops processes that were seen since.
     ///
     /// # Errors
     /// [`PauseError`]; what could be stopped is stopped, and a resume resumes it.
-    pub fn pause(&mut self, journal: &mut Journal, members: &[Identity]) -> Result<(), PauseError> {
+    pub fn pause(&mut self, journal: &mut Journal, members: &[Identity], until: End) -> Result<(), PauseError> {
+        self.heed(journal);
+        if let How::Group(group, switch) = &mut self.how
+            && self.paused
+        {
+            self.paused = switch.asked_to_freeze(group); // somebody may have thawed it
+        }
         let theirs = self.is_theirs(journal);
+        let before = std::mem::replace(&mut self.until, until);
         match &mut self.how {
-            How::Group(..) if self.paused => Ok(()),
+            How::Group(group, _) if self.paused => group.announce_freeze(journal, until).map_err(|why| {
+                self.until = before;
+                PauseError::Journal(why)
+            }),
             How::Group(group, _) if theirs => Err(PauseError::Frozen(group.path.clone())),
             How::Group(group, switch) => {
                 // Again: it may have been frozen by somebody else, or removed and made anew.
                 if group.home.is_none() {
                     group.announce(journal).map_err(PauseError::Journal)?;
                 }
+                group.announce_freeze(journal, until).map_err(PauseError::Journal)?;
                 let stopped = around("pause.stop", || switch.set(group, true));
                 // A group that may not be written runs on, and is not to be told as paused.
                 self.paused = stopped.is_ok() || group.asked_to_freeze();
+                if !self.paused {
+                    group.strike_freeze(journal, until);
+                }
                 Ok(stopped?)
             }
             How::Signals(signalled) => {
                 self.paused = true;
-                signalled.stop(journal, members)
+                signalled.stop(journal, members, until)
             }
         }
     }
@@ -292,14 +321,20 @@ impl Job {
     /// # Errors
     /// Where a group cannot be thawed; it counts as paused still.
     pub fn resume(&mut self, journal: &mut Journal) -> Result<(), PauseError> {
+        self.heed(journal);
         if !self.paused {
             return Ok(());
         }
+        let until = self.until;
         around("pause.cont", || match &mut self.how {
-            How::Group(group, switch) => match switch.set(group, false) {
-                Err(GroupError { why, .. }) if groups::gone(&why) => Ok(()), // nobody is left to wait
-                thawed => thawed,
-            },
+            How::Group(group, switch) => {
+                match switch.set(group, false) {
+                    Err(GroupError { why, .. }) if groups::gone(&why) => {} // nobody is left to wait
+                    thawed => thawed?,
+                }
+                group.strike_freeze(journal, until);
+                Ok::<_, GroupError>(())
+            }
             How::Signals(signalled) => {
                 signalled.cont(journal);
                 Ok(())

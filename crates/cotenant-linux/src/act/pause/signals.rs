@@ -2,11 +2,11 @@
 //! stopped, and only what was stopped by us is resumed: a process that its user has stopped stays stopped.
 
 use super::error::PauseError;
-use super::stopped::{STOPPED, StopRecord, stops_again};
+use super::stopped::{STOPPED, StopRecord, Stopped, stops_again};
 use crate::fault::around;
 use crate::sys;
 use crate::sys::thread::{Held, Identity, SetError, numbers_in, process_stat};
-use crate::undo::Journal;
+use crate::undo::{End, Journal};
 use cotenant_model::proc_text::TaskStat;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_int;
@@ -61,8 +61,8 @@ impl Signalled {
         Ok(())
     }
 
-    /// Stops those that run; again also those that were seen since.
-    pub fn stop(&mut self, journal: &mut Journal, members: &[Identity]) -> Result<(), PauseError> {
+    /// Stops those that run until then; again also those that were seen since.
+    pub fn stop(&mut self, journal: &mut Journal, members: &[Identity], until: End) -> Result<(), PauseError> {
         let mut first = Ok(());
         for id in members.iter().filter(|id| !self.members.contains_key(id)).copied().collect::<Vec<_>>() {
             match admit(journal, id, self.leader.is_none()) {
@@ -76,11 +76,13 @@ impl Signalled {
         let stats: BTreeMap<Identity, TaskStat> =
             self.members.keys().filter_map(|id| Some((*id, stat_of(*id)?))).collect();
         let stands = |stat: &TaskStat| stat.state == STOPPED;
-        if !was_whole && let Some(leader) = leader.filter(|_| group.is_some()) {
+        if was_whole && let Some(leader) = leader {
+            first = first.and(journal.announce(&StopRecord::Stop(leader, true, until)).map_err(PauseError::Journal));
+        } else if let Some(leader) = leader.filter(|_| group.is_some()) {
             let theirs = stats.iter().filter(|(_, stat)| in_group(stat) && stands(stat));
             self.theirs = theirs.map(|(id, _)| *id).collect();
             let left = self.theirs.iter().map(|id| StopRecord::Left(*id));
-            let mut records = left.chain([StopRecord::Stop(leader, true)]);
+            let mut records = left.chain([StopRecord::Stop(leader, true, until)]);
             match records.try_for_each(|record| journal.announce(&record)) {
                 Ok(()) => self.whole = true,
                 Err(why) => first = first.and(Err(PauseError::Journal(why))),
@@ -92,8 +94,9 @@ impl Signalled {
             // Nobody is stopped twice in one pause: what stops again is somebody else's, see [`stops_again`].
             if self.whole && in_group(stat) {
                 member.stopped = !self.theirs.contains(id);
-            } else if !member.stopped && !stands(stat) {
-                match journal.announce(&StopRecord::Stop(*id, false)) {
+            } else if member.stopped || !stands(stat) {
+                match journal.announce(&StopRecord::Stop(*id, false, until)) {
+                    Ok(()) if member.stopped => {} // its end is another one
                     Ok(()) => drop(alone.insert(*id)),
                     Err(why) => first = first.and(Err(PauseError::Journal(why))),
                 }
@@ -116,6 +119,19 @@ impl Signalled {
             });
         });
         first
+    }
+
+    /// Takes note of what the journal says was let run meanwhile; whether any of it is left stopped.
+    pub fn heed(&mut self, journal: &Journal) -> bool {
+        let stopped: &Stopped = journal.outstanding();
+        self.whole &= self.leader.is_some_and(|leader| stopped.holds(leader));
+        if !self.whole {
+            self.theirs.clear();
+        }
+        for (id, member) in &mut self.members {
+            member.stopped &= self.whole || stopped.holds(*id);
+        }
+        self.whole || self.members.values().any(|member| member.stopped)
     }
 
     /// Resumes those that we have stopped, but for those that another process has stopped since.

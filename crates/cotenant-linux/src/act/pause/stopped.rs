@@ -4,10 +4,11 @@ use crate::bounded::{self, Limit};
 use crate::fault::around;
 use crate::sys;
 use crate::sys::thread::{Held, Identity, numbers_in, process_stat};
-use crate::undo::{Effect, Living, Record, RestoreReport, Undoer};
+use crate::undo::{Effect, End, Living, Record, RestoreReport, Undoer, end_of, end_word, is_due};
 use cotenant_model::proc_text::TaskStat;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Duration;
 
 /// How the kernel calls a process that was stopped by a signal.
 pub(super) const STOPPED: u8 = b'T';
@@ -30,20 +31,27 @@ pub(super) fn stops_again(stat: &TaskStat) -> bool {
 /// A process may be stopped, or will not be any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StopRecord {
-    /// A process may be stopped from now on, and, where true, the process group and the session that it leads.
-    Stop(Identity, bool),
+    /// A process may be stopped from now on until then, and, where true, the process group and the session that it
+    /// leads.
+    Stop(Identity, bool, End),
     /// A process was stopped by another one: it is not resumed with its group or session.
     Left(Identity),
     /// A process is not stopped any more, or that is not ours to undo.
     Cont(Identity),
+    /// What was to stand still until then was let run.
+    Late(Identity, End),
 }
 
 impl fmt::Display for StopRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Stop((pid, start), leads) => write!(f, "stop {pid} {start} {}", u8::from(*leads)),
+            Self::Stop((pid, start), leads, None) => write!(f, "stop {pid} {start} {}", u8::from(*leads)),
+            Self::Stop((pid, start), leads, end) => {
+                write!(f, "stop {pid} {start} {} {}", u8::from(*leads), end_word(*end))
+            }
             Self::Left((pid, start)) => write!(f, "stands {pid} {start}"),
             Self::Cont((pid, start)) => write!(f, "cont {pid} {start}"),
+            Self::Late((pid, start), end) => write!(f, "late {pid} {start} {}", end_word(*end)),
         }
     }
 }
@@ -52,22 +60,26 @@ impl Record for StopRecord {
     type Effect = Stopped;
 
     fn parse(line: &str) -> Option<Self> {
+        let id = |pid: &str, start: &str| Some((pid.parse().ok()?, start.parse().ok()?));
         match line.split(' ').collect::<Vec<_>>()[..] {
-            ["stop", pid, start, leads] => {
-                Some(Self::Stop((pid.parse().ok()?, start.parse().ok()?), leads.parse::<u8>().ok()? != 0))
-            }
-            ["stands", pid, start] => Some(Self::Left((pid.parse().ok()?, start.parse().ok()?))),
-            ["cont", pid, start] => Some(Self::Cont((pid.parse().ok()?, start.parse().ok()?))),
+            ["stop", pid, start, leads, ref end @ ..] if end.len() <= 1 => Some(Self::Stop(
+                id(pid, start)?,
+                leads.parse::<u8>().ok()? != 0,
+                end.first().map_or(Some(None), |end| end_of(end))?,
+            )),
+            ["stands", pid, start] => Some(Self::Left(id(pid, start)?)),
+            ["cont", pid, start] => Some(Self::Cont(id(pid, start)?)),
+            ["late", pid, start, end] => Some(Self::Late(id(pid, start)?, end_of(end)?)),
             _ => None,
         }
     }
 }
 
-/// Processes that may be stopped because of us, and whether their process group and session are with them; and those of
-/// these that are not.
+/// Processes that may be stopped because of us, whether their process group and session are with them, and until when;
+/// and those of these that are not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stopped {
-    ours: BTreeMap<Identity, bool>,
+    ours: BTreeMap<Identity, (bool, End)>,
     left: BTreeSet<Identity>,
 }
 
@@ -76,37 +88,66 @@ impl Effect for Stopped {
 
     fn enter(&mut self, record: &StopRecord) {
         match record {
-            StopRecord::Stop(id, leads) => {
+            StopRecord::Stop(id, leads, end) => {
                 self.left.remove(id);
-                *self.ours.entry(*id).or_default() |= leads;
+                let ours = self.ours.entry(*id).or_default();
+                *ours = (ours.0 || *leads, *end);
             }
             StopRecord::Left(id) => drop(self.left.insert(*id)),
             StopRecord::Cont(id) => {
                 self.left.remove(id);
                 self.ours.remove(id);
             }
+            StopRecord::Late(id, end) => {
+                if self.ours.get(id).is_some_and(|(_, until)| until == end) {
+                    self.ours.remove(id);
+                }
+            }
         }
     }
 
     fn knows(&self, record: &StopRecord) -> bool {
         match record {
-            StopRecord::Stop(id, leads) => {
-                !self.left.contains(id) && self.ours.get(id).is_some_and(|known| known >= leads)
+            StopRecord::Stop(id, leads, end) => {
+                let known = |(known, until): &(bool, End)| known >= leads && until == end;
+                !self.left.contains(id) && self.ours.get(id).is_some_and(known)
             }
             StopRecord::Left(id) => self.left.contains(id),
             StopRecord::Cont(id) => !self.ours.contains_key(id) && !self.left.contains(id),
+            StopRecord::Late(id, end) => self.ours.get(id).is_none_or(|(_, until)| until != end),
         }
     }
 
     fn essential(&self, _: Vec<StopRecord>, living: &Living) -> Vec<StopRecord> {
         let lives = |pid: u32, leads: bool| living.processes.contains(&pid) || leads && living.sessions.contains(&pid);
-        let needed = self.ours.iter().filter(|((pid, _), leads)| lives(*pid, **leads));
+        let needed = self.ours.iter().filter(|((pid, _), (leads, _))| lives(*pid, *leads));
         let left = self.left.iter().filter(|(pid, _)| lives(*pid, false));
-        let needed = needed.map(|(id, leads)| StopRecord::Stop(*id, *leads));
+        let needed = needed.map(|(id, (leads, end))| StopRecord::Stop(*id, *leads, *end));
         needed.chain(left.map(|id| StopRecord::Left(*id))).collect()
     }
 
+    fn let_run(&self, by: Option<Duration>, report: &mut RestoreReport) -> Vec<StopRecord> {
+        let due = self.ours.iter().filter(|(_, (_, end))| is_due(*end, by));
+        let due = Self { ours: due.map(|(id, ours)| (*id, *ours)).collect(), left: self.left.clone() };
+        let stuck = due.cont("resume.late", report);
+        let runs = due.ours.iter().filter(|(id, _)| !stuck.contains(id));
+        runs.map(|(id, (_, end))| StopRecord::Late(*id, *end)).collect()
+    }
+
     fn undo(&self, _: &Undoer<'_>, report: &mut RestoreReport) -> Vec<StopRecord> {
+        let stuck = self.cont("resume.signal", report);
+        stuck.into_iter().map(|id| StopRecord::Stop(id, false, None)).collect()
+    }
+}
+
+impl Stopped {
+    /// Whether it may be stopped by itself or with its group, as far as the journal says.
+    pub(super) fn holds(&self, id: Identity) -> bool {
+        self.ours.contains_key(&id)
+    }
+
+    /// Lets all of it run; those that cannot be signalled.
+    fn cont(&self, step: &'static str, report: &mut RestoreReport) -> Vec<Identity> {
         let mut left = Vec::new();
         if self.ours.is_empty() {
             return left;
@@ -119,26 +160,24 @@ impl Effect for Stopped {
             }
             let Ok(held) = Held::open_exactly(pid, pid, stat.start_ticks) else { continue };
             // Whether it stands still or not: a stop may be on its way to it, and is taken back by this.
-            match around("resume.signal", || sys::kill(pid, libc::SIGCONT)) {
+            match around(step, || sys::kill(pid, libc::SIGCONT)) {
                 Ok(()) if held.stat.state == STOPPED => report.resumed += 1,
                 Ok(()) => {}
                 Err(_) if !held.lives() => {}
                 Err(why) => {
                     report.fail(format!("process {pid} may stand still: {why}; as root, kill -CONT {pid}"));
-                    left.push(StopRecord::Stop((pid, stat.start_ticks), false));
+                    left.push((pid, stat.start_ticks));
                 }
             }
         }
         left
     }
-}
 
-impl Stopped {
     /// Whether a process may wait because of us: by itself, or with the group or session of one that does.
     fn concerns(&self, pid: u32, stat: &TaskStat) -> bool {
         let of = |leader: u32| {
             let mut leaders = self.ours.range((leader, 0)..=(leader, u64::MAX));
-            leaders.any(|((_, start), leads)| *leads && stat.start_ticks >= *start)
+            leaders.any(|((_, start), (leads, _))| *leads && stat.start_ticks >= *start)
         };
         let id = (pid, stat.start_ticks);
         !self.left.contains(&id) && (self.ours.contains_key(&id) || of(stat.pgrp) || of(stat.session))
@@ -151,7 +190,7 @@ mod tests {
 
     #[test]
     fn compaction_keeps_who_may_still_wait() {
-        let stop = |pid, leads| StopRecord::Stop((pid, 1), leads);
+        let stop = |pid, leads| StopRecord::Stop((pid, 1), leads, None);
         let left = |pid| StopRecord::Left((pid, 1));
         let cont = |pid| StopRecord::Cont((pid, 1));
         let records = vec![
@@ -169,6 +208,11 @@ mod tests {
             assert_eq!(StopRecord::parse(&record.to_string()).as_ref(), Some(record));
         }
         let written: Vec<String> = records[2..].iter().map(StopRecord::to_string).collect();
+        let ended = |pid| StopRecord::Stop((pid, 1), true, Some(Duration::from_nanos(7)));
+        assert_eq!(ended(9).to_string(), "stop 9 1 1 7");
+        for record in [ended(9), StopRecord::Late((9, 1), Some(Duration::from_nanos(7)))] {
+            assert_eq!(StopRecord::parse(&record.to_string()), Some(record));
+        }
         assert_eq!(written[..4], ["stop 12 1 1", "stop 13 1 0", "cont 13 1", "stands 14 1"], "as ever");
         let folded = |records: &[StopRecord]| {
             let mut stopped = Stopped::default();

@@ -1,9 +1,11 @@
-//! The memory in which one process reports: found, checked, mapped, read.
+//! The memory in which one process reports: found, checked, read.
 //!
 //! Whoever wrote it is another program, with another mind perhaps. So nothing is believed: the file must be one that
-//! cannot shrink under the mapping (SIGBUS), of the process' own user and nobody else's to touch, of a layout that is
-//! known, and made by that very process. What it counts is then its own affair; every number is read once and used as
-//! a number only.
+//! keeps its size, of the process' own user and nobody else's to touch, of a layout that is known, and made by that very
+//! process. What it counts is then its own affair; every number is read once and used as a number only.
+//!
+//! It is read by system calls and never mapped: the kernel fills the holes of a mapping with memory that counts as ours.
+//! One budget for all says how many are open and how much of them is read at a look.
 
 use crate::bounded::{self, Limit};
 use crate::sense::processes::{self, Process};
@@ -11,12 +13,25 @@ use crate::sys;
 use cotenant_model::histogram::{Bucket, Histogram};
 use cotenant_model::proc_text::TaskStat;
 use cotenant_rt::layout::{self, BUCKETS, BYTES, Header, MAGIC, MAJOR, Region, SEALS, SLOTS, Slot, bounds_of};
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
-use std::ptr::{self, NonNull};
-use std::sync::atomic::Ordering;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::{Mutex, PoisonError};
+
+/// Memories that are open at once, of one user and of all, for reading and for orders. Each is a descriptor.
+const OPEN: [u64; 2] = [1024, 4096];
+
+/// No more than this part of the descriptors that we may have.
+const OF_DESCRIPTORS: u64 = 4;
+
+/// Bytes that are read of them in one look, of one user and of all: of some 3,000 and 12,000 threads.
+const BYTES_OF_A_LOOK: [u64; 2] = [8 << 20, 32 << 20];
+
+/// Slots that are read at once.
+const SLOTS_AT_ONCE: usize = 6;
 
 /// Who tells of a program: each has a memory of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,6 +105,14 @@ pub enum Refused {
         "its libcotenant is of version {MAJOR}.{0} and obeys no orders; link the program with that of this release"
     )]
     NoOrders(u32),
+    /// More than are kept open.
+    #[error(
+        "its user has {0} such memories open already, or all users have 4 times as many; further ones are not read"
+    )]
+    Many(u64),
+    /// More than is read.
+    #[error("its user reports more than {} MiB at a time; the rest is unknown", .0 >> 20)]
+    Long(u64),
     /// Another process' memory: it was inherited by a `clone` that libcotenant could not see.
     #[error("it is the memory of process {0}; only a program that executes anew reports for itself")]
     NotItsOwn(u32),
@@ -129,6 +152,16 @@ impl Reported {
         self.latencies.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
+    /// Adds what one thread has counted.
+    fn add_slot(&mut self, slot: &[u8]) {
+        self.units = self.units.saturating_add(word(slot, offset_of!(Slot, units)));
+        let latency = offset_of!(Slot, latency);
+        // Most programs report no latencies; a sum of 0 with any is one of latencies that were all 0.
+        if word(slot, offset_of!(Slot, latency_sum_ns)) != 0 || word(slot, latency) != 0 {
+            self.add_latencies((0..BUCKETS).map(|bucket| word(slot, latency + 8 * bucket)));
+        }
+    }
+
     pub(super) fn add_latencies(&mut self, counts: impl ExactSizeIterator<Item = u64>) {
         if counts.len() > 0 {
             self.latencies.resize(BUCKETS, 0);
@@ -150,7 +183,68 @@ impl Reported {
     }
 }
 
-/// What the memory is mapped for.
+/// What is still open to each user, and to all.
+#[derive(Debug)]
+pub struct Budget {
+    each: u64,
+    all: u64,
+    taken: BTreeMap<u32, u64>,
+}
+
+impl Budget {
+    const fn new([each, all]: [u64; 2]) -> Self {
+        Self { each, all, taken: BTreeMap::new() }
+    }
+
+    /// For one look.
+    pub fn of_a_look() -> Self {
+        Self::new(BYTES_OF_A_LOOK)
+    }
+
+    /// Takes some for a user; false where that is too much.
+    fn take(&mut self, uid: u32, what: u64, most: u64) -> bool {
+        let taken = self.taken.entry(uid).or_default();
+        let fits = *taken + what <= self.each && what <= self.all.min(most);
+        if fits {
+            *taken += what;
+            self.all -= what;
+        }
+        fits
+    }
+
+    fn give_back(&mut self, uid: u32, what: u64) {
+        self.all += what;
+        if let Some(taken) = self.taken.get_mut(&uid) {
+            *taken -= what;
+            if *taken == 0 {
+                self.taken.remove(&uid);
+            }
+        }
+    }
+}
+
+/// A memory that is open, of a user.
+#[derive(Debug)]
+struct Place(u32);
+
+static PLACES: Mutex<Budget> = Mutex::new(Budget::new(OPEN));
+
+impl Place {
+    fn take(uid: u32) -> Option<Self> {
+        let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = OPEN[1] - places.all;
+        let left = (sys::nofile_limit() / OF_DESCRIPTORS).saturating_sub(others);
+        places.take(uid, 1, left).then_some(Self(uid))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        PLACES.lock().unwrap_or_else(PoisonError::into_inner).give_back(self.0, 1);
+    }
+}
+
+/// What the memory is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
     Reading,
@@ -158,20 +252,42 @@ pub(crate) enum For {
     Orders,
 }
 
-/// The mapped memory of one process. It stays readable when the process is gone.
+/// The memory of one process. It stays readable when the process is gone.
 #[derive(Debug)]
 pub struct Memory {
-    at: NonNull<Region>,
+    file: File,
     /// The file's inode: which memory it is.
     pub inode: u64,
+    /// Its user.
+    uid: u32,
+    _place: Option<Place>,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and is used through atomics alone.
-unsafe impl Send for Memory {}
+/// The words of the header.
+#[derive(Debug)]
+pub(crate) struct Head([u8; HEAD]);
+
+const HEAD: usize = size_of::<Header>();
+
+impl Head {
+    /// The word of four bytes at an offset.
+    pub fn u32_at(&self, at: usize) -> u32 {
+        u32::from_ne_bytes(std::array::from_fn(|i| self.0[at + i]))
+    }
+
+    /// The word of eight bytes at an offset.
+    pub fn u64_at(&self, at: usize) -> u64 {
+        word(&self.0, at)
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
 
 impl Memory {
     /// Looks for the memories of some producers among the first descriptors of a process, as many as one system call
-    /// lists in `buffer`. `known`: the inode of the memory of each producer that is mapped already; `Ok(None)` where
+    /// lists in `buffer`. `known`: the inode of the memory of each producer that is open already; `Ok(None)` where
     /// there is no other.
     ///
     /// # Errors
@@ -246,6 +362,7 @@ impl Memory {
         if meta.uid() != owner || meta.mode() & 0o777 != 0o600 {
             return Err(Refused::Owner { uid: meta.uid(), mode: meta.mode() & 0o777, owner });
         }
+        let place_of_it = Place::take(owner).ok_or(Refused::Many(OPEN[0]))?;
         let mut options = OpenOptions::new();
         let file =
             options.read(true).write(purpose == For::Orders).open(format!("/proc/self/fd/{}", place.as_raw_fd()))?;
@@ -258,96 +375,80 @@ impl Memory {
         if size != BYTES as u64 {
             return Err(Refused::Size(size));
         }
-        let memory = Self::map(&file, meta.ino(), purpose)?;
+        let memory = Self { file, inode: meta.ino(), uid: owner, _place: Some(place_of_it) };
         memory.check(pid, process)?;
         Ok(Some(memory))
     }
 
-    pub(crate) fn map(file: &File, inode: u64, purpose: For) -> io::Result<Self> {
-        let rights = match purpose {
-            For::Reading => libc::PROT_READ,
-            For::Orders => libc::PROT_READ | libc::PROT_WRITE,
-        };
-        // SAFETY: asks for a new mapping wherever the kernel likes; nothing of ours is touched.
-        let at = unsafe { libc::mmap(ptr::null_mut(), BYTES, rights, libc::MAP_SHARED, file.as_raw_fd(), 0) };
-        if at == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
+    /// That in a file, whoever made it.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn over(file: File) -> Self {
+        Self { file, inode: 1, uid: 0, _place: None }
+    }
+
+    /// What it begins with.
+    pub(crate) fn head(&self) -> io::Result<Head> {
+        let mut head = Head([0; HEAD]);
+        self.file.read_exact_at(&mut head.0, 0)?;
+        Ok(head)
+    }
+
+    /// Writes words behind that place of the header. Not into a hole: what fills it would count as ours.
+    pub(crate) fn write<const N: usize>(&self, at: usize, words: [u64; N]) {
+        if sys::begins_with_data(&self.file) {
+            let _ = self.file.write_all_at(words.map(u64::to_ne_bytes).as_flattened(), at as u64);
         }
-        let at = NonNull::new(at.cast()).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Self { at, inode })
-    }
-
-    pub(crate) fn header(&self) -> &Header {
-        &self.region().header
-    }
-
-    fn region(&self) -> &Region {
-        // SAFETY: the mapping has this size and alignment (a page), lives as long as `self`, cannot shrink, and holds
-        // nothing but atomic integers, for which every bit pattern is valid.
-        unsafe { self.at.as_ref() }
     }
 
     fn check(&self, pid: u32, process: &Process) -> Result<(), Refused> {
-        self.check_layout()?;
-        let header = &self.region().header;
+        let head = self.check_layout()?;
         // The number that the process has for itself is another one in a container; it is among those that the kernel
         // lists.
-        let own = header.pid.load(Ordering::Relaxed);
+        let own = head.u32_at(offset_of!(Header, pid));
         let text = bounded::rest(&mut process.open_file(pid, "status")?, Limit::Value)?;
         let stat = bounded::rest(&mut process.open_file(pid, "stat")?, Limit::Value)?;
         let start_ticks = TaskStat::parse(&stat).map_err(|e| io::Error::other(e.to_string()))?.start_ticks;
         let is_its_own = process_ids(&text).any(|id| id == own);
-        if is_its_own && header.start_ticks.load(Ordering::Relaxed) == start_ticks {
+        if is_its_own && head.u64_at(offset_of!(Header, start_ticks)) == start_ticks {
             Ok(())
         } else {
             Err(Refused::NotItsOwn(own))
         }
     }
 
-    pub(crate) fn check_layout(&self) -> Result<(), Refused> {
-        let header = &self.region().header;
-        match header.magic.load(Ordering::Acquire) {
+    pub(crate) fn check_layout(&self) -> Result<Head, Refused> {
+        let head = self.head()?;
+        match head.u64_at(offset_of!(Header, magic)) {
             MAGIC => {}
             0 => return Err(Refused::Unbegun),
             _ => return Err(Refused::Magic),
         }
-        let version = header.version.load(Ordering::Relaxed) >> 16;
-        let sizes = [&header.slots, &header.slot_bytes, &header.buckets].map(|n| n.load(Ordering::Relaxed) as usize);
-        if version != MAJOR || sizes != [SLOTS, size_of::<Slot>(), BUCKETS] {
+        let version = head.u32_at(offset_of!(Header, version)) >> 16;
+        let sizes = [offset_of!(Header, slots), offset_of!(Header, slot_bytes), offset_of!(Header, buckets)];
+        if version != MAJOR || sizes.map(|at| head.u32_at(at) as usize) != [SLOTS, size_of::<Slot>(), BUCKETS] {
             return Err(Refused::Version(version));
         }
-        Ok(())
+        Ok(head)
     }
 
     /// What is reported up to now; `None` where no thread ever did: the program only looks for orders.
-    pub fn read(&self) -> Option<Reported> {
-        let region = self.region();
-        let reported = self.sum();
-        // Slot 0 is nobody's own, and there from the beginning.
-        let any = region.header.used.load(Ordering::Acquire) > 1 || reported != Reported::default();
-        any.then_some(reported)
-    }
-
-    fn sum(&self) -> Reported {
-        let region = self.region();
-        let used = (region.header.used.load(Ordering::Acquire) as usize).min(SLOTS);
-        let mut reported = Reported::default();
-        for slot in &region.slots[..used] {
-            reported.units = reported.units.saturating_add(slot.units.load(Ordering::Relaxed));
-            // Most programs report no latencies; a sum of 0 with any is one of latencies that were all 0.
-            if slot.latency_sum_ns.load(Ordering::Relaxed) == 0 && slot.latency[0].load(Ordering::Relaxed) == 0 {
-                continue;
-            }
-            reported.add_latencies(slot.latency.iter().map(|count| count.load(Ordering::Relaxed)));
+    ///
+    /// # Errors
+    /// [`Refused::Long`] where that is more than what is left of the budget.
+    pub fn read(&self, budget: &mut Budget) -> Result<Option<Reported>, Refused> {
+        let used = (self.head()?.u32_at(offset_of!(Header, used)) as usize).min(SLOTS);
+        if !budget.take(self.uid, (HEAD + used * size_of::<Slot>()) as u64, u64::MAX) {
+            return Err(Refused::Long(BYTES_OF_A_LOOK[0]));
         }
-        reported
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: unmaps what `map` mapped, once; no reference into it outlives `self`.
-        unsafe { libc::munmap(self.at.as_ptr().cast(), BYTES) };
+        let mut reported = Reported::default();
+        let mut bytes = [0; SLOTS_AT_ONCE * size_of::<Slot>()];
+        for first in (0..used).step_by(SLOTS_AT_ONCE) {
+            let bytes = &mut bytes[..(used - first).min(SLOTS_AT_ONCE) * size_of::<Slot>()];
+            self.file.read_exact_at(bytes, (offset_of!(Region, slots) + first * size_of::<Slot>()) as u64)?;
+            bytes.chunks_exact(size_of::<Slot>()).for_each(|slot| reported.add_slot(slot));
+        }
+        // Slot 0 is nobody's own, and there from the beginning.
+        Ok((used > 1 || reported != Reported::default()).then_some(reported))
     }
 }
 
@@ -360,6 +461,35 @@ fn process_ids(status: &[u8]) -> impl Iterator<Item = u32> + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_takes_the_budget_of_others() {
+        let mut budget = Budget::new([10, 25]);
+        let mut take = |uid, what| budget.take(uid, what, u64::MAX);
+        assert_eq!([take(1, 8), take(1, 3), take(1, 2), take(2, 10)], [true, false, true, true]);
+        assert_eq!([take(3, 6), take(3, 5), take(4, 1)], [false, true, false], "there is no more for all");
+        budget.give_back(1, 10);
+        assert!(!budget.take(4, 10, 9) && budget.take(4, 10, 10));
+        assert_eq!((budget.all, budget.taken.get(&1)), (0, None));
+    }
+
+    #[test]
+    fn nothing_is_written_into_a_hole() {
+        let path = std::env::temp_dir().join(format!("cotenant-hole-{}", std::process::id()));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        file.set_len(layout::BYTES as u64).unwrap();
+        let memory = Memory { file, inode: 1, uid: 0, _place: None };
+        let blocks = || memory.file.metadata().unwrap().blocks();
+        memory.write(offset_of!(Header, orders.nap_until_ns), [7]);
+        assert!(memory.read(&mut Budget::of_a_look()).unwrap().is_none());
+        assert_eq!(blocks(), 0);
+        memory.file.write_all_at(b"cotenant", 0).unwrap();
+        memory.write(offset_of!(Header, orders.nap_until_ns), [7, 8]);
+        let head = memory.head().unwrap();
+        let at = offset_of!(Header, orders.nap_until_ns);
+        assert_eq!([head.u64_at(at), head.u64_at(at + 8)], [7, 8]);
+    }
 
     #[test]
     fn a_container_shows_all_its_names() {

@@ -1,14 +1,13 @@
 //! What programs report themselves, through `libcotenant`, and what OpenMP and MPI count of them in the same way.
 //!
-//! A process is looked through for its memory when it is found, and then more and more rarely; reading costs no system
-//! call.
+//! A process is looked through for its memory when it is found, and then more and more rarely.
 
 pub(crate) mod account;
 mod memory;
 mod probe;
 
 pub(crate) use memory::For;
-pub use memory::{Memory, Producer, Refused, Reported};
+pub use memory::{Budget, Memory, Producer, Refused, Reported};
 pub use probe::capability;
 
 use crate::sense::processes::Process;
@@ -123,8 +122,8 @@ impl Progress {
             looks += 1;
             known.next = at + known.wait;
             known.wait = (known.wait * 2).min(LAST_LOOK);
-            let mapped = known.told.each_ref().map(|told| told.memory.as_ref().map(|memory| memory.inode));
-            let all = Memory::find(For::Reading, &Producer::ALL, *pid, process, mapped, &mut self.buffer);
+            let open = known.told.each_ref().map(|told| told.memory.as_ref().map(|memory| memory.inode));
+            let all = Memory::find(For::Reading, &Producer::ALL, *pid, process, open, &mut self.buffer);
             for ((producer, told), found) in Producer::ALL.into_iter().zip(&mut known.told).zip(all) {
                 // What is made just now looks like a forgery; who still has one at the next look is a forger.
                 let doubted = std::mem::replace(&mut told.doubted, found.is_err());
@@ -149,10 +148,11 @@ impl Progress {
     pub fn of_all(&mut self) -> BTreeMap<(AppId, Producer), Reported> {
         let mut sums = self.ended.clone();
         let mut doubted = BTreeSet::new();
+        let mut budget = Budget::of_a_look();
         for (pid, known) in &mut self.processes {
             for (producer, told) in Producer::ALL.into_iter().zip(&mut known.told) {
                 let of = (known.app, producer);
-                match told.read(*pid, &mut self.refused) {
+                match told.read(*pid, &mut budget, &mut self.refused) {
                     Some(true) => sums.entry(of).or_default().add(told.account.believed()),
                     Some(false) => _ = doubted.insert(of),
                     None => {}
@@ -172,9 +172,10 @@ impl Progress {
     /// What is believed of what one application itself reported so far.
     pub fn of(&mut self, app: AppId) -> Option<Reported> {
         let mut sum = self.ended.get(&(app, Producer::Program)).cloned();
+        let mut budget = Budget::of_a_look();
         for (pid, known) in self.processes.iter_mut().filter(|(_, known)| known.app == app) {
             let told = &mut known.told[Producer::Program as usize];
-            if told.read(*pid, &mut self.refused).is_some() {
+            if told.read(*pid, &mut budget, &mut self.refused).is_some() {
                 sum.get_or_insert_default().add(told.account.believed());
             }
         }
@@ -197,8 +198,15 @@ impl Known {
 
 impl Told {
     /// Looks at what it tells now; whether that can be, `None` where it never told anything.
-    fn read(&mut self, pid: u32, refused: &mut BTreeSet<String>) -> Option<bool> {
-        let can_be = self.account.take(self.memory.as_ref()?.read()?, sys::monotonic());
+    fn read(&mut self, pid: u32, budget: &mut Budget, refused: &mut BTreeSet<String>) -> Option<bool> {
+        let reported = match self.memory.as_ref()?.read(budget) {
+            Ok(reported) => reported?,
+            Err(why) => {
+                remark(refused, || format!("not all that process {pid} reports is read: {why}"));
+                return Some(false);
+            }
+        };
+        let can_be = self.account.take(reported, sys::monotonic());
         if !can_be {
             remark(refused, || format!("process {pid} reports {}", account::IMPOSSIBLE));
         }
@@ -207,7 +215,7 @@ impl Told {
 
     /// Its memory is read no more: what it told stays.
     fn close(&mut self, pid: u32, of: (AppId, Producer), ended: &mut Sums, refused: &mut BTreeSet<String>) {
-        if self.read(pid, refused).is_some() {
+        if self.read(pid, &mut Budget::of_a_look(), refused).is_some() {
             ended.entry(of).or_default().add(self.account.believed());
         }
         (self.memory, self.account) = (None, Account::default());

@@ -5,8 +5,11 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::os::unix::fs::FileExt;
 
-/// Opens a file in memory under libcotenant's name that is wrong in one way.
+/// Opens a file in memory under libcotenant's name that is wrong in one way, or has so many children do it.
 pub fn forge(how: &str) {
+    if let Some(children) = how.strip_prefix("in children ") {
+        return lie(children.parse().unwrap());
+    }
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a C string; the descriptor is ours.
     let file = unsafe { File::from_raw_fd(libc::memfd_create(NAME.as_ptr(), flags)) };
@@ -57,6 +60,22 @@ pub fn fork(units: u64) -> i32 {
             }
         }
         pid
+    }
+}
+
+/// Children that stay, each with memory of which it claims much more than there is.
+fn lie(children: usize) {
+    for _ in 0..children {
+        // SAFETY: this process has one thread.
+        unsafe {
+            if libc::fork() == 0 {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                forge("nothing");
+                loop {
+                    libc::pause();
+                }
+            }
+        }
     }
 }
 
