@@ -24,6 +24,7 @@ pub fn check(root: &Path) -> Result<()> {
                 wrong.extend(unfinished.map(|m| format!("{name}: contains '{m}'; finish it or leave it out")));
                 wrong.extend(wide_lines(file, &text));
                 wrong.extend(embedded_from_outside(file, &text));
+                wrong.extend(asks_past_the_door(file, &text));
             }
             Some("md") => {
                 wrong.extend(broken_links(root, file, &text));
@@ -70,6 +71,23 @@ fn embedded_from_outside(file: &Path, text: &str) -> Vec<String> {
             format!("{}: embeds '{path}' from outside of its package; link to it beside src", file.display())
         })
         .collect()
+}
+
+/// Files of a process for which the kernel takes the lock of its address space.
+const LOCKED: [&str; 8] = ["environ", "cmdline", "maps", "numa_maps", "smaps", "smaps_rollup", "pagemap", "clear_refs"];
+
+/// What a program can hold up is asked in one place, which waits for nobody for long. Tests may wait.
+fn asks_past_the_door(file: &Path, text: &str) -> Vec<String> {
+    let parts: Vec<&str> = file.iter().filter_map(|part| part.to_str()).collect();
+    let ["crates", package, "src", inside @ ..] = &parts[..] else { return Vec::new() };
+    let is_door = *package == "cotenant-linux" && inside == ["address_space.rs"];
+    if is_door || *package == "cotenant-testing" || inside.contains(&"tests") || inside.contains(&"tests.rs") {
+        return Vec::new();
+    }
+    let shipped = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let asked = LOCKED.iter().filter(|name| shipped.contains(&format!("}}/{name}\"")));
+    let asked = asked.copied().chain(shipped.contains("mempolicy::move_pages").then_some("move_pages"));
+    asked.map(|what| format!("{}: asks for {what} of a process; do it through address_space", file.display())).collect()
 }
 
 fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
@@ -247,6 +265,17 @@ mod tests {
         let page =
             "# A *b*: `c_d`, [e](f.md#g)\n```sh\n# no heading\n```\n## Über 3.5 — x\n## Again\n## Again\n#hash\n";
         assert_eq!(anchors(page), ["a-b-c_d-e", "again", "again-1", "über-35--x"].map(str::to_owned).into());
+    }
+
+    #[test]
+    fn whoever_asks_past_the_door_is_told() {
+        let wrong = |file: &str, text: &str| asks_past_the_door(Path::new(file), text).len();
+        let past = "fs::read(format!(\"/proc/{pid}/environ\")); use crate::sys::mempolicy::move_pages;";
+        assert_eq!(wrong("crates/cotenant-linux/src/sense/a.rs", past), 2);
+        assert_eq!(wrong("crates/cotenant-linux/src/address_space.rs", past), 0);
+        assert_eq!(wrong("crates/cotenant-linux/src/sense/memory/tests.rs", past), 0);
+        assert_eq!(wrong("crates/a/src/b.rs", &format!("#[cfg(test)]\nmod tests {{\n{past}}}")), 0);
+        assert_eq!(wrong("crates/a/src/b.rs", "format!(\"/proc/{pid}/stat\")"), 0);
     }
 
     #[test]

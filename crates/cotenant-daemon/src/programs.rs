@@ -26,7 +26,7 @@ pub fn programs(census: &Census, own: u32) -> BTreeMap<String, Program> {
     for (&pid, resident) in census.residents() {
         let is_unit = |(name, _): &(&str, &str)| name.ends_with(".service");
         let unit = units(&resident.cgroup).find(is_unit).filter(|(_, path)| path.starts_with("/system.slice/"));
-        if pid == own || ours != 0 && resident.uid != ours || census.has_opted_out(pid, resident) {
+        if pid == own || ours != 0 && resident.uid != ours || census.has_opted_out(pid, resident) != Some(false) {
             continue;
         }
         let of_unit = unit.map(|(name, _)| text::name(name.as_bytes()));

@@ -122,7 +122,7 @@ pub(crate) type Whose = BTreeMap<u32, Option<Key>>;
 
 /// The services that run now, before anything is known of containers.
 pub(crate) fn now(rules: &[Rule]) -> io::Result<BTreeMap<String, Service>> {
-    let mut census = Census::new(FsRoot::live());
+    let mut census = Census::new(FsRoot::live()).with_patience();
     census.look()?;
     Ok(find(rules, &census, &Containers::default(), std::process::id()).0)
 }
@@ -163,7 +163,8 @@ pub(crate) fn find(
         let within_us = group.zip(our_group).is_some_and(|(group, ours)| is_below(ours, group));
         let container = inside.filter(|container| group == Some(&*container.cgroup));
         let class = rules[i].class(container.map(|c| &c.asked));
-        let opted_out = census.has_opted_out(pid, resident);
+        // Nor is anybody managed of whom that is not known yet.
+        let opted_out = census.has_opted_out(pid, resident) != Some(false);
         if class != Class::Low || opted_out {
             others.insert(&resident.cgroup);
         }
@@ -230,7 +231,7 @@ fn follow(found: &mut BTreeMap<Key, Found>, whose: &mut Whose, census: &Census) 
     let unnamed: Vec<_> = residents.iter().filter(|(pid, _)| !whose.contains_key(pid)).collect();
     // Not before they have executed what they are to be.
     for (pid, resident) in unnamed.iter().filter(|(_, resident)| resident.is_known()) {
-        if with(whose, resident).is_some() && census.has_opted_out(**pid, resident) {
+        if with(whose, resident).is_some() && census.has_opted_out(**pid, resident) != Some(false) {
             whose.insert(**pid, None);
         }
     }

@@ -1,8 +1,7 @@
 //! The one way in which files are read that others control: those of `/proc`, sysfs and control groups, whose length
 //! programs may decide, those of the state folder, those that users name, and those that files name.
 //!
-//! `clippy.toml` refuses what reads to the end of a file, however far that is. A file beyond its limit is an error; of
-//! a command line the beginning is enough.
+//! `clippy.toml` refuses what reads to the end of a file, however far that is. A file beyond its limit is an error.
 
 use crate::sys::SignalMask;
 use std::fs::{File, Metadata, OpenOptions};
@@ -38,11 +37,6 @@ impl Limit {
         }
     }
 }
-
-/// Bytes of a command line that are looked at, and arguments: programs enlarge theirs as they like, up to all of their
-/// memory. Who runs a script stands within the first few.
-const COMMAND_LINE: u64 = 64 << 10;
-const ARGUMENTS: usize = 256;
 
 /// Bytes of a program of which parts are read or mapped. The largest with debug information have 2 to 3 GB; what has
 /// holes can claim any length.
@@ -181,12 +175,6 @@ pub fn beginning(path: impl AsRef<Path>, most: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
     bytes
-}
-
-/// The first arguments with which a process was started, or what it put in their place; none where it has ended.
-pub fn command_line(pid: u32) -> Vec<String> {
-    let line = beginning(format!("/proc/{pid}/cmdline"), COMMAND_LINE);
-    line.split(|byte| *byte == 0).take(ARGUMENTS).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
 /// Opens a program, of which only parts are read.

@@ -8,11 +8,13 @@
 //! ```
 //!
 //! All system calls and all `unsafe` of the project live here. Every reader takes a file-system root, so that a dump
-//! of another machine reads like this one, and reads through [`bounded`].
+//! of another machine reads like this one, and reads through [`bounded`]; what programs can hold up is asked through
+//! [`address_space`].
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod act;
+pub mod address_space;
 pub mod bounded;
 pub mod deadline;
 pub mod fault;

@@ -1,6 +1,7 @@
 //! What programs are called: on the screen, and in the profiles that are kept of them.
 
 use cotenant_kernels::Kernel;
+use cotenant_linux::address_space::command_line;
 use cotenant_linux::bounded::{self, Limit};
 use cotenant_model::text;
 use std::ffi::OsStr;
@@ -37,7 +38,7 @@ pub fn of_line(line: &str) -> String {
 /// The name of a process: the kernel's, as whole as the command line has it. `None` where it has ended.
 pub fn of_process(pid: u32) -> Option<String> {
     let comm = bounded::read(format!("/proc/{pid}/comm"), Limit::Value).ok()?;
-    Some(whole(&text::name(comm.trim_ascii()), &bounded::command_line(pid)))
+    Some(whole(&text::name(comm.trim_ascii()), &command_line(pid)))
 }
 
 /// The name of a file or folder without those above it.

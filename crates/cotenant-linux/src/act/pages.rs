@@ -2,9 +2,9 @@
 //! one call takes, which is measured.
 
 use crate::FsRoot;
+use crate::address_space::{self, Door, What};
 use crate::notes::Notes;
 use crate::sense::memory::{files, is_bound};
-use crate::sys::mempolicy::move_pages;
 use crate::sys::page_size;
 use crate::sys::thread::{Held, SetError};
 use crate::undo::Journal;
@@ -50,6 +50,8 @@ struct Job {
     to: Vec<NodeId>,
     /// Ranges of addresses that are left.
     left: VecDeque<(u64, u64)>,
+    /// Some are asked for, and what became of them is not known yet.
+    asked: bool,
     batch: usize,
     moved: Moved,
 }
@@ -97,7 +99,7 @@ impl Mover {
         if left.is_empty() || to.is_empty() {
             return if others { Err(io::Error::other(BOUND)) } else { Ok(()) };
         }
-        self.jobs.insert(pid, Job { to: to.to_vec(), left, batch: FIRST, moved: Moved::default() });
+        self.jobs.insert(pid, Job { to: to.to_vec(), left, asked: false, batch: FIRST, moved: Moved::default() });
         Ok(())
     }
 
@@ -124,7 +126,10 @@ impl Mover {
         for pid in pids {
             while begin.elapsed() < PER_ROUND {
                 let Some(job) = self.jobs.get_mut(&pid) else { break };
-                let moved = job.step(pid);
+                let moved = job.step(&self.fs, pid);
+                if moved.as_ref().is_err_and(address_space::is_late) {
+                    break; // it is asked for again in the next round
+                }
                 // That it has ended is no failure.
                 if let Some(e) = moved.as_ref().err().filter(|e| e.raw_os_error() != Some(libc::ESRCH)) {
                     self.notes.add(format!("process {pid}: its memory cannot be moved: {e}"));
@@ -159,10 +164,10 @@ impl Mover {
 
 impl Job {
     /// One call; false where nothing is left.
-    fn step(&mut self, pid: u32) -> io::Result<bool> {
+    fn step(&mut self, fs: &FsRoot, pid: u32) -> io::Result<bool> {
         let page = page_size() as u64;
         let mut pages = Vec::with_capacity(self.batch);
-        while pages.len() < self.batch {
+        while pages.len() < self.batch && !self.asked {
             let Some((start, end)) = self.left.front_mut() else { break };
             let take = (self.batch - pages.len()).min(((*end - *start) / page) as usize);
             pages.extend((0..take as u64).map(|i| *start + i * page));
@@ -171,32 +176,41 @@ impl Job {
                 self.left.pop_front();
             }
         }
-        if pages.is_empty() {
+        if pages.is_empty() && !self.asked {
             return Ok(false);
         }
-        // First where they are, which stops nobody: only those elsewhere are moved.
-        let mut status = vec![-1; pages.len()];
-        move_pages(pid, &pages, None, &mut status)?;
-        let node = |address: u64| self.to[(address / page) as usize % self.to.len()].0 as libc::c_int;
-        let far: Vec<u64> = pages
-            .iter()
-            .zip(&status)
-            .filter(|(page, on)| **on >= 0 && **on != node(**page))
-            .map(|(page, _)| *page)
-            .collect();
-        if far.is_empty() {
-            return Ok(true);
+        let to = self.to.clone();
+        let answer = address_space::ask(fs, pid, What::Move, move |door| bring(door, &pages, &to));
+        self.asked = answer.as_ref().is_err_and(address_space::is_late);
+        if let Some((moved, far)) = answer? {
+            self.moved.add(&moved);
+            self.batch = next_batch(self.batch, far, moved.longest);
         }
-        let nodes: Vec<libc::c_int> = far.iter().map(|page| node(*page)).collect();
-        let mut status = vec![-1; far.len()];
-        let begin = Instant::now();
-        move_pages(pid, &far, Some(&nodes), &mut status)?;
-        let took = begin.elapsed();
-        self.moved.pages += status.iter().zip(&nodes).filter(|(on, to)| on == to).count() as u64;
-        self.moved.longest = self.moved.longest.max(took);
-        self.batch = next_batch(self.batch, far.len(), took);
         Ok(true)
     }
+}
+
+/// Brings those of the pages to their nodes that are elsewhere, how many there were; `None` where there are none.
+fn bring(door: &Door, pages: &[u64], to: &[NodeId]) -> io::Result<Option<(Moved, usize)>> {
+    // First where they are, which stops nobody: only those elsewhere are moved.
+    let mut status = vec![-1; pages.len()];
+    door.move_pages(pages, None, &mut status)?;
+    let node = |address: u64| to[(address / page_size() as u64) as usize % to.len()].0 as libc::c_int;
+    let far: Vec<u64> = pages
+        .iter()
+        .zip(&status)
+        .filter(|(page, on)| **on >= 0 && **on != node(**page))
+        .map(|(page, _)| *page)
+        .collect();
+    if far.is_empty() {
+        return Ok(None);
+    }
+    let nodes: Vec<libc::c_int> = far.iter().map(|page| node(*page)).collect();
+    let mut status = vec![-1; far.len()];
+    let begin = Instant::now();
+    door.move_pages(&far, Some(&nodes), &mut status)?;
+    let pages = status.iter().zip(&nodes).filter(|(on, to)| on == to).count() as u64;
+    Ok(Some((Moved { pages, longest: begin.elapsed() }, far.len())))
 }
 
 /// How many pages the next call may ask for: what would have taken [`AIM`], not more than twice as many as now, and few

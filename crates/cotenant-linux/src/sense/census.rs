@@ -6,10 +6,11 @@
 //! been given.
 
 use crate::FsRoot;
+use crate::address_space::{self, What};
 use crate::bounded;
 use crate::sys::cgroups;
 use cotenant_model::proc_text::TaskStat;
-use std::cell::OnceCell;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -43,8 +44,9 @@ pub struct Resident {
     pub program: Option<PathBuf>,
     /// Its control group, from the root of the hierarchy, such as `/system.slice/nginx.service`.
     pub cgroup: String,
-    /// Told by [`Census::has_opted_out`].
-    opted_out: OnceCell<bool>,
+    /// Told by [`Census::has_opted_out`], and whether this was asked since the last look at all of it.
+    opted_out: Cell<Option<bool>>,
+    is_asked: Cell<bool>,
     /// Looks at it so far.
     looks: u32,
 }
@@ -68,6 +70,8 @@ pub struct Census {
     residents: BTreeMap<u32, Resident>,
     kernel_threads: BTreeSet<u32>,
     looks: u32,
+    /// Whether it waits for what is asked of processes: nobody is paused by whoever looks once.
+    patient: bool,
     /// Whether there are more than [`PROCESSES`].
     pub cut: bool,
 }
@@ -91,8 +95,15 @@ impl Census {
             residents: BTreeMap::new(),
             kernel_threads: BTreeSet::new(),
             looks: 0,
+            patient: false,
             cut: false,
         }
+    }
+
+    /// For one that pauses nobody: it waits for answers.
+    #[must_use]
+    pub fn with_patience(self) -> Self {
+        Self { patient: true, ..self }
     }
 
     /// Looks who lives now.
@@ -134,13 +145,14 @@ impl Census {
 
     fn one(&self, pid: u32, stat: &TaskStat, before: Option<Resident>) -> Option<Resident> {
         if let Some(mut known) = before.filter(|known| known.start_ticks == stat.start_ticks) {
-            known.looks += 1;
+            known.looks = known.looks.saturating_add(1);
             (known.parent, known.group, known.session) = (stat.ppid, stat.pgrp, stat.session);
             if known.looks > YOUNG && known.looks % THEN_EVERY != 0 {
                 return Some(known);
             }
-            let looks = known.looks;
-            return Some(Resident { looks, ..self.read(pid, stat)? });
+            let now = self.read(pid, stat)?;
+            let opted_out = known.opted_out.take().filter(|_| now.program == known.program);
+            return Some(Resident { looks: known.looks, opted_out: Cell::new(opted_out), ..now });
         }
         self.read(pid, stat)
     }
@@ -150,8 +162,8 @@ impl Census {
         let cgroup = self.group_now(pid).unwrap_or_else(|| "/".to_owned());
         let program = fs::read_link(self.fs.path(&format!("/proc/{pid}/exe"))).ok();
         let TaskStat { start_ticks, ppid: parent, pgrp: group, session, .. } = *stat;
-        let opted_out = OnceCell::new();
-        Some(Resident { start_ticks, parent, group, session, uid, program, cgroup, opted_out, looks: 0 })
+        let (opted_out, is_asked) = (Cell::new(None), Cell::new(false));
+        Some(Resident { start_ticks, parent, group, session, uid, program, cgroup, opted_out, is_asked, looks: 0 })
     }
 
     /// The control group of a process at this moment, which a look reads rarely.
@@ -175,13 +187,24 @@ impl Census {
             && namespace(&pid.to_string()) == namespace("self")
     }
 
-    /// Whether a resident was started with `COTENANT=off` in its environment. Not where that may not be read. Ask about
-    /// those who matter alone: whoever is just executing a program and gets no CPU holds up who reads this of it.
-    pub fn has_opted_out(&self, pid: u32, resident: &Resident) -> bool {
-        *resident.opted_out.get_or_init(|| {
-            let environment = bounded::beginning(self.fs.path(&format!("/proc/{pid}/environ")), ENVIRONMENT);
-            environment.split(|byte| *byte == 0).any(|entry| entry == b"COTENANT=off")
-        })
+    /// Whether a resident was started with `COTENANT=off` in its environment. Not where that may not be read; `None`
+    /// while it does not let itself be asked. Until it does, what its parent said holds for a child. Ask about those
+    /// who matter alone: whoever is just executing a program and gets no CPU does not answer.
+    pub fn has_opted_out(&self, pid: u32, resident: &Resident) -> Option<bool> {
+        if !resident.is_asked.get() {
+            let read = |door: &address_space::Door| Ok(bounded::beginning(door.path(), ENVIRONMENT));
+            let ask = if self.patient { address_space::ask_with_patience } else { address_space::ask };
+            match ask(&self.fs, pid, What::Environment, read) {
+                Err(why) if address_space::is_late(&why) => {}
+                answer => {
+                    let environment = answer.unwrap_or_default();
+                    let off = environment.split(|byte| *byte == 0).any(|entry| entry == b"COTENANT=off");
+                    resident.opted_out.set(Some(off));
+                    resident.is_asked.set(true);
+                }
+            }
+        }
+        resident.opted_out.get().or_else(|| self.residents.get(&resident.parent)?.opted_out.get())
     }
 }
 
@@ -190,6 +213,7 @@ const SYSTEMD: &str = "name=systemd";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cotenant_testing::eventually;
     use std::process::{Command, Stdio};
 
     #[test]
@@ -207,7 +231,9 @@ mod tests {
             "{found:?}"
         );
         assert!(found.cgroup.starts_with('/'));
-        assert!(census.has_opted_out(child.id(), found) && !census.has_opted_out(me, &residents[&me]));
+        eventually("it says so", || census.has_opted_out(child.id(), found).is_some());
+        assert_eq!(census.has_opted_out(child.id(), found), Some(true));
+        assert_eq!(census.has_opted_out(me, &residents[&me]), Some(false));
         census.look().unwrap();
         assert_eq!(census.residents()[&child.id()].looks, 1);
         child.kill().unwrap();

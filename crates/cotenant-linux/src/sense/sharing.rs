@@ -5,6 +5,7 @@
 //! mapped may be used or not; which CPU caches it comes into is not seen.
 
 use crate::FsRoot;
+use crate::address_space::{self, What};
 use crate::bounded::{self, Limit};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -172,7 +173,8 @@ fn scan_within(fs: &FsRoot, pids: Option<&[u32]>, least: u64, mut room: usize) -
     let mut found = Sharing::default();
     let mut objects: BTreeMap<Key, (String, BTreeMap<u32, Spans>)> = BTreeMap::new();
     for pid in pids {
-        let maps = match bounded::read(fs.path(&format!("/proc/{pid}/maps")), Limit::Machine) {
+        let read = |door: &address_space::Door| bounded::read(door.path(), Limit::Machine);
+        let maps = match address_space::ask_with_patience(fs, pid, What::Maps, read) {
             Ok(maps) => maps,
             Err(why) if why.kind() == ErrorKind::PermissionDenied => {
                 found.refused += 1;

@@ -2,6 +2,7 @@
 
 mod launch;
 mod memory;
+mod neighbours;
 mod observe;
 mod oracle;
 mod orders;
@@ -19,6 +20,7 @@ mod topology_robust;
 static BEFORE_MAIN: extern "C" fn() = {
     extern "C" fn before_main() {
         launch::run_if_asked();
+        neighbours::run_if_asked();
         program::run_if_asked();
     }
     before_main

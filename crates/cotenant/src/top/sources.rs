@@ -134,7 +134,7 @@ fn own(first: bool, to: &Sender<News>) -> Result<()> {
     let mut host = LinuxHost::new(&topology, Vec::new(), options)?;
     let mut drive = Drive::begin(&mut host)?;
     let mut watch = Watch::new(&topology, EVERY);
-    let (mut census, mut roster) = (Census::new(FsRoot::live()), BTreeMap::new());
+    let (mut census, mut roster) = (Census::new(FsRoot::live()).with_patience(), BTreeMap::new());
     let (policy, config) = (Nobody, Config { interval: INTERVAL, ..Config::default() });
     let apps = BTreeMap::new();
     let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };

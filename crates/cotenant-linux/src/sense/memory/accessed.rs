@@ -14,6 +14,7 @@ use super::idle::{IdlePages, Marked};
 use super::page_samples::LARGE;
 use super::{files, page_samples};
 use crate::FsRoot;
+use crate::address_space::{self, What};
 use cotenant_model::areas;
 use std::collections::HashMap;
 use std::io;
@@ -68,14 +69,19 @@ impl Collector for Accessed {
             self.marked.insert(pid, idle.mark(pid, strata, &mut self.rng)?);
             return Ok(());
         }
-        let file = self.fs.path(&format!("/proc/{pid}/clear_refs"));
-        // Not created where it is not there, as in a dump of another machine.
-        io::Write::write_all(&mut std::fs::OpenOptions::new().write(true).open(file)?, ALL.as_bytes())
+        address_space::ask(&self.fs, pid, What::ClearAccessed, |door| {
+            // Not created where it is not there, as in a dump of another machine.
+            io::Write::write_all(&mut std::fs::OpenOptions::new().write(true).open(door.path())?, ALL.as_bytes())
+        })
     }
 
     fn end(&mut self, &Watched { pid, areas, .. }: &Watched<'_>) -> io::Result<Found> {
-        match (self.marked.remove(&pid), &self.idle) {
-            (Some(marked), Ok(idle)) => Ok(Found::Together(idle.look(pid, &marked)?.pages)),
+        match (self.marked.get(&pid), &self.idle) {
+            (Some(marked), Ok(idle)) => {
+                let seen = idle.look(pid, marked)?;
+                self.marked.remove(&pid);
+                Ok(Found::Together(seen.pages))
+            }
             _ => Ok(Found::Together(areas::touched(areas, &files::referenced(&self.fs, pid)?))),
         }
     }

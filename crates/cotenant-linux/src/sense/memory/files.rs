@@ -1,6 +1,7 @@
 //! Files of `/proc` about a process' memory, read line by line and with an end: they grow with its mappings.
 
 use crate::FsRoot;
+use crate::address_space::{self, What};
 use crate::bounded::lines;
 use cotenant_model::CpuSet;
 use cotenant_model::areas::{Area, Referenced};
@@ -19,18 +20,20 @@ pub fn page_kb() -> u64 {
 /// The areas of a process that hold pages, ascending.
 ///
 /// # Errors
-/// What the system says; `FileTooLarge` beyond [`MOST_AREAS`].
+/// What the system says; `FileTooLarge` beyond [`MOST_AREAS`]; [`address_space::is_late`].
 pub fn areas(fs: &FsRoot, pid: u32) -> io::Result<Vec<Area>> {
-    let (mut found, mut seen, kb) = (Vec::new(), 0, page_kb());
-    lines(&fs.path(&format!("/proc/{pid}/numa_maps")), |line| {
-        seen += 1;
-        if seen > MOST_AREAS {
-            return Err(ErrorKind::FileTooLarge.into());
-        }
-        found.extend(Area::parse(line, kb).filter(|area| !area.pages.is_empty()));
-        Ok(())
-    })?;
-    Ok(found)
+    address_space::ask(fs, pid, What::NodeMaps, |door| {
+        let (mut found, mut seen, kb) = (Vec::new(), 0, page_kb());
+        lines(door.path(), |line| {
+            seen += 1;
+            if seen > MOST_AREAS {
+                return Err(ErrorKind::FileTooLarge.into());
+            }
+            found.extend(Area::parse(line, kb).filter(|area| !area.pages.is_empty()));
+            Ok(())
+        })?;
+        Ok(found)
+    })
 }
 
 /// Areas by their first address, with their pages that were accessed since accessed bits were cleared.
@@ -38,20 +41,22 @@ pub fn areas(fs: &FsRoot, pid: u32) -> io::Result<Vec<Area>> {
 /// # Errors
 /// As [`areas`].
 pub fn referenced(fs: &FsRoot, pid: u32) -> io::Result<Vec<(u64, u64)>> {
-    let (mut found, mut seen, mut state, kb) = (Vec::new(), 0, Referenced::default(), page_kb());
-    lines(&fs.path(&format!("/proc/{pid}/smaps")), |line| {
-        if let Some((start, accessed)) = state.line(line) {
-            seen += 1;
-            if seen > MOST_AREAS {
-                return Err(ErrorKind::FileTooLarge.into());
+    address_space::ask(fs, pid, What::Accessed, |door| {
+        let (mut found, mut seen, mut state, kb) = (Vec::new(), 0, Referenced::default(), page_kb());
+        lines(door.path(), |line| {
+            if let Some((start, accessed)) = state.line(line) {
+                seen += 1;
+                if seen > MOST_AREAS {
+                    return Err(ErrorKind::FileTooLarge.into());
+                }
+                if accessed > 0 {
+                    found.push((start, accessed / kb.max(1)));
+                }
             }
-            if accessed > 0 {
-                found.push((start, accessed / kb.max(1)));
-            }
-        }
-        Ok(())
-    })?;
-    Ok(found)
+            Ok(())
+        })?;
+        Ok(found)
+    })
 }
 
 /// Where each mapping ends, by its first address.
@@ -59,21 +64,23 @@ pub fn referenced(fs: &FsRoot, pid: u32) -> io::Result<Vec<(u64, u64)>> {
 /// # Errors
 /// As [`areas`].
 pub fn ends(fs: &FsRoot, pid: u32) -> io::Result<BTreeMap<u64, u64>> {
-    let mut found = BTreeMap::new();
-    lines(&fs.path(&format!("/proc/{pid}/maps")), |line| {
-        if found.len() >= MOST_AREAS {
-            return Err(ErrorKind::FileTooLarge.into());
-        }
-        let range =
-            line.split(|b| *b == b' ').next().and_then(|range| std::str::from_utf8(range).ok()).unwrap_or_default();
-        if let Some((start, end)) = range.split_once('-')
-            && let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
-        {
-            found.insert(start, end);
-        }
-        Ok(())
-    })?;
-    Ok(found)
+    address_space::ask(fs, pid, What::Ends, |door| {
+        let mut found = BTreeMap::new();
+        lines(door.path(), |line| {
+            if found.len() >= MOST_AREAS {
+                return Err(ErrorKind::FileTooLarge.into());
+            }
+            let range =
+                line.split(|b| *b == b' ').next().and_then(|range| std::str::from_utf8(range).ok()).unwrap_or_default();
+            if let Some((start, end)) = range.split_once('-')
+                && let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
+            {
+                found.insert(start, end);
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    })
 }
 
 /// Memory nodes that the process may use, as numbers.

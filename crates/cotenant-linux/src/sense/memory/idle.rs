@@ -4,6 +4,7 @@
 //! page was in use.
 
 use crate::FsRoot;
+use crate::address_space::{self, Door, What};
 use crate::sys::page_size;
 use cotenant_model::NodeId;
 use cotenant_model::areas::page_samples::{self, Estimate, Found, Stratum};
@@ -11,6 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 const BITMAP: &str = "/sys/kernel/mm/page_idle/bitmap";
 const FLAGS: &str = "/proc/kpageflags";
@@ -38,7 +40,7 @@ struct Mark {
 }
 
 /// Pages of a process that were marked as idle.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Marked {
     strata: Vec<Stratum>,
     /// Per stratum: drawn pages that are not in memory, or not of the kind whose bits can be seen.
@@ -55,10 +57,10 @@ enum Nodes {
 }
 
 /// Marks pages and looks them up.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct IdlePages {
     fs: FsRoot,
-    nodes: Nodes,
+    nodes: Arc<Nodes>,
 }
 
 /// The word at that index; 0 behind the end, where no page is.
@@ -108,16 +110,21 @@ impl IdlePages {
         }
         let nodes = Nodes::read(fs)
             .ok_or("the kernel does not tell which node a block of memory belongs to (CONFIG_MEMORY_HOTPLUG)")?;
-        Ok(Self { fs: fs.clone(), nodes })
+        Ok(Self { fs: fs.clone(), nodes: Arc::new(nodes) })
     }
 
     /// Marks pages drawn from these ranges.
     ///
     /// # Errors
-    /// What the system says; `NotFound` where the process is gone.
+    /// What the system says; `NotFound` where the process is gone; [`address_space::is_late`].
     pub fn mark(&self, pid: u32, strata: Vec<Stratum>, rng: &mut fastrand::Rng) -> io::Result<Marked> {
+        let (this, mut rng) = (self.clone(), rng.fork());
+        address_space::ask(&self.fs, pid, What::Mark, move |door| this.mark_through(door, strata, &mut rng))
+    }
+
+    fn mark_through(&self, door: &Door, strata: Vec<Stratum>, rng: &mut fastrand::Rng) -> io::Result<Marked> {
         let page = page_size() as u64;
-        let pagemap = File::open(self.fs.path(&format!("/proc/{pid}/pagemap")))?;
+        let pagemap = File::open(door.path())?;
         let flags = File::open(self.fs.path(FLAGS))?;
         let mut marked = Marked { absent: vec![0; strata.len()], strata, marks: Vec::new() };
         // Frames that share a word of the bitmap are marked together.
@@ -148,8 +155,13 @@ impl IdlePages {
     /// # Errors
     /// As [`Self::mark`].
     pub fn look(&self, pid: u32, marked: &Marked) -> io::Result<Estimate> {
+        let (this, marked) = (self.clone(), marked.clone());
+        address_space::ask(&self.fs, pid, What::LookUp, move |door| this.look_through(door, &marked))
+    }
+
+    fn look_through(&self, door: &Door, marked: &Marked) -> io::Result<Estimate> {
         let page = page_size() as u64;
-        let pagemap = File::open(self.fs.path(&format!("/proc/{pid}/pagemap")))?;
+        let pagemap = File::open(door.path())?;
         let bitmap = File::open(self.fs.path(BITMAP))?;
         let mut found: Vec<Found> =
             marked.absent.iter().map(|&looked| Found { looked, hits: BTreeMap::new() }).collect();

@@ -24,9 +24,9 @@ pub(super) use hinting::numa_balancing;
 pub use idle::{IdlePages, Marked};
 
 use crate::FsRoot;
+use crate::address_space::{cpu_time, is_late};
 use crate::notes::Notes;
 use crate::sense::capability::{Capability, Standing};
-use crate::sys;
 use collector::resident;
 use cotenant_model::areas::{self, Area, Binding, ByNode};
 use cotenant_model::{NodeId, Time};
@@ -126,6 +126,8 @@ pub struct Memory {
 struct Known {
     areas: Vec<Area>,
     pages: Option<Vec<(NodeId, u64)>>,
+    /// As of when.
+    placed: Time,
     placed_next: Time,
     /// Where its mappings ended then, by first address, where there are so many pages that some are drawn between two
     /// looks at all.
@@ -203,25 +205,28 @@ impl Memory {
         }
         for (&pid, threads) in live {
             let mut known = self.processes.remove(&pid).unwrap_or_default();
-            let begin = sys::thread_cpu_time();
+            let begin = cpu_time();
             let pause = |cost: Duration| PLACED_EVERY.max(cost.saturating_mul(PLACED_SHARE * live.len() as u32));
             if known.placed_next <= at {
-                self.place(pid, &mut known);
-                known.placed_next = at + pause(sys::thread_cpu_time().saturating_sub(begin));
+                self.place(pid, &mut known, at);
+                known.placed_next = at + pause(cpu_time().saturating_sub(begin));
                 known.drawn_next = at + PLACED_EVERY;
             } else if !known.ends.is_empty() && known.drawn_next <= at {
                 self.draw(pid, &mut known);
-                known.drawn_next = at + pause(sys::thread_cpu_time().saturating_sub(begin));
+                known.drawn_next = at + pause(cpu_time().saturating_sub(begin));
             }
             self.watch(pid, &mut known, threads, at, live.len());
-            self.spent += sys::thread_cpu_time().saturating_sub(begin);
+            self.spent += cpu_time().saturating_sub(begin);
             self.processes.insert(pid, known);
         }
     }
 
-    fn place(&mut self, pid: u32, known: &mut Known) {
+    fn place(&mut self, pid: u32, known: &mut Known, at: Time) {
         match files::areas(&self.fs, pid) {
+            // A large one takes its time, too: it is known by the next look.
+            Err(e) if is_late(&e) && at - known.placed < RETRY => {}
             Ok(found) => {
+                known.placed = at;
                 known.pages = Some(areas::pages_by_node(&found));
                 if let Some(note) = interleaving::of_process(pid, &found) {
                     self.notes.add(note);
@@ -247,6 +252,7 @@ impl Memory {
         });
         match found {
             Ok(found) => known.pages = Some(found.pages.iter().map(|(&node, n)| (node, n.round() as u64)).collect()),
+            Err(e) if is_late(&e) => {}
             // It has ended, or what is known already must do until all are looked at again.
             Err(_) => known.ends.clear(),
         }
@@ -258,13 +264,13 @@ impl Memory {
         if known.areas.is_empty() || (known.watched.is_none() && known.next > at) {
             return;
         }
-        let begin = sys::thread_cpu_time();
+        let begin = cpu_time();
         let (of, fastest) = (Watched { pid, threads, areas: &known.areas }, collector.fastest(pid));
         let result = match known.watched {
             None => collector.begin(&of).map(|()| None),
             Some(_) => collector.end(&of).map(Some),
         };
-        known.cost += sys::thread_cpu_time().saturating_sub(begin);
+        known.cost += cpu_time().saturating_sub(begin);
         match result {
             Ok(None) => known.watched = Some(at),
             Ok(Some(found)) => {
@@ -298,6 +304,7 @@ impl Memory {
                 }
                 (known.watched, known.cost, known.next) = (None, Duration::ZERO, at + pause.max(fastest));
             }
+            Err(e) if is_late(&e) => {} // the next look has the answer
             Err(e) => {
                 collector.forget(pid);
                 (known.watched, known.cost, known.next) = (None, Duration::ZERO, at + RETRY);

@@ -1,7 +1,8 @@
 //! Where the pages of a large process are, from some of them drawn at random: `move_pages(2)` tells the node of
 //! single pages, while `numa_maps` walks all.
 
-use crate::sys::mempolicy::move_pages;
+use crate::FsRoot;
+use crate::address_space::{self, Door, What};
 use crate::sys::page_size;
 use cotenant_model::NodeId;
 use cotenant_model::areas::Area;
@@ -35,14 +36,19 @@ pub fn strata(areas: &[Area], before: &BTreeMap<u64, u64>, now: &BTreeMap<u64, u
 /// Resident pages by node of a process of this machine, estimated.
 ///
 /// # Errors
-/// What the system says.
+/// What the system says; [`address_space::is_late`].
 pub fn placement(pid: u32, strata: &[Stratum], rng: &mut fastrand::Rng) -> io::Result<Estimate> {
+    let (strata, mut rng) = (strata.to_vec(), rng.fork());
+    address_space::ask(&FsRoot::live(), pid, What::Place, move |door| look(door, &strata, &mut rng))
+}
+
+fn look(door: &Door, strata: &[Stratum], rng: &mut fastrand::Rng) -> io::Result<Estimate> {
     let page = page_size() as u64;
     let found = strata.iter().map(|stratum| {
         let mut found = Found::default();
         for pages in stratum.draw(page, rng).chunks(BATCH) {
             let mut status = vec![-libc::ENOENT; pages.len()];
-            move_pages(pid, pages, None, &mut status)?;
+            door.move_pages(pages, None, &mut status)?;
             found.looked += pages.len() as u64;
             for node in status.into_iter().filter_map(|on| u32::try_from(on).ok()) {
                 *found.hits.entry(NodeId(node)).or_default() += 1;

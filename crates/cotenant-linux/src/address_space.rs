@@ -1,0 +1,462 @@
+//! What is asked about the address spaces of other programs: environments, command lines, mappings and pages. This is
+//! the only place that does (`cargo xtask tidy`).
+//!
+//! For all of it the kernel takes a lock (`mmap_lock`) that the program itself can hold for as long as it likes. Whoever
+//! asks may have others to let run, so a thread asks for it, one for the programs of each user. It is waited for
+//! briefly, and for less the more others of that user were waited for. What is late is unknown; the next one who asks
+//! the same gets the answer.
+
+use crate::FsRoot;
+use crate::bounded::{self, Limit};
+use crate::sys::thread::{own, process_stat};
+use crate::sys::{self, SignalMask, mempolicy};
+use std::any::Any;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What is asked. Two answers to the same question about the same process are as good as each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum What {
+    Environment,
+    CommandLine,
+    /// Mappings, one by one.
+    Maps,
+    /// Where each mapping ends.
+    Ends,
+    /// On which nodes its pages are.
+    NodeMaps,
+    /// Which of its pages were accessed.
+    Accessed,
+    ClearAccessed,
+    /// Single pages: marked as idle, looked up again.
+    Mark,
+    LookUp,
+    /// On which nodes single pages are.
+    Place,
+    /// Bringing pages to other nodes.
+    Move,
+}
+
+impl What {
+    /// The file of the process that tells it; that of all its pages where system calls do.
+    fn file(self) -> &'static str {
+        match self {
+            Self::Environment => "environ",
+            Self::CommandLine => "cmdline",
+            Self::Maps | Self::Ends => "maps",
+            Self::NodeMaps => "numa_maps",
+            Self::Accessed => "smaps",
+            Self::ClearAccessed => "clear_refs",
+            Self::Mark | Self::LookUp | Self::Place | Self::Move => "pagemap",
+        }
+    }
+}
+
+/// Who may ask: whoever is on a thread that nobody waits for.
+#[derive(Debug)]
+pub(crate) struct Door {
+    pid: u32,
+    path: PathBuf,
+}
+
+impl Door {
+    /// The file that tells it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// `move_pages(2)`: how each page fared, its node now or a negative error. Without `nodes` nothing is moved.
+    pub fn move_pages(
+        &self,
+        pages: &[u64],
+        nodes: Option<&[libc::c_int]>,
+        status: &mut [libc::c_int],
+    ) -> io::Result<()> {
+        mempolicy::move_pages(self.pid, pages, nodes, status)
+    }
+}
+
+/// One answer is waited for so long at most.
+const LONGEST: Duration = Duration::from_millis(50);
+
+/// Waits for the programs of one user, and for all: together so long at once, and this part of the time.
+const EACH: Allowance = Allowance { at_once: Duration::from_millis(100), part: 50 };
+const ALL: Allowance = Allowance { at_once: Duration::from_millis(200), part: 10 };
+
+/// Users whose programs are asked about at once, beside root and ourselves, and questions about those of one.
+const LANES: usize = 32;
+const QUESTIONS: usize = 512;
+
+/// A thread with nothing to ask ends after this, and an answer that nobody comes for is thrown away.
+const IDLE: Duration = Duration::from_secs(2);
+const KEPT: Duration = Duration::from_secs(60);
+
+/// Whoever has nobody to let run waits so long.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Copy)]
+struct Allowance {
+    at_once: Duration,
+    /// One in so many.
+    part: u32,
+}
+
+/// How much has been waited lately.
+#[derive(Clone, Copy, Debug)]
+struct Waited {
+    time: Duration,
+    at: Instant,
+}
+
+impl Waited {
+    fn none(now: Instant) -> Self {
+        Self { time: Duration::ZERO, at: now }
+    }
+
+    /// What may be waited now.
+    fn left(&mut self, now: Instant, allowance: Allowance) -> Duration {
+        self.time = self.time.saturating_sub(now.saturating_duration_since(self.at) / allowance.part);
+        self.at = now;
+        allowance.at_once.saturating_sub(self.time)
+    }
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The process, by id and start time, and what is asked.
+type Question = ((u32, u64), What);
+
+/// Threads and answers.
+struct Desk {
+    lanes: BTreeMap<u32, Lane>,
+    /// How much was waited for each user's programs, and for all.
+    waited: BTreeMap<u32, Waited>,
+    all: Option<Waited>,
+    /// Answers that were late: the receiver of each, and since when.
+    late: BTreeMap<Question, (Box<dyn Any + Send>, Instant)>,
+}
+
+/// The thread for one user.
+struct Lane {
+    jobs: Sender<Job>,
+    /// Questions that are not answered yet.
+    open: Arc<AtomicUsize>,
+    number: u64,
+}
+
+/// One for all who ask.
+struct Shared(Mutex<Desk>);
+
+static DESK: Shared = Shared::new();
+
+impl Shared {
+    const fn new() -> Self {
+        Self(Mutex::new(Desk { lanes: BTreeMap::new(), waited: BTreeMap::new(), all: None, late: BTreeMap::new() }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Desk> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask<T: Send + 'static>(
+        &'static self,
+        fs: &FsRoot,
+        pid: u32,
+        what: What,
+        patience: Option<Duration>,
+        work: impl FnOnce(&Door) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let door = Door { pid, path: fs.path(&format!("/proc/{pid}/{}", what.file())) };
+        // Files of another machine have no lock, and we do not keep our own.
+        if !fs.is_live() || own().is_ok_and(|(own, _)| own == pid) {
+            return work(&door);
+        }
+        let stat = process_stat(pid).ok_or(ErrorKind::NotFound)?;
+        let (question, user) = (((pid, stat.start_ticks), what), user_of(pid).ok_or(ErrorKind::NotFound)?);
+        let begin = Instant::now();
+        let mut desk = self.lock();
+        let before = desk.late.remove(&question).and_then(|(answer, _)| answer.downcast().ok());
+        let answer: Box<Receiver<(io::Result<T>, Duration)>> = match before {
+            Some(answer) => answer,
+            None => Box::new(desk.begin(self, user, door, work)?),
+        };
+        let patience = patience.unwrap_or_else(|| desk.left(user, begin));
+        drop(desk);
+        let came = answer.recv_timeout(patience);
+        let mut desk = self.lock();
+        desk.wait_was(user, begin.elapsed());
+        match came {
+            Ok((answer, cost)) => {
+                ELSEWHERE.set(ELSEWHERE.get() + cost);
+                answer
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                desk.late.retain(|_, (_, since)| since.elapsed() < KEPT);
+                desk.late.insert(question, (answer, begin));
+                Err(late())
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the thread that asked has failed")),
+        }
+    }
+
+    /// Asks one after the other, until there has been nothing to ask for a while.
+    fn work(&self, user: u32, number: u64, todo: &Receiver<Job>) {
+        let _ = SignalMask::of(1..=64).apply(); // these are for threads that wait for them
+        loop {
+            if let Ok(job) = todo.recv_timeout(IDLE) {
+                job();
+                continue;
+            }
+            // Whoever sends holds the desk.
+            let mut desk = self.lock();
+            let Ok(job) = todo.try_recv() else {
+                if desk.lanes.get(&user).is_some_and(|lane| lane.number == number) {
+                    desk.lanes.remove(&user);
+                }
+                return;
+            };
+            drop(desk);
+            job();
+        }
+    }
+}
+
+thread_local! {
+    /// CPU time of threads that have asked for this one.
+    static ELSEWHERE: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// CPU time of this thread, with that of those which have asked for it.
+pub(crate) fn cpu_time() -> Duration {
+    sys::thread_cpu_time() + ELSEWHERE.get()
+}
+
+/// Whether it is unknown because it is late: ask again.
+pub(crate) fn is_late(why: &io::Error) -> bool {
+    why.kind() == ErrorKind::TimedOut
+}
+
+fn late() -> io::Error {
+    io::Error::new(ErrorKind::TimedOut, "it keeps its address space locked, or there are too many that do")
+}
+
+/// Asks something about a process, and waits briefly.
+///
+/// # Errors
+/// What the work says; [`is_late`].
+pub(crate) fn ask<T: Send + 'static>(
+    fs: &FsRoot,
+    pid: u32,
+    what: What,
+    work: impl FnOnce(&Door) -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    DESK.ask(fs, pid, what, None, work)
+}
+
+/// The same where nobody waits to be let run by us.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) fn ask_with_patience<T: Send + 'static>(
+    fs: &FsRoot,
+    pid: u32,
+    what: What,
+    work: impl FnOnce(&Door) -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    DESK.ask(fs, pid, what, Some(PATIENCE), work)
+}
+
+/// Whose program it is: the user who has started it, whatever rights it has.
+fn user_of(pid: u32) -> Option<u32> {
+    let status = bounded::text(format!("/proc/{pid}/status"), Limit::Value).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()
+}
+
+impl Desk {
+    /// What may be waited for a program of that user.
+    fn left(&mut self, user: u32, now: Instant) -> Duration {
+        let all = self.all.get_or_insert(Waited::none(now)).left(now, ALL);
+        self.waited.entry(user).or_insert(Waited::none(now)).left(now, EACH).min(all).min(LONGEST)
+    }
+
+    fn wait_was(&mut self, user: u32, time: Duration) {
+        let now = Instant::now();
+        self.all.get_or_insert(Waited::none(now)).time += time;
+        self.waited.entry(user).or_insert(Waited::none(now)).time += time;
+        self.waited.retain(|_, waited| waited.left(now, EACH) < EACH.at_once);
+    }
+
+    /// Lets the thread of that user ask.
+    fn begin<T: Send + 'static>(
+        &mut self,
+        shared: &'static Shared,
+        user: u32,
+        door: Door,
+        work: impl FnOnce(&Door) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<Receiver<(io::Result<T>, Duration)>> {
+        let open = self.lanes.get(&user).map(|lane| lane.open.clone()).unwrap_or_default();
+        if open.load(Ordering::Relaxed) >= QUESTIONS {
+            return Err(late());
+        }
+        let (tell, answer) = channel();
+        let answered = open.clone();
+        let mut job: Job = Box::new(move || {
+            let begin = sys::thread_cpu_time();
+            let answer = work(&door);
+            answered.fetch_sub(1, Ordering::Relaxed);
+            let _ = tell.send((answer, sys::thread_cpu_time().saturating_sub(begin))); // nobody may want it any more
+        });
+        if let Some(lane) = self.lanes.get(&user) {
+            open.fetch_add(1, Ordering::Relaxed);
+            match lane.jobs.send(job) {
+                Ok(()) => return Ok(answer),
+                Err(refused) => job = refused.0, // the thread has failed
+            }
+        }
+        if self.lanes.len() >= LANES && user != 0 && user != sys::euid() {
+            return Err(late());
+        }
+        let number = self.lanes.values().map(|lane| lane.number + 1).max().unwrap_or_default();
+        let (jobs, todo) = channel();
+        let work = move || shared.work(user, number, &todo);
+        thread::Builder::new().name("worker".to_owned()).stack_size(256 << 10).spawn(work)?;
+        open.store(1, Ordering::Relaxed);
+        let _ = jobs.send(job);
+        self.lanes.insert(user, Lane { jobs, open, number });
+        Ok(answer)
+    }
+}
+
+/// Bytes of a command line that are looked at, and arguments: programs enlarge theirs as they like, up to all of their
+/// memory. Who runs a script stands within the first few.
+const COMMAND_LINE: u64 = 64 << 10;
+const ARGUMENTS: usize = 256;
+
+/// The first arguments with which a process was started, or what it put in their place; none where it has ended, or
+/// does not let itself be asked.
+pub fn command_line(pid: u32) -> Vec<String> {
+    let read = |door: &Door| Ok(bounded::beginning(door.path(), COMMAND_LINE));
+    let line = ask(&FsRoot::live(), pid, What::CommandLine, read).unwrap_or_default();
+    if line.is_empty() {
+        return Vec::new();
+    }
+    line.split(|byte| *byte == 0).take(ARGUMENTS).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cotenant_testing::eventually;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command};
+
+    struct Sleeper(Child);
+
+    impl Sleeper {
+        fn of(user: u32) -> Self {
+            let mut command = Command::new("sleep");
+            if user != sys::euid() {
+                command.uid(user);
+            }
+            Self(command.arg("1000").spawn().unwrap())
+        }
+
+        fn pid(&self) -> u32 {
+            self.0.id()
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// With one that does not answer, all others of its user are late, and together they take as long as one of them.
+    #[test]
+    fn nobody_is_waited_for_again_and_again() {
+        static DESK: Shared = Shared::new();
+        let live = FsRoot::live();
+        let sleepers: Vec<_> = (0..50).map(|_| Sleeper::of(sys::euid())).collect();
+        let (release, held) = channel::<()>();
+        let stuck = move |_: &Door| Ok(u32::from(held.recv().is_ok()));
+        let begin = Instant::now();
+        let first = DESK.ask(&live, sleepers[0].pid(), What::Maps, None, stuck);
+        assert!(is_late(&first.unwrap_err()));
+        for sleeper in &sleepers[1..] {
+            let pid = sleeper.pid();
+            assert!(is_late(&DESK.ask(&live, pid, What::Maps, None, move |_| Ok(pid)).unwrap_err()));
+        }
+        let took = begin.elapsed();
+        assert!(took < sleepers.len() as u32 * LONGEST, "as long as if each were waited for: {took:?}");
+        if sys::euid() == 0 {
+            // Whoever has it asked about another user's is not held up by that.
+            let other = Sleeper::of(65_534);
+            eventually("another user's is asked", || {
+                DESK.ask(&live, other.pid(), What::Maps, None, |_| Ok(7)).is_ok_and(|answer| answer == 7)
+            });
+        } else {
+            eprintln!("skipped in part: only root can start programs of other users");
+        }
+        drop(release);
+        // The answer is there for whoever asks again: the work is done once.
+        for (i, sleeper) in sleepers.iter().enumerate() {
+            let (pid, mut answer) = (sleeper.pid(), None);
+            eventually("it is known", || {
+                answer = DESK.ask(&live, pid, What::Maps, None, |_| Ok(u32::MAX)).ok();
+                answer.is_some()
+            });
+            assert_eq!(answer, Some(if i == 0 { 0 } else { pid }));
+        }
+        eventually("the thread ends", || DESK.lock().lanes.is_empty());
+    }
+
+    #[test]
+    fn too_many_questions_are_not_asked() {
+        static DESK: Shared = Shared::new();
+        let (sleeper, live) = (Sleeper::of(sys::euid()), FsRoot::live());
+        let (release, held) = channel::<()>();
+        let ask = |desk: &mut Desk, work: Box<dyn FnOnce() + Send>| {
+            let door = Door { pid: sleeper.pid(), path: PathBuf::new() };
+            desk.begin(&DESK, 7, door, move |_| {
+                work();
+                Ok(())
+            })
+        };
+        let mut desk = DESK.lock();
+        let mut answers = vec![ask(&mut desk, Box::new(move || _ = held.recv())).unwrap()];
+        answers.extend((1..QUESTIONS).map(|_| ask(&mut desk, Box::new(|| ())).unwrap()));
+        assert!(is_late(&ask(&mut desk, Box::new(|| ())).unwrap_err()));
+        drop((desk, release));
+        assert!(answers.iter().all(|answer| answer.recv().is_ok_and(|(done, _)| done.is_ok())));
+        assert!(DESK.ask(&live, sleeper.pid(), What::Maps, Some(PATIENCE * 100), |_| Ok(())).is_ok());
+    }
+
+    #[test]
+    fn what_was_waited_is_forgotten_as_time_passes() {
+        let now = Instant::now();
+        let mut waited = Waited::none(now);
+        assert_eq!(waited.left(now, EACH), EACH.at_once);
+        waited.time += EACH.at_once * 3;
+        assert_eq!(waited.left(now, EACH), Duration::ZERO);
+        assert_eq!(waited.left(now + EACH.at_once * 2 * EACH.part, EACH), Duration::ZERO);
+        let later = now + EACH.at_once * 5 / 2 * EACH.part;
+        assert_eq!(waited.left(later, EACH), EACH.at_once / 2);
+    }
+
+    #[test]
+    fn a_command_line_is_asked_of_another_and_of_ourselves() {
+        let sleeper = Sleeper::of(sys::euid());
+        eventually("it executes", || command_line(sleeper.pid()).first().is_some_and(|word| word == "sleep"));
+        assert!(!command_line(std::process::id()).is_empty());
+        assert!(command_line(u32::MAX).is_empty());
+    }
+}
