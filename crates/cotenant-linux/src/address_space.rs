@@ -1,10 +1,10 @@
 //! What is asked about the address spaces of other programs: environments, command lines, mappings and pages. This is
 //! the only place that does (`cargo xtask tidy`).
 //!
-//! For all of it the kernel takes a lock (`mmap_lock`) that the program itself can hold for as long as it likes. Whoever
-//! asks may have others to let run, so a thread asks for it, one for the programs of each user. It is waited for
-//! briefly, and for less the more others of that user were waited for. What is late is unknown; the next one who asks
-//! the same gets the answer.
+//! For all of it the kernel takes a lock (`mmap_lock`) that the program itself can hold for as long as it likes.
+//! Whoever asks may have others to let run, so a thread asks for it, one for the programs of each user. It is waited
+//! for briefly, and for less the more others of that user were waited for. What is late is unknown; the next question
+//! of the same kind gets the answer.
 
 use crate::FsRoot;
 use crate::bounded::{self, Limit};

@@ -6,8 +6,8 @@
 //! death without pids or signals.
 //!
 //! A Cotenant that is stopped does not end. So the guardian reads the journal as it grows, and lets run what stands
-//! still for [`GRACE`] longer than it was to. Cotenant asks in turn whether the guardian is there, and replaces one that
-//! does not answer.
+//! still for [`GRACE`] longer than it was to. Cotenant asks in turn whether the guardian is there, and replaces one
+//! that does not answer.
 
 use crate::bounded::{self, Limit};
 use crate::fault::{self, around, point};

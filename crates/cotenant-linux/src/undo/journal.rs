@@ -275,8 +275,8 @@ impl Journal {
         }
     }
 
-    /// What is due in every round: replaces a guardian that was killed or stopped, and drops what nobody alive needs once the file
-    /// has grown.
+    /// What is due in every round: replaces a guardian that was killed or stopped, and drops what nobody alive needs
+    /// once the file has grown.
     pub fn tend(&mut self) {
         self.claims.refresh();
         self.hear();

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 /// Arguments of `cotenant restore`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// Also let run what a Cotenant keeps paused that lives, and is stopped itself (SIGSTOP)
+    /// Also resume what living Cotenants keep paused, such as one that is stopped (SIGSTOP)
     #[arg(long)]
     force: bool,
     /// Print JSON

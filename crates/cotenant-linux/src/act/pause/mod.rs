@@ -270,8 +270,8 @@ impl Job {
         (!self.paused).then_some(late)
     }
 
-    /// Pauses it; the guardian ends that some time after `until`. `members` are its processes as far as the caller knows
-    /// them; a control group knows its own. Calling it again also stops processes that were seen since.
+    /// Pauses it; the guardian ends that some time after `until`. `members` are its processes as far as the caller
+    /// knows them; a control group knows its own. Calling it again also stops processes that were seen since.
     ///
     /// # Errors
     /// [`PauseError`]; what could be stopped is stopped, and a resume resumes it.

@@ -1,11 +1,11 @@
 //! The memory in which one process reports: found, checked, read.
 //!
 //! Whoever wrote it is another program, with another mind perhaps. So nothing is believed: the file must be one that
-//! keeps its size, of the process' own user and nobody else's to touch, of a layout that is known, and made by that very
-//! process. What it counts is then its own affair; every number is read once and used as a number only.
+//! keeps its size, of the process' own user and nobody else's to touch, of a layout that is known, and made by that
+//! very process. What it counts is then its own affair; every number is read once and used as a number only.
 //!
-//! It is read by system calls and never mapped: the kernel fills the holes of a mapping with memory that counts as ours.
-//! One budget for all says how many are open and how much of them is read at a look.
+//! It is read by system calls and never mapped: the kernel fills the holes of a mapping with memory that counts as
+//! ours. One budget for all says how many are open and how much of them is read at a look.
 
 use crate::bounded::{self, Limit};
 use crate::sense::processes::{self, Process};
