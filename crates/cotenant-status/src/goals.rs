@@ -3,6 +3,7 @@
 //! in the mean of its readings.
 
 use crate::quantities::Unit;
+use crate::verdict::{self, Judgement, NARROW, Verdict};
 use cotenant_model::histogram::Clipped;
 use cotenant_model::policy::{Explanation, ProtectedApp, Throttling};
 use cotenant_model::speed::Source;
@@ -18,48 +19,6 @@ const ENOUGH: usize = 5;
 
 /// Where there are more pieces than this, neighbours are merged.
 const MOST: usize = 64;
-
-/// Half an interval that is wider than this judges no goal that lies in it.
-const NARROW: f64 = 0.05;
-
-/// What the run says of a goal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// The whole interval is at the goal or above.
-    Kept,
-    /// The goal lies in a narrow interval.
-    AtGoal,
-    /// The whole interval is below the goal.
-    Missed,
-    /// The run was too short, or the speed varied too much.
-    Unsure,
-    /// The speed, or the speed alone, was never known.
-    Unknown,
-}
-
-impl Verdict {
-    fn of(goal: f64, kept: Option<f64>, interval: Option<[f64; 2]>) -> Self {
-        match (kept, interval) {
-            (None, _) => Self::Unknown,
-            (_, Some([low, _])) if low >= goal => Self::Kept,
-            (_, Some([_, high])) if high < goal => Self::Missed,
-            (_, Some([low, high])) if high - low <= 2.0 * NARROW => Self::AtGoal,
-            _ => Self::Unsure,
-        }
-    }
-
-    /// As people read it.
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Kept => "goal kept",
-            Self::AtGoal => "at the goal",
-            Self::Missed => "goal missed",
-            Self::Unsure => "goal not judged",
-            Self::Unknown => "speed unknown",
-        }
-    }
-}
 
 /// A high-priority program against its goal.
 #[derive(Clone, Debug, Serialize)]
@@ -80,11 +39,16 @@ pub struct Standing {
     pub measured_goal: Option<f64>,
     /// Absent for controllers without a goal, and where nothing was enforced.
     pub verdict: Option<Verdict>,
+    /// The same as a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub judgement: Option<String>,
     /// Why it is not known how fast it was, where the buckets of a histogram do not tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clipped: Option<Clipped>,
     #[serde(skip)]
     unit: Unit,
+    #[serde(skip)]
+    share_wanted: Option<f64>,
 }
 
 impl Standing {
@@ -95,26 +59,17 @@ impl Standing {
         format!("{} {} (alone {}{goal})", self.unit.label, text(self.measured), text(self.measured_alone))
     }
 
-    /// The verdict as people read it: `goal not judged: beyond the last bound 1`.
-    pub fn judgement(&self) -> Option<String> {
-        let verdict = self.verdict?.text();
-        Some(self.clipped.map_or_else(|| verdict.to_owned(), not_judged))
-    }
-
-    /// `53.0 % (49.1 to 56.9 %) of its speed alone`.
+    /// Where there is no verdict: `53 % (49 to 57; goal 90 %) of its speed alone`.
     pub fn share(&self) -> String {
-        let percent = |share: f64| format!("{:.1}", share * 100.0);
-        let kept = self.achieved.map_or_else(|| "?".to_owned(), |share| format!("{} %", percent(share)));
-        let interval = self.achieved_interval.map_or_else(String::new, |[low, high]| {
-            format!(" ({} to {} %)", percent(low), percent(high)) //
-        });
-        format!("{kept}{interval} of its speed alone")
+        let share = self.achieved.map(|kept| verdict::share(kept, self.achieved_interval, self.share_wanted));
+        format!("{} of its speed alone", share.as_deref().unwrap_or("?"))
     }
-}
 
-/// The verdict where the buckets of a histogram do not tell how fast it was.
-pub fn not_judged(clipped: Clipped) -> String {
-    format!("goal not judged: {clipped}")
+    fn judge(mut self, judgement: Option<&Judgement>) -> Self {
+        self.verdict = judgement.map(|judgement| judgement.verdict);
+        self.judgement = judgement.map(ToString::to_string);
+        self
+    }
 }
 
 /// When a piece ended, seconds; what was measured in it, the same alone, and the goal.
@@ -195,26 +150,30 @@ impl Account {
         Some((speed(q)?, [speed((q + about).min(1.0))?, speed((q - about).max(0.0))?]))
     }
 
-    fn pieces(&self) -> impl Iterator<Item = Mark> {
+    fn pieces(&self) -> impl Iterator<Item = Mark> + Clone {
         self.marks
             .windows(2)
             .map(|pair| [pair[1][0], pair[1][1] - pair[0][1], pair[1][2] - pair[0][2], pair[1][3] - pair[0][3]])
     }
 
-    /// The share kept with its interval: a ratio of sums over pieces, with the scatter of the pieces about it.
     fn estimate(&self) -> Option<Estimate> {
-        let n = self.marks.len().saturating_sub(1);
-        let (first, last) = (self.marks.first()?, self.marks.last()?);
-        let (done, alone) = (last[1] - first[1], last[3] - first[3]);
-        if n < ENOUGH || alone <= 0.0 {
-            return None;
-        }
-        let value = done / alone;
-        let squares: f64 = self.pieces().map(|[_, done, _, alone]| (done - value * alone).powi(2)).sum();
-        let n = n as f64;
-        let deviation = (n / (n - 1.0) * squares).sqrt() / alone;
-        Some(Estimate { value, half_width: student_t_95(n - 1.0) * deviation })
+        estimate(self.pieces().map(|[_, done, _, alone]| [done, alone]))
     }
+}
+
+/// The share kept with its interval, by what was done in each piece and would have been done alone: a ratio of sums over
+/// pieces, with the scatter of the pieces about it. Too few tell nothing.
+pub(crate) fn estimate(pieces: impl Iterator<Item = [f64; 2]> + Clone) -> Option<Estimate> {
+    let sum = |[a, b]: [f64; 2], [done, alone]: [f64; 2]| [a + done, b + alone];
+    let ([done, alone], n) = (pieces.clone().fold([0.0; 2], sum), pieces.clone().count());
+    if n < ENOUGH || alone <= 0.0 {
+        return None;
+    }
+    let value = done / alone;
+    let squares: f64 = pieces.map(|[done, alone]| (done - value * alone).powi(2)).sum();
+    let n = n as f64;
+    let deviation = (n / (n - 1.0) * squares).sqrt() / alone;
+    Some(Estimate { value, half_width: student_t_95(n - 1.0) * deviation })
 }
 
 /// All protected programs against their goals.
@@ -223,6 +182,8 @@ pub struct Goals {
     accounts: Vec<Account>,
     /// Whether there is anything to judge: nothing is throttled where nothing is enforced.
     judged: bool,
+    /// Why nothing can be judged, whatever its figures are.
+    pub crowded: Option<String>,
     /// What the policy said of its state in the last round.
     explanation: Explanation,
 }
@@ -231,7 +192,7 @@ impl Goals {
     /// Before the first round; `explanation` is what the policy says before it has decided anything.
     pub fn new(explanation: Explanation, judged: bool) -> Self {
         let accounts = vec![Account::default(); explanation.protected.len()];
-        Self { accounts, judged, explanation }
+        Self { accounts, judged, crowded: None, explanation }
     }
 
     /// Adds a round; `explanation` is what the policy says of its state now.
@@ -298,7 +259,7 @@ impl Goals {
         let last = self.high(high).alone.map(|alone| alone.speed);
         let over_all = mean.zip(achieved.filter(|kept| whole && *kept > 0.0)).map(|(mean, kept)| mean / kept);
         let alone = over_all.or(last);
-        let goal = self.goal();
+        let goal = self.high(high).goal;
         let (mean, achieved, interval) = match self.of_answers(high).zip(over_all.or(last)) {
             Some(((speed, ends), alone)) => {
                 (Some(speed), achieved.map(|_| speed / alone), interval.map(|_| ends.map(|end| end / alone)))
@@ -310,7 +271,12 @@ impl Goals {
         let told = of_now && clipped.is_none();
         let known = |value: Option<f64>| value.filter(|_| told);
         let (mean, achieved, interval) = (known(mean), known(achieved), interval.filter(|_| told));
-        Standing {
+        let judgement = goal.filter(|_| self.judged).map(|goal| {
+            let judged = Judgement::of(goal, achieved, interval, self.high(high).alone, |ends| unit.range(ends));
+            let judged = judged.because(|judged| self.why_not(high, judged, clipped, &unit.label));
+            self.crowded.clone().map_or(judged.clone(), |why| judged.not_judged(why))
+        });
+        let standing = Standing {
             clipped,
             alone,
             mean,
@@ -319,8 +285,30 @@ impl Goals {
             measured: unit.value(mean),
             measured_alone: unit.value(alone),
             measured_goal: unit.value(alone.zip(goal).map(|(alone, goal)| alone * goal)),
-            verdict: goal.filter(|_| self.judged).map(|goal| Verdict::of(goal, achieved, interval)),
+            verdict: None,
+            judgement: None,
             unit,
+            share_wanted: goal,
+        };
+        standing.judge(judgement.as_ref())
+    }
+
+    /// Why a goal is not judged, and what helps; `None`: the figures say it.
+    fn why_not(&self, high: usize, judged: &Judgement, clipped: Option<Clipped>, metric: &str) -> Option<String> {
+        let (account, high) = (&self.accounts[high], self.high(high));
+        let pieces = account.marks.len().saturating_sub(1);
+        match (judged.share, clipped) {
+            (_, Some(clipped)) => {
+                let percent = account.clipped_share() * 100.0;
+                Some(format!("{metric} was {clipped} for {percent:.0} % of the time; {}", clipped.remedy()))
+            }
+            (Some((_, None)), _) => Some(format!(
+                "too short, let it run longer: measured over {pieces} of at least {ENOUGH} pieces of {PIECE_S} s"
+            )),
+            (Some(_), _) => None,
+            _ if high.silent => Some(format!("no reading of {metric} any more")),
+            _ if !account.known => Some(format!("no reading of {metric} so far")),
+            _ => Some("its speed alone was not measured yet".to_owned()),
         }
     }
 
@@ -341,30 +329,6 @@ impl Goals {
         self.accounts[high].quantile(percentile.quantile())
     }
 
-    /// What to warn of where a goal could not be judged.
-    pub fn warning(&self, high: usize) -> Option<String> {
-        let Standing { verdict, achieved_interval, clipped, .. } = self.standing(high, true);
-        let (account, verdict) = (&self.accounts[high], verdict?);
-        if let Some(clipped) = clipped {
-            let percent = account.clipped_share() * 100.0;
-            return Some(format!(
-                "the goal cannot be judged: what it was measured by was {clipped} for {percent:.0} % of the time; {}",
-                clipped.remedy()
-            ));
-        }
-        let pieces = account.marks.len().saturating_sub(1);
-        match (verdict, achieved_interval) {
-            (Verdict::Unsure, None) => Some(format!(
-                "too short to judge the goal: its speed was measured over {pieces} of at least {ENOUGH} pieces of {PIECE_S} s; let it run longer"
-            )),
-            (Verdict::Unsure, Some([low, high])) => Some(format!(
-                "the goal cannot be judged: the speed varied too much (± {:.0} points); let it run longer",
-                (high - low) * 50.0
-            )),
-            _ => None,
-        }
-    }
-
     /// The programs, by their places.
     pub fn programs(&self) -> impl Iterator<Item = AppId> {
         self.explanation.protected.iter().map(|high| high.app)
@@ -383,7 +347,7 @@ impl Goals {
         };
         let point = |[at, done, weight, alone]: Mark| {
             let speed = |sum: f64| (weight > 0.0 && sum > 0.0).then(|| sum / weight);
-            let goal = speed(alone).zip(self.goal()).map(|(alone, goal)| alone * goal);
+            let goal = speed(alone).zip(self.high(high).goal).map(|(alone, goal)| alone * goal);
             (at, [speed(done), speed(alone), goal].map(|speed| unit.value(speed).map(|value| value * scale)))
         };
         let points = self.accounts[high].pieces().map(point).collect();
@@ -413,7 +377,7 @@ mod tests {
         account
     }
 
-    fn verdict(shares: &[f64]) -> Verdict {
+    fn judged(shares: &[f64]) -> Verdict {
         let account = account(shares);
         let sum = |sums: &[f64]| sums.iter().sum::<f64>() / sums.len().max(1) as f64;
         let interval = account.estimate().map(|interval| [interval.low(), interval.high()]);
@@ -422,12 +386,11 @@ mod tests {
 
     #[test]
     fn a_goal_is_judged_by_the_whole_interval() {
-        assert_eq!(verdict(&[0.95, 0.94, 0.96, 0.95, 0.95, 0.95]), Verdict::Kept);
-        assert_eq!(verdict(&[0.53, 0.55, 0.51, 0.53, 0.53]), Verdict::Missed);
-        assert_eq!(verdict(&[0.89, 0.91, 0.88, 0.92, 0.9, 0.89]), Verdict::AtGoal);
-        assert_eq!(verdict(&[0.5, 1.3, 0.6, 1.4, 0.8]), Verdict::Unsure, "it varies too much");
-        assert_eq!(verdict(&[2.148]), Verdict::Unsure, "too short");
-        assert_eq!(Verdict::of(0.9, None, None), Verdict::Unknown);
+        assert_eq!(judged(&[0.95, 0.94, 0.96, 0.95, 0.95, 0.95]), Verdict::Kept);
+        assert_eq!(judged(&[0.53, 0.55, 0.51, 0.53, 0.53]), Verdict::Missed);
+        assert_eq!(judged(&[0.89, 0.91, 0.88, 0.92, 0.9, 0.89]), Verdict::AtGoal);
+        assert_eq!(judged(&[0.5, 1.3, 0.6, 1.4, 0.8]), Verdict::Unsure, "it varies too much");
+        assert_eq!(judged(&[2.148]), Verdict::Unsure, "too short");
     }
 
     #[test]
@@ -546,14 +509,18 @@ mod tests {
                 goals.round(&view, Some(of(second)));
             }
             let standing = goals.standing(0, true);
-            (standing.judgement().unwrap(), standing.figures(), goals.warning(0).unwrap_or_default())
+            let figures = standing.figures();
+            goals.crowded = Some("this machine was busy".to_owned());
+            let busy = goals.standing(0, true).judgement.unwrap();
+            assert_eq!(busy, "not judged: this machine was busy", "whatever its figures are");
+            (standing.judgement.unwrap(), figures)
         };
-        assert_eq!(judged(0).0, "goal kept");
+        assert_eq!(judged(0).0, "kept 100 % (100 to 100; goal 90 %)");
         for (clipped_s, percent) in [(1, "10 %"), (10, "100 %")] {
-            let (verdict, figures, warning) = judged(clipped_s);
-            assert_eq!(verdict, "goal not judged: beyond the last bound 1");
+            let (verdict, figures) = judged(clipped_s);
+            let why = format!("not judged: h was beyond the last bound 1 for {percent} of the time; give its histogram buckets that reach further");
+            assert_eq!(verdict, why);
             assert!(figures.starts_with("h ? (alone "), "{figures}");
-            assert!(warning.contains(&format!("for {percent} of the time; give its histogram buckets")), "{warning}");
         }
     }
 
@@ -575,13 +542,15 @@ mod tests {
             measured_alone: Some(167e-6),
             measured_goal: Some(185.6e-6),
             verdict: None,
+            judgement: None,
             clipped: None,
             unit: Unit::of(&Source::from(metric.to_owned()), direction),
+            share_wanted: Some(0.9),
         };
         let (higher, lower) = (Direction::HigherIsBetter, Direction::LowerIsBetter);
         let latency = standing("latency_p99_s", higher);
         assert_eq!(latency.figures(), "p99 315 µs (alone 167 µs, goal 186 µs)");
-        assert_eq!(latency.share(), "53.0 % (49.1 to 56.9 %) of its speed alone");
+        assert_eq!(latency.share(), "53 % (49 to 57; goal 90 %) of its speed alone");
         assert_eq!(standing("request_seconds", lower).figures(), "request_seconds 315 µs (alone 167 µs, goal 186 µs)");
         let progress = Standing { measured: Some(937_660.0), ..standing("progress", higher) };
         assert!(progress.figures().starts_with("progress 938 k/s (alone "), "{}", progress.figures());

@@ -171,6 +171,12 @@ impl Level {
         })
     }
 
+    /// Two speeds in its unit.
+    pub fn range(&self, speeds: [f64; 2]) -> String {
+        let unit = |(source, direction): &(Source, Direction)| Unit::of(source, *direction);
+        self.source.as_ref().map(unit).unwrap_or_default().range(speeds)
+    }
+
     /// The share within the goal in the last hour.
     pub fn within_goal(&self, now: Time) -> Option<WithinGoal> {
         let (share, covered) = self.within.share(now)?;

@@ -16,4 +16,5 @@ pub mod quantities;
 pub mod speeds;
 pub mod status;
 pub mod values;
+pub mod verdict;
 pub mod watch;

@@ -76,6 +76,16 @@ impl Unit {
             Some(value) => format!("{}{}", number::significant(value, 3), self.suffix),
         }
     }
+
+    /// Two speeds in this unit, the lower value first: `307 to 475 µs`.
+    pub fn range(&self, speeds: [f64; 2]) -> String {
+        let [a, b] = speeds.map(|speed| self.value(Some(speed)));
+        let [low, high] = (if a > b { [b, a] } else { [a, b] }).map(|value| self.text(value));
+        match (low.split_once(' '), high.split_once(' ')) {
+            (Some((low, unit)), Some((_, same))) if unit == same => format!("{low} to {high}"),
+            _ => format!("{low} to {high}"),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -87,5 +97,15 @@ mod tests {
         let values = [0.0, 12_345.6, 123.4, 99.95, 1.2345, 0.0123, 1.5e-7, -2.5];
         assert_eq!(values.map(digits), ["0", "12346", "123", "100.0", "1.23", "0.0123", "0.000000150", "-2.50"]);
         assert_eq!([2e-9, 1.5e-5, 0.25, 75.0].map(time), ["2.00 ns", "15.0 µs", "250 ms", "75.0 s"]);
+    }
+
+    #[test]
+    fn a_range_has_its_unit_once() {
+        let unit = |name: &str| Unit::of(&Source::from(name.to_owned()), Direction::HigherIsBetter);
+        let us = |us: f64| 1e6 / us;
+        assert_eq!(unit("latency_p99_s").range([us(475.0), us(307.0)]), "307 to 475 µs");
+        assert_eq!(unit("latency_p99_s").range([us(1_200.0), us(900.0)]), "900 µs to 1.20 ms");
+        assert_eq!(unit("progress").range([9e5, 9.5e5]), "900 to 950 k/s");
+        assert_eq!(unit("queue").range([9.0, 12.0]), "9.00 to 12.0");
     }
 }

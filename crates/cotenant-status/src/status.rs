@@ -3,6 +3,7 @@
 use crate::class::Class;
 use crate::identity::{Identity, learnt};
 use crate::quantities;
+use crate::verdict::{Judgement, Verdict};
 use cotenant_cli::messages::count;
 use cotenant_cli::progress::{about, ago};
 use cotenant_cli::table::Table;
@@ -115,6 +116,15 @@ pub struct ServiceStatus {
     pub goal: Option<f64>,
     /// The share of its speed alone that it kept in the last minute, of class high.
     pub kept: Option<f64>,
+    /// The 95 % interval of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_interval: Option<[f64; 2]>,
+    /// What is said of its goal by these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+    /// The same as a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judgement: Option<String>,
     /// What it does in its own unit: now, alone and at its goal.
     #[serde(default)]
     pub measured: Option<Measured>,
@@ -361,6 +371,17 @@ impl ServiceStatus {
         Self { metric_error, ..self }
     }
 
+    /// Its name and the verdict on its goal, where it has one.
+    pub fn judged(&self) -> Option<(&str, &str)> {
+        Some((&self.name, self.judgement.as_deref()?))
+    }
+
+    /// With this verdict.
+    #[must_use]
+    pub fn with(self, judgement: &Judgement) -> Self {
+        Self { verdict: Some(judgement.verdict), judgement: Some(judgement.to_string()), ..self }
+    }
+
     /// Its name in the table of who hurts whom.
     pub fn learnt(&self) -> String {
         learnt(&self.name, self.uid, self.container.as_ref())
@@ -447,6 +468,9 @@ impl Status {
     /// # Errors
     /// Where `out` takes no more.
     pub fn print(&self, out: &mut cotenant_cli::page::Sheet<'_>) -> anyhow::Result<()> {
+        for (name, judgement) in self.services.iter().filter_map(ServiceStatus::judged) {
+            writeln!(out, "{name}: {judgement}")?;
+        }
         let mode = self.mode();
         let since = about(Duration::try_from_secs_f64(self.uptime_s).unwrap_or_default());
         writeln!(out, "cotenant {} (process {}) {mode}, since {since}", self.version, self.pid)?;
@@ -513,22 +537,15 @@ impl Status {
             return writeln!(out, "no service that the rules name runs now");
         }
         let mut table = Table::new([
-            "service", "rule", "class", "policy", ">threads", ">CPUs", "told by", ">now", ">alone", ">goal", "kept",
-            ">in goal",
+            "service", "rule", "class", "policy", ">threads", ">CPUs", "told by", ">now", ">alone", ">goal",
+            ">in goal", ">waited",
         ]);
-        let percent =
-            |share: Option<f64>| share.map_or_else(|| "?".to_owned(), |share| format!("{:.1} %", share * 100.0));
         for service in &self.services {
             let value = |of: fn(&Measured) -> Option<f64>| {
                 service.measured.as_ref().map_or_else(String::new, |measured| match of(measured) {
                     None if service.goal.is_none() => String::new(),
                     value => measured.text(value),
                 })
-            };
-            let kept = match (service.goal, service.throttled) {
-                (Some(goal), _) => format!("{} of {}", percent(service.kept), percent(Some(goal))),
-                (None, Some(throttled)) => format!("waited {}", percent(Some(throttled))),
-                (None, None) => String::new(),
             };
             let policy = if service.paused { "paused" } else { &service.policy };
             table.row([
@@ -542,8 +559,8 @@ impl Status {
                 value(|measured| measured.now),
                 value(|measured| measured.alone),
                 value(|measured| measured.goal),
-                kept,
                 service.within_goal.map_or_else(String::new, |within| format!("{:.2} %", within.share * 100.0)),
+                service.throttled.map_or_else(String::new, |share| format!("{:.1} %", share * 100.0)),
             ]);
         }
         out.table(&table)

@@ -125,10 +125,11 @@ impl Value {
     ];
 
     /// Those that a history keeps.
-    pub const KEPT: [Self; 8] = [
+    pub const KEPT: [Self; 9] = [
         Self::Cpus,
         Self::Kept,
         Self::Goal,
+        Self::WithinGoal,
         Self::P99,
         Self::P99Alone,
         Self::P99Goal,
@@ -237,6 +238,12 @@ impl Value {
     /// Its plot; `None`: it has none, or shares one with other numbers.
     pub fn plot(self) -> Option<ServicePlot> {
         match self {
+            Self::WithinGoal => Some(ServicePlot {
+                id: "within",
+                part: "goals",
+                title: "Share of requests within the goal in the last hour; of seconds where requests are not known",
+                most: Some(1.0),
+            }),
             Self::Throttled => Some(ServicePlot {
                 id: "throttled",
                 part: "goals",

@@ -1,11 +1,13 @@
 //! What the rounds of a loop show: speeds, interference, decisions and trials, up to now.
 
+use crate::goals::estimate;
 use crate::identity::{Identity, learnt};
 use crate::level::Level;
 use crate::speeds::Speeds;
 use crate::status::{
     CpuStatus, Decision, Decisions, MovedTime, Place, ServiceStatus, ThreadStatus, Trial, Why, outcome_name,
 };
+use crate::verdict::Judgement;
 use cotenant_model::interference::{Interference, Row};
 use cotenant_model::policy::{ProtectedApp, Statement, TrialResult};
 use cotenant_model::view::merge;
@@ -219,6 +221,12 @@ impl<T: Copy> Last<T> {
         }
     }
 
+    /// All, where the last is of now.
+    fn of_now(&self, now: Time) -> impl Iterator<Item = T> + Clone {
+        let told = self.0.back().is_some_and(|last| now < last.0 + STALE_AFTER);
+        self.0.iter().filter(move |_| told).map(|(_, value)| *value)
+    }
+
     /// The first and the last, where these are of now.
     fn ends(&self, now: Time) -> Option<[(Time, T); 2]> {
         Some([*self.0.front()?, *self.0.back()?]).filter(|[first, last]| last.0 > first.0 && now < last.0 + STALE_AFTER)
@@ -254,6 +262,10 @@ pub struct Watch {
     pub at: Time,
     /// Seconds from the start of the daemon to that of this clock.
     since: f64,
+    /// Whether speeds alone are true.
+    judged: bool,
+    /// Why no goal can be judged now, whatever its figures are.
+    pub crowded: Option<String>,
 }
 
 impl Watch {
@@ -274,6 +286,8 @@ impl Watch {
             reason: None,
             at: Time::default(),
             since: 0.0,
+            judged: false,
+            crowded: None,
         }
     }
 
@@ -291,7 +305,7 @@ impl Watch {
     /// Takes in a round, and returns its decisions, one for each order. `policies` names the policy of each rule.
     /// `judged`: speeds alone are true, since the throttled applications really wait.
     pub fn round(&mut self, round: &Round<'_>, policies: &[String], judged: bool) -> Vec<Decided> {
-        self.at = round.sample.at;
+        (self.at, self.judged) = (round.sample.at, judged);
         let tasks = round.view.by_app();
         self.speeds.add(round, &tasks);
         self.interference.watch(&self.topology, round);
@@ -453,11 +467,41 @@ impl Watch {
             format!("{what} is {clipped}; {}", clipped.remedy())
         });
         let metric_error = status.metric_error.clone().or(clipped);
+        let judgement = status.goal.map(|goal| self.judgement(goal, kept, &now, protected, metric_error.as_ref()));
         let (cpus, source) = (now.cpus, now.told);
         let (latencies, places, moved, busiest) = (now.level.latency.told, now.places, now.moved, now.busiest);
         let (threads, bandwidth) = (now.threads, now.bandwidth);
         let known = ServiceStatus { threads, cpus, speed, source, metric_error, kept, throttled, ..status };
-        ServiceStatus { measured, within_goal, latencies, said, bandwidth, places, moved, busiest, ..known }
+        let known = ServiceStatus { measured, within_goal, latencies, said, bandwidth, places, moved, busiest, ..known };
+        let Some(judgement) = judgement else { return known };
+        let kept_interval = judgement.share.and_then(|(_, interval)| interval);
+        ServiceStatus { kept_interval, ..known }.with(&judgement)
+    }
+
+    /// What is said of a goal by the last minute.
+    fn judgement(
+        &self,
+        goal: f64,
+        kept: Option<f64>,
+        now: &Now,
+        protected: Option<&ProtectedApp>,
+        trouble: Option<&String>,
+    ) -> Judgement {
+        let sums: Vec<[f64; 2]> = now.kept.of_now(self.at).collect();
+        let pieces = sums.windows(2).map(|pair| [pair[1][0] - pair[0][0], pair[1][1] - pair[0][1]]);
+        let interval = estimate(pieces.filter(|[_, alone]| *alone > 0.0)).map(|it| [it.low().max(0.0), it.high()]);
+        let alone = protected.and_then(|protected| protected.alone);
+        let judged = Judgement::of(goal, kept, interval.filter(|_| kept.is_some()), alone, |ends| now.level.range(ends));
+        let judged = judged.because(|judged| match (judged.share, protected) {
+            _ if !self.judged => Some("nothing is enforced".to_owned()),
+            (Some((_, None)), _) => Some("too few pieces of the last minute were measured".to_owned()),
+            (Some(_), _) => None,
+            _ if trouble.is_some() => trouble.cloned(),
+            (None, Some(protected)) if protected.silent => Some("no reading any more".to_owned()),
+            (None, Some(protected)) if protected.alone.is_some() => Some("no reading in the last minute".to_owned()),
+            (None, _) => Some("its speed alone was not measured yet".to_owned()),
+        });
+        self.crowded.clone().map_or(judged.clone(), |why| judged.not_judged(why))
     }
 
     /// Takes in how many seconds a throttled service has waited so far.
@@ -470,6 +514,11 @@ impl Watch {
     /// The time since the look at all tasks before, where the last round was one; once.
     pub fn take_look(&mut self) -> Option<Look> {
         self.look.take()
+    }
+
+    /// CPUs' worth of time that a service ran in the last second.
+    pub fn cpus_of(&self, app: AppId) -> Option<f64> {
+        self.now.get(&app)?.cpus
     }
 
     /// How busy the CPUs are.
@@ -595,6 +644,43 @@ mod tests {
         assert_eq!(shown(20, false), (Some(0.5), Some(7.0), true));
         assert_eq!(shown(26, true), (None, None, false));
         assert_eq!(shown(27, false), (Some(0.5), Some(7.0), true), "it speaks again");
+    }
+
+    /// Ten seconds of 95 % of its speed alone, which was measured well, badly, or on a machine that others fill.
+    #[test]
+    fn a_service_is_judged_by_the_last_minute() {
+        let judged = |interval: [f64; 2], enforced: bool, crowded: Option<&str>| {
+            let mut watch = Watch::new(&synthetic::parse("pack:1 l3:1 core:2 pu:1").unwrap(), WINDOW);
+            (watch.judged, watch.crowded) = (enforced, crowded.map(str::to_owned));
+            watch.now.entry(AppId(0)).or_default();
+            for second in 1..=10 {
+                watch.at = Time::from_secs(second);
+                let share = 0.94 + 0.02 * (second % 2) as f64;
+                watch.protected(&ProtectedApp {
+                    app: AppId(0),
+                    source: Source::Progress,
+                    goal: Some(0.9),
+                    alone: Some(Alone { speed: 2.0, interval: Some(interval), at: Time::from_secs(1) }),
+                    done: 2.0 * second as f64 * 0.95 + share,
+                    weight: second as f64,
+                    expected: Some(2.0 * second as f64),
+                    silent: false,
+                    said: Statement::default(),
+                });
+            }
+            let goal = Some(0.9);
+            let status = watch.fill(AppId(0), ServiceStatus { goal, ..ServiceStatus::default() });
+            assert_eq!(status.kept_interval.is_some(), status.kept.is_some());
+            status.judgement.unwrap()
+        };
+        assert_eq!(judged([1.99, 2.01], true, None), "kept 95 % (94 to 96; goal 90 %)");
+        let depends = judged([1.8, 2.4], true, None);
+        assert!(depends.starts_with("kept or missed: it depends on one measurement of alone (1.80 to 2.40"), "{depends}");
+        assert_eq!(judged([1.99, 2.01], true, Some("this machine is busy")), "not judged: this machine is busy");
+        assert!(!judged([1.99, 2.01], true, None).contains("busy"));
+        let watch = Watch::new(&synthetic::parse("pack:1 l3:1 core:2 pu:1").unwrap(), WINDOW);
+        let status = watch.fill(AppId(0), ServiceStatus { goal: Some(0.9), ..ServiceStatus::default() });
+        assert_eq!(status.judgement.as_deref(), Some("not judged: nothing is enforced"));
     }
 
     #[test]

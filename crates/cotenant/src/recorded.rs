@@ -1,7 +1,7 @@
 //! Services over the time of a recording, as the daemon sees them over its own.
 
 use cotenant_model::policy::{DynPolicy, Explanation, State};
-use cotenant_model::{AppId, AppSample, Round, Sample, View, text};
+use cotenant_model::{AppId, AppSample, Mode, Round, Sample, View, text};
 use cotenant_record::naps::Naps;
 use cotenant_record::{Header, RecordedRound};
 use cotenant_setup::registry::registry;
@@ -21,6 +21,8 @@ pub(crate) struct Recorded {
     /// The goals of those that are protected.
     high: BTreeMap<AppId, Option<f64>>,
     low: BTreeSet<AppId>,
+    /// Whether what was decided was done.
+    enforced: bool,
     pub naps: Naps,
     /// What applications are called: no two of them alike.
     names: BTreeMap<AppId, String>,
@@ -43,6 +45,7 @@ impl Recorded {
             high: high.map(|high| (high.app, high.goal)).collect(),
             low: parts.iter().flat_map(|part| part.throttled.iter().copied()).collect(),
             rules: policies,
+            enforced: header.mode == Mode::Enforce,
             naps: Naps::default(),
             names: BTreeMap::new(),
             last: None,
@@ -64,7 +67,7 @@ impl Recorded {
             orders: &recorded.orders,
             outcomes: &recorded.outcomes,
         };
-        self.watch.round(&round, &self.policies, true);
+        self.watch.round(&round, &self.policies, self.enforced);
         for app in &recorded.sample.apps {
             self.call(app);
         }

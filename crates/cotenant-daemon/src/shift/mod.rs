@@ -429,6 +429,7 @@ impl Shift<'_> {
                 self.logbook.remark_as(&format!("{name}: metric"), &format!("{name}: {why}"));
             }
         }
+        self.logbook.watch.crowded = self.crowded();
         let services = self.managed.values().map(|Managed { service, app, .. }| {
             let (rule, terms) = (&self.config.rules[service.rule], &service.terms);
             self.logbook.watch.fill(
@@ -502,6 +503,15 @@ impl Shift<'_> {
             self.usage = Some(usage);
             self.find_in_vain();
         }
+    }
+
+    /// Why no goal can be judged now: others leave too little of this machine.
+    fn crowded(&self) -> Option<String> {
+        let high = |managed: &&Managed| managed.service.terms.class == Class::High;
+        let used = |managed: &Managed| self.logbook.watch.cpus_of(managed.app).unwrap_or_default();
+        let wanted = self.managed.values().filter(high).map(used).sum::<f64>() + 1.0;
+        let usage = self.usage.as_ref().filter(|usage| usage.crowds(wanted))?;
+        Some(format!("this machine is busy ({})", usage.text()))
     }
 
     /// Logs what the host has to say.

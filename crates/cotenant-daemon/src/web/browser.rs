@@ -11,6 +11,7 @@ use cotenant_status::class::Class;
 use cotenant_status::status::{
     CpuStatus, Decision, Measured, Place, Quantile, ServiceStatus, ThreadStatus, Trial, Why, WithinGoal,
 };
+use cotenant_status::verdict::Judgement;
 use cotenant_testing::browser::Browser;
 
 /// What a program might call itself.
@@ -71,7 +72,12 @@ fn status(second: u32, stranger: &str) -> Status {
         cpus: 0.42,
         allowed: CpuSet::parse_list("0-7").unwrap(),
     };
-    let database = ServiceStatus {
+    let judged = |service: ServiceStatus| {
+        let interval = service.kept.map(|kept| [kept - 0.02, kept + 0.02]);
+        let goal = service.goal.unwrap();
+        service.clone().with(&Judgement::of(goal, service.kept, interval, None, |_| String::new()))
+    };
+    let database = judged(ServiceStatus {
         goal: Some(0.9),
         kept: Some(if pressed { 0.84 } else { 0.96 }),
         latencies: [(0.5, 1.2e-4), (0.95, 1.6e-4), (0.99, p99)]
@@ -91,12 +97,12 @@ fn status(second: u32, stranger: &str) -> Status {
         said: Statement { bound: Some(Bound { quantile: 0.99, alone_s: 1.67e-4, goal_s: 1.86e-4 }) },
         busiest: vec![thread(4_711, "postgres", 0), thread(4_712, stranger, 1)],
         ..service("postgresql@15-main.service", Class::High, &[(0, 0.9), (1, 0.52)])
-    };
-    let cache = ServiceStatus {
+    });
+    let cache = judged(ServiceStatus {
         goal: Some(0.8),
         kept: Some(0.93 + 0.02 * (t / 11.0).cos()),
         ..service("redis.service", Class::High, &[(4, 0.3)])
-    };
+    });
     let batch = ServiceStatus {
         throttled: Some(if pressed { 0.35 } else { 0.1 }),
         ..service("backup.service", Class::Low, &[(if pressed { 2 } else { 6 }, 0.8), (3, 0.2 + 0.1 * (t / 5.0).sin())])
@@ -185,7 +191,7 @@ fn a_browser_draws_it_all_without_a_complaint() {
         browser.until("document.querySelectorAll('figure[data-plot] canvas').length >= 8");
         let plots = browser.plots();
         let ids: Vec<&str> = plots.iter().map(|plot| plot.0.as_str()).collect();
-        let wanted = ["goals", "p99-0", "throttled", "place-0", "place-1", "place-2", "place-3", "bandwidth"];
+        let wanted = ["goals", "p99-0", "within", "throttled", "place-0", "place-1", "place-2", "place-3", "bandwidth"];
         assert_eq!(ids, wanted);
         assert!(plots.iter().all(|(_, inked)| *inked > 1_000), "{plots:?}");
         assert_eq!(browser.value("document.title"), "Cotenant", "names stay names");
@@ -229,8 +235,14 @@ fn its_picture_has_every_part() {
 }
 
 /// What the page says of a service whose details are open.
-const DETAILS: [&str; 5] =
-    ["4711", "Alone167 µs (95 % 160 µs to 171 µs by block bootstrap", "At the goal186", "97.30 % of requests", "p99"];
+const DETAILS: [&str; 6] = [
+    "Verdictmissed: 84 % (82 to 86; goal 90 %)",
+    "4711",
+    "Alone167 µs (95 % 160 µs to 171 µs by block bootstrap",
+    "At the goal186",
+    "97.30 % of requests",
+    "p99",
+];
 
 /// Everything can be reached and opened by keys alone, and what is new does not take the focus away.
 #[test]

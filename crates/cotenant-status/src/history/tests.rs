@@ -1,5 +1,5 @@
 use super::*;
-use crate::status::{CpuStatus, Place as Ran, Quantile};
+use crate::status::{CpuStatus, Place as Ran, Quantile, WithinGoal};
 use cotenant_model::policy::{Bound, Statement};
 use cotenant_model::topology::synthetic;
 
@@ -114,6 +114,7 @@ fn goals_latencies_and_waiting_are_means_but_the_worst_p99_is_seen() {
         let high = ServiceStatus {
             goal: Some(0.9),
             kept: (at > 1).then_some(if at % 2 == 0 { 0.8 } else { 1.0 }),
+            within_goal: Some(WithinGoal { share: if at < 12 { 0.5 } else { 0.75 }, requests: true, seconds: 1.0 }),
             latencies: vec![Quantile { quantile: 0.99, seconds }],
             said: Statement { bound: Some(Bound { quantile: 0.99, alone_s: 0.000_9, goal_s: 0.001 }) },
             ..service("high", &[(0, 0.1)])
@@ -132,6 +133,7 @@ fn goals_latencies_and_waiting_are_means_but_the_worst_p99_is_seen() {
     assert_eq!(line(p99, "p99"), [Some(0.2), Some(0.001)], "the worst");
     assert_eq!((line(p99, "goal"), line(p99, "alone")), (&[Some(0.001); 2][..], &[Some(0.000_9); 2][..]));
     assert_eq!(line(plot(&coarse, "throttled"), "low"), [Some(0.25); 2]);
+    assert_eq!(line(plot(&coarse, "within"), "high"), [Some(0.5), Some(0.75)]);
     assert_eq!(history.excerpt(2).plots().at_s, [] as [f64; 0], "no minute is over");
 }
 

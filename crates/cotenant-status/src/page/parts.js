@@ -289,11 +289,10 @@ const Parts = (() => {
 
   // ---- services ----
 
-  const misses = service => service.goal !== null && service.kept !== null && service.kept < service.goal;
-  const goal = service => {
-    if (service.goal !== null) {
-      return `${misses(service) ? "! " : ""}${text(service.kept, "share")} of ${text(service.goal, "share")}`;
-    }
+  const misses = service => service.verdict === "missed";
+  // The sentence as everywhere; of a service without a goal, how long it waits.
+  const verdict = service => {
+    if (service.judgement) return service.judgement;
     return service.throttled !== null ? `waits ${text(service.throttled, "share")}` : "";
   };
   // A value of what a service does, in its own unit.
@@ -312,8 +311,8 @@ const Parts = (() => {
   };
   const within = ({ share, requests, seconds }) => `${(share * 100).toFixed(2)} % of ${requests ? "requests" : "seconds"} in the last ${ago(seconds).replace(" ago", "")}`;
   const cells = service => [
+    verdict(service),
     service.paused ? "left alone" : service.class,
-    goal(service),
     service.within_goal ? percent(service.within_goal.share) : NONE,
     measured(service, it => it.now),
     measured(service, it => it.alone),
@@ -323,7 +322,7 @@ const Parts = (() => {
     service.policy,
     service.rule,
   ];
-  const HEADS = [["class", ""], ["speed kept, or waiting", ""], ["within goal, last hour", "n"], ["now", "n"], ["alone", "n wide"], ["at goal", "n wide"], ["told by", "wide"], ["CPUs", "n"], ["policy", "wide"], ["rule", "wide"]];
+  const HEADS = [["verdict, or waiting", ""], ["class", ""], ["within goal, last hour", "n"], ["now", "n"], ["alone", "n wide"], ["at goal", "n wide"], ["told by", "wide"], ["CPUs", "n"], ["policy", "wide"], ["rule", "wide"]];
   const CLASSES = ["high", "low", "normal", "ignore"];
 
   /** Where it ran: on CPUs, and what nobody knows of threads that moved. */
@@ -334,6 +333,7 @@ const Parts = (() => {
   };
   const details = (service, picture) => {
     const facts = [
+      service.judgement ? ["Verdict", service.judgement] : null,
       ["Uses", `${service.cpus === null ? NONE : service.cpus.toFixed(2)} CPUs with ${count(service.threads, "thread")} of ${count(service.processes, "process")}`],
       ["On", on(service)],
       ["Managed by", service.paused ? "nobody: it is left alone until cotenant resume" : [service.rule && `rule ${service.rule}`, service.policy && `policy ${service.policy}`].filter(Boolean).join(", ") || NONE],
@@ -342,7 +342,6 @@ const Parts = (() => {
       service.measured?.goal ? ["At the goal", measured(service, it => it.goal)] : null,
       service.metric_error ? ["Unknown", service.metric_error] : null,
       service.within_goal ? ["Within the goal", within(service.within_goal)] : null,
-      service.goal === null ? null : ["Goal", `${text(service.kept, "share")} of its speed alone in the last minute; the goal is ${text(service.goal, "share")}`],
       service.latencies.length === 0 ? null : ["Latencies", service.latencies.map(latency => `p${latency.quantile * 100} ${text(latency.seconds, "seconds")}`).join(", ")],
       ...picture.facts.map(({ key, unit, label, behind }) => service[key] === null ? null : [label, text(service[key], unit) + behind]),
     ].filter(fact => fact !== null);
@@ -404,8 +403,8 @@ const Parts = (() => {
       if (body.children[i] !== row) body.insertBefore(row, body.children[i] ?? null);
       cells(service).forEach((cell, k) => say(row.children[k + 1], cell));
       const kind = CLASSES.includes(service.class) ? service.class : "normal";
-      row.children[1].className = `class ${kind}`;
-      row.children[2].classList.toggle("missed", misses(service));
+      row.children[2].className = `class ${kind}`;
+      row.children[1].classList.toggle("missed", misses(service));
       row.firstElementChild.firstElementChild.setAttribute("aria-expanded", String(into.list.chosen === service.name));
     });
     const hidden = picture.left_out ?? 0;

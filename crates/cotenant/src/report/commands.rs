@@ -9,8 +9,8 @@ use cotenant_model::Direction;
 use cotenant_model::histogram::Clipped;
 use cotenant_model::interference::Row;
 use cotenant_model::speed::Source;
-use cotenant_status::goals;
 use cotenant_status::quantities::Unit;
+use cotenant_status::verdict::{Judgement, Verdict};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -116,7 +116,8 @@ struct High {
     measured: Option<f64>,
     measured_alone: Option<f64>,
     measured_goal: Option<f64>,
-    verdict: Option<String>,
+    verdict: Option<Verdict>,
+    judgement: Option<String>,
     #[serde(default)]
     clipped: Option<Clipped>,
 }
@@ -133,14 +134,15 @@ struct Low {
     limits: Option<u64>,
 }
 
-fn verdict(name: &str) -> &str {
-    match name {
-        "kept" => "goal kept",
-        "at_goal" => "at the goal",
-        "missed" => "goal missed",
-        "unsure" => "goal not judged",
-        "unknown" => "speed unknown",
-        other => other,
+impl High {
+    /// The verdict as a sentence; an earlier release wrote its parts alone.
+    fn judgement(&self, goal: Option<f64>) -> Option<String> {
+        let of_parts = || {
+            let share = self.achieved.map(|kept| (kept, self.achieved_interval));
+            let why = self.clipped.map(|clipped| clipped.to_string());
+            Some(Judgement { verdict: self.verdict?, share, goal: goal?, why, alone: None }.to_string())
+        };
+        self.judgement.clone().or_else(of_parts)
     }
 }
 
@@ -153,8 +155,10 @@ fn qos(result: &Qos) -> Result<Vec<Block>> {
         ("Sent to CPUs", result.place.clone()),
         ("Limits came after naps", result.climbed.clone()),
     ]);
-    let mut blocks = vec![facts(first)];
-    let head = ["Program", "Metric", "#Measured", "#Alone", "#Goal", "#Kept", "#95 % interval", "Verdict"];
+    let verdict = |high: &High| Some(Block::Text(format!("{}: {}", high.name, high.judgement(result.goal)?)));
+    let mut blocks: Vec<Block> = result.high.iter().filter_map(verdict).collect();
+    blocks.push(facts(first));
+    let head = ["Program", "Metric", "#Measured", "#Alone", "#Goal", "#Kept", "#95 % interval"];
     let mut table = Table::new("Goals", &head);
     for high in &result.high {
         let lower = ["_s", "seconds"].iter().any(|end| high.metric.ends_with(end));
@@ -169,9 +173,6 @@ fn qos(result: &Qos) -> Result<Vec<Block>> {
             value(high.measured_goal),
             known(high.achieved, percent),
             known(high.achieved_interval, |[low, high]| format!("{} to {}", percent(low), percent(high))),
-            known(high.verdict.as_deref(), |name| {
-                high.clipped.map_or_else(|| verdict(name).to_owned(), goals::not_judged)
-            }),
         ]);
     }
     blocks.push(Block::Table(table));

@@ -454,7 +454,8 @@ impl Digest<'_> {
     }
 
     fn blocks(&self, tail: &Tail, plots: &Plots) -> anyhow::Result<Vec<Block>> {
-        let mut blocks = vec![Block::Facts(self.facts())];
+        let mut blocks = self.verdicts();
+        blocks.push(Block::Facts(self.facts()));
         if *tail != Tail::Complete {
             blocks.push(Block::Warning(format!("The recording is {tail}.")));
         }
@@ -633,17 +634,25 @@ impl Digest<'_> {
         Block::Table(table)
     }
 
+    /// Whether each program kept its goal.
+    fn verdicts(&self) -> Vec<Block> {
+        let of = |goals: &Goals, i, app| {
+            Some(Block::Text(format!("{}: {}", self.app_name(app), goals.standing(i, true).judgement?)))
+        };
+        let all = self.goals.iter().flat_map(|goals| {
+            goals.programs().enumerate().filter_map(|(i, app)| of(goals, i, app)).collect::<Vec<_>>()
+        });
+        all.collect()
+    }
+
     /// Goals, and what was done to keep them.
     fn goal(&self, plots: &Plots, blocks: &mut Vec<Block>) -> anyhow::Result<()> {
         let mut told = Vec::new();
         if let Some(goals) = &self.goals {
-            let share = |share: f64| format!("{:.1} %", share * 100.0);
-            let goal = goals.goal().map_or_else(|| "–".to_owned(), share);
-            let mut table = Table::new("Goals", &["Program", "#Goal", "Measured", "Kept", "Verdict"]);
+            let mut table = Table::new("Goals", &["Program", "Kept", "Measured"]);
             for (i, app) in goals.programs().enumerate() {
                 let standing = goals.standing(i, true);
-                let verdict = standing.judgement().unwrap_or_else(|| "–".to_owned());
-                table.rows.push(vec![self.app_name(app), goal.clone(), standing.figures(), standing.share(), verdict]);
+                table.rows.push(vec![self.app_name(app), standing.share(), standing.figures()]);
             }
             told.push(Block::Table(table));
         }

@@ -255,7 +255,7 @@ fn a_goal_is_shown_with_what_was_done_for_it() {
     let text = page(&folder, &[&corpus("qos-steady-latency")]);
     has(
         &text,
-        &["Goal and throttling", "95.0 %", "p99 ", "(alone ", ", goal ", "goal not judged", "Time asleep by naps"],
+        &["Goal and throttling", "goal 95 %", "p99 ", "(alone ", ", goal ", "not judged: ", "Time asleep by naps"],
     );
     let text = page(&folder, &[&corpus("qos-outside")]);
     has(&text, &["Throttled applications", "Carried out", "% of the time", ", naps); "]);
@@ -441,7 +441,7 @@ fn summaries_of_runs_become_pages() {
         (
             "qos",
             &qos,
-            &["steady", "91.7 %", "88.0 % to 95.0 %", "at the goal", "p99", "182 µs", "freezer", "25.0 %", "<b>"][..],
+            &["steady", "91.7 %", "88.0 % to 95.0 %", "at the goal: 92 % (88 to 95; goal 90 %)", "p99", "182 µs", "freezer", "25.0 %", "<b>"][..],
         ),
         ("schedule", &schedule, &["33.20 s", "xz -9 <i>", "not started: no such file", "12.25", "1.0", "das"]),
         (

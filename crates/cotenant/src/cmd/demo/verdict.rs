@@ -47,20 +47,9 @@ impl Said {
         self.qos["notes"].as_array().into_iter().flatten().filter_map(Value::as_str)
     }
 
-    /// `kept 93 % (86 to 100; goal 90 %)`; `None` where it judged nothing.
-    fn kept(&self) -> Option<String> {
-        let high = &self.qos["high"][0];
-        let percent = |value: &Value| Some(format!("{:.0}", value.as_f64()? * 100.0));
-        let figures = || {
-            let goal = percent(&self.qos["goal"]).map_or_else(String::new, |goal| format!("; goal {goal} %"));
-            let [low, high_end] = [0, 1].map(|end| percent(&high["achieved_interval"][end]));
-            Some(format!("{} % ({} to {}{goal})", percent(&high["achieved"])?, low?, high_end?))
-        };
-        match high["verdict"].as_str()? {
-            "kept" | "at_goal" => figures().map(|figures| format!("kept {figures}")),
-            "missed" => figures().map(|figures| format!("missed: {figures}")),
-            _ => None,
-        }
+    /// What `cotenant qos` says of its goal.
+    fn kept(&self) -> Option<&str> {
+        self.qos["high"][0]["judgement"].as_str()
     }
 }
 
@@ -197,7 +186,7 @@ pub fn judge(phases: &Phases, threads: usize, said: &Said) -> Verdict {
         .into_iter()
         .find(|(simple, _)| harmed && does_as_well(simple, phases))
         .map(|(_, line)| line);
-    let kept = said.kept().map(|kept| format!("cotenant qos {kept} of the server's speed alone."));
+    let kept = said.kept().map(|kept| format!("cotenant qos: {kept}."));
     let take = verdict.take.map(|line| format!("Take the one line: {line}. It does as well here as cotenant qos."));
     verdict.text.extend(take.into_iter().chain(kept).chain([harm, nice_19, by_hand, under_qos]));
     verdict
@@ -436,14 +425,12 @@ mod tests {
 
     #[test]
     fn the_goal_comes_first_in_the_words_of_all() {
-        let row = |verdict| serde_json::json!({"verdict": verdict, "achieved": 0.93, "achieved_interval": [0.86, 1.0]});
-        let text = |verdict| {
-            let qos = serde_json::json!({"goal": 0.9, "high": [row(verdict)]});
+        let text = |judgement: &str| {
+            let qos = serde_json::json!({"high": [{"judgement": judgement}]});
             judge(&harmed(), 2, &Said { qos, ..said() }).text[0].clone()
         };
-        assert_eq!(text("kept"), "cotenant qos kept 93 % (86 to 100; goal 90 %) of the server's speed alone.");
-        assert_eq!(text("missed"), "cotenant qos missed: 93 % (86 to 100; goal 90 %) of the server's speed alone.");
-        assert!(text("unsure").starts_with("Beside the batch program"));
+        assert_eq!(text("kept 93 % (91 to 95; goal 90 %)"), "cotenant qos: kept 93 % (91 to 95; goal 90 %).");
+        assert!(judge(&harmed(), 2, &said()).text[0].starts_with("Beside the batch program"));
     }
 
     /// On a machine on which others used both CPUs, a p99 of a second was "enough".

@@ -7,6 +7,7 @@ use anyhow::Result;
 use cotenant_cli::USAGE;
 use cotenant_cli::live_view::{LiveView, fit};
 use cotenant_cli::messages::{count, tell};
+use cotenant_cli::table::wrapped;
 use cotenant_linux::FsRoot;
 use cotenant_linux::act::throttle::Slept;
 use cotenant_linux::host::LinuxHost;
@@ -16,8 +17,9 @@ use cotenant_model::usage::Seen;
 use cotenant_model::{AppId, Mode, Round, Signal};
 use cotenant_record::naps::Naps;
 use cotenant_setup::args::MetricArg;
-use cotenant_status::goals::{Goals, Standing, Verdict};
+use cotenant_status::goals::{Goals, Standing};
 use cotenant_status::hurts;
+use cotenant_status::verdict::Verdict;
 use serde::Serialize;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -119,8 +121,6 @@ pub struct Table {
     /// Programs that could not be started, with the exit codes that say so.
     not_started: BTreeMap<AppId, u8>,
     notes: Vec<String>,
-    /// Why no goal can be judged, whatever its figures are.
-    busy: Option<String>,
     /// When priorities that have no effect are looked for; absent once some were found.
     compare_at: Option<Duration>,
 }
@@ -160,12 +160,13 @@ impl Observer for Table {
 
     fn view(&mut self, room: (usize, usize)) -> Option<String> {
         self.slept.clone_from(&self.told.borrow());
-        let goal = self.goals.goal().map_or_else(String::new, |goal| format!(", goal {:.1} %", goal * 100.0));
         let doing = self.goals.throttling().and_then(|throttling| throttling.doing.as_deref()).unwrap_or("waits");
         let seconds = self.start.elapsed().as_secs_f64();
         let means = means(self.place.as_deref(), self.limited().map(|limited| limited.text));
-        let mut lines = vec![format!("{seconds:.0} s{goal}; {doing}{means}")];
-        lines.extend(self.high_rows(false).iter().map(|row| format!("  {}", high_line(row))));
+        let high = self.high_rows(false);
+        // Whoever has a small terminal loses the end of other lines, not of these.
+        let mut lines: Vec<String> = high.iter().flat_map(|row| wrapped(&high_line(row), room.0)).collect();
+        lines.push(format!("{seconds:.0} s; {doing}{means}"));
         lines.extend(self.low_rows().iter().map(|row| format!("  {}", low_line(row))));
         Some(fit(lines, room))
     }
@@ -204,7 +205,6 @@ impl Table {
             slept: Vec::new(),
             not_started: BTreeMap::new(),
             notes,
-            busy: None,
             compare_at: Some(BEGUN),
         }
     }
@@ -219,8 +219,8 @@ impl Table {
 
     /// Takes in what uses the machine before the start.
     pub fn begin_on(&mut self, told: bool, seen: &Seen) {
-        self.busy = seen.busy(self.wanted());
-        if let Some(busy) = self.busy.as_ref().filter(|_| told) {
+        self.goals.crowded = seen.busy(self.wanted());
+        if let Some(busy) = self.goals.crowded.as_ref().filter(|_| told) {
             tell(format_args!("{busy}: no verdict"));
         }
     }
@@ -275,12 +275,7 @@ impl Table {
     fn high_rows(&self, whole: bool) -> Vec<HighRow> {
         let row = |(i, metric): (usize, &String)| {
             let (name, metric) = (self.names[i].clone(), metric.clone());
-            let mut standing = self.goals.standing(i, whole);
-            if self.busy.is_some() {
-                let unknown = standing.verdict == Some(Verdict::Unknown);
-                standing.verdict = standing.verdict.filter(|_| unknown).or(standing.verdict.map(|_| Verdict::Unsure));
-            }
-            HighRow { name, metric, standing }
+            HighRow { name, metric, standing: self.goals.standing(i, whole) }
         };
         self.metrics.iter().enumerate().map(row).collect()
     }
@@ -304,7 +299,7 @@ impl Table {
     /// Says what it came to.
     pub fn report(mut self, mut run: Summary, args: &Args) -> Result<ExitCode> {
         let [duty_s, seconds] = self.goals.throttling().map_or([0.0; 2], |throttling| throttling.duty_s);
-        self.busy = run.usage.busy(self.wanted());
+        self.goals.crowded = run.usage.busy(self.wanted());
         let high = self.high_rows(true);
         let verdicts: Vec<Verdict> = high.iter().filter_map(|row| row.standing.verdict).collect();
         let had_time = self.start.elapsed() >= SILENT || run.metrics.iter().any(|m| m.readings == 0 && m.failed > 0);
@@ -318,9 +313,6 @@ impl Table {
                 "a metric was refused all the time; where its server comes later, add --wait-for-metric".to_owned(),
             );
         }
-        let warn = |(i, _): (usize, &String)| Some(format!("{}: {}", self.called(i), self.goals.warning(i)?));
-        run.notes.extend(self.names.iter().take(self.metrics.len()).enumerate().filter_map(warn));
-        run.notes.extend(self.busy.iter().map(|busy| format!("{busy}: no verdict")));
         let low = self.low_rows();
         let recording = run.recording.take().map(|recorded| recorded.path);
         let report = Report {
@@ -359,13 +351,12 @@ fn exit_code(own: u8, strict: bool, verdicts: &[Verdict], unknown: bool) -> u8 {
 
 impl Report<'_> {
     fn tell(&self) {
-        let goal = self.goal.map_or_else(String::new, |goal| format!(", goal {:.1} %", goal * 100.0));
+        self.high.iter().for_each(|row| tell(high_line(row)));
+        self.low.iter().for_each(|row| tell(low_line(row)));
         let Self { controller, run: Summary { seconds, overhead, tally, .. }, .. } = self;
         let (naps, rounds) = (count(self.naps_ordered, "nap"), count(tally.rounds, "round"));
         let own = format!("own cost {:.2} % of a CPU in {rounds}", overhead * 100.0);
-        tell(format_args!("{seconds:.1} s with {controller}{goal}; {naps} ordered; {own}"));
-        self.high.iter().for_each(|row| tell(high_line(row)));
-        self.low.iter().for_each(|row| tell(low_line(row)));
+        tell(format_args!("{seconds:.1} s with {controller}; {naps} ordered; {own}"));
         if let Some(duty) = self.duty_asked {
             tell(format_args!("the programs of low priority were to run {:.1} % of the time", duty * 100.0));
         }
@@ -382,8 +373,8 @@ impl Report<'_> {
 
 fn high_line(row: &HighRow) -> String {
     let HighRow { name, standing, .. } = row;
-    let verdict = standing.judgement().map_or_else(String::new, |verdict| format!("{verdict}, "));
-    format!("high {name}: {verdict}{}; {}", standing.figures(), standing.share())
+    let verdict = standing.judgement.clone().unwrap_or_else(|| standing.share());
+    format!("high {name}: {verdict}; {}", standing.figures())
 }
 
 fn low_line(row: &LowRow) -> String {

@@ -3,6 +3,7 @@
 use cotenant_model::CpuSet;
 use cotenant_model::number::scaled;
 use cotenant_status::status::{Measured, ServiceStatus};
+use cotenant_status::verdict::Verdict;
 
 pub(super) fn known(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| "?".to_owned(), text)
@@ -12,16 +13,17 @@ pub(super) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-pub(super) fn goal(service: &ServiceStatus) -> String {
-    let Some(goal) = service.goal else { return String::new() };
+pub(super) fn kept(service: &ServiceStatus) -> String {
+    if service.goal.is_none() {
+        return String::new();
+    }
     let missed = if misses(service) { "!" } else { "" };
-    let kept = service.kept.map_or_else(|| "?".to_owned(), |kept| format!("{:.0}", kept * 100.0));
-    format!("{missed}{kept} of {}", percent(goal))
+    format!("{missed}{}", known(service.kept, percent))
 }
 
-/// Whether it is below its goal.
+/// Whether it surely misses its goal.
 pub(super) fn misses(service: &ServiceStatus) -> bool {
-    service.goal.zip(service.kept).is_some_and(|(goal, kept)| kept < goal)
+    service.verdict == Some(Verdict::Missed)
 }
 
 /// What tells what it does.

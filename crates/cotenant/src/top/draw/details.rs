@@ -1,10 +1,11 @@
 //! One service, or one of its threads.
 
-use super::cells::{goal, known, misses, on, percent, policy};
+use super::cells::{known, misses, on, percent, policy};
 use super::pen::{Pen, dim, take};
 use crate::top::ui::{self, Drawn};
 use cotenant_cli::live_view::cut;
 use cotenant_cli::messages::count;
+use cotenant_cli::table::wrapped;
 use cotenant_model::number::scaled;
 use cotenant_model::text::clean;
 use cotenant_status::hurts;
@@ -16,6 +17,9 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Paragraph, Widget, Wrap};
 
+/// Columns of a label.
+const LABEL: u16 = 14;
+
 /// A service: what is known of it, who hurts it, its threads, and what was decided about it.
 pub(super) fn service(pen: &mut Pen<'_>, picture: &Picture, name: &str, mut room: Rect) -> Drawn {
     let Some(service) = ui::service(picture, name) else {
@@ -24,8 +28,13 @@ pub(super) fn service(pen: &mut Pen<'_>, picture: &Picture, name: &str, mut room
         return Drawn::default();
     };
     pen.head(take(&mut room, 1), name, service.class.name());
+    let width = usize::from(room.width.saturating_sub(LABEL));
+    let said = service.judgement.iter().flat_map(|said| wrapped(&clean(said), width));
+    for (i, line) in said.enumerate() {
+        fact(pen, take(&mut room, 1), if i == 0 { "verdict" } else { "" }, &line, misses(service));
+    }
     for (label, value) in facts(service) {
-        fact(pen, take(&mut room, 1), label, &value, label == "goal" && misses(service));
+        fact(pen, take(&mut room, 1), label, &value, false);
     }
     let learnt = service.learnt();
     let pairs = picture.interference.iter().filter(|row| row.victim == learnt || row.aggressor == learnt);
@@ -63,9 +72,6 @@ fn facts(service: &ServiceStatus) -> Vec<(&'static str, String)> {
     }
     facts.extend(service.metric_error.clone().map(|why| ("unknown", why)));
     facts.extend(Value::ALL.into_iter().filter_map(|value| of_value(value, service)));
-    if service.goal.is_some() {
-        facts.push(("goal", format!("{} of its speed alone, in the last minute", goal(service))));
-    }
     facts.extend(service.within_goal.map(|within| ("in goal", within.text())));
     if !service.latencies.is_empty() {
         let quantile = |latency: &cotenant_status::status::Quantile| {
@@ -91,7 +97,7 @@ fn of_value(value: Value, service: &ServiceStatus) -> Option<(&'static str, Stri
 
 fn fact(pen: &mut Pen<'_>, line: Rect, label: &str, value: &str, alert: bool) {
     pen.text(line, 0, label, dim());
-    pen.text(line, 14, value, if alert { pen.alert() } else { Style::new() });
+    pen.text(line, LABEL, value, if alert { pen.alert() } else { Style::new() });
 }
 
 fn threads(pen: &mut Pen<'_>, all: &[ThreadStatus], list: Rect) -> Drawn {

@@ -8,11 +8,14 @@ mod pen;
 mod tests;
 
 use super::ui::{Drawn, Page, Ui};
-use cells::{goal, known, measured, memory, misses, on, percent, policy, told_by, within_goal};
+use cells::{kept, known, measured, memory, misses, on, percent, policy, told_by, within_goal};
 use cotenant_cli::live_view::{cut, cut_middle};
+use cotenant_cli::table::wrapped;
+use cotenant_model::text::clean;
 use cotenant_status::hurts;
 use cotenant_status::picture::Picture;
 use cotenant_status::status::ServiceStatus;
+use cotenant_status::verdict::Verdict;
 use pen::{Pen, bold, dim, take};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -95,6 +98,7 @@ fn remark(picture: &Picture, ui: &Ui) -> Option<String> {
 }
 
 fn overview(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) -> Drawn {
+    verdicts(pen, picture, &mut room);
     let listed = pen.ui.listed(picture);
     let most = usize::from(room.height / 3).max(2);
     let machine = machine::Machine::new(picture, pen, usize::from(room.width), most);
@@ -120,6 +124,34 @@ fn overview(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) -> Drawn {
     drawn
 }
 
+/// The verdict on each goal, whole, those that are missed first; some lines of the screen at most.
+fn verdicts(pen: &mut Pen<'_>, picture: &Picture, room: &mut Rect) {
+    let mut judged: Vec<&ServiceStatus> = picture.services.iter().filter(|it| it.judgement.is_some()).collect();
+    judged.sort_by_key(|service| match service.verdict {
+        Some(Verdict::Missed) => 0,
+        Some(Verdict::Kept | Verdict::AtGoal) => 2,
+        _ => 1,
+    });
+    let most = usize::from(room.height / 5).max(2);
+    let (mut left, mut lines) = (judged.len(), 0);
+    for service in judged {
+        let said = service.judged().map_or_else(String::new, |(name, judgement)| format!("{name}: {judgement}"));
+        let said = wrapped(&clean(&said), usize::from(room.width));
+        // The last line is for how many are left.
+        if lines > 0 && lines + said.len() + usize::from(left > 1) > most {
+            break;
+        }
+        (left, lines) = (left - 1, lines + said.len());
+        let style = if misses(service) { pen.alert() } else { bold() };
+        for line in said {
+            pen.text(take(room, 1), 0, &line, style);
+        }
+    }
+    if left > 0 {
+        pen.text(take(room, 1), 0, &format!("and {left} more that have a goal: choose one"), dim());
+    }
+}
+
 /// A column of the services: its head, characters, and what stands in it.
 struct Column {
     head: &'static str,
@@ -137,7 +169,7 @@ const COLUMNS: &[(Column, u16)] = &[
     (Column { head: "NOW", width: 10, cell: |service| measured(service, |it| it.now) }, 60),
     (Column { head: "ALONE", width: 9, cell: |service| measured(service, |it| it.alone) }, 92),
     (Column { head: "GOAL", width: 9, cell: |service| measured(service, |it| it.goal) }, 92),
-    (Column { head: "SPEED KEPT", width: 11, cell: goal }, 50),
+    (Column { head: "SPEED KEPT", width: 10, cell: kept }, 50),
     (Column { head: "IN GOAL", width: 7, cell: within_goal }, 74),
     (Column { head: "WAITS", width: 5, cell: |service| service.throttled.map_or_else(String::new, percent) }, 66),
     (Column { head: "MEMORY", width: 9, cell: memory }, 160),

@@ -13,6 +13,7 @@ use cotenant_status::picture::{self, Moment, Picture};
 use cotenant_status::status::{
     CpuStatus, Decision, Measured, Place, Quantile, ServiceStatus, ThreadStatus, Why, WithinGoal,
 };
+use cotenant_status::verdict::Verdict;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::Rect;
@@ -61,6 +62,9 @@ fn services() -> Vec<ServiceStatus> {
         within_goal: Some(WithinGoal { share: 0.9731, requests: true, seconds: 3_590.0 }),
         goal: Some(0.9),
         kept: Some(0.847),
+        kept_interval: Some([0.821, 0.873]),
+        verdict: Some(Verdict::Missed),
+        judgement: Some("missed: 85 % (82 to 87; goal 90 %)".to_owned()),
         said: Statement { bound: Some(Bound { quantile: 0.99, alone_s: 2.668e-4, goal_s: 2.964e-4 }) },
         bandwidth: Some(1.23e9),
         latencies: [(0.5, 1.2e-4), (0.95, 2.4e-4), (0.99, 3.15e-4)]
@@ -240,6 +244,38 @@ fn details() {
     held("service", &four_cpus(), &Ui { page: Page::Service(name()), thread: 1, ..keyed() });
     held("thread", &four_cpus(), &Ui { page: Page::Thread(name(), 4711), ..keyed() });
     held("gone", &four_cpus(), &Ui { page: Page::Service("gone".to_owned()), paused: true, ..keyed() });
+}
+
+/// However narrow the screen is; those that are missed come first, and how many there is no room for is said.
+#[test]
+fn verdicts_are_not_cut() {
+    let long = "not judged: this machine is busy (1.9 of 2 CPUs by other programs: rustc 0.9, qemu 0.7, others 0.3)";
+    let mut picture = four_cpus();
+    let judged = |i: usize, verdict, said: &str| ServiceStatus {
+        name: format!("service-{i}"),
+        verdict: Some(verdict),
+        judgement: Some(said.to_owned()),
+        ..ServiceStatus::default()
+    };
+    picture.services = vec![
+        judged(0, Verdict::Kept, "kept 95 % (91 to 99; goal 90 %)"),
+        judged(1, Verdict::Unsure, long),
+        judged(2, Verdict::Missed, "missed: 53 % (49 to 57; goal 90 %)"),
+        judged(3, Verdict::Kept, "kept 96 % (92 to 99; goal 90 %)"),
+        judged(4, Verdict::Kept, "kept 97 % (93 to 99; goal 90 %)"),
+    ];
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for width in [40, 80, 200] {
+        let text = text_of(&picture, &keyed(), width, 24);
+        let first = text.lines().nth(1).unwrap();
+        assert!(words(&text).contains("service-2: missed: 53 % (49 to 57; goal 90 %)"), "{text}");
+        assert!(first.starts_with("service-2: missed"), "{text}");
+        assert_eq!(words(&text).contains(&format!("service-1: {long}")), width > 40, "there is no room: {text}");
+        assert!(text.contains("more that have a goal: choose one"), "{text}");
+        let page = Page::Service("service-1".to_owned());
+        let details = text_of(&picture, &Ui { page, ..keyed() }, width, 24);
+        assert!(words(&details).contains(&format!("verdict {long}")), "{details}");
+    }
 }
 
 #[test]
