@@ -4,7 +4,7 @@
 use cotenant_model::policy::{Ctx, DynPolicy, Needs, NoSettings, Policy, Refusal, State};
 use cotenant_model::speed::Source;
 use cotenant_model::{
-    Action, ActionOutcome, AppView, Decision, Direction, Histogram, Proposal, Reading, Reason, TaskId, Time, View,
+    Action, ActionOutcome, AppView, Decision, Direction, Histogram, Proposal, Reason, TaskId, Time, View,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -74,8 +74,7 @@ impl Sum {
             // A reading that is also about the time before does not count.
             Source::Metric(_) => {
                 let reading = source.reading(view, app).filter(|r| view.is_new(r) && r.since() >= from);
-                let weighed = |reading: Reading| (reading.value, reading.window.as_secs_f64());
-                reading.map(weighed).map(|(value, seconds)| [value * seconds, seconds])
+                reading.map(|reading| [reading.value * reading.seconds(), reading.seconds()])
             }
             _ => source.term(view, app),
         };
@@ -183,6 +182,7 @@ impl Policy for Windows {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cotenant_model::Reading;
     use cotenant_model::action::{Order, Outcome};
     use cotenant_model::host::{Host, HostError, Wake, drive};
     use cotenant_model::policy::Config;

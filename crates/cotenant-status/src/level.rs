@@ -81,8 +81,10 @@ impl Level {
         let clipped = source.clipped(view, app).filter(|clipped| view.at - clipped.at < view.interval);
         let term = match source {
             Source::Latency(_) => None,
-            // Each reading once, in its own unit: the mean of latencies is not that of their inverse.
-            Source::Metric(_) => reading.filter(|reading| view.is_new(reading)).map(|reading| [reading.value, 1.0]),
+            // In its own unit: the mean of latencies is not that of their inverse.
+            Source::Metric(_) => reading
+                .filter(|reading| view.is_new(reading))
+                .map(|reading| [reading.value * reading.seconds(), reading.seconds()]),
             _ => source.term(view, app),
         };
         if let Some(clipped) = clipped {

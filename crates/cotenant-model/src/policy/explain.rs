@@ -33,7 +33,7 @@ pub struct ProtectedApp {
     pub alone: Option<Alone>,
     /// Its speed times its weight, added up since the beginning.
     pub done: f64,
-    /// The weight: seconds for progress and latencies, cycles for instructions per cycle, readings for metrics.
+    /// The weight: cycles for instructions per cycle, else seconds.
     pub weight: f64,
     /// What `done` would have been alone; `None` before its speed alone is known.
     pub expected: Option<f64>,

@@ -9,6 +9,7 @@ use crate::sample::ClippedReading;
 use crate::{AppId, AppView, Direction, Reading, Signal, Time, View};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::time::Duration;
 
 /// What tells an application's speed. Its text is the name that users give; [`by_name`] serialises it so.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -160,30 +161,26 @@ impl Source {
         self.reading(view, app)?.as_speed().map(|reading| (self, reading))
     }
 
-    /// What the interval adds to a mean speed: speed × weight, and the weight. That is seconds for what is counted per
-    /// second, cycles for IPC, and 1 for a reading of a latency or metric, each of which counts once. `None` where
-    /// nothing new is known.
+    /// What the interval adds to a mean speed: speed × weight, and the weight. That is cycles for IPC, else the seconds
+    /// that the reading is about: servers are asked more often at times. `None` where nothing new is known.
     pub fn term(&self, view: &View, app: &AppView) -> Option<[f64; 2]> {
-        let seconds = view.interval.as_secs_f64();
-        match self {
-            Self::Instructions | Self::Progress | Self::OpenMp | Self::Mpi => {
-                self.reading(view, app).map(|read| [read.value * seconds, seconds])
-            }
+        let reading = match self {
             Self::Ipc => {
                 let sums = instructions_and_cycles_per_s(view, app.id);
-                (sums[1] > 0.0).then(|| sums.map(|per_s| per_s * seconds))
+                return (sums[1] > 0.0).then(|| sums.map(|per_s| per_s * view.interval.as_secs_f64()));
             }
-            Self::Io | Self::Tcp => self.reading(view, app).map(|read| {
-                let seconds = read.window.as_secs_f64();
-                [read.value * seconds, seconds]
-            }),
             Self::Latency(_) | Self::Metric(_) => {
-                let reading = self.reading(view, app).filter(|reading| view.is_new(reading))?;
-                reading.as_speed().map(|reading| [reading.value, 1.0])
+                self.reading(view, app).filter(|reading| view.is_new(reading))?.as_speed()?
             }
-        }
+            _ => self.reading(view, app)?,
+        };
+        let seconds = reading.seconds();
+        Some([reading.value * seconds, seconds])
     }
 }
+
+/// What a reading without any length counts for.
+const MOMENT: Duration = Duration::from_micros(1);
 
 /// The best source besides counters, with its reading as a speed: the first metric from outside, because the user asked
 /// for it; else the progress that the program reports.
@@ -207,6 +204,11 @@ impl Reading {
             Direction::LowerIsBetter => self.value.recip(),
         };
         usable(value).then_some(Self { value, direction: Direction::HigherIsBetter, ..self })
+    }
+
+    /// How long it is about; the first one of a value that was read for the first time is about a moment.
+    pub fn seconds(&self) -> f64 {
+        self.window.max(MOMENT).as_secs_f64()
     }
 
     /// When the time that it summarises began.
@@ -286,8 +288,8 @@ mod tests {
             view.readings(app).iter().map(told).collect::<Vec<_>>(),
             [
                 ("progress".to_owned(), 100.0, 50, Some([50.0, 0.5])),
-                ("latency_p50_s".to_owned(), 2.0, 10, Some([0.5, 1.0])),
-                ("latency_p99_s".to_owned(), 2.98, 10, Some([1.0 / 2.98, 1.0])),
+                ("latency_p50_s".to_owned(), 2.0, 10, Some([0.25, 0.5])),
+                ("latency_p99_s".to_owned(), 2.98, 10, Some([0.5 / 2.98, 0.5])),
                 ("queue".to_owned(), 7.0, 1, None),
             ]
         );
@@ -296,5 +298,25 @@ mod tests {
         assert_eq!(readings.len(), 2, "no latency in the interval: nothing is known about it");
         assert_eq!(readings[1].0.term(&view, &view.apps[0]), Some([1.0 / 7.0, 1.0]));
         assert_eq!(super::told(&view, &view.apps[0]).map(|(source, _)| source.to_string()).as_deref(), Some("queue"));
+    }
+
+    /// Ten seconds of which one was slow, in which the server was asked ten times, else every three seconds.
+    #[test]
+    fn readings_count_by_the_time_that_they_are_about() {
+        let direction = Direction::LowerIsBetter;
+        let (mut at, mut sums) = (Time(0), [0.0; 2]);
+        let asked = [(1.0, 3_000)].into_iter().chain([(4.0, 100); 10]).chain([(1.0, 3_000); 2]);
+        for (value, ms) in asked {
+            let window = Duration::from_millis(ms);
+            let before = Sample { at, apps: vec![AppSample::default()], ..Sample::default() };
+            at = at + window;
+            let metrics = vec![("m".to_owned(), Reading { value, direction, window, count: 1, at })];
+            let now = Sample { at, apps: vec![AppSample { metrics, ..AppSample::default() }], ..Sample::default() };
+            let view = View::new(&before, &now);
+            let term = Source::Metric("m".to_owned()).term(&view, &view.apps[0]).unwrap();
+            sums = [sums[0] + term[0], sums[1] + term[1]];
+        }
+        // 9 s at a speed of 1, one at a quarter; each reading once would be 5.5 of 13.
+        assert!((sums[0] / sums[1] - 0.925).abs() < 1e-9 && (sums[1] - 10.0).abs() < 1e-9, "{sums:?}");
     }
 }

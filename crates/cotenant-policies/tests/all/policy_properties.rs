@@ -4,7 +4,9 @@ use crate::world::{Signals, World, domains_of, worlds};
 use cotenant_model::policy::{Config, Ctx, DynPolicy, Policy, State};
 use cotenant_model::profile::{MachineProfile, Thresholds};
 use cotenant_model::testing::{ViewBuilder, parts};
-use cotenant_model::{Action, ActionOutcome, CpuSet, Decision, Outcome, Signal, TaskId, Time, Topology, host};
+use cotenant_model::{
+    Action, ActionOutcome, CpuSet, Decision, Outcome, Proposal, Signal, TaskId, Time, Topology, host,
+};
 use cotenant_policies::{Sam, SamState};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -266,6 +268,36 @@ proptest! {
                 (!decision.proposals.is_empty()).then_some(decision)
             });
             prop_assert_eq!(again.map(|d| d.proposals), Some(first.proposals), "{}", policy.name());
+        }
+    }
+
+    /// Once nothing is read of any task any more, nobody waits on what was read before. Where tasks may run stays as it
+    /// was: that holds nobody up. In `fifo` jobs wait for those before them, whatever is read.
+    #[test]
+    fn nobody_waits_on_what_was_read_before(start in worlds()) {
+        for policy in all(&start).into_iter().filter(|policy| policy.name() != "fifo") {
+            let (mut world, mut state, mut last, mut at) = (start.clone(), State::default(), Vec::new(), ROUND);
+            let mut waits: BTreeMap<TaskId, u32> = BTreeMap::new();
+            world.tells = LEARNERS.contains(&policy.name());
+            for round in 0..200 {
+                if round == 50 {
+                    world.fall_silent();
+                }
+                let decision = decide(&*policy, &world, at, &last, state);
+                for Proposal { action, .. } in &decision.proposals {
+                    let task = action.task();
+                    prop_assert!(task.is_some(), "{}: {action:?} holds until it is taken back", policy.name());
+                    match (action, task) {
+                        (Action::Pause { .. }, Some(task)) => drop(waits.insert(task, round)),
+                        (Action::Place { .. } | Action::Release { .. }, Some(task)) => drop(waits.remove(&task)),
+                        _ => {}
+                    }
+                }
+                last = outcomes(&decision, |_| Outcome::Applied);
+                world.carry_out(&last);
+                (at, state) = (decision.wake_at, decision.state);
+            }
+            prop_assert!(waits.values().all(|since| *since >= 50), "{}: {waits:?}", policy.name());
         }
     }
 

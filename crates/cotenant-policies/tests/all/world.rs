@@ -135,6 +135,12 @@ impl World {
         }
     }
 
+    /// Nothing is read of any task, and no program tells its speed.
+    pub fn fall_silent(&mut self) {
+        self.tells = false;
+        self.tasks.iter_mut().for_each(|task| task.signals.absent = u8::MAX);
+    }
+
     /// Moves tasks to where the applied actions put them, and takes away those that are gone.
     pub fn carry_out(&mut self, outcomes: &[ActionOutcome]) {
         for ActionOutcome { action, outcome } in outcomes {

@@ -114,6 +114,10 @@ impl Targeted {
     pub(super) fn next(&self, mut state: TargetedState, seen: &PhaseResult) -> (Phase, TargetedState) {
         let known = seen.is_known();
         match state.step {
+            // One that was heard and is not any more: no nap would tell what it does.
+            _ if seen.is_silent() => {
+                Self::step(state, Step::Execute, Phase::new(1.0, self.execute_period, Why::Unknown))
+            }
             Step::Execute => {
                 if self.execution_counts && known {
                     self.remember(&mut state.running, seen);

@@ -191,7 +191,7 @@ pub struct QosSums {
     pub naps: u64,
     /// Speed of each high-priority program times its weight, added up; over `weights`, its mean.
     pub speeds: Vec<f64>,
-    /// Seconds for progress and latencies, cycles for IPC, readings for metrics.
+    /// Cycles for IPC, else seconds; readings of metrics in recordings of before.
     pub weights: Vec<f64>,
     /// Its speed alone, added up likewise. Between two measurements the speed alone is the mean of both.
     #[serde(default)]

@@ -142,6 +142,9 @@ fn no_order_outlives_its_readings() {
         ("steady", "p99", true),
         ("tracking", "progress", false),
         ("tracking", "progress", true),
+        ("targeted", "progress", false),
+        ("targeted-by-speed", "progress", false),
+        ("conservative-90", "progress", false),
     ] {
         let config = with(config(controller, metric, limits), |qos| qos.climb = controller == "steady");
         let at = |end_s: u64| {
