@@ -741,3 +741,47 @@ fn who_was_stopped_by_somebody_else_stands_still_afterwards() {
         assert_eq!(two.stand(), [false; 2], "{case}");
     }
 }
+
+/// Before the group is frozen, between two pauses, or in one; by the end of the job, or by who undoes it after a crash.
+#[test]
+fn a_stopped_member_of_a_frozen_group_stands_still_afterwards() {
+    let Some(group) = Theirs::new("stopped") else { return };
+    let (member, dir) = (group.sleeper.id(), TempDir::new("stopped"));
+    let state = || thread::process_stat(member).unwrap().state;
+    for moment in ["before", "between", "in"] {
+        for crashed in [false, true] {
+            let case = format!("{moment}, crashed {crashed}");
+            let mut journal = journal(dir.path());
+            let mut job = Job::of_group(&mut journal, &group.path).unwrap();
+            let stop = |when: &str| {
+                if when == moment {
+                    sys::kill(member, libc::SIGSTOP).unwrap();
+                }
+            };
+            stop("before");
+            for time in ["first", "second"] {
+                job.pause(&mut journal, &[]).unwrap();
+                eventually(&format!("{case}, {time}: it is frozen"), || stands_still(&group.path));
+                if time == "first" {
+                    stop("in");
+                }
+                job.resume(&mut journal).unwrap();
+                if time == "first" {
+                    stop("between");
+                }
+                eventually(&format!("{case}, {time}: it is thawed"), || !stands_still(&group.path));
+                eventually(&format!("{case}, {time}: it is stopped"), || state() == b'T');
+            }
+            job.pause(&mut journal, &[]).unwrap();
+            eventually("it is frozen", || stands_still(&group.path));
+            if !crashed {
+                job.end(&mut journal).unwrap();
+            }
+            assert_eq!(journal.finish().failed, 0, "{case}");
+            eventually("it is thawed", || !stands_still(&group.path));
+            eventually(&format!("{case}: it is stopped in the end"), || state() == b'T');
+            sys::kill(member, libc::SIGCONT).unwrap();
+            eventually("it is its user's to resume", || state() != b'T');
+        }
+    }
+}

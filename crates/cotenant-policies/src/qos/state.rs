@@ -23,6 +23,9 @@ const KNOWN: Duration = Duration::from_millis(25);
 /// After programs begin to run all the time, look as often for this long, and ask servers more often.
 const TRIAL: Duration = Duration::from_secs(1);
 
+/// Nanoseconds.
+const SECOND: u64 = 1_000_000_000;
+
 /// Weight of a new speed alone against those before.
 const ALONE_WEIGHT: f64 = 0.1;
 
@@ -60,7 +63,7 @@ pub struct QosState {
     /// Whether that is so long ago that what was known says nothing of now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) silent: Vec<bool>,
-    /// The speed alone by readings of metrics in pauses, likewise.
+    /// The speed alone by readings in pauses, likewise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     by_pauses: Vec<Pauses<f64>>,
     /// When each speed alone was measured.
@@ -119,7 +122,7 @@ impl QosState {
         if let Some(alone) = state.alone().filter(|_| phase.why != Why::Baseline) {
             config.to_one_goal(&mut seen, alone);
         }
-        let (phase, controller) = config.controller.next(state, &seen);
+        let (old, (phase, controller)) = (phase, config.controller.next(state, &seen));
         let phase = phase.by(phase.held.map(|held| config.to_its_own(held)));
         let why = if phase.is_blind() && seen.is_silent() { Why::Silent } else { phase.why };
         let phase = Phase { why, ..phase };
@@ -127,8 +130,20 @@ impl QosState {
             self.alone = alone.to_vec();
         }
         self.alone_at.resize(self.alone.len(), now);
+        // A pause is over when something else begins: what was seen in its last part is the speed alone.
+        let paused = old.duty <= 0.0 && phase.duty > 0.0;
         for (i, at) in self.alone_at.iter_mut().enumerate() {
-            if self.alone[i] != before.get(i).copied().flatten() {
+            let told = seen.speeds.get(i).copied().flatten().filter(|_| paused);
+            let changed = self.alone[i] != before.get(i).copied().flatten();
+            if let (Some(alone), Source::Ipc | Source::Progress) = (self.alone[i], &config.high[i].metric) {
+                // Neighbours are disturbed together: one a second tells as much.
+                let another = now.0 / SECOND > at.0 / SECOND || before.get(i).copied().flatten().is_none();
+                self.by_pauses.resize_with(self.by_pauses.len().max(i + 1), Pauses::default);
+                self.by_pauses[i].follow(alone, told.filter(|_| another));
+                if told.is_some() || changed {
+                    *at = now;
+                }
+            } else if changed {
                 *at = now;
             }
         }

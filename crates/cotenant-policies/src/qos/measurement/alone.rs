@@ -193,6 +193,27 @@ impl<P: Piece> Pauses<P> {
     }
 }
 
+impl Pauses<f64> {
+    /// Takes in a speed alone that the controller keeps by itself, and the speed in a pause of which it made that: only
+    /// the interval is wanted.
+    pub fn follow(&mut self, alone: f64, speed: Option<f64>) {
+        if let Some(speed) = speed {
+            // What the controller took as it is, and not as one of several, has nothing to do with what was before.
+            let anew = self.kept.is_some_and(|kept| kept.speed.to_bits() != alone.to_bits());
+            if anew && speed.to_bits() == alone.to_bits() {
+                self.pieces.clear();
+            }
+            self.pieces.push(speed);
+            self.pieces.drain(..self.pieces.len().saturating_sub(MOST));
+            self.kept = Measurement::of(&self.pieces, 0.0);
+        }
+        self.kept = self.kept.map(|kept| {
+            let [low, high] = kept.interval;
+            Measurement { speed: alone, interval: [low.min(alone), high.max(alone)], ..kept }
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -230,3 +230,16 @@ fn a_reason_names_the_program_that_it_is_for() {
     assert_eq!([named(&[7], None), named(&[7, 5], Some(1))], [Some(AppId(7)), Some(AppId(5))]);
     assert_eq!([named(&[7, 5], None), named(&[7], Some(1))], [None, None]);
 }
+
+/// Alone it makes 1e6 units a second; of that each pause tells what it can.
+#[test]
+fn controllers_of_short_phases_say_how_sure_they_are_of_the_speed_alone() {
+    for (controller, metric) in [("tracking", "progress"), ("targeted", "progress")] {
+        let config = config(controller, metric, false);
+        let told = first(&driven(&mut Plant::new(0.4, 60), &config), &config).alone.unwrap();
+        let [low, high] = told.interval.unwrap_or_else(|| panic!("{controller}: {told:?}"));
+        assert!(low <= told.speed && told.speed <= high && high < low * 1.1, "{controller}: {told:?}");
+        let short = first(&driven(&mut Plant::new(0.4, 3), &config), &config).alone;
+        assert!(short.is_none_or(|alone| alone.interval.is_none()), "{controller}: too few pauses {short:?}");
+    }
+}

@@ -4,7 +4,7 @@ use cotenant_linux::host::{AppSpec, What};
 use cotenant_linux::sense::processes::Target;
 use cotenant_model::text::within;
 use cotenant_setup::args::MetricArg;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Characters of a command line that tell a program from another one of its name.
 const LINE: usize = 40;
@@ -22,16 +22,32 @@ pub(super) struct Cast {
 
 impl Cast {
     /// Calls programs of one class and name by what tells them apart: command lines, processes, folders; else their
-    /// place. Those that have another name now, with the one before.
+    /// place. One that has a namesake in the other class has its class before its name. Those that have another name
+    /// now, with the one before.
     pub fn tell_apart(&mut self) -> Vec<(String, String)> {
-        let renamed = [&mut self.high, &mut self.low].map(|apps| {
-            let before: Vec<String> = apps.iter().map(|app| app.name.clone()).collect();
+        let names = |cast: &Self| cast.high.iter().chain(&cast.low).map(|app| app.name.clone()).collect::<Vec<_>>();
+        let before = names(self);
+        for apps in [&mut self.high, &mut self.low] {
             rename(apps, |app, _| distinct(app));
             rename(apps, |app, place| format!("{} #{place}", app.name));
-            let now = apps.iter().map(|app| app.name.clone());
-            before.into_iter().zip(now).filter(|(before, now)| before != now).collect::<Vec<_>>()
-        });
-        renamed.concat()
+        }
+        let high: BTreeSet<String> = self.high.iter().map(|app| app.name.clone()).collect();
+        let both: BTreeSet<String> = self.low.iter().map(|app| app.name.clone()).filter(|it| high.contains(it)).collect();
+        for (class, apps) in [("high", &mut self.high), ("low", &mut self.low)] {
+            for app in apps.iter_mut().filter(|app| both.contains(&app.name)) {
+                app.name = with_class(class, &app.name);
+            }
+        }
+        before.into_iter().zip(names(self)).filter(|(before, now)| before != now).collect()
+    }
+}
+
+/// A program with its class, once.
+pub(super) fn with_class(class: &str, name: &str) -> String {
+    if name.strip_prefix(class).is_some_and(|rest| rest.starts_with(' ')) {
+        name.to_owned()
+    } else {
+        format!("{class} {name}")
     }
 }
 
@@ -82,8 +98,10 @@ mod tests {
             cast.tell_apart();
             cast.high.iter().chain(&cast.low).map(|app| app.name.clone()).collect::<Vec<_>>()
         };
-        assert_eq!(names(&["sleep 5"], &["sleep 9"]), ["sleep", "sleep"], "their classes stand beside them");
+        assert_eq!(names(&["sleep 5"], &["sleep 9"]), ["high sleep", "low sleep"]);
         assert_eq!(names(&["sleep 5"], &["sleep 8", "sleep 9", "xz"]), ["sleep", "sleep 8", "sleep 9", "xz"]);
+        assert_eq!(names(&["xz", "gzip"], &["xz"]), ["high xz", "gzip", "low xz"]);
+        assert_eq!([with_class("low", "low xz"), with_class("low", "lower")], ["low xz", "low lower"]);
         assert_eq!(names(&["a"], &["sleep 5", "sleep 5"]), ["a", "sleep 5 #1", "sleep 5 #2"]);
     }
 }

@@ -1,6 +1,7 @@
 //! The table while it runs, and the summary.
 
 use super::args::{Args, Output};
+use super::cast::with_class;
 use crate::run::Observer;
 use crate::run::summary::{self, NOT_JUDGED, Summary};
 use anyhow::Result;
@@ -209,14 +210,6 @@ impl Table {
         }
     }
 
-    /// The name of a program, by its place, with its class where one of the other class has that name.
-    fn called(&self, app: usize) -> String {
-        let name = &self.names[app];
-        let (high, low) = self.names.split_at(self.metrics.len());
-        let (class, others) = if app < high.len() { ("high", low) } else { ("low", high) };
-        if others.contains(name) { format!("{class} {name}") } else { name.clone() }
-    }
-
     /// Takes in what uses the machine before the start.
     pub fn begin_on(&mut self, told: bool, seen: &Seen) {
         self.goals.crowded = seen.busy(self.wanted());
@@ -264,7 +257,7 @@ impl Table {
             return;
         }
         self.unknown_told = true;
-        let (name, metric) = (self.called(high), &self.metrics[high]);
+        let (name, metric) = (&self.names[high], &self.metrics[high]);
         let seconds = self.start.elapsed().as_secs_f64();
         self.news.push(format!(
             "{name}: {metric} has told nothing for {seconds:.0} s; the low-priority programs run unthrottled until it does"
@@ -374,13 +367,13 @@ impl Report<'_> {
 fn high_line(row: &HighRow) -> String {
     let HighRow { name, standing, .. } = row;
     let verdict = standing.judgement.clone().unwrap_or_else(|| standing.share());
-    format!("high {name}: {verdict}; {}", standing.figures())
+    format!("{}: {verdict}; {}", with_class("high", name), standing.figures())
 }
 
 fn low_line(row: &LowRow) -> String {
     if let Some(code) = row.not_started {
         let why = if code == NOT_STARTED[0] { "it cannot be executed" } else { "it was not found" };
-        return format!("low {}: it never ran: exit code {code}, {why}", row.name);
+        return format!("{}: it never ran: exit code {code}, {why}", with_class("low", &row.name));
     }
     let Slept { means, naps, pauses, limit, .. } = &row.slept;
     let duty = row.duty.map_or_else(String::new, |duty| format!("ran {:.1} % of the time, ", duty * 100.0));
@@ -399,7 +392,7 @@ fn low_line(row: &LowRow) -> String {
     let used = !slept.is_empty() || row.slept.limits > 0;
     let by = if used && !means.is_empty() { format!(" by {means}") } else { String::new() };
     let limit = limit.as_ref().map_or_else(String::new, |limit| format!(", limit in force: {limit}"));
-    format!("low {}: {duty}{:.2} CPUs{slept}{by}{limit}", row.name, row.cpus)
+    format!("{}: {duty}{:.2} CPUs{slept}{by}{limit}", with_class("low", &row.name), row.cpus)
 }
 
 /// Which means are in force besides naps.
