@@ -760,7 +760,7 @@ fn a_stopped_member_of_a_frozen_group_stands_still_afterwards() {
             };
             stop("before");
             for time in ["first", "second"] {
-                job.pause(&mut journal, &[]).unwrap();
+                job.pause(&mut journal, &[], None).unwrap();
                 eventually(&format!("{case}, {time}: it is frozen"), || stands_still(&group.path));
                 if time == "first" {
                     stop("in");
@@ -772,7 +772,7 @@ fn a_stopped_member_of_a_frozen_group_stands_still_afterwards() {
                 eventually(&format!("{case}, {time}: it is thawed"), || !stands_still(&group.path));
                 eventually(&format!("{case}, {time}: it is stopped"), || state() == b'T');
             }
-            job.pause(&mut journal, &[]).unwrap();
+            job.pause(&mut journal, &[], None).unwrap();
             eventually("it is frozen", || stands_still(&group.path));
             if !crashed {
                 job.end(&mut journal).unwrap();
