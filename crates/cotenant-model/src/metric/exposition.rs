@@ -285,13 +285,12 @@ fn series(text: &str) -> Option<Series<'_>> {
     if let Some(inside) = rest.strip_prefix('{') {
         rest = inside.trim_start();
         while !rest.starts_with('}') {
-            let (key, after) = match quoted(rest) {
-                Some((key, after)) => (Cow::Owned(key), after.trim_start()),
-                None => {
-                    let (key, after) = rest.split_at(split(rest));
-                    (Cow::Borrowed(key), after.trim_start())
-                }
-            };
+            let in_quotes = quoted(rest).map(|(key, after)| (Cow::Owned(key), after));
+            let (key, after) = in_quotes.unwrap_or_else(|| {
+                let (key, after) = rest.split_at(split(rest));
+                (Cow::Borrowed(key), after)
+            });
+            let after = after.trim_start();
             if key.is_empty() {
                 return None;
             }
