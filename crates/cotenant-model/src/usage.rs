@@ -206,6 +206,15 @@ impl Usage {
     }
 }
 
+/// What is said of a program that misses its goal as much while those of low priority pause.
+pub fn slowed_by_others(name: &str, usage: Option<&Usage>) -> String {
+    let who = usage.filter(|usage| usage.others + usage.stolen >= LITTLE).map_or_else(
+        || "no other program is seen to use the CPUs; its own load or a disk may do it".to_owned(),
+        Usage::text,
+    );
+    format!("{name}: goal missed in pauses as well: {who}; not the low-priority programs, which run on")
+}
+
 /// What used the machine before something was measured, and meanwhile.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
@@ -412,6 +421,20 @@ mod tests {
             "{before}"
         );
         assert!(during.starts_with("this machine was busy meanwhile ("), "{during}");
+    }
+
+    #[test]
+    fn who_makes_a_program_slow_is_named() {
+        let programs = vec![Program { program: "rustc".into(), cgroup: "/".into(), cpus: 1.9 }];
+        let usage = Usage { seconds: 1.0, of_cpus: 2, others: 1.9, programs, ..Usage::default() };
+        let others = "1.9 of 2 CPUs by other programs: rustc 1.9";
+        let text =
+            |who| format!("db: goal missed in pauses as well: {who}; not the low-priority programs, which run on");
+        assert_eq!(slowed_by_others("db", Some(&usage)), text(others));
+        let nobody = "no other program is seen to use the CPUs; its own load or a disk may do it";
+        for usage in [None, Some(&Usage::default())] {
+            assert_eq!(slowed_by_others("db", usage), text(nobody));
+        }
     }
 
     #[test]

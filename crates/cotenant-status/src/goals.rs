@@ -232,6 +232,12 @@ impl Goals {
         self.explanation.throttling.as_ref()
     }
 
+    /// The programs that others make miss their goal, not those of low priority.
+    pub fn slowed(&self) -> &[AppId] {
+        let throttling = self.throttling().filter(|_| self.judged);
+        throttling.map_or(&[], |throttling| &throttling.slowed)
+    }
+
     /// The goal; `None` for controllers without one.
     pub fn goal(&self) -> Option<f64> {
         self.throttling()?.goal

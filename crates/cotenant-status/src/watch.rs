@@ -249,6 +249,8 @@ pub struct Watch {
     speeds: Speeds,
     interference: Interference,
     now: BTreeMap<AppId, Now>,
+    /// Services of class high that others make slow, not those of class low.
+    slowed: Vec<AppId>,
     looks: Looks,
     /// What the last round had of tasks, where they were looked at anew.
     look: Option<Look>,
@@ -277,6 +279,7 @@ impl Watch {
             speeds: Speeds::default(),
             interference: Interference::default(),
             now: BTreeMap::new(),
+            slowed: Vec::new(),
             looks: Looks::default(),
             look: None,
             busy: Busy::default(),
@@ -347,6 +350,7 @@ impl Watch {
         if let Some(explanation) = round.explain() {
             if judged {
                 explanation.protected.iter().for_each(|app| self.protected(app));
+                self.slowed = explanation.throttling.map_or_else(Vec::new, |throttling| throttling.slowed);
             }
             if let Some(trial) = explanation.trial.filter(|_| !round.orders.is_empty()) {
                 self.tried(trial);
@@ -359,6 +363,11 @@ impl Watch {
             self.remember(&decided.decision);
         }
         decided
+    }
+
+    /// The services of class high that others make slow, not those of class low, as of the last round.
+    pub fn slowed(&self) -> &[AppId] {
+        &self.slowed
     }
 
     /// Takes in how a protected application stands.

@@ -20,7 +20,7 @@ use cotenant_linux::sense::usage::Watch;
 use cotenant_linux::{sys, worker};
 use cotenant_model::host::{Drive, Ended};
 use cotenant_model::policy::{Config as PolicyConfig, Ctx};
-use cotenant_model::usage::Usage;
+use cotenant_model::usage::{Usage, slowed_by_others};
 use cotenant_model::{AppId, Mode, Owns, Rule};
 use cotenant_setup::settings::{self, Setup};
 use cotenant_status::class::Class;
@@ -482,7 +482,7 @@ impl Shift<'_> {
             last: self.logbook.watch.last(),
             trials: self.logbook.watch.trials(),
             usage: self.usage.clone(),
-            notes: self.host.notes().into_iter().chain(self.in_vain.iter().cloned()).collect(),
+            notes: self.notes(),
         };
         let text = format!("{}, {}", self.config.summary(), count(self.managed.len() as u64, "service"));
         notify(&[NotifyState::Status(&text)]);
@@ -514,6 +514,23 @@ impl Shift<'_> {
         Some(format!("this machine is busy ({})", usage.text()))
     }
 
+    /// Remarks about what is missing or was not done.
+    fn notes(&self) -> Vec<String> {
+        let in_vain = self.in_vain.iter().cloned();
+        self.host.notes().into_iter().chain(in_vain).chain(self.slowed().into_values()).collect()
+    }
+
+    /// What is said of services that others make slow, by the services.
+    fn slowed(&self) -> BTreeMap<String, String> {
+        let slowed = self.managed.values().filter(|managed| self.logbook.watch.slowed().contains(&managed.app));
+        let said = |managed: &Managed| {
+            let name = managed.service.name.clone();
+            let text = slowed_by_others(&name, self.usage.as_ref());
+            (name, text)
+        };
+        slowed.map(said).collect()
+    }
+
     /// Logs what the host has to say.
     fn pass_notes(&mut self) {
         for line in worker::news() {
@@ -525,6 +542,9 @@ impl Shift<'_> {
         }
         for note in self.host.notes().iter().filter(|note| !own.contains(note)) {
             self.logbook.remark(note);
+        }
+        for (name, text) in self.slowed() {
+            self.logbook.remark_as(&format!("{name} is slowed by others"), &text);
         }
     }
 

@@ -94,6 +94,8 @@ pub struct Throttling {
     pub doing: Option<String>,
     /// Whether the throttled applications run freely because no speed is known.
     pub blind: bool,
+    /// Protected applications that miss their goal as much while the throttled ones pause: others make them slow.
+    pub slowed: Vec<AppId>,
     /// Until when servers are asked more often, since the throttled applications run freely.
     pub watched_until: Option<Time>,
     /// Seconds in which the throttled applications were to run, and all seconds since the beginning.

@@ -28,6 +28,7 @@ impl QosState {
             goal: config.controller.goal(),
             doing: self.phase.map(|phase| phase.why.to_string()),
             blind,
+            slowed: self.slowed(config),
             watched_until: self.trial_ends(),
             duty_s: [self.total.duty_s, self.total.seconds],
             naps: self.total.naps,

@@ -88,6 +88,8 @@ pub enum Figure {
     Kept,
     /// The share of its speed alone that it lost.
     Lost,
+    /// The share that a program kept of what others leave of its speed alone.
+    Left,
 }
 
 impl Held {
@@ -105,11 +107,14 @@ impl fmt::Display for Held {
         let relation = if value < threshold { '<' } else { '≥' };
         let [value, threshold] = number::apart([value, threshold], 3, |value, digits| match figure {
             Figure::Speed => number::significant(value, digits + 1),
-            Figure::Kept | Figure::Lost => format!("{:.*} %", digits.saturating_sub(2), value * 100.0),
+            _ => format!("{:.*} %", digits.saturating_sub(2), value * 100.0),
         });
         match figure {
             Figure::Speed => write!(f, "{{app}} had a speed of {value} {relation} {threshold}"),
             Figure::Kept => write!(f, "{{app}} kept {value} of its speed alone {relation} {threshold}"),
+            Figure::Left => {
+                write!(f, "{{app}} kept {value} of what others leave of its speed alone {relation} {threshold}")
+            }
             Figure::Lost => write!(f, "{{app}} lost {value} of its speed alone {relation} {threshold}"),
         }
     }
@@ -155,6 +160,8 @@ pub enum Why {
     Decrease,
     /// At the goal.
     Hold,
+    /// The goal is missed as much in a pause as without.
+    Others,
 }
 
 impl fmt::Display for Why {
@@ -172,6 +179,7 @@ impl fmt::Display for Why {
             Self::Increase => "above the goal, more is tried",
             Self::Decrease => "below the goal",
             Self::Hold => "at the goal",
+            Self::Others => "others make it slow, not the low-priority programs",
         })
     }
 }
@@ -181,6 +189,8 @@ impl fmt::Display for Why {
 pub struct PhaseResult {
     /// Mean speed of each high-priority program in it, higher is better, in any unit; `None` where nothing is known.
     pub speeds: Vec<Option<f64>>,
+    /// The same as measured, where programs with goals of their own are made ones with the controller's.
+    pub measured: Vec<Option<f64>>,
     /// The same by all that was counted in it, however coarsely: nothing is lost between one phase and the next.
     pub counted: Vec<Option<f64>>,
     /// How far each is from its goal, where single latencies tell that.
@@ -191,6 +201,8 @@ pub struct PhaseResult {
     pub taken: Option<f64>,
     /// Whether they can go aside.
     pub room: bool,
+    /// Whether the background is no means: they run beside the others all the time.
+    pub no_background: bool,
     /// Time between two batches of progress, where the phase showed that; the longest of all programs.
     pub grain: Option<Duration>,
     /// Whether nothing has been heard of each for long.

@@ -113,7 +113,7 @@ impl QosConfig {
         let weight = self.weight(held.high);
         let own = |figure: f64| match held.figure {
             Figure::Speed => figure,
-            Figure::Kept => 1.0 - (1.0 - figure) / weight,
+            Figure::Kept | Figure::Left => 1.0 - (1.0 - figure) / weight,
             Figure::Lost => figure / weight,
         };
         Held { value: own(held.value), threshold: own(held.threshold), ..held }

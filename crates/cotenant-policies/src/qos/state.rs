@@ -9,7 +9,7 @@ use super::phase::{Lasts, Phase, Why};
 use super::settings::{High, QosConfig};
 use cotenant_model::policy::Alone;
 use cotenant_model::speed::Source;
-use cotenant_model::{Reason, Time, Topology, View, number};
+use cotenant_model::{AppId, Reason, Time, Topology, View, number};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -91,6 +91,15 @@ impl QosState {
         Some(Alone { speed, interval, at: self.alone_at.get(high).copied().unwrap_or_default() })
     }
 
+    /// The programs that others make miss their goal.
+    pub(super) fn slowed(&self, config: &QosConfig) -> Vec<AppId> {
+        let left = self.controller.as_ref().and_then(controller::State::reference).unwrap_or_default();
+        let slowed = |((high, left), alone): ((&High, Option<f64>), &Option<f64>)| {
+            (left? < (*alone)? * config.goal(high)?).then_some(high.app)
+        };
+        config.high.iter().zip(left).zip(&self.alone).filter_map(slowed).collect()
+    }
+
     /// Goes on to the next phase where this one is over; whether it did.
     pub(super) fn go_on(&mut self, config: &QosConfig, view: &View, topology: &Topology, now: Time) -> bool {
         let (Some(phase), Some(_)) = (self.phase, &self.controller) else {
@@ -115,12 +124,15 @@ impl QosState {
         let room = config.place && self.away.knows_threads() && cpus.len() > 1;
         let mut seen = measurement::seen(&self.sums, self.taken, room);
         seen.silent.clone_from(&self.silent);
+        seen.no_background = !self.ladder.has_background(config);
         let before = self.alone.clone();
         if phase.duty <= 0.0 && state.alone().is_none() {
             self.note_alone(&seen.speeds);
         }
-        if let Some(alone) = state.alone().filter(|_| phase.why != Why::Baseline) {
-            config.to_one_goal(&mut seen, alone);
+        // A pause tells whether the goal is missed alone.
+        let reference = if phase.duty > 0.0 { state.reference() } else { state.alone().map(<[_]>::to_vec) };
+        if let Some(reference) = reference.filter(|_| phase.why != Why::Baseline) {
+            config.to_one_goal(&mut seen, &reference);
         }
         let (old, (phase, controller)) = (phase, config.controller.next(state, &seen));
         let phase = phase.by(phase.held.map(|held| config.to_its_own(held)));
@@ -226,7 +238,7 @@ impl QosState {
         let readings = if let Lasts::Readings(n) = phase.lasts { n } else { 1 };
         // In a pause that measures the speed alone, answers are compared with themselves.
         let state = self.controller.as_ref().filter(|_| phase.why != Why::Baseline);
-        let alone = state.and_then(controller::State::alone).unwrap_or_default();
+        let alone = state.and_then(controller::State::reference).unwrap_or_default();
         for (i, high) in config.high.iter().enumerate() {
             let Some(app) = view.app(high.app) else { continue };
             let news = high.metric.term(view, app).filter(|[speed, _]| *speed > 0.0);

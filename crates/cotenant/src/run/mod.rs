@@ -40,6 +40,9 @@ pub(crate) trait Observer {
     /// A round of the loop is over.
     fn round(&mut self, round: &Round<'_>);
 
+    /// What used this machine besides in the last ten seconds or so.
+    fn usage(&mut self, _usage: &Usage) {}
+
     /// The state of the run for the live view, in at most so many columns and lines. `None`: another observer shows it.
     fn view(&mut self, _room: (usize, usize)) -> Option<String> {
         None
@@ -127,7 +130,11 @@ impl<'a> Run<'a> {
             tally.add(&setup.topology, round);
             interference.watch(&setup.topology, round);
             known.watch(round);
-            usage.tend(|| round.sample.tasks.iter().map(|task| task.info.pid).collect());
+            if let Some(usage) = usage.tend(|| round.sample.tasks.iter().map(|task| task.info.pid).collect()) {
+                for observer in observers.iter_mut() {
+                    observer.usage(&usage);
+                }
+            }
             for observer in observers.iter_mut() {
                 observer.round(round);
             }

@@ -35,6 +35,7 @@ pub(in crate::qos) const LAST: u32 = 100;
 
 /// Whether naps or limits are in force, and what speaks against them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[allow(clippy::struct_excessive_bools)] // independent facts
 pub struct Ladder {
     /// Why limits are in force; `None`: naps are.
     climbed: Option<Climbed>,
@@ -57,6 +58,9 @@ pub struct Ladder {
     disobeyed: u32,
     /// Seconds of missing the goal at the least duty.
     missed_s: f64,
+    /// Whether the background was refused to all.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    no_background: bool,
 }
 
 /// Why naps were given up.
@@ -119,6 +123,11 @@ impl Ladder {
         [permille.filter(|_| !alone), permille.filter(|_| caches)]
     }
 
+    /// Whether there is a background that low-priority programs can be in.
+    pub(in crate::qos) fn has_background(&self, config: &QosConfig) -> bool {
+        config.climb && !self.no_background
+    }
+
     /// Why naps were given up, where they were.
     pub fn climbed(&self) -> Option<Climbed> {
         self.climbed
@@ -133,18 +142,23 @@ impl Ladder {
         results: &[ActionOutcome],
         phase: Option<Phase>,
     ) {
+        let refused = |result: &ActionOutcome| matches!(result.outcome, Outcome::Denied | Outcome::NotThisMachine);
+        let background = |result: &&ActionOutcome| matches!(result.action, Action::Background { on: true, .. });
+        let mut background = results.iter().filter(background).peekable();
+        if background.peek().is_some() {
+            self.no_background = background.all(refused);
+        }
         let (true, Some(least), Some(phase)) = (config.climb && !self.stuck, config.controller.least_duty(), phase)
         else {
             return;
         };
-        let refused = |result: &ActionOutcome| matches!(result.outcome, Outcome::Denied | Outcome::NotThisMachine);
         if self.limits() {
             for result in results.iter().filter(|result| refused(result)) {
                 self.no_cpu |= matches!(result.action, Action::Limit { cpu_permille: Some(_), .. });
                 self.no_caches |= matches!(result.action, Action::LimitCaches { permille: Some(_), .. });
             }
             if self.no_cpu && self.no_caches {
-                *self = Self { stuck: true, ..Self::default() };
+                *self = Self { stuck: true, no_background: self.no_background, ..Self::default() };
             }
             return;
         }

@@ -135,6 +135,14 @@ impl State {
             Self::Simple(_) | Self::Targeted(_) => None,
         }
     }
+
+    /// What is to be kept while the low-priority programs run: of the speed alone, or of what others leave of it.
+    pub fn reference(&self) -> Option<Vec<Option<f64>>> {
+        match self {
+            Self::Steady(state) => Some(state.reference()),
+            _ => self.alone().map(<[_]>::to_vec),
+        }
+    }
 }
 
 fn with<S>((phase, state): (Phase, S), of: fn(S) -> State) -> (Phase, State) {

@@ -114,7 +114,9 @@ impl Taken {
 pub fn seen(sums: &[Sum], taken: Taken, room: bool) -> PhaseResult {
     PhaseResult {
         room,
+        no_background: false,
         taken: taken.share(),
+        measured: sums.iter().map(Sum::mean).collect(),
         speeds: sums.iter().map(Sum::mean).collect(),
         counted: sums.iter().map(Sum::counted).collect(),
         excess: sums.iter().map(|sum| sum.excess).collect(),

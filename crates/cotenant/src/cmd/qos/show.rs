@@ -14,7 +14,7 @@ use cotenant_linux::act::throttle::Slept;
 use cotenant_linux::host::LinuxHost;
 use cotenant_linux::sense::nice::Weight;
 use cotenant_model::policy::{Explanation, Limited};
-use cotenant_model::usage::Seen;
+use cotenant_model::usage::{Seen, Usage, slowed_by_others};
 use cotenant_model::{AppId, Mode, Round, Signal};
 use cotenant_record::naps::Naps;
 use cotenant_setup::args::MetricArg;
@@ -122,6 +122,10 @@ pub struct Table {
     /// Programs that could not be started, with the exit codes that say so.
     not_started: BTreeMap<AppId, u8>,
     notes: Vec<String>,
+    /// What used the machine besides lately.
+    usage: Option<Usage>,
+    /// How long others made each high-priority program miss its goal, seconds; said once it is so.
+    slowed_s: Vec<f64>,
     /// When priorities that have no effect are looked for; absent once some were found.
     compare_at: Option<Duration>,
 }
@@ -152,11 +156,16 @@ impl Observer for Table {
         }
         self.naps.round(round.sample.at, round.orders, round.outcomes);
         self.goals.round(round.view, round.explain());
+        self.find_slowed(seconds);
         let place = self.goals.throttling().and_then(|throttling| throttling.place.as_ref());
         self.place = place.map(ToString::to_string).or(self.place.take());
         self.news.extend(round.decision.iter().flat_map(|decision| decision.notes.iter().cloned()));
         self.tell_unknown();
         self.find_in_vain(round);
+    }
+
+    fn usage(&mut self, usage: &Usage) {
+        self.usage = Some(usage.clone());
     }
 
     fn view(&mut self, room: (usize, usize)) -> Option<String> {
@@ -206,6 +215,8 @@ impl Table {
             slept: Vec::new(),
             not_started: BTreeMap::new(),
             notes,
+            usage: None,
+            slowed_s: vec![0.0; metrics.len()],
             compare_at: Some(BEGUN),
         }
     }
@@ -236,6 +247,17 @@ impl Table {
         let remarks: BTreeSet<String> = remarks.collect();
         self.compare_at = remarks.is_empty().then_some(at * 2);
         self.notes.extend(remarks);
+    }
+
+    /// Notes for how long others make programs slow, and says so when it begins.
+    fn find_slowed(&mut self, seconds: f64) {
+        for app in self.goals.slowed() {
+            let high = app.index();
+            if self.slowed_s[high] <= 0.0 {
+                self.news.push(slowed_by_others(&self.called(high), self.usage.as_ref()));
+            }
+            self.slowed_s[high] += seconds;
+        }
     }
 
     /// CPUs that the protected programs want: what they use, and one more for the next question.
@@ -306,6 +328,11 @@ impl Table {
                 "a metric was refused all the time; where its server comes later, add --wait-for-metric".to_owned(),
             );
         }
+        let slowed = self.slowed_s.iter().enumerate().filter(|(_, s)| **s > 0.0).map(|(high, s)| {
+            let said = slowed_by_others(&self.called(high), run.usage.during.as_ref());
+            format!("for {s:.0} s of {:.0} s {said}", run.seconds)
+        });
+        run.notes.extend(slowed);
         let low = self.low_rows();
         let recording = run.recording.take().map(|recorded| recorded.path);
         let report = Report {

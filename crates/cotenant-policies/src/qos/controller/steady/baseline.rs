@@ -1,7 +1,8 @@
-//! The baseline that pauses measure, and what is owed against the goal.
+//! The baseline that pauses measure, whose doing misses are, and what is owed against the goal.
 
-use super::{DOUBT, FASTER, SteadyState, WAIT};
-use crate::qos::phase::{PhaseResult, usable};
+use super::blame::{DOUBT, FASTER, slowest};
+use super::{SteadyState, WAIT};
+use crate::qos::phase::{Excess, PhaseResult, usable};
 
 /// Weight of a new baseline against those before.
 const BASELINE_WEIGHT: f64 = 0.5;
@@ -56,10 +57,40 @@ impl SteadyState {
         }
     }
 
-    /// The speed of the program that is furthest below its baseline, by its place, as a share of that.
-    pub(super) fn relative(&self, seen: &PhaseResult) -> Option<(usize, f64)> {
-        let share =
-            |(high, (speed, alone)): (usize, (&Option<f64>, &Option<f64>))| Some((high, usable(*speed)? / (*alone)?));
-        seen.speeds.iter().zip(&self.baseline).enumerate().filter_map(share).min_by(|a, b| a.1.total_cmp(&b.1))
+    /// What is to be kept: of the speed alone, or of what others leave.
+    pub(in crate::qos::controller) fn reference(&self) -> Vec<Option<f64>> {
+        self.blame.reference(&self.baseline)
+    }
+
+    /// Whether others make it slow.
+    pub(super) fn is_others(&self) -> bool {
+        self.blame.is_others()
+    }
+
+    /// Acts on what a pause told: if others make it slow as much, they run all the time.
+    pub(super) fn let_run(&mut self, others: bool) {
+        let (full, others) = (self.duty >= 1.0, others && self.is_others());
+        self.blame.answer(others, full);
+        if others && !full {
+            self.before = Some(std::mem::replace(&mut self.duty, 1.0));
+        }
+    }
+
+    /// Whether the accused moment was as slow in the pause: not surely more answers were beyond the goal in it, or they
+    /// were too many in the pause, too; by speeds alone, the goal was missed in the pause, which was hardly faster.
+    pub(super) fn is_others_doing(&mut self, seen: &PhaseResult, trial: Option<Excess>, goal: f64) -> bool {
+        let as_slow = self.blame.is_as_slow(seen);
+        let Some((high, speed)) = slowest(&seen.speeds, &self.baseline) else { return false };
+        let missed = speed < goal;
+        let others = match (trial, seen.excess.get(high).copied().flatten()) {
+            (Some(trial), Some(pause)) => pause.is_alarming() || !trial.is_worse_than(&pause),
+            (None, Some(pause)) => pause.is_alarming(),
+            (_, None) => missed && as_slow,
+        };
+        self.slow += u32::from(missed);
+        if others || self.slow >= DOUBT {
+            self.owed.clear();
+        }
+        others
     }
 }

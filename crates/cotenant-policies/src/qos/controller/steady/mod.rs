@@ -10,6 +10,9 @@
 //!                ├──────────┤ 60 readings, misses at the least duty, or faster than alone again and again
 //!                │          ├── surely missed at a duty of 1 ───▶ Blame ──▶ Run, throttled if the pause does better;
 //!                │          │                                     where the goal was kept like this, only the second time
+//!                │          ├── three misses at a lower duty ───▶ Blame ──▶ Run, all the time if the pause misses as much:
+//!                │          │                                     what others leave is to be kept then, and it is asked
+//!                │          │                                     again ever more seldom whether they are still there
 //!                │          └── more answers beyond than may be ─▶ MakeUp ↺ until they are made up for ──▶ Run
 //!   No speed known, in any phase: they run for a second, and it goes on as after Run. Where nothing is heard of any
 //!   program any more, or none was ever known for five such seconds, they run beside the others; after five, the speed
@@ -17,8 +20,10 @@
 //! ```
 
 mod baseline;
+mod blame;
 
 use crate::qos::phase::{Excess, Figure, Held, Lasts, Phase, PhaseResult, Why};
+use blame::{Blame, DOUBT, FASTER, is_default, slowest};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -28,13 +33,6 @@ const UNKNOWN: Duration = Duration::from_secs(1);
 /// Where nothing was ever known, they run in the background for so many of these times, and beside the others then; of
 /// a program that was silent for longer, the speed alone is forgotten.
 const UNKNOWNS: u32 = 5;
-
-/// Readings in a row that put the baseline itself in doubt: misses, or such as are faster beside others than alone.
-const DOUBT: u32 = 3;
-
-/// Readings this many times as fast as alone count as faster: p99s of a few hundred answers each differ by some
-/// hundredths.
-const FASTER: f64 = 1.25;
 
 /// The duty from which on they do so downwards: with so little there is hardly anybody left to blame.
 const HARDLY: f64 = 0.05;
@@ -94,10 +92,13 @@ pub struct SteadyState {
     misses: u32,
     /// Misses in a row at a duty that puts the baseline in doubt.
     missed: u32,
-    /// The goal was missed though they ran all the time: the pause tells whether that is their doing, and this is the
-    /// duty if it is; with how many answers were beyond the goal.
+    /// The goal was missed: the pause tells whether that is their doing, and this is the duty if it is; with how many
+    /// answers were beyond the goal.
     #[serde(default)]
     accused: Option<(f64, Option<Excess>)>,
+    /// What is known of others that make it slow.
+    #[serde(default, skip_serializing_if = "is_default")]
+    blame: Blame,
     /// Pauses since the speed alone was measured in which the goal was missed as well.
     #[serde(default)]
     slow: u32,
@@ -170,7 +171,8 @@ impl Steady {
                 state.owed.clear();
             }
             if state.unknown > UNKNOWNS {
-                state.baseline.clear(); // who speaks again may be another by then
+                // Who speaks again may be another by then.
+                (state.baseline, state.blame) = (Vec::new(), Blame::default());
             }
             let (background, aside) = (!state.beside && !let_go, state.aside && !let_go);
             return (Phase { background, aside, ..Phase::new(1.0, UNKNOWN, Why::Unknown) }, state);
@@ -182,10 +184,14 @@ impl Steady {
         }
         if state.making_up {
             state.note(seen, false);
-            self.is_others_doing(&mut state, seen, None);
+            if state.is_others_doing(seen, None, self.goal) && self.is_missed(&state, seen) {
+                state.blame.enter(true, seen);
+                state.let_run(true);
+            }
+            self.measure_soon(&mut state);
             return self.go_on(state, Why::Hold, None);
         }
-        let Some((high, speed)) = state.relative(seen) else {
+        let Some((high, speed)) = slowest(&seen.speeds, &state.reference()) else {
             // Known now, unknown in the pause: each one in vain makes the next rarer.
             state.since += 1;
             let due = state.since >> state.in_vain.min(6) > 0 || state.since >= self.between_baselines;
@@ -196,18 +202,26 @@ impl Steady {
         let missed = speed < self.goal && !(full && excess.is_some_and(|excess| !excess.is_missed()));
         // Others that nobody here sees make it slow for a second now and then, and of many readings some are slow by
         // chance: who runs all the time is suspected by a second one, or by one that is no chance at all.
-        let suspected = state.misses > 0 || excess.is_none_or(|excess| excess.is_certain());
+        let known_others = state.is_others();
+        let suspected = state.misses > 0 || excess.map_or(!known_others, |excess| excess.is_certain());
         let ample = speed >= self.goal * (1.0 + self.hold);
         state.since += 1;
+        state.blame.note(seen, missed, &state.baseline, self.goal);
+        let in_a_row = if missed { state.misses + 1 } else { 0 };
+        let may_ask = state.before.is_some() || state.blame.may_ask(in_a_row);
         // In the background that is usual where CPUs are to spare: one that never idles wakes sooner.
         let usual = full && !state.beside && excess.is_some();
         state.faster = if speed >= FASTER && !usual { state.faster + 1 } else { 0 };
         let far = excess.map_or(1.0, |excess| excess.seen().recip());
         let decrease = if state.doubling { 0.5 } else { self.decrease };
-        let mut why = if missed && full && !suspected {
+        let mut why = if missed && full && !(suspected && may_ask) {
             Why::Hold
         } else if missed && full {
             state.accused = Some((decrease * far, excess));
+            Why::Decrease
+        } else if missed && state.blame.is_doubtful(in_a_row) || state.blame.is_due() {
+            // The less they run the less it can be their doing.
+            state.accused = Some((state.duty * decrease, excess));
             Why::Decrease
         } else if missed && state.beside {
             state.retreat(1.0, seen.room);
@@ -224,15 +238,17 @@ impl Steady {
         } else {
             Why::Hold
         };
-        state.note(seen, full && state.accused.is_none());
+        state.note(seen, (full || state.is_others()) && state.accused.is_none());
         state.missed = if missed && hardly { state.missed + 1 } else { 0 };
-        state.misses = if missed { state.misses + 1 } else { 0 };
+        state.misses = in_a_row;
         state.doubling &= why == Why::Increase;
         if full && !missed {
             (state.before, state.proven) = (None, true);
         }
-        let worth = seen.taken.is_none_or(|share| share < if state.aside { ALL } else { ENOUGH });
-        let may = !state.beside && if full { ample && worth } else { excess.is_some() };
+        let gains = seen.taken.is_none_or(|share| share < if state.aside { ALL } else { ENOUGH });
+        // Without a background they are beside the others already.
+        let gains = gains && (state.aside || !seen.no_background);
+        let may = !state.beside && !state.is_others() && if full { ample && gains } else { excess.is_some() };
         let tries = may && !missed && state.wait[0] == 0;
         state.wait[0] = state.wait[0].saturating_sub(u32::from(may));
         if tries {
@@ -245,9 +261,11 @@ impl Steady {
             return self.measure(state);
         }
         let threshold = if why == Why::Increase { self.goal * (1.0 + self.hold) } else { self.goal };
-        let held = Held::new(high, Figure::Kept, speed, threshold);
+        let held = Held::new(high, if known_others { Figure::Left } else { Figure::Kept }, speed, threshold);
         if state.accused.is_some() {
             (state.pause, state.accused_by) = (true, held);
+            (state.misses, state.missed) = (0, 0);
+            state.blame.ask(seen);
             return (Phase { lasts: Lasts::Readings(1), why: Why::Blame, ..self.pause(&state) }.by(held), state);
         }
         self.go_on(state, why, held)
@@ -255,6 +273,9 @@ impl Steady {
 
     /// What was decided, once what is owed is made up for.
     fn go_on(&self, mut state: SteadyState, why: Why, held: Option<Held>) -> (Phase, SteadyState) {
+        if state.is_others() {
+            state.owed.clear(); // nobody knows whose doing that was
+        }
         state.making_up = state.owed.iter().any(|owed| *owed > 0.0);
         let pause = Phase { lasts: Lasts::Readings(1), why: Why::MakeUp, ..self.pause(&state) };
         (if state.making_up { pause } else { together(&state, why) }.by(held), state)
@@ -279,15 +300,23 @@ impl Steady {
         let held = state.accused_by.take();
         let (why, held) = if let Some((duty, trial)) = state.accused.take() {
             // The pause was made because the moment was bad: it tells nothing of the speed alone at other times.
-            if self.is_others_doing(&mut state, seen, trial) {
+            let others = state.is_others_doing(seen, trial, self.goal);
+            let full = state.duty >= 1.0;
+            state.blame.enter(self.is_missed(&state, seen), seen);
+            state.let_run(others);
+            self.measure_soon(&mut state);
+            if others && state.duty >= 1.0 {
                 (Why::Hold, None)
-            } else if std::mem::take(&mut state.proven) && trial.is_some() {
+            } else if full && std::mem::take(&mut state.proven) && trial.is_some() {
                 // A moment that somebody else made slow may have ended just before the pause; if not, single answers
                 // soon tell.
                 (Why::Hold, held)
-            } else {
+            } else if full || state.beside {
                 let before = state.before.take();
                 state.retreat(before.unwrap_or(duty).max(self.least), seen.room);
+                (Why::Decrease, held)
+            } else {
+                state.duty = duty.max(self.least);
                 (Why::Decrease, held)
             }
         } else {
@@ -296,28 +325,26 @@ impl Steady {
                 state.duty = 1.0;
             }
             state.measured(seen);
+            state.blame.enter(self.is_missed(&state, seen), seen);
             (if state.doubling { Why::Increase } else { Why::Hold }, None)
         };
         self.go_on(state, why, held)
     }
 
-    /// Whether somebody else makes it slow: in a pause surely, or not surely less than in `trial`; by speeds alone, the
-    /// goal is missed in the pause as well.
-    fn is_others_doing(&self, state: &mut SteadyState, seen: &PhaseResult, trial: Option<Excess>) -> bool {
-        let Some((high, speed)) = state.relative(seen) else { return false };
-        let missed = speed < self.goal;
-        let others = match (trial, seen.excess.get(high).copied().flatten()) {
-            (_, None) => missed,
-            (trial, Some(pause)) => pause.is_alarming() || trial.is_some_and(|trial| !trial.is_worse_than(&pause)),
+    /// Whether the goal is missed in a pause: where few answers tell that, surely so, unless that is expected.
+    fn is_missed(&self, state: &SteadyState, seen: &PhaseResult) -> bool {
+        let is_sure = |high: usize| {
+            state.is_others() || seen.excess.get(high).copied().flatten().is_none_or(|excess| excess.is_alarming())
         };
-        state.slow += u32::from(missed);
-        if others || state.slow >= DOUBT {
-            state.owed.clear();
-        }
+        let missed = |(high, share): (usize, f64)| share < self.goal && is_sure(high);
+        slowest(&seen.speeds, &state.baseline).is_some_and(missed)
+    }
+
+    /// Pauses that missed the goal as well put the speed alone in doubt.
+    fn measure_soon(&self, state: &mut SteadyState) {
         if state.slow >= DOUBT {
             state.since = self.between_baselines;
         }
-        others
     }
 
     fn measure(&self, state: SteadyState) -> (Phase, SteadyState) {
@@ -341,5 +368,6 @@ fn unjudged(state: &SteadyState) -> Phase {
 
 fn together(state: &SteadyState, why: Why) -> Phase {
     let SteadyState { duty, beside, aside, .. } = *state;
+    let why = if why == Why::Hold && state.is_others() { Why::Others } else { why };
     Phase { duty, lasts: Lasts::Readings(1), why, held: None, background: !beside, aside }
 }

@@ -44,6 +44,7 @@ fn line(name: &str, random: &mut Rng) -> String {
             let excess = answers.then(|| Excess::of(f64::from(beyond), 400, 0.99));
             seen.alone.push(speed.filter(|_| answers && phase.why == Why::Baseline));
             seen.speeds.push(speed);
+            seen.measured.push(speed);
             seen.counted.push(speed);
             seen.excess.push(excess);
         }

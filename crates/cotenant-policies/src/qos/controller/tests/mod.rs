@@ -32,8 +32,10 @@ struct Came {
     utilisation: f64,
     /// Longest time without a run.
     longest_nap: Duration,
-    /// Duties that were asked for, pauses for the baseline left out.
+    /// Duties that were asked for, pauses for the baseline and for blame left out.
     duties: Vec<f64>,
+    /// Pauses for blame.
+    asked: usize,
 }
 
 impl<'a> Plant<'a> {
@@ -62,8 +64,10 @@ impl<'a> Plant<'a> {
             came.utilisation += duty * seconds;
             nap = if duty > 0.0 { Duration::ZERO } else { nap + length };
             came.longest_nap = came.longest_nap.max(nap);
-            if self.phase.why != Why::Baseline {
-                came.duties.push(duty);
+            match self.phase.why {
+                Why::Baseline => {}
+                Why::Blame => came.asked += 1,
+                _ => came.duties.push(duty),
             }
             self.turn = self.turn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let noise = ((self.turn >> 33) as f64 / f64::from(1_u32 << 30) - 1.0) * self.noise;
@@ -101,6 +105,6 @@ impl PhaseResult {
 
     /// Of several.
     fn of(speeds: Vec<Option<f64>>) -> Self {
-        Self { counted: speeds.clone(), speeds, ..Self::default() }
+        Self { counted: speeds.clone(), measured: speeds.clone(), speeds, ..Self::default() }
     }
 }
