@@ -1,6 +1,8 @@
 //! `cotenant qos`: programs nap, from inside or from outside, and whatever is killed, nobody stays stopped.
 
 use crate::world::{self, Manager, Pin, State, all_have, comm, masks, signal};
+use cotenant_linux::FsRoot;
+use cotenant_linux::sense::nice;
 use cotenant_model::CpuSet;
 use cotenant_testing::{TempDir, eventually, kills, pass, spawn_fresh};
 use std::fs;
@@ -456,7 +458,7 @@ fn several_of_each_priority() {
 fn who_has_no_marks_is_told() {
     let state = State::new("qos-no-marks");
     let mut run = Run::start(&state, "plain", &[&ALWAYS[..], &["--means", "inside"]].concat());
-    run.hear(&["low "]);
+    run.hear(&["high ", "/s)"]); // its speed alone is known, so there were naps
     let (said, _) = run.terminate();
     assert!(said.iter().any(|line| line.contains("has passed no mark")), "{said:?}");
 }
@@ -501,7 +503,8 @@ fn summary_report_and_why_count_the_same_naps() {
 #[test]
 fn a_run_that_is_too_short_to_judge_says_so() {
     let metric = "cmd:echo 5,every=50ms";
-    let words = ["--high", "sleep 1000", "--low", "exec sleep 1000", "--metric", metric, "--time", "1s"];
+    // Long enough for the first readings on a machine that others fill, and for fewer than five pieces of a second.
+    let words = ["--high", "sleep 1000", "--low", "exec sleep 1000", "--metric", metric, "--time", "4s"];
     let (json, code) = summary(&words);
     assert_eq!((&json["high"][0]["verdict"], code), (&"unsure".into(), Some(0)), "{json:#}");
     let judgement = json["high"][0]["judgement"].as_str().unwrap();
@@ -546,9 +549,23 @@ fn a_machine_that_others_fill_gives_no_verdict() {
     fs::copy("/bin/sh", &spinner).unwrap();
     let spin = |_| Command::new(&spinner).args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();
     let mut spinners: Vec<Child> = (0..2 * cpus).map(spin).collect();
+    // Each says who it is before it sleeps.
+    let told = |name: &str| folder.path().join(name);
+    let [high, low] = [("high", "sleep 1000"), ("low", "exec nice sleep 1000")]
+        .map(|(name, then)| format!("echo $$ >{}; {then}", told(name).display()));
     let metric = "cmd:echo 5,every=50ms";
-    let words = ["--high", "sleep 1000", "--low", "nice sleep 1000", "--metric", metric, "--time", "8s", "--strict"];
-    let (json, code) = summary(&words);
+    let words = ["qos", "--json", "--high", &high, "--low", &low, "--metric", metric, "--time", "8s", "--strict"];
+    let state = State::new("qos-busy");
+    let run = Manager::start(state.cotenant(&words));
+    let mut pids = [0; 2];
+    eventually("both run", || {
+        let pid = |name| fs::read_to_string(told(name)).ok()?.trim().parse().ok();
+        pids = ["high", "low"].map(|name| pid(name).unwrap_or_default());
+        pids[0] > 0 && comm(pids[1]) == "sleep"
+    });
+    let in_vain = nice::remark(&FsRoot::live(), ("echo", pids[1]), ("echo", pids[0]));
+    let (said, code) = run.end();
+    let json: serde_json::Value = said.lines().rev().find_map(|line| serde_json::from_str(line).ok()).unwrap();
     for spinner in &mut spinners {
         spinner.kill().unwrap();
         spinner.wait().unwrap();
@@ -561,7 +578,26 @@ fn a_machine_that_others_fill_gives_no_verdict() {
     let judgement = json["high"][0]["judgement"].as_str().unwrap();
     assert!(judgement.starts_with("not judged: this machine was busy before the start ("), "{judgement}");
     let notes = json["notes"].to_string();
-    assert!(notes.contains("nice is at nice 10, which has no effect on sleep: other "), "{notes}");
+    // Where neither has a session or a control group of its own, it has an effect.
+    let says = notes.contains("which has no effect on");
+    assert!(in_vain.as_ref().map_or(!says, |text| notes.contains(text)), "{in_vain:?}: {notes}");
+}
+
+/// Once its speed alone is known, it is slower whoever of ours runs, as if compilers had begun: these run on.
+#[test]
+fn what_is_slow_in_pauses_as_well_throttles_nobody() {
+    let folder = TempDir::new("qos-others");
+    let slow = folder.path().join("slow").display().to_string();
+    let (state, metric) = (State::new("qos-others"), format!("cmd:cat {slow} 2>/dev/null || echo 10,every=50ms"));
+    let words = ["qos", "-v", "--high", "sleep 1000", "--low", "exec sleep 1000", "--metric", &metric];
+    let mut run = Run::of(state.cotenant(&words), TempDir::new("qos-others-programs"));
+    run.hear(&["high sleep: ", "100.0 %", "of its speed alone"]);
+    fs::write(&slow, "5\n").unwrap();
+    run.hear(&["sleep: goal missed in pauses as well: ", "not the low-priority programs, which run on"]);
+    run.hear(&["others make it slow, not the low-priority programs"]);
+    let (said, _) = run.terminate();
+    let noted = |line: &String| line.contains("note: for ") && line.contains("sleep: goal missed in pauses as well: ");
+    assert!(said.iter().any(noted), "{said:?}");
 }
 
 #[test]
