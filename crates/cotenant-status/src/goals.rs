@@ -524,7 +524,9 @@ mod tests {
         assert_eq!(judged(0).0, "kept 100 % (100 to 100; goal 90 %)");
         for (clipped_s, percent) in [(1, "10 %"), (10, "100 %")] {
             let (verdict, figures) = judged(clipped_s);
-            let why = format!("not judged: h was beyond the last bound 1 for {percent} of the time; give its histogram buckets that reach further");
+            let why = format!(
+                "not judged: h was beyond the last bound 1 for {percent} of the time; give its histogram buckets that reach further"
+            );
             assert_eq!(verdict, why);
             assert!(figures.starts_with("h ? (alone "), "{figures}");
         }

@@ -162,7 +162,12 @@ mod tests {
             (Some(0.53), Some([0.49, 0.57]), Verdict::Missed, "missed: 53 % (49 to 57; goal 90 %)"),
             // In whole numbers it would be 90 of 90.
             (Some(0.89), Some([0.88, 0.8996]), Verdict::Missed, "missed: 89.00 % (88.00 to 89.96; goal 90.00 %)"),
-            (Some(0.93), Some([0.7, 1.16]), Verdict::Unsure, "not judged: it varied too much: 93 % (70 to 116; goal 90 %)"),
+            (
+                Some(0.93),
+                Some([0.7, 1.16]),
+                Verdict::Unsure,
+                "not judged: it varied too much: 93 % (70 to 116; goal 90 %)",
+            ),
             (Some(0.93), None, Verdict::Unsure, "not judged: too little was measured"),
             (None, None, Verdict::Unknown, "not judged: its speed is not known"),
         ] {
@@ -171,7 +176,8 @@ mod tests {
         assert_eq!(share(0.9951, None, Some(0.999)), "99.5 % (goal 99.9 %)");
         assert_eq!(share(0.53, Some([0.491, 0.569]), None), "53 % (49 to 57)");
         let judged = Judgement::of(0.9, Some(0.99), Some([0.95, 1.0]), None, |_| String::new());
-        let busy = judged.clone().because(|_| unreachable!("it is judged")).not_judged("this machine was busy".to_owned());
+        let busy =
+            judged.clone().because(|_| unreachable!("it is judged")).not_judged("this machine was busy".to_owned());
         assert_eq!((busy.verdict, &*busy.to_string()), (Verdict::Unsure, "not judged: this machine was busy"));
     }
 
@@ -180,7 +186,8 @@ mod tests {
     fn a_verdict_that_hangs_on_the_speed_alone_says_so() {
         let [certain, lucky] = [[0.99, 1.01], [0.8, 1.25]];
         let depends = "kept or missed: it depends on one measurement of alone (0.8 to 1.25)";
-        for (interval, is_certain) in [([0.91, 0.95], "kept"), ([0.87, 0.93], "at the goal"), ([0.82, 0.86], "missed")] {
+        for (interval, is_certain) in [([0.91, 0.95], "kept"), ([0.87, 0.93], "at the goal"), ([0.82, 0.86], "missed")]
+        {
             let kept = Some(f64::midpoint(interval[0], interval[1]));
             assert!(said(kept, Some(interval), Some(certain)).1.starts_with(is_certain), "{interval:?}");
             assert_eq!(said(kept, Some(interval), Some(lucky)), (Verdict::Unsure, depends.to_owned()), "{interval:?}");
@@ -188,7 +195,14 @@ mod tests {
         // So far from the goal that it does not matter.
         assert_eq!(said(Some(1.3), Some([1.25, 1.35]), Some(lucky)).0, Verdict::Kept);
         assert_eq!(said(Some(0.5), Some([0.45, 0.55]), Some(lucky)).0, Verdict::Missed);
-        assert_eq!(said(Some(0.93), Some([0.91, 0.95]), Some([0.0, f64::MAX])).0, Verdict::Kept, "no interval is known");
-        assert_eq!(said(Some(0.93), Some([0.7, 1.16]), Some(lucky)).1, "not judged: it varied too much: 93 % (70 to 116; goal 90 %)");
+        assert_eq!(
+            said(Some(0.93), Some([0.91, 0.95]), Some([0.0, f64::MAX])).0,
+            Verdict::Kept,
+            "no interval is known"
+        );
+        assert_eq!(
+            said(Some(0.93), Some([0.7, 1.16]), Some(lucky)).1,
+            "not judged: it varied too much: 93 % (70 to 116; goal 90 %)"
+        );
     }
 }

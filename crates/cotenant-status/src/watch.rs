@@ -481,7 +481,8 @@ impl Watch {
         let (latencies, places, moved, busiest) = (now.level.latency.told, now.places, now.moved, now.busiest);
         let (threads, bandwidth) = (now.threads, now.bandwidth);
         let known = ServiceStatus { threads, cpus, speed, source, metric_error, kept, throttled, ..status };
-        let known = ServiceStatus { measured, within_goal, latencies, said, bandwidth, places, moved, busiest, ..known };
+        let known =
+            ServiceStatus { measured, within_goal, latencies, said, bandwidth, places, moved, busiest, ..known };
         let Some(judgement) = judgement else { return known };
         let kept_interval = judgement.share.and_then(|(_, interval)| interval);
         ServiceStatus { kept_interval, ..known }.with(&judgement)
@@ -500,7 +501,8 @@ impl Watch {
         let pieces = sums.windows(2).map(|pair| [pair[1][0] - pair[0][0], pair[1][1] - pair[0][1]]);
         let interval = estimate(pieces.filter(|[_, alone]| *alone > 0.0)).map(|it| [it.low().max(0.0), it.high()]);
         let alone = protected.and_then(|protected| protected.alone);
-        let judged = Judgement::of(goal, kept, interval.filter(|_| kept.is_some()), alone, |ends| now.level.range(ends));
+        let judged =
+            Judgement::of(goal, kept, interval.filter(|_| kept.is_some()), alone, |ends| now.level.range(ends));
         let judged = judged.because(|judged| match (judged.share, protected) {
             _ if !self.judged => Some("nothing is enforced".to_owned()),
             (Some((_, None)), _) => Some("too few pieces of the last minute were measured".to_owned()),
@@ -684,7 +686,10 @@ mod tests {
         };
         assert_eq!(judged([1.99, 2.01], true, None), "kept 95 % (94 to 96; goal 90 %)");
         let depends = judged([1.8, 2.4], true, None);
-        assert!(depends.starts_with("kept or missed: it depends on one measurement of alone (1.80 to 2.40"), "{depends}");
+        assert!(
+            depends.starts_with("kept or missed: it depends on one measurement of alone (1.80 to 2.40"),
+            "{depends}"
+        );
         assert_eq!(judged([1.99, 2.01], true, Some("this machine is busy")), "not judged: this machine is busy");
         assert!(!judged([1.99, 2.01], true, None).contains("busy"));
         let watch = Watch::new(&synthetic::parse("pack:1 l3:1 core:2 pu:1").unwrap(), WINDOW);

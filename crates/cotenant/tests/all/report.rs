@@ -441,7 +441,17 @@ fn summaries_of_runs_become_pages() {
         (
             "qos",
             &qos,
-            &["steady", "91.7 %", "88.0 % to 95.0 %", "at the goal: 92 % (88 to 95; goal 90 %)", "p99", "182 µs", "freezer", "25.0 %", "<b>"][..],
+            &[
+                "steady",
+                "91.7 %",
+                "88.0 % to 95.0 %",
+                "at the goal: 92 % (88 to 95; goal 90 %)",
+                "p99",
+                "182 µs",
+                "freezer",
+                "25.0 %",
+                "<b>",
+            ][..],
         ),
         ("schedule", &schedule, &["33.20 s", "xz -9 <i>", "not started: no such file", "12.25", "1.0", "das"]),
         (

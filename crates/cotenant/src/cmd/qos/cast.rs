@@ -32,7 +32,8 @@ impl Cast {
             rename(apps, |app, place| format!("{} #{place}", app.name));
         }
         let high: BTreeSet<String> = self.high.iter().map(|app| app.name.clone()).collect();
-        let both: BTreeSet<String> = self.low.iter().map(|app| app.name.clone()).filter(|it| high.contains(it)).collect();
+        let both: BTreeSet<String> =
+            self.low.iter().map(|app| app.name.clone()).filter(|it| high.contains(it)).collect();
         for (class, apps) in [("high", &mut self.high), ("low", &mut self.low)] {
             for app in apps.iter_mut().filter(|app| both.contains(&app.name)) {
                 app.name = with_class(class, &app.name);
