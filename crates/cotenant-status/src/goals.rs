@@ -161,8 +161,8 @@ impl Account {
     }
 }
 
-/// The share kept with its interval, by what was done in each piece and would have been done alone: a ratio of sums over
-/// pieces, with the scatter of the pieces about it. Too few tell nothing.
+/// The share kept with its interval, by what was done in each piece and would have been done alone: a ratio of sums
+/// over pieces, with the scatter of the pieces about it. Too few tell nothing.
 pub(crate) fn estimate(pieces: impl Iterator<Item = [f64; 2]> + Clone) -> Option<Estimate> {
     let sum = |[a, b]: [f64; 2], [done, alone]: [f64; 2]| [a + done, b + alone];
     let ([done, alone], n) = (pieces.clone().fold([0.0; 2], sum), pieces.clone().count());

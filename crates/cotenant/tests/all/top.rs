@@ -99,7 +99,8 @@ fn a_recording_is_shown_at_any_time() {
         let busy = format!("timeout {seconds} sh -c 'while :; do :; done'; true");
         let recorded = run(&["record", "-q", "-o", "a.rec", "--interval", "20ms", "--", "sh", "-c", &busy]);
         assert!(recorded.status.success(), "{recorded:?}");
-        let recording = Recording::read(&*fs::read(folder.path().join("a.rec")).unwrap()).unwrap();
+        let bytes = fs::read(folder.path().join("a.rec")).unwrap();
+        let recording = Recording::read(&*bytes).unwrap();
         rounds = recording.map(|round| (round.sample.at.as_secs_f64(), round.sample.apps.len())).collect();
         seconds = (seconds * 2).min(8); // more rounds would share moments
         rounds.len() >= 3
