@@ -9,6 +9,7 @@ use cotenant_linux::sense::perf::Counting;
 use cotenant_linux::sense::processes::{Follower, Target};
 use cotenant_model::topology::{Cpu, Parts};
 use cotenant_model::{AppId, CpuId, CpuSet, Sample, Signal, TaskId, Time, Topology};
+use cotenant_testing::eventually;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -556,7 +557,13 @@ fn the_tier_says_what_is_counted_here() {
         );
     }
     if std::path::Path::new("/proc/self/numa_maps").exists() {
-        let pages = watch.last.tasks[0].pages_by_node.as_ref().unwrap();
+        let mut pages = None;
+        eventually("where its pages are is known", || {
+            watch.sample();
+            pages.clone_from(&watch.last.tasks[0].pages_by_node);
+            pages.is_some()
+        });
+        let pages = pages.unwrap();
         assert!(pages.iter().map(|(_, n)| n).sum::<u64>() > 10, "{pages:?}");
     } else {
         eprintln!("skipped in part: this kernel has no numa_maps");

@@ -33,7 +33,7 @@ use cotenant_model::{NodeId, Time};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, ErrorKind};
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where pages are is read not more often than this of each process, and of all together not for more than this share
 /// of the time.
@@ -126,8 +126,8 @@ pub struct Memory {
 struct Known {
     areas: Vec<Area>,
     pages: Option<Vec<(NodeId, u64)>>,
-    /// As of when.
-    placed: Time,
+    /// Since when it lets nobody ask.
+    silent: Option<Instant>,
     placed_next: Time,
     /// Where its mappings ended then, by first address, where there are so many pages that some are drawn between two
     /// looks at all.
@@ -142,6 +142,19 @@ struct Known {
     next: Time,
     /// What watching it this time has cost so far.
     cost: Duration,
+}
+
+impl Known {
+    /// Whether that may be so for a moment: a large one takes its time, a busy machine too, and whoever is just
+    /// executing another program, or ending, may not be asked.
+    fn lets_nobody_ask(&mut self, why: &io::Error) -> bool {
+        let patience = match why.kind() {
+            _ if is_late(why) => RETRY,
+            ErrorKind::PermissionDenied => PLACED_EVERY,
+            _ => return false,
+        };
+        self.silent.get_or_insert_with(Instant::now).elapsed() < patience
+    }
 }
 
 impl Memory {
@@ -208,7 +221,7 @@ impl Memory {
             let begin = cpu_time();
             let pause = |cost: Duration| PLACED_EVERY.max(cost.saturating_mul(PLACED_SHARE * live.len() as u32));
             if known.placed_next <= at {
-                self.place(pid, &mut known, at);
+                self.place(pid, &mut known);
                 known.placed_next = at + pause(cpu_time().saturating_sub(begin));
                 known.drawn_next = at + PLACED_EVERY;
             } else if !known.ends.is_empty() && known.drawn_next <= at {
@@ -221,12 +234,11 @@ impl Memory {
         }
     }
 
-    fn place(&mut self, pid: u32, known: &mut Known, at: Time) {
+    fn place(&mut self, pid: u32, known: &mut Known) {
         match files::areas(&self.fs, pid) {
-            // A large one takes its time, too: it is known by the next look.
-            Err(e) if is_late(&e) && at - known.placed < RETRY => {}
+            Err(e) if self.fs.is_live() && known.lets_nobody_ask(&e) => {}
             Ok(found) => {
-                known.placed = at;
+                known.silent = None;
                 known.pages = Some(areas::pages_by_node(&found));
                 if let Some(note) = interleaving::of_process(pid, &found) {
                     self.notes.add(note);
