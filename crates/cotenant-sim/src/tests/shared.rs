@@ -70,7 +70,7 @@ fn what_is_wrong_in_the_simulator_section_is_told_with_its_file() {
     let wrong = MACHINE.replace("memory_ns = 80", "memory_ns = -80");
     let mut machine = Machine::parse(&wrong).unwrap().of_file("/a/m.toml");
     let why = SimMachine::of(&machine).unwrap_err();
-    assert!(why.starts_with("/a/m.toml:") && why.contains("memory_ns is -80"), "{why}");
+    assert!(why.starts_with("/a/m.toml:") && why.contains("memory_ns of the simulator is -80"), "{why}");
     assert_eq!(crate::derived::complete(&mut machine).unwrap_err(), why);
 }
 
