@@ -254,7 +254,7 @@ impl Table {
         for app in self.goals.slowed() {
             let high = app.index();
             if self.slowed_s[high] <= 0.0 {
-                self.news.push(slowed_by_others(&self.called(high), self.usage.as_ref()));
+                self.news.push(slowed_by_others(&self.names[high], self.usage.as_ref()));
             }
             self.slowed_s[high] += seconds;
         }
@@ -329,7 +329,7 @@ impl Table {
             );
         }
         let slowed = self.slowed_s.iter().enumerate().filter(|(_, s)| **s > 0.0).map(|(high, s)| {
-            let said = slowed_by_others(&self.called(high), run.usage.during.as_ref());
+            let said = slowed_by_others(&self.names[high], run.usage.during.as_ref());
             format!("for {s:.0} s of {:.0} s {said}", run.seconds)
         });
         run.notes.extend(slowed);
