@@ -56,6 +56,8 @@ struct Now {
     bandwidth: Option<f64>,
     /// What its policy says of it, and when it did last.
     protected: Option<(Time, ProtectedApp)>,
+    /// Whether others make it miss its goal then, not what is throttled for it.
+    slowed: bool,
 }
 
 /// CPU time in seconds: in all, where it was spent, by thread.
@@ -249,8 +251,6 @@ pub struct Watch {
     speeds: Speeds,
     interference: Interference,
     now: BTreeMap<AppId, Now>,
-    /// Services of class high that others make slow, not those of class low.
-    slowed: Vec<AppId>,
     looks: Looks,
     /// What the last round had of tasks, where they were looked at anew.
     look: Option<Look>,
@@ -279,7 +279,6 @@ impl Watch {
             speeds: Speeds::default(),
             interference: Interference::default(),
             now: BTreeMap::new(),
-            slowed: Vec::new(),
             looks: Looks::default(),
             look: None,
             busy: Busy::default(),
@@ -349,8 +348,8 @@ impl Watch {
         }
         if let Some(explanation) = round.explain() {
             if judged {
-                explanation.protected.iter().for_each(|app| self.protected(app));
-                self.slowed = explanation.throttling.map_or_else(Vec::new, |throttling| throttling.slowed);
+                let slowed = explanation.throttling.map_or_else(Vec::new, |throttling| throttling.slowed);
+                explanation.protected.iter().for_each(|app| self.protected(app, slowed.contains(&app.app)));
             }
             if let Some(trial) = explanation.trial.filter(|_| !round.orders.is_empty()) {
                 self.tried(trial);
@@ -365,14 +364,15 @@ impl Watch {
         decided
     }
 
-    /// The services of class high that others make slow, not those of class low, as of the last round.
-    pub fn slowed(&self) -> &[AppId] {
-        &self.slowed
+    /// Whether others make a service of class high miss its goal, not those of class low.
+    pub fn is_slowed(&self, app: AppId) -> bool {
+        self.now.get(&app).is_some_and(|now| now.slowed && now.protected(self.at).is_some())
     }
 
     /// Takes in how a protected application stands.
-    fn protected(&mut self, app: &ProtectedApp) {
+    fn protected(&mut self, app: &ProtectedApp, slowed: bool) {
         let Some(now) = self.now.get_mut(&app.app) else { return };
+        now.slowed = slowed;
         now.protected = Some((self.at, app.clone()));
         if let Some(expected) = app.expected.filter(|_| !app.silent) {
             now.kept.add(self.at, [app.done, expected]);
@@ -637,7 +637,7 @@ mod tests {
         let mut shown = |seconds: u64, silent| {
             watch.at = Time::from_secs(seconds);
             watch.now.entry(AppId(0)).or_default().speed = Some((Time::from_secs(seconds.min(20)), 7.0));
-            watch.protected(&ProtectedApp {
+            let protected = ProtectedApp {
                 app: AppId(0),
                 source: Source::Progress,
                 goal: None,
@@ -647,7 +647,9 @@ mod tests {
                 expected: Some(2.0 * seconds.min(20) as f64),
                 silent,
                 said: Statement { bound: Some(Bound { quantile: 0.99, alone_s: 1.0, goal_s: 2.0 }) },
-            });
+            };
+            watch.protected(&protected, seconds == 20);
+            assert_eq!(watch.is_slowed(AppId(0)), seconds == 20);
             let ServiceStatus { kept, speed, said, .. } = watch.fill(AppId(0), ServiceStatus::default());
             (kept, speed, said.bound.is_some())
         };
@@ -655,6 +657,12 @@ mod tests {
         assert_eq!(shown(20, false), (Some(0.5), Some(7.0), true));
         assert_eq!(shown(26, true), (None, None, false));
         assert_eq!(shown(27, false), (Some(0.5), Some(7.0), true), "it speaks again");
+        watch.now.entry(AppId(0)).or_default().slowed = true;
+        let slowed = [27, 41, 42].map(|seconds| {
+            watch.at = Time::from_secs(seconds);
+            watch.is_slowed(AppId(0))
+        });
+        assert_eq!(slowed, [true, true, false], "nobody has said so for long");
     }
 
     /// Ten seconds of 95 % of its speed alone, which was measured well, badly, or on a machine that others fill.

@@ -522,7 +522,7 @@ impl Shift<'_> {
 
     /// What is said of services that others make slow, by the services.
     fn slowed(&self) -> BTreeMap<String, String> {
-        let slowed = self.managed.values().filter(|managed| self.logbook.watch.slowed().contains(&managed.app));
+        let slowed = self.managed.values().filter(|managed| self.logbook.watch.is_slowed(managed.app));
         let said = |managed: &Managed| {
             let name = managed.service.name.clone();
             let text = slowed_by_others(&name, self.usage.as_ref());
