@@ -46,8 +46,8 @@ fn survives() -> bool {
         let none: c_long = 0;
         let pid = libc::syscall(libc::SYS_clone, c_long::from(libc::CLONE_VFORK), none, none, none, none);
         if pid == 0 {
-            // It ends without the program's handler, which could go on with the program in here, and leaves no core: 1 is
-            // too little for a file, and by core(5) none for a pipe.
+            // It ends without the program's handler, which could go on with the program in here, and leaves no core: 1
+            // is too little for a file, and none for a pipe (core(5)).
             libc::signal(libc::SIGSYS, libc::SIG_DFL);
             libc::setrlimit(libc::RLIMIT_CORE, &libc::rlimit { rlim_cur: 1, rlim_max: 1 });
             try_all();
