@@ -89,7 +89,7 @@ fn compare(table: &str, now: &BTreeSet<String>, skipped: &[&str]) {
     let differences = before.difference(&now).map(|line| format!("{stem}: - {line}"));
     let differences: BTreeSet<String> =
         differences.chain(now.difference(&before).map(|line| format!("{stem}: + {line}"))).collect();
-    let of_table = |line: &&str| line.starts_with(&format!("{stem}: ")) && tried(&&line[stem.len() + 3..]);
+    let of_table = |line: &&str| line.starts_with(&format!("{stem}: ")) && tried(&&line[stem.len() + 4..]);
     let intended: BTreeSet<String> = intended.lines().filter(of_table).map(str::to_owned).collect();
     let surprising: Vec<&String> = differences.difference(&intended).collect();
     assert!(surprising.is_empty(), "not in intended.txt, which is for what the changelog tells: {surprising:#?}");
