@@ -23,8 +23,8 @@ pub use clocks::{Timer, boot_ticks, children_cpu_time, monotonic, own_cpu_time, 
 pub use confined::{Failed, confined};
 pub(crate) use files::flock;
 pub use files::{
-    Lock, begins_with_data, is_tmpfs, loads, nofile_limit, open_path_at, raise_nofile, read_link_at,
-    restore_nofile, seals, set_nonblocking, write_some,
+    Lock, begins_with_data, is_tmpfs, loads, nofile_limit, open_path_at, raise_nofile, read_link_at, restore_nofile,
+    seals, set_nonblocking, write_some,
 };
 pub use mapping::{Mapping, page_size};
 pub use masks::{getaffinity, setaffinity, setaffinity_all};
