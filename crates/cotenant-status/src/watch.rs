@@ -675,17 +675,20 @@ mod tests {
             for second in 1..=10 {
                 watch.at = Time::from_secs(second);
                 let share = 0.94 + 0.02 * (second % 2) as f64;
-                watch.protected(&ProtectedApp {
-                    app: AppId(0),
-                    source: Source::Progress,
-                    goal: Some(0.9),
-                    alone: Some(Alone { speed: 2.0, interval: Some(interval), at: Time::from_secs(1) }),
-                    done: 2.0 * second as f64 * 0.95 + share,
-                    weight: second as f64,
-                    expected: Some(2.0 * second as f64),
-                    silent: false,
-                    said: Statement::default(),
-                });
+                watch.protected(
+                    &ProtectedApp {
+                        app: AppId(0),
+                        source: Source::Progress,
+                        goal: Some(0.9),
+                        alone: Some(Alone { speed: 2.0, interval: Some(interval), at: Time::from_secs(1) }),
+                        done: 2.0 * second as f64 * 0.95 + share,
+                        weight: second as f64,
+                        expected: Some(2.0 * second as f64),
+                        silent: false,
+                        said: Statement::default(),
+                    },
+                    false,
+                );
             }
             let goal = Some(0.9);
             let status = watch.fill(AppId(0), ServiceStatus { goal, ..ServiceStatus::default() });
