@@ -23,7 +23,7 @@ fn reporting_program() {
     };
     let deadline = Instant::now() + Duration::from_secs(300);
     let (mut units, mut found) = (0, None);
-    // Until Cotenant, its parent, has mapped the reports and the metric was read once, and for some of its rounds more.
+    // Until Cotenant, its parent, has opened the reports and the metric was read once, and for some of its rounds more.
     while found.is_none_or(|found| waits() < found + 20) {
         assert!(Instant::now() < deadline, "nobody looks");
         cotenant_rt::units(3);
@@ -31,9 +31,11 @@ fn reporting_program() {
         units += 3;
         std::thread::yield_now();
         if found.is_none() {
-            let maps = fs::read_to_string(format!("/proc/{}/maps", parent_id())).unwrap_or_default();
+            let files = fs::read_dir(format!("/proc/{}/fd", parent_id())).into_iter().flatten().flatten();
+            let mut links = files.filter_map(|file| fs::read_link(file.path()).ok());
+            let opened = links.any(|link| link.to_string_lossy().contains("cotenant-progress"));
             let read = fs::read_to_string(&seen).is_ok_and(|read| read.len() > 1);
-            found = (maps.contains("cotenant-progress") && read).then(waits);
+            found = (opened && read).then(waits);
         }
     }
     fs::write(format!("{seen}.units"), units.to_string()).unwrap();
