@@ -76,7 +76,7 @@ fn embedded_from_outside(file: &Path, text: &str) -> Vec<String> {
 /// Files of a process for which the kernel takes the lock of its address space.
 const LOCKED: [&str; 8] = ["environ", "cmdline", "maps", "numa_maps", "smaps", "smaps_rollup", "pagemap", "clear_refs"];
 
-/// What a program can hold up is asked in one place, which waits for nobody for long. Tests may wait.
+/// What a program can hold up is asked in one place, which waits for none for long. Tests may wait.
 fn asks_past_the_door(file: &Path, text: &str) -> Vec<String> {
     let parts: Vec<&str> = file.iter().filter_map(|part| part.to_str()).collect();
     let ["crates", package, "src", inside @ ..] = &parts[..] else { return Vec::new() };

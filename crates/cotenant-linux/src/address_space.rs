@@ -45,7 +45,7 @@ pub(crate) enum What {
 }
 
 impl What {
-    /// The file of the process that tells it; that of all its pages where system calls do.
+    /// The file of the process that has it; that of all its pages where system calls do.
     fn file(self) -> &'static str {
         match self {
             Self::Environment => "environ",
@@ -67,7 +67,7 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// The file that tells it.
+    /// The file that has it.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -94,7 +94,7 @@ const ALL: Allowance = Allowance { at_once: Duration::from_millis(200), part: 10
 const LANES: usize = 32;
 const QUESTIONS: usize = 512;
 
-/// A thread with nothing to ask ends after this, and an answer that nobody comes for is thrown away.
+/// A thread with nothing to ask ends after this; an answer that is not fetched is dropped.
 const IDLE: Duration = Duration::from_secs(2);
 const KEPT: Duration = Duration::from_secs(60);
 
@@ -151,7 +151,7 @@ struct Lane {
     number: u64,
 }
 
-/// One for all who ask.
+/// One for all callers.
 struct Shared(Mutex<Desk>);
 
 static DESK: Shared = Shared::new();
@@ -214,7 +214,7 @@ impl Shared {
                 job();
                 continue;
             }
-            // Whoever sends holds the desk.
+            // The sender holds the desk.
             let mut desk = self.lock();
             let Ok(job) = todo.try_recv() else {
                 if desk.lanes.get(&user).is_some_and(|lane| lane.number == number) {
@@ -407,7 +407,7 @@ mod tests {
             eprintln!("skipped in part: only root can start programs of other users");
         }
         drop(release);
-        // The answer is there for whoever asks again: the work is done once.
+        // The answer is kept for the next caller: the work is done once.
         for (i, sleeper) in sleepers.iter().enumerate() {
             let (pid, mut answer) = (sleeper.pid(), None);
             eventually("it is known", || {

@@ -215,7 +215,7 @@ pub struct CpuInfo {
     pub family: Option<u32>,
     /// Per processor: its package (`physical id`) and core (`core id`), where x86 kernels print them.
     pub cpus: BTreeMap<CpuId, (Option<u32>, Option<u32>)>,
-    /// Per processor: who made the design of its core, and which that is, where Arm kernels print them.
+    /// Per processor: implementer and part number of its core, where Arm kernels print them.
     pub parts: BTreeMap<CpuId, (u32, u32)>,
     /// Caches, where s390 kernels print them.
     pub caches: Vec<CpuInfoCache>,
@@ -256,7 +256,7 @@ fn any_base(text: &str) -> Option<u64> {
     text.strip_prefix("0x").map_or_else(|| text.parse().ok(), |digits| u64::from_str_radix(digits, 16).ok())
 }
 
-/// Who made the design of an Arm core, and which it is, from its `midr_el1`.
+/// Implementer and part number of an Arm core, from its `midr_el1`.
 pub fn midr(text: &str) -> Option<(u32, u32)> {
     let value = any_base(text.trim())?;
     Some(((value >> 24 & 0xff) as u32, (value >> 4 & 0xfff) as u32))

@@ -26,7 +26,7 @@ typedef long word;
 typedef word call(PARAMETERS);
 
 /* The libraries of MPI that were found: where each begins and ends. Calls that they make are their own affair: MPICH's
- * of Fortran go through those of C. Told by who calls, and not by who has been called and has not returned: an error
+ * of Fortran go through those of C. Told by the caller, and not by calls that have not returned: an error
  * handler may jump out of a call, and an exception leave it. */
 enum { LIBRARIES = 8 };
 static struct library {

@@ -28,7 +28,7 @@ pub struct Place {
     fd: AtomicI32,
     device: AtomicU64,
     inode: AtomicU64,
-    /// It is the parent's, who never reported.
+    /// It is the parent's, which never reported.
     is_inherited: AtomicBool,
 }
 
@@ -67,7 +67,7 @@ impl Place {
         Some(region)
     }
 
-    /// The same for somebody who may report later: until then nobody reads it.
+    /// The same for a thread that may report later: until then it is not read.
     pub fn prepare(&self) -> Option<&'static Region> {
         if let Some(region) = self.get() {
             return Some(region);
@@ -104,7 +104,7 @@ impl Place {
     }
 
     /// In a child that was just forked. `may`: whether the system may be asked. True where its memory is its own now;
-    /// who has never reported gets that with the first report. Async-signal-safe.
+    /// that has never reported gets that with the first report. Async-signal-safe.
     pub fn in_child(&self, may: impl FnOnce() -> bool) -> bool {
         match self.get() {
             None => false,

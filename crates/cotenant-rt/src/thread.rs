@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::LocalKey;
 
-/// What an owner of a slot is called: which thread it is nobody asks, and the system could not always be asked.
+/// What an owner of a slot is called: which thread it is does not matter, and cannot always be asked.
 const TAKEN: u32 = 1;
 
 /// Where reports go when there is no memory.
@@ -54,7 +54,7 @@ fn is_told_of_end() -> bool {
             return false;
         }
         if KEY.compare_exchange(0, key + 1, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-            // SAFETY: another thread was quicker, and nobody knows this one.
+            // SAFETY: another thread was quicker, and this one was not published.
             unsafe { libc::pthread_key_delete(key) };
         }
     }
@@ -101,7 +101,7 @@ impl Slots {
             let slot = match self.place.get_or_make() {
                 None => &NOWHERE,
                 Some(region) => {
-                    // Where nobody would give another one back, it uses the shared slot.
+                    // Where another one would never be given back, it uses the shared slot.
                     let index = if !HAS_ENDED.get() && is_told_of_end() { claim(region) } else { 0 };
                     self.index.set(index);
                     region.slots.get(index).unwrap_or_else(|| shared(region))

@@ -1,4 +1,4 @@
-// Package collect removes profiles of workloads that nobody runs any more.
+// Package collect removes profiles of workloads that do not run any more.
 package collect
 
 import (

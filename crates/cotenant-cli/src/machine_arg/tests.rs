@@ -159,7 +159,7 @@ fn every_form_is_found() {
     assert!(own.is_live && !own.machine.topology.usable().is_empty());
 }
 
-/// What is found wrong later, as by the simulator, is told with the file, too.
+/// An error found later, as by the simulator, names the file, too.
 #[test]
 fn a_machine_knows_its_file() {
     let folder = Folder::new("places");

@@ -192,7 +192,7 @@ impl Job {
 
 /// Brings those of the pages to their nodes that are elsewhere, how many there were; `None` where there are none.
 fn bring(door: &Door, pages: &[u64], to: &[NodeId]) -> io::Result<Option<(Moved, usize)>> {
-    // First where they are, which stops nobody: only those elsewhere are moved.
+    // First where they are, which stops no task: only those elsewhere are moved.
     let mut status = vec![-1; pages.len()];
     door.move_pages(pages, None, &mut status)?;
     let node = |address: u64| to[(address / page_size() as u64) as usize % to.len()].0 as libc::c_int;

@@ -70,7 +70,7 @@ pub struct Census {
     residents: BTreeMap<u32, Resident>,
     kernel_threads: BTreeSet<u32>,
     looks: u32,
-    /// Whether it waits for what is asked of processes: nobody is paused by whoever looks once.
+    /// Whether it waits for what is asked of processes: a caller that looks once pauses nothing.
     patient: bool,
     /// Whether there are more than [`PROCESSES`].
     pub cut: bool,
@@ -100,7 +100,7 @@ impl Census {
         }
     }
 
-    /// For one that pauses nobody: it waits for answers.
+    /// For a caller that pauses nothing: it waits for answers.
     #[must_use]
     pub fn with_patience(self) -> Self {
         Self { patient: true, ..self }

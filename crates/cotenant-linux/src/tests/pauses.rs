@@ -340,7 +340,7 @@ impl Drop for Stilled {
     }
 }
 
-/// Nobody has ended: the guardian ends a pause that goes on too long, and Cotenant takes note.
+/// Both are alive: the guardian ends a pause that goes on too long, and Cotenant takes note.
 #[test]
 fn a_cotenant_that_is_stopped_leaves_nobody_waiting() {
     for mechanism in mechanisms() {

@@ -203,7 +203,7 @@ fn counts_that_cannot_be_are_absent() {
     assert_eq!(watch.observer.refused_reports().count(), 1, "it is said once");
 }
 
-/// What is read of holes takes no memory, whoever made them, and only so much of it is read.
+/// Reading holes takes no memory, and only so much is read.
 #[test]
 fn reports_full_of_holes_take_no_memory() {
     const LIARS: usize = 200;

@@ -19,7 +19,7 @@ pub enum CoreType {
 pub struct Strength {
     /// The name of its kind.
     pub core_type: Option<CoreType>,
-    /// Who made the design of its core, and which that is.
+    /// Implementer and part number of its core.
     pub part: Option<(u32, u32)>,
     /// The kernel's `cpu_capacity`; 1024 = the strongest CPU.
     pub capacity: Option<u64>,

@@ -129,7 +129,7 @@ impl QosState {
         if phase.duty <= 0.0 && state.alone().is_none() {
             self.note_alone(&seen.speeds);
         }
-        // A pause tells whether the goal is missed alone.
+        // A pause shows whether the goal is missed alone.
         let reference = if phase.duty > 0.0 { state.reference() } else { state.alone().map(<[_]>::to_vec) };
         if let Some(reference) = reference.filter(|_| phase.why != Why::Baseline) {
             config.to_one_goal(&mut seen, &reference);

@@ -60,7 +60,7 @@ fn balance(round: &mut Round<'_>, sets: &Sets, loads: &mut [f64], i: usize, j: u
             None => victims.iter().position(|v| round.may_swap(At::Memory, t, *v)),
         };
         let shift = round.tasks[t].demand() - victim.map_or(0.0, |v| round.tasks[victims[v]].demand());
-        // Those who demand as much as they would be exchanged for would change places for ever.
+        // A pair with equal traffic would change places for ever.
         if (free.is_none() && victim.is_none()) || shift <= 0.0 || loads[j] + shift > limits[1] {
             continue;
         }

@@ -271,8 +271,8 @@ proptest! {
         }
     }
 
-    /// Once nothing is read of any task any more, nobody waits on what was read before. Where tasks may run stays as it
-    /// was: that holds nobody up. In `fifo` jobs wait for those before them, whatever is read.
+    /// Once nothing is read of any task any more, none waits on what was read before. Where tasks may run stays as it
+    /// was: that delays none. In `fifo` jobs wait for those before them, whatever is read.
     #[test]
     fn nobody_waits_on_what_was_read_before(start in worlds()) {
         for policy in all(&start).into_iter().filter(|policy| policy.name() != "fifo") {

@@ -135,7 +135,7 @@ impl World {
         }
     }
 
-    /// Nothing is read of any task, and no program tells its speed.
+    /// Nothing is read of any task, and no program reports its speed.
     pub fn fall_silent(&mut self) {
         self.tells = false;
         self.tasks.iter_mut().for_each(|task| task.signals.absent = u8::MAX);

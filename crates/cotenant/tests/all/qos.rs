@@ -549,7 +549,7 @@ fn a_machine_that_others_fill_gives_no_verdict() {
     fs::copy("/bin/sh", &spinner).unwrap();
     let spin = |_| Command::new(&spinner).args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();
     let mut spinners: Vec<Child> = (0..2 * cpus).map(spin).collect();
-    // Each says who it is before it sleeps.
+    // Each reports its name before it sleeps.
     let told = |name: &str| folder.path().join(name);
     let [high, low] = [("high", "sleep 1000"), ("low", "exec nice sleep 1000")]
         .map(|(name, then)| format!("echo $$ >{}; {then}", told(name).display()));
@@ -583,7 +583,7 @@ fn a_machine_that_others_fill_gives_no_verdict() {
     assert!(in_vain.as_ref().map_or(!says, |text| notes.contains(text)), "{in_vain:?}: {notes}");
 }
 
-/// Once its speed alone is known, it is slower whoever of ours runs, as if compilers had begun: these run on.
+/// Once its speed alone is known, it is slower whatever of ours runs, as if compilers had begun: these run on.
 #[test]
 fn what_is_slow_in_pauses_as_well_throttles_nobody() {
     let folder = TempDir::new("qos-others");

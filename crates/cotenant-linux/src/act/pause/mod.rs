@@ -329,7 +329,7 @@ impl Job {
         around("pause.cont", || match &mut self.how {
             How::Group(group, switch) => {
                 match switch.set(group, false) {
-                    Err(GroupError { why, .. }) if groups::gone(&why) => {} // nobody is left to wait
+                    Err(GroupError { why, .. }) if groups::gone(&why) => {} // no member is left
                     thawed => thawed?,
                 }
                 group.strike_freeze(journal, until);

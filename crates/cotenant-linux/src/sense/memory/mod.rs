@@ -126,7 +126,7 @@ pub struct Memory {
 struct Known {
     areas: Vec<Area>,
     pages: Option<Vec<(NodeId, u64)>>,
-    /// Since when it lets nobody ask.
+    /// Since when it answers no question.
     silent: Option<Instant>,
     placed_next: Time,
     /// Where its mappings ended then, by first address, where there are so many pages that some are drawn between two

@@ -380,7 +380,7 @@ impl Memory {
         Ok(Some(memory))
     }
 
-    /// That in a file, whoever made it.
+    /// That in a file, of any maker.
     #[cfg(feature = "fuzzing")]
     pub(crate) fn over(file: File) -> Self {
         Self { file, inode: 1, uid: 0, _place: None }
@@ -447,7 +447,7 @@ impl Memory {
             self.file.read_exact_at(bytes, (offset_of!(Region, slots) + first * size_of::<Slot>()) as u64)?;
             bytes.chunks_exact(size_of::<Slot>()).for_each(|slot| reported.add_slot(slot));
         }
-        // Slot 0 is nobody's own, and there from the beginning.
+        // Slot 0 belongs to no thread, and is there from the beginning.
         Ok((used > 1 || reported != Reported::default()).then_some(reported))
     }
 }

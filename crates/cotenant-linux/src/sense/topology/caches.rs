@@ -67,7 +67,7 @@ fn cache_type(name: &str) -> CacheType {
     }
 }
 
-/// The caches of a core as sparc's kernel tells them, beside its topology.
+/// The caches of a core as sparc's kernel lists them, beside its topology.
 fn beside_topology(fs: &Sysfs<'_>, cpu: CpuId, online: &CpuSet) -> Vec<Resource> {
     let core = fs.mask(&["core_cpus", "thread_siblings"].map(|n| Sysfs::cpu_path(cpu, &format!("topology/{n}"))));
     let cpus = core.map_or_else(|| CpuSet::single(cpu), |core| core.and(online));

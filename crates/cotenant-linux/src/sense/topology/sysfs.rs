@@ -88,7 +88,7 @@ impl Sysfs<'_> {
             }
             Some(set.ok())
         };
-        // A file that is absent tells nothing: the path may be that of another namespace.
+        // A file that is absent means nothing: the path may be that of another namespace.
         allowed.cpus = read("cpus").unwrap_or(cpus);
         allowed.mems = read("mems").unwrap_or(mems);
         allowed.is_online = kind == CpusetKind::Cgroup2;

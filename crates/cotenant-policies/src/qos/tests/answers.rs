@@ -20,8 +20,8 @@ struct Harm {
     /// Others that nobody here sees make all answers five times as long for a second on average, and then not for so
     /// many seconds.
     spells_s: f64,
-    /// From and to when, seconds, others that nobody here sees fill the machine: three tenths of the questions wait for
-    /// two milliseconds on average, whoever of ours runs.
+    /// From and to when, seconds, unseen others fill the machine: three tenths of the questions wait for
+    /// two milliseconds on average, whatever of ours runs.
     others_s: [f64; 2],
 }
 
@@ -351,7 +351,7 @@ fn who_does_no_harm_runs_from_the_beginning() {
     }
 }
 
-/// Compilers fill the machine from the twentieth second on: whoever of ours runs, the goal is missed by far. So they
+/// Compilers fill the machine from the twentieth second on: whatever of ours runs, the goal is missed by far. So they
 /// run on, and stand still for hardly any of the time to find that out; when the compilers are gone, all is as before.
 #[test]
 fn nobody_stands_still_for_what_others_do() {

@@ -174,7 +174,7 @@ impl Observer for Table {
         let seconds = self.start.elapsed().as_secs_f64();
         let means = means(self.place.as_deref(), self.limited().map(|limited| limited.text));
         let high = self.high_rows(false);
-        // Whoever has a small terminal loses the end of other lines, not of these.
+        // A small terminal cuts other lines, not these.
         let mut lines: Vec<String> = high.iter().flat_map(|row| wrapped(&high_line(row), room.0)).collect();
         lines.push(format!("{seconds:.0} s; {doing}{means}"));
         lines.extend(self.low_rows().iter().map(|row| format!("  {}", low_line(row))));

@@ -41,7 +41,7 @@ fn what_the_kernel_lets_us_use_is_online() {
     dump.write("sys/devices/system/cpu/online", "0-1\n");
     dump.write("sys/fs/cgroup/cpuset.cpus.effective", "1-2\n");
     assert_eq!(usable(&dump.read().unwrap()), "1-2");
-    // No cpuset is to be seen: its own mask tells.
+    // No cpuset can be seen: its own mask decides.
     let dump = with_online("renumbered-mask", 8, "0-1\n");
     dump.write("proc/self/status", "Cpus_allowed_list:\t6-7\n");
     let found = dump.read().unwrap();
@@ -100,7 +100,7 @@ fn cpus_without_folders_are_named() {
 }
 
 #[test]
-fn one_cpu_of_which_nothing_is_told_exists() {
+fn one_cpu_without_topology_exists() {
     let dump = Dump::new("uniprocessor", &[("proc/cpuinfo", "Processor : ARMv7 rev 2 (v7l)\nCPU part : 0xc08\n")]);
     dump.write("sys/devices/system/cpu/online", "0\n");
     let found = dump.read().unwrap();
@@ -140,7 +140,7 @@ fn a_cache_over_packages_with_memory_of_their_own_cannot_be() {
 }
 
 #[test]
-fn caches_that_are_told_elsewhere() {
+fn caches_that_are_listed_elsewhere() {
     let sparc = simple("sparc", 4);
     for cpu in 0..4 {
         sparc.cpu(cpu, "topology/core_cpus", if cpu < 2 { "3\n" } else { "c\n" });

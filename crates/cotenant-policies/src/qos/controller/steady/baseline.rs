@@ -67,7 +67,7 @@ impl SteadyState {
         self.blame.is_others()
     }
 
-    /// Acts on what a pause told: if others make it slow as much, they run all the time.
+    /// Acts on the result of a pause: if others make it slow as much, they run all the time.
     pub(super) fn let_run(&mut self, others: bool) {
         let (full, others) = (self.duty >= 1.0, others && self.is_others());
         self.blame.answer(others, full);

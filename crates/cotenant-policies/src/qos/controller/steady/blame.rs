@@ -1,4 +1,4 @@
-//! Whose doing a miss is: a pause tells. What others make slow is kept of what they leave, and asked about ever more
+//! Whose doing a miss is, by a pause. What others make slow is kept of what they leave, and asked about ever more
 //! seldom, since the low-priority programs stand still for it in vain.
 
 use crate::qos::phase::{PhaseResult, usable};
@@ -21,10 +21,10 @@ pub(super) struct Blame {
     /// Speeds in the last pauses, where the goal was missed in them as well: so much others leave.
     #[serde(skip_serializing_if = "is_default")]
     left: Vec<Option<f64>>,
-    /// Speeds in the moment for which the present pause tells whose doing it was.
+    /// Speeds in the moment that the present pause is compared with.
     #[serde(skip_serializing_if = "is_default")]
     accused: Vec<Option<f64>>,
-    /// Whether the last pause told that it was others' doing.
+    /// Whether it was others' doing by the last pause.
     #[serde(skip_serializing_if = "is_default")]
     others: bool,
     /// Readings since that pause, and until the next one where there is no doubt.
@@ -85,7 +85,7 @@ impl Blame {
         self.since >= if changed >= DOUBT { least } else { self.wait.max(least) }
     }
 
-    /// A pause begins that tells of this moment.
+    /// A pause begins that is compared with this moment.
     pub fn ask(&mut self, seen: &PhaseResult) {
         self.accused.clone_from(&seen.measured);
     }
@@ -108,7 +108,7 @@ impl Blame {
         }
     }
 
-    /// What the pause told; `all`: they had run all the time, so that they are throttled from now on if it is theirs.
+    /// The result of the pause; `all`: they had run all the time, so that they are throttled from now on if it is theirs.
     pub fn answer(&mut self, others: bool, all: bool) {
         let [least, most] = BETWEEN;
         let same = std::mem::replace(&mut self.others, others) == others && (others || !all);

@@ -92,7 +92,7 @@ pub struct SteadyState {
     misses: u32,
     /// Misses in a row at a duty that puts the baseline in doubt.
     missed: u32,
-    /// The goal was missed: the pause tells whether that is their doing, and this is the duty if it is; with how many
+    /// The goal was missed: a pause shows whether that is their doing, and this is the duty if it is; with how many
     /// answers were beyond the goal.
     #[serde(default)]
     accused: Option<(f64, Option<Excess>)>,
@@ -171,7 +171,7 @@ impl Steady {
                 state.owed.clear();
             }
             if state.unknown > UNKNOWNS {
-                // Who speaks again may be another by then.
+                // A service that reports again may be another by then.
                 (state.baseline, state.blame) = (Vec::new(), Blame::default());
             }
             let (background, aside) = (!state.beside && !let_go, state.aside && !let_go);
@@ -274,7 +274,7 @@ impl Steady {
     /// What was decided, once what is owed is made up for.
     fn go_on(&self, mut state: SteadyState, why: Why, held: Option<Held>) -> (Phase, SteadyState) {
         if state.is_others() {
-            state.owed.clear(); // nobody knows whose doing that was
+            state.owed.clear(); // whose doing that was is unknown
         }
         state.making_up = state.owed.iter().any(|owed| *owed > 0.0);
         let pause = Phase { lasts: Lasts::Readings(1), why: Why::MakeUp, ..self.pause(&state) };

@@ -111,7 +111,7 @@ fn steady_measures_its_baseline_again() {
         phases - came.duties.len() - came.asked
     };
     assert_eq!(pauses(61, 0.2, 0.0), 1, "after 60 readings");
-    // It has half the speed, whoever runs beside it: pauses tell that behind four readings, and four and eight more;
+    // It has half the speed, whatever runs beside it: pauses show that behind four readings, and four and eight more;
     // after the third, the load may be another one.
     assert_eq!([pauses(20, 0.0, 0.5), pauses(22, 0.0, 0.5)], [0, 1]);
     // It has twice the speed, and the other one, who takes 0.2 of that, would seem to do no harm: three readings of
@@ -179,7 +179,7 @@ fn nobody_waits_in_the_background_for_a_speed_that_is_never_known() {
     assert_eq!(backgrounds(true, 20), [true; 20]);
 }
 
-/// Others take half of its speed, whoever of ours runs: these run on, and stand still for hardly any of the time to
+/// Others take half of its speed, whatever of ours runs: these run on, and stand still for hardly any of the time to
 /// find that out.
 #[test]
 fn nobody_is_throttled_for_what_others_do() {
@@ -236,7 +236,7 @@ fn it_is_said_that_others_make_it_slow() {
     assert_eq!((why, others), (Why::Increase, false), "they are gone");
 }
 
-/// Without a background it makes no difference whether they are in it: nobody is throttled to try.
+/// Without a background it makes no difference whether they are in it: none is throttled to try.
 #[test]
 fn nobody_is_tried_beside_others_who_is_there_already() {
     let least = |no_background| {
