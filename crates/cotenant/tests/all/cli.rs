@@ -936,7 +936,7 @@ fn a_threaded_group_is_refused_with_the_group_to_give() {
 #[test]
 fn control_groups_that_cannot_be_written_are_no_means() {
     let remount =
-        r#"for m in $(awk '$3~/^cgroup/{print $2}' /proc/mounts); do mount -o remount,ro,bind $m || exit 99; done"#;
+        r"for m in $(awk '$3~/^cgroup/{print $2}' /proc/mounts); do mount -o remount,ro,bind $m || exit 99; done";
     let line = format!("{remount}; exec {} doctor --json", env!("CARGO_BIN_EXE_cotenant"));
     let out = Command::new("unshare").args(["-m", "--propagation", "private", "sh", "-c", &line]).output();
     let out = match out {
