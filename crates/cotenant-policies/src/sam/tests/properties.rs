@@ -217,10 +217,11 @@ proptest! {
         order in any::<u64>(),
         config in proptest::sample::select(vec!["default", "recommended", "paper"]),
     ) {
-        natures.iter_mut().for_each(|nature| (nature.coherence, nature.remote) = (0, 0));
         // Two on one context get others in order of their names.
         let cpus = shape.0 * shape.1 * shape.2 * shape.3;
-        natures.iter_mut().enumerate().for_each(|(i, nature)| nature.start = i as u32 % cpus);
+        for (i, nature) in natures.iter_mut().enumerate() {
+            (nature.coherence, nature.remote, nature.start) = (0, 0, i as u32 % cpus);
+        }
         natures.truncate(cpus as usize);
         let mut renamed = natures.clone();
         let mut left = order;
