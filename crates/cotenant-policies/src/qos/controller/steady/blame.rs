@@ -108,7 +108,8 @@ impl Blame {
         }
     }
 
-    /// The result of the pause; `all`: they had run all the time, so that they are throttled from now on if it is theirs.
+    /// The result of the pause; `all`: they had run all the time, so that they are throttled from now on if it is
+    /// theirs.
     pub fn answer(&mut self, others: bool, all: bool) {
         let [least, most] = BETWEEN;
         let same = std::mem::replace(&mut self.others, others) == others && (others || !all);
