@@ -156,19 +156,20 @@ impl Oracle {
             if i == j || load[b] >= limit {
                 continue;
             }
-            for t in self.free(i, Mem) {
+            // Ours: by traffic, and what does not fit is passed over, so that ids do not matter.
+            let mut movers = self.free(i, Mem);
+            movers.sort_by_key(|t| std::cmp::Reverse(self.tasks[*t].misses));
+            for t in movers {
                 let cpu = self.idle(j).first().copied();
-                let victim = self.free(j, Cpu).first().copied().filter(|_| cpu.is_none());
+                let victims = self.free(j, Cpu).into_iter().filter(|_| cpu.is_none());
+                let victim = victims.min_by_key(|v| self.tasks[*v].misses);
                 if load[a] <= limit || (cpu.is_none() && victim.is_none()) {
                     break;
                 }
                 // Ours: a victim that asks for as much would be a mover itself in the next round.
                 let shift = self.tasks[t].misses.saturating_sub(victim.map_or(0, |v| self.tasks[v].misses));
-                if shift == 0 {
+                if shift == 0 || load[b] + shift > limit {
                     continue;
-                }
-                if load[b] + shift > limit {
-                    break;
                 }
                 match (cpu, victim) {
                     (Some(cpu), _) => self.place(t, cpu),
