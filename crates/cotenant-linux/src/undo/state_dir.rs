@@ -15,6 +15,9 @@ pub enum OpenError {
     /// No place for the journal.
     #[error("no place for the journal: neither COTENANT_STATE_DIR nor XDG_STATE_HOME nor HOME is set; set one of them")]
     NoStateDir,
+    /// That place is named from nowhere.
+    #[error("COTENANT_STATE_DIR: '{}' is not an absolute path; name a folder from / on", .0.display())]
+    Relative(PathBuf),
     /// `/proc` cannot be read.
     #[error("cannot read /proc: {0}; mount it")]
     Proc(io::Error),
@@ -29,12 +32,12 @@ const STATE_DIR: &str = "COTENANT_STATE_DIR";
 /// namespace is one of the others where `/run` is not its own.
 ///
 /// # Errors
-/// Where the environment names none of them.
+/// Where the environment names none of them, or a relative path.
 pub fn default_state_dir() -> Result<PathBuf, OpenError> {
     let uid = sys::euid();
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    if let Some(named) = absolute(STATE_DIR) {
-        return Ok(named);
+    if let Some(named) = env::var_os(STATE_DIR).filter(|named| !named.is_empty()).map(PathBuf::from) {
+        return if named.is_absolute() { Ok(named) } else { Err(OpenError::Relative(named)) };
     }
     let roots = PathBuf::from("/run/cotenant");
     // By no other environment: a shell and a systemd unit must agree.

@@ -969,6 +969,12 @@ fn programs_are_placed_wherever_their_user_may_keep_the_journal() {
         said.contains("/proc/none: ") && said.contains("name a folder of your own by COTENANT_STATE_DIR"),
         "{said}"
     );
+    let relative = alone(Command::new("sh")).args(["-c", &managed]).env("COTENANT_STATE_DIR", "here").output().unwrap();
+    let said = text(&relative.stderr);
+    assert!(
+        said.contains("COTENANT_STATE_DIR: 'here' is not an absolute path") && !relative.status.success(),
+        "{said}"
+    );
     let own = home.join("own");
     let good = alone(Command::new("sh")).args(["-c", &managed]).env("COTENANT_STATE_DIR", &own).output().unwrap();
     assert!(text(&good.stderr).contains(": 1 move"), "{}", text(&good.stderr));
