@@ -105,6 +105,10 @@ pub struct ServiceStatus {
     pub threads: usize,
     /// CPUs' worth of time that its threads ran in the last second; absent where that was not counted.
     pub cpus: Option<f64>,
+    /// Threads that were ready to run and had no CPU, on average over the last second: seconds of waiting per second
+    /// (the kernel's `run_delay`); absent where that was not counted.
+    #[serde(default)]
+    pub waiting: Option<f64>,
     /// How fast it was by the last reading, in units of its source; absent where that is the inverse of a latency.
     pub speed: Option<f64>,
     /// What tells that.
@@ -537,8 +541,8 @@ impl Status {
             return writeln!(out, "no service that the rules name runs now");
         }
         let mut table = Table::new([
-            "service", "rule", "class", "policy", ">threads", ">CPUs", "told by", ">now", ">alone", ">goal",
-            ">in goal", ">waited",
+            "service", "rule", "class", "policy", ">threads", ">CPUs", ">waits", "told by", ">now", ">alone", ">goal",
+            ">in goal", ">throttled",
         ]);
         for service in &self.services {
             let value = |of: fn(&Measured) -> Option<f64>| {
@@ -555,6 +559,7 @@ impl Status {
                 policy.to_owned(),
                 service.threads.to_string(),
                 service.cpus.map_or_else(|| "?".to_owned(), |cpus| format!("{cpus:.2}")),
+                service.waiting.map_or_else(|| "?".to_owned(), |threads| format!("{threads:.2}")),
                 service.measured.as_ref().map_or("nothing", |measured| &measured.what).to_owned(),
                 value(|measured| measured.now),
                 value(|measured| measured.alone),

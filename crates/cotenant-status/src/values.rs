@@ -14,6 +14,8 @@ pub enum Value {
     Threads,
     /// CPUs' worth of time in the last second.
     Cpus,
+    /// Threads that waited for a CPU in the last second.
+    Waiting,
     /// Speed in the last minute over its speed alone.
     Kept,
     /// What `Kept` is to be.
@@ -41,6 +43,8 @@ pub enum Value {
 pub enum ValueUnit {
     /// A plain count.
     Count,
+    /// Threads, on average.
+    Threads,
     /// CPUs' worth of time.
     Cpus,
     /// A share, 0–1.
@@ -56,6 +60,7 @@ impl ValueUnit {
     pub fn name(self) -> &'static str {
         match self {
             Self::Count => "",
+            Self::Threads => "threads",
             Self::Cpus => "cpus",
             Self::Share => "share",
             Self::Seconds => "seconds",
@@ -109,9 +114,10 @@ pub struct ServicePlot {
 
 impl Value {
     /// All of them, as views list them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Threads,
         Self::Cpus,
+        Self::Waiting,
         Self::Kept,
         Self::Goal,
         Self::OfGoal,
@@ -125,8 +131,9 @@ impl Value {
     ];
 
     /// Those that a history keeps.
-    pub const KEPT: [Self; 9] = [
+    pub const KEPT: [Self; 10] = [
         Self::Cpus,
+        Self::Waiting,
         Self::Kept,
         Self::Goal,
         Self::WithinGoal,
@@ -144,6 +151,7 @@ impl Value {
         match self {
             Self::Threads => Some(service.threads as f64),
             Self::Cpus => service.cpus,
+            Self::Waiting => service.waiting,
             Self::Kept => service.kept,
             Self::Goal => service.goal,
             Self::OfGoal => Some(service.kept? / service.goal.filter(|goal| *goal > 0.0)?),
@@ -162,6 +170,7 @@ impl Value {
         match self {
             Self::Threads => ValueUnit::Count,
             Self::Cpus => ValueUnit::Cpus,
+            Self::Waiting => ValueUnit::Threads,
             Self::Kept | Self::Goal | Self::OfGoal | Self::WithinGoal | Self::Throttled => ValueUnit::Share,
             Self::AloneAge | Self::P99 | Self::P99Alone | Self::P99Goal => ValueUnit::Seconds,
             Self::Bandwidth => ValueUnit::BytesPerS,
@@ -175,6 +184,10 @@ impl Value {
             Self::Cpus => {
                 ("cotenant_service_cpus", "CPUs that a service kept busy in the last second: CPU seconds per second")
             }
+            Self::Waiting => (
+                "cotenant_service_waiting_threads",
+                "Threads of a service that were ready to run and had no CPU, on average over the last second",
+            ),
             Self::Kept => (
                 "cotenant_service_speed_ratio",
                 "Speed of a service of class high in the last minute as a share of its speed alone (1: as fast as \
@@ -206,6 +219,14 @@ impl Value {
     pub fn fact(self) -> Option<Fact> {
         let unit = self.unit().name();
         match self {
+            Self::Waiting => Some(Fact {
+                key: "waiting",
+                unit,
+                label: "waits",
+                around: ["", " wait for a CPU"],
+                browser_label: "Waits for a CPU",
+                browser_behind: " on average",
+            }),
             Self::Bandwidth => Some(Fact {
                 key: "bandwidth",
                 unit,
@@ -243,6 +264,12 @@ impl Value {
                 part: "goals",
                 title: "Share of requests within the goal in the last hour; of seconds where requests are not known",
                 most: Some(1.0),
+            }),
+            Self::Waiting => Some(ServicePlot {
+                id: "waiting",
+                part: "goals",
+                title: "Threads of services that wait for a CPU, on average",
+                most: None,
             }),
             Self::Throttled => Some(ServicePlot {
                 id: "throttled",

@@ -43,6 +43,7 @@ struct Now {
     /// What its threads ran since the window began, and since when.
     ran: Option<(Ran, Time)>,
     cpus: Option<f64>,
+    waiting: Option<f64>,
     places: Vec<Place>,
     moved: Vec<MovedTime>,
     busiest: Vec<ThreadStatus>,
@@ -68,13 +69,19 @@ struct Ran {
     /// On CPUs that are not known; by the cache domain within which threads moved, where they stayed in one.
     moved: BTreeMap<Option<usize>, f64>,
     of: BTreeMap<TaskId, f64>,
+    /// Ready to run, without a CPU, where that is counted.
+    waited: Option<f64>,
     /// Misses of the last-level cache by CPU, where they are counted.
     missed: BTreeMap<CpuId, f64>,
 }
 
 impl Ran {
     fn add(&mut self, look: &Look, threads: &[&TaskView], domains: &Domains<'_>) {
+        let interval = look.view.interval.as_secs_f64();
         for task in threads {
+            if let Some(ns_per_s) = task.per_s(Signal::RunQueueWait) {
+                *self.waited.get_or_insert_default() += ns_per_s / 1e9 * interval;
+            }
             let Some(seconds) = look.seconds(task).filter(|seconds| *seconds > 0.0) else { continue };
             self.all += seconds;
             *self.of.entry(task.info.id).or_default() += seconds;
@@ -92,7 +99,7 @@ impl Ran {
             }
             // Misses count where the thread was seen last.
             if let Some((cpu, per_s)) = task.cpu.zip(task.per_s(Signal::LlcMisses)) {
-                *self.missed.entry(cpu).or_default() += per_s * look.view.interval.as_secs_f64();
+                *self.missed.entry(cpu).or_default() += per_s * interval;
             }
         }
     }
@@ -150,6 +157,7 @@ impl Now {
         let counted = threads.is_empty() || ran.all > 0.0;
         let counted = counted || threads.iter().any(|task| task.per_s(Signal::CpuTime).is_some());
         self.cpus = counted.then_some(ran.all / length);
+        self.waiting = ran.waited.map(|seconds| seconds / length);
         let missed: f64 = ran.missed.values().sum();
         self.bandwidth = (!ran.missed.is_empty()).then_some(missed * line / length);
         let at: BTreeSet<CpuId> = ran.on.keys().chain(ran.missed.keys()).copied().collect();
@@ -477,10 +485,10 @@ impl Watch {
         });
         let metric_error = status.metric_error.clone().or(clipped);
         let judgement = status.goal.map(|goal| self.judgement(goal, kept, &now, protected, metric_error.as_ref()));
-        let (cpus, source) = (now.cpus, now.told);
+        let (cpus, waiting, source) = (now.cpus, now.waiting, now.told);
         let (latencies, places, moved, busiest) = (now.level.latency.told, now.places, now.moved, now.busiest);
         let (threads, bandwidth) = (now.threads, now.bandwidth);
-        let known = ServiceStatus { threads, cpus, speed, source, metric_error, kept, throttled, ..status };
+        let known = ServiceStatus { threads, cpus, waiting, speed, source, metric_error, kept, throttled, ..status };
         let known =
             ServiceStatus { measured, within_goal, latencies, said, bandwidth, places, moved, busiest, ..known };
         let Some(judgement) = judgement else { return known };
@@ -576,16 +584,19 @@ mod tests {
     use cotenant_model::topology::synthetic;
     use cotenant_model::{AppSample, Count, TaskSample, View};
 
-    /// One rule decides every 60 ms, most times by a glance, one every 100 ms; the program runs 23 % of the time and
-    /// changes its CPU in the last second.
+    /// One rule decides every 60 ms, most times by a glance, one every 100 ms; the program runs 23 % of the time, waits
+    /// for a CPU 45 % of it, and changes its CPU in the last second.
     #[test]
     fn cpu_time_is_that_of_all_the_time_whichever_rule_looked() {
         let sample = |at_ms: u64, looked_ms: u64| {
             let ran = Count::exact(looked_ms * 230_000);
+            let waited = Count::exact(looked_ms * 450_000);
             let moves = Count::exact(looked_ms.saturating_sub(1_000) / 100);
             let task = TaskSample {
                 cpu: Some(CpuId((looked_ms / 100 % 2) as u32 * u32::from(looked_ms > 1_000))),
-                counters: [(Signal::CpuTime, ran), (Signal::Migrations, moves)].into_iter().collect(),
+                counters: [(Signal::CpuTime, ran), (Signal::RunQueueWait, waited), (Signal::Migrations, moves)]
+                    .into_iter()
+                    .collect(),
                 ..TaskSample::default()
             };
             let app = AppSample { name: "a".to_owned(), ..AppSample::default() };
@@ -620,14 +631,15 @@ mod tests {
             if at % 1_000 == 0 {
                 let status = watch.fill(AppId(0), ServiceStatus::default());
                 let sum = |all: Vec<f64>| (all.iter().sum::<f64>() * 1e3).round() as u64;
+                let of = |value: Option<f64>| (value.unwrap() * 1e3).round() as u64;
                 let [places, moved] = [
                     status.places.iter().map(|place| place.cpus).collect(),
                     status.moved.iter().map(|moved| moved.cpus).collect(),
                 ];
-                told.push(((status.cpus.unwrap() * 1e3).round() as u64, sum(places), sum(moved)));
+                told.push((of(status.cpus), of(status.waiting), sum(places), sum(moved)));
             }
         }
-        assert_eq!(told, [(230, 230, 0), (230, 0, 230)]);
+        assert_eq!(told, [(230, 450, 230, 0), (230, 450, 0, 230)]);
     }
 
     /// One that is heard has half of its speed alone; of one that is not, nothing of before is shown.

@@ -51,7 +51,12 @@ pub fn draw(root: &Path, args: &Args) -> Result<()> {
     };
     fs::create_dir_all(root.join(FOLDER))?;
     if args.measure {
-        fs::write(root.join(FIGURES), said(&cotenant, &["demo", "--json"])?)?;
+        let figures = said(&cotenant, &["demo", "--json"])?;
+        let busy = &serde_json::from_str::<serde_json::Value>(&figures)?["verdict"]["busy"];
+        if let Some(busy) = busy.as_str() {
+            bail!("{busy}: the figures that are kept stay; measure again when it is quiet");
+        }
+        fs::write(root.join(FIGURES), figures)?;
     }
     for (name, svg) in DRAWN {
         fs::write(beside(root, name, "svg"), drawn(root, name, svg)?)?;

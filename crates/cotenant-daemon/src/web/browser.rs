@@ -33,6 +33,7 @@ fn service(name: &str, class: Class, places: &[(u32, f64)]) -> ServiceStatus {
         processes: 1,
         threads: 4,
         cpus: Some(cpus),
+        waiting: Some(0.4 * cpus),
         speed: source.map(|_| 3_174.6 * cpus),
         source: source.map(str::to_owned),
         places: places.collect(),
@@ -191,7 +192,8 @@ fn a_browser_draws_it_all_without_a_complaint() {
         browser.until("document.querySelectorAll('figure[data-plot] canvas').length >= 8");
         let plots = browser.plots();
         let ids: Vec<&str> = plots.iter().map(|plot| plot.0.as_str()).collect();
-        let wanted = ["goals", "p99-0", "within", "throttled", "place-0", "place-1", "place-2", "place-3", "bandwidth"];
+        let goals = ["goals", "p99-0", "waiting", "within", "throttled"];
+        let wanted = [&goals[..], &["place-0", "place-1", "place-2", "place-3", "bandwidth"]].concat();
         assert_eq!(ids, wanted);
         assert!(plots.iter().all(|(_, inked)| *inked > 1_000), "{plots:?}");
         assert_eq!(browser.value("document.title"), "Cotenant", "names stay names");

@@ -293,7 +293,7 @@ const Parts = (() => {
   // The sentence as everywhere; of a service without a goal, how long it waits.
   const verdict = service => {
     if (service.judgement) return service.judgement;
-    return service.throttled !== null ? `waits ${text(service.throttled, "share")}` : "";
+    return service.throttled !== null ? `throttled ${text(service.throttled, "share")}` : "";
   };
   // A value of what a service does, in its own unit.
   const measured = (service, value) => {
@@ -319,10 +319,11 @@ const Parts = (() => {
     measured(service, it => it.goal),
     service.measured?.what ?? "nothing",
     service.cpus === null ? NONE : service.cpus.toFixed(2),
+    service.waiting === null ? NONE : service.waiting.toFixed(2),
     service.policy,
     service.rule,
   ];
-  const HEADS = [["verdict, or waiting", ""], ["class", ""], ["within goal, last hour", "n"], ["now", "n"], ["alone", "n wide"], ["at goal", "n wide"], ["told by", "wide"], ["CPUs", "n"], ["policy", "wide"], ["rule", "wide"]];
+  const HEADS = [["verdict, or throttled", ""], ["class", ""], ["within goal, last hour", "n"], ["now", "n"], ["alone", "n wide"], ["at goal", "n wide"], ["told by", "wide"], ["CPUs", "n"], ["waits", "n"], ["policy", "wide"], ["rule", "wide"]];
   const CLASSES = ["high", "low", "normal", "ignore"];
 
   /** Where it ran: on CPUs, and what nobody knows of threads that moved. */

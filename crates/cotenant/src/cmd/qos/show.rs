@@ -72,6 +72,8 @@ struct Report<'a> {
 struct HighRow {
     pub name: String,
     pub metric: String,
+    /// Threads that were ready to run and had no CPU, on average; absent where that was not counted.
+    pub waiting: Option<f64>,
     #[serde(flatten)]
     pub standing: Standing,
 }
@@ -82,6 +84,8 @@ struct LowRow {
     pub name: String,
     /// CPU time per second.
     pub cpus: f64,
+    /// Threads that were ready to run and had no CPU, on average; absent where that was not counted.
+    pub waiting: Option<f64>,
     /// Share of the time in which it really ran, by what it or its freezer says; absent where CPU time is limited
     /// instead.
     pub duty: Option<f64>,
@@ -114,6 +118,8 @@ pub struct Table {
     place: Option<String>,
     /// CPU time of each program so far, seconds.
     cpu_s: Vec<f64>,
+    /// Seconds that the threads of each waited for a CPU, where that is counted.
+    waited_s: Vec<Option<f64>>,
     /// How long each of low priority was there, seconds.
     there_s: Vec<f64>,
     /// As of the last full look.
@@ -147,8 +153,12 @@ impl Observer for Table {
     fn round(&mut self, round: &Round<'_>) {
         let seconds = round.view.interval.as_secs_f64();
         for task in &round.view.tasks {
-            if let (Some(sum), Some(rate)) = (self.cpu_s.get_mut(task.info.app.index()), task.per_s(Signal::CpuTime)) {
+            let app = task.info.app.index();
+            if let (Some(sum), Some(rate)) = (self.cpu_s.get_mut(app), task.per_s(Signal::CpuTime)) {
                 *sum += rate * seconds / 1e9;
+            }
+            if let (Some(sum), Some(rate)) = (self.waited_s.get_mut(app), task.per_s(Signal::RunQueueWait)) {
+                *sum.get_or_insert_default() += rate * seconds / 1e9;
             }
         }
         for app in &round.view.apps {
@@ -210,6 +220,7 @@ impl Table {
             news: Vec::new(),
             place: None,
             cpu_s: vec![0.0; programs],
+            waited_s: vec![None; programs],
             there_s: vec![0.0; programs],
             told: Rc::default(),
             slept: Vec::new(),
@@ -260,6 +271,11 @@ impl Table {
         }
     }
 
+    /// Threads of a program that were ready to run and had no CPU, on average over the time that it was there.
+    fn waiting(&self, app: usize) -> Option<f64> {
+        self.waited_s[app].map(|seconds| seconds / self.there_s[app].max(f64::MIN_POSITIVE))
+    }
+
     /// CPUs that the protected programs want: what they use, and one more for the next question.
     fn wanted(&self) -> f64 {
         let used = |i: usize| self.cpu_s[i] / self.there_s[i].max(f64::MIN_POSITIVE);
@@ -290,7 +306,7 @@ impl Table {
     fn high_rows(&self, whole: bool) -> Vec<HighRow> {
         let row = |(i, metric): (usize, &String)| {
             let (name, metric) = (self.names[i].clone(), metric.clone());
-            HighRow { name, metric, standing: self.goals.standing(i, whole) }
+            HighRow { name, metric, waiting: self.waiting(i), standing: self.goals.standing(i, whole) }
         };
         self.metrics.iter().enumerate().map(row).collect()
     }
@@ -304,9 +320,9 @@ impl Table {
             let app = AppId(i as u32);
             let not_started = self.not_started.get(&app).copied();
             let duty = duty.filter(|_| not_started.is_none());
-            let (ordered, carried_out) = (self.naps.ordered(app), self.naps.carried_out(app));
-            let (name, cpus) = (name.clone(), self.cpu_s[i] / there);
-            LowRow { name, cpus, duty, naps_ordered: ordered, naps_carried_out: carried_out, slept, not_started }
+            let (naps_ordered, naps_carried_out) = (self.naps.ordered(app), self.naps.carried_out(app));
+            let (name, cpus, waiting) = (name.clone(), self.cpu_s[i] / there, self.waiting(i));
+            LowRow { name, cpus, waiting, duty, naps_ordered, naps_carried_out, slept, not_started }
         };
         self.names.iter().enumerate().skip(self.metrics.len()).map(row).collect()
     }
@@ -392,9 +408,10 @@ impl Report<'_> {
 }
 
 fn high_line(row: &HighRow) -> String {
-    let HighRow { name, standing, .. } = row;
+    let HighRow { name, standing, waiting, .. } = row;
+    let waits = waiting.map_or_else(String::new, |threads| format!("; {threads:.2} threads waited for a CPU"));
     let verdict = standing.judgement.clone().unwrap_or_else(|| standing.share());
-    format!("{}: {verdict}; {}", with_class("high", name), standing.figures())
+    format!("{}: {verdict}; {}{waits}", with_class("high", name), standing.figures())
 }
 
 fn low_line(row: &LowRow) -> String {
@@ -441,6 +458,7 @@ mod tests {
             low_line(&LowRow {
                 name,
                 cpus: 0.96,
+                waiting: None,
                 duty: Some(1.0),
                 naps_ordered: 0,
                 naps_carried_out: 0,

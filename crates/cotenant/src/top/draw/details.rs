@@ -90,6 +90,7 @@ fn of_value(value: Value, service: &ServiceStatus) -> Option<(&'static str, Stri
         ValueUnit::BytesPerS => format!("{}B/s", scaled(number)),
         ValueUnit::Seconds => format!("{}s", scaled(number)),
         ValueUnit::Cpus => format!("{number:.2} CPUs"),
+        ValueUnit::Threads => format!("{number:.2} threads"),
         ValueUnit::Count => scaled(number),
     };
     Some((label, format!("{before}{text}{behind}")))

@@ -47,6 +47,7 @@ fn services() -> Vec<ServiceStatus> {
         policy: "none".to_owned(),
         processes: 9,
         threads: 9,
+        waiting: Some(0.25),
         cpus: Some(1.42),
         source: Some("latency_p99_s".to_owned()),
         measured: Some(Measured {

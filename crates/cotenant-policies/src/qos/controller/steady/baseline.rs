@@ -76,10 +76,15 @@ impl SteadyState {
         }
     }
 
-    /// Whether the accused moment was as slow in the pause: not surely more answers were beyond the goal in it, or they
-    /// were too many in the pause, too; by speeds alone, the goal was missed in the pause, which was hardly faster.
-    pub(super) fn is_others_doing(&mut self, seen: &PhaseResult, trial: Option<Excess>, goal: f64) -> bool {
-        let as_slow = self.blame.is_as_slow(seen);
+    /// Whether the goal was missed in the pause as well: not surely more answers were beyond the goal in the accused
+    /// moment, or they were too many in the pause, too; by speeds alone, the pause was hardly faster (`as_slow`).
+    pub(super) fn is_others_doing(
+        &mut self,
+        seen: &PhaseResult,
+        trial: Option<Excess>,
+        as_slow: bool,
+        goal: f64,
+    ) -> bool {
         let Some((high, speed)) = slowest(&seen.speeds, &self.baseline) else { return false };
         let missed = speed < goal;
         let others = match (trial, seen.excess.get(high).copied().flatten()) {

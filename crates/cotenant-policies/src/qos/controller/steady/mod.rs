@@ -184,7 +184,7 @@ impl Steady {
         }
         if state.making_up {
             state.note(seen, false);
-            if state.is_others_doing(seen, None, self.goal) && self.is_missed(&state, seen) {
+            if state.is_others_doing(seen, None, true, self.goal) && self.is_missed(&state, seen) {
                 state.blame.enter(true, seen);
                 state.let_run(true);
             }
@@ -300,12 +300,18 @@ impl Steady {
         let held = state.accused_by.take();
         let (why, held) = if let Some((duty, trial)) = state.accused.take() {
             // The pause was made because the moment was bad: it tells nothing of the speed alone at other times.
-            let others = state.is_others_doing(seen, trial, self.goal);
+            let as_slow = state.blame.is_as_slow(seen);
+            let others = state.is_others_doing(seen, trial, as_slow, self.goal);
             let full = state.duty >= 1.0;
             state.blame.enter(self.is_missed(&state, seen), seen);
             state.let_run(others);
             self.measure_soon(&mut state);
-            if others && state.duty >= 1.0 {
+            if others && state.beside && !as_slow {
+                // Others miss the goal without them, and it is slower yet with them: the background takes only what
+                // others leave.
+                state.retreat(1.0, seen.room);
+                (Why::Decrease, held)
+            } else if others && state.duty >= 1.0 {
                 (Why::Hold, None)
             } else if full && std::mem::take(&mut state.proven) && trial.is_some() {
                 // A moment that somebody else made slow may have ended just before the pause; if not, single answers

@@ -59,6 +59,17 @@ fn who_kept_the_goal_is_throttled_at_the_second_blame() {
     assert!(!background([&[alone, alone, kept][..], &blamed, &[kept], &blamed].concat()));
 }
 
+/// Others miss the goal by themselves: a program beside them that makes it worse goes to the background, where it takes
+/// what they leave; one that makes no difference stays.
+#[test]
+fn what_makes_it_worse_beside_others_goes_to_the_background() {
+    let phases = |readings: &[(f64, f64)]| following_answers(readings, |phase| (phase.duty, phase.background));
+    let (alone, kept) = ((100.0, 0.0), (95.0, 2.0));
+    let with = |accused: f64| phases(&[alone, alone, kept, (accused, 60.0), (30.0, 40.0), (30.0, 40.0)])[3..].to_vec();
+    assert_eq!(with(10.0), [(0.0, false), (1.0, true), (1.0, true)]);
+    assert_eq!(with(28.0), [(0.0, false), (1.0, false), (1.0, false)]);
+}
+
 #[test]
 fn what_few_answers_tell_of_the_speed_alone_is_no_proof() {
     // Alone 2 of 300, of which three may be: a share of 0.667, and of 1.94 at most, (√0.667 + 2 · 0.5 / √3)².
