@@ -44,8 +44,11 @@ const LEFT_OUT: [&str; 3] = ["Usage:", "For more information", "tip: to pass '"]
 
 /// What the parser of arguments says, as one line that ends with where to read on: its usage is one `--help` away.
 pub fn one_line(rendered: &str, command: &str) -> String {
+    // Usage goes on in the lines below it.
     let kept = rendered
-        .lines()
+        .split("\n\n")
+        .filter(|part| !part.starts_with(LEFT_OUT[0]))
+        .flat_map(str::lines)
         .map(str::trim)
         .filter(|line| !line.is_empty() && !LEFT_OUT.iter().any(|begin| line.starts_with(begin)));
     let mut text = String::new();
@@ -84,7 +87,7 @@ mod tests {
     #[test]
     fn usage_errors_are_one_line() {
         let rendered = "error: unexpected argument '--polcy' found\n\n  tip: a similar argument exists: '--policy'\n\n\
-                        \x20 tip: to pass '--polcy' as a value, use '-- --polcy'\n\nUsage: cotenant run --policy <NAME> <CMD>...\n\nFor more information, try '--help'.\n";
+                        \x20 tip: to pass '--polcy' as a value, use '-- --polcy'\n\nUsage: cotenant run --policy <NAME> <CMD>...\n       cotenant run --live\n\nFor more information, try '--help'.\n";
         let line =
             "unexpected argument '--polcy' found; tip: a similar argument exists: '--policy'; see cotenant run --help";
         assert_eq!(one_line(rendered, "cotenant run"), line);

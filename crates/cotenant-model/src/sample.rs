@@ -101,6 +101,10 @@ pub struct AppSample {
     /// Calls of MPI that move data or wait for it, as counted by its profiling interface; cumulative.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mpi: Option<u64>,
+    /// CPU time of its processes and threads that ended before they were counted, nanoseconds; cumulative. What they
+    /// used is known late, by a second or so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ns: Option<u64>,
     /// Bytes that its processes read and wrote, where a policy asked for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<Moved>,

@@ -270,6 +270,11 @@ struct Used {
     own: u64,
 }
 
+/// Clock ticks that each process of the second look used since the first one, with its children that have ended.
+pub fn used(before: &Look, after: &Look) -> BTreeMap<u32, u64> {
+    used_between(before, after, &|_| false).into_iter().map(|(pid, used)| (pid, used.theirs)).collect()
+}
+
 /// What each process used since, with those of its children that have ended meanwhile.
 fn used_between(before: &Look, after: &Look, is_own: &impl Fn(u32) -> bool) -> BTreeMap<u32, Used> {
     let same = |pid: u32, a: &Look, b: &Look| {

@@ -84,6 +84,8 @@ pub struct AppView {
     pub openmp_per_s: Option<f64>,
     /// Calls of MPI per second.
     pub mpi_per_s: Option<f64>,
+    /// CPUs' worth of time of its processes and threads that ended before they were counted.
+    pub ended_cpus: Option<f64>,
     /// Instructions per second of its threads; `None` where one that ran is not counted, or none ran.
     pub instructions_per_s: Option<f64>,
     /// Latencies of the interval in nanoseconds, as reported by the program.
@@ -203,6 +205,7 @@ impl AppView {
             progress_per_s: per_s(|app| app.progress),
             openmp_per_s: per_s(|app| app.openmp),
             mpi_per_s: per_s(|app| app.mpi),
+            ended_cpus: per_s(|app| app.ended_ns).map(|ns_per_s| ns_per_s / 1e9),
             instructions_per_s: None,
             latency_ns,
             io: before.and_then(|before| bytes_per_s(before.io?, now.io?)),

@@ -458,6 +458,7 @@ mod tests {
                 progress_per_s: None,
                 openmp_per_s: None,
                 mpi_per_s: None,
+                ended_cpus: None,
                 instructions_per_s: None,
                 latency_ns: Some(answers),
                 io: None,

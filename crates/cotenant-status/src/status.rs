@@ -541,8 +541,19 @@ impl Status {
             return writeln!(out, "no service that the rules name runs now");
         }
         let mut table = Table::new([
-            "service", "rule", "class", "policy", ">threads", ">CPUs", ">waits", "told by", ">now", ">alone", ">goal",
-            ">in goal", ">throttled",
+            "service",
+            "rule",
+            "class",
+            "policy",
+            ">threads",
+            ">CPUs",
+            ">waits",
+            "told by",
+            ">now",
+            ">alone",
+            ">goal",
+            ">in goal",
+            ">throttled",
         ]);
         for service in &self.services {
             let value = |of: fn(&Measured) -> Option<f64>| {

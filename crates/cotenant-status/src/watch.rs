@@ -69,18 +69,26 @@ struct Ran {
     /// On CPUs that are not known; by the cache domain within which threads moved, where they stayed in one.
     moved: BTreeMap<Option<usize>, f64>,
     of: BTreeMap<TaskId, f64>,
-    /// Ready to run, without a CPU, where that is counted.
-    waited: Option<f64>,
+    /// Ready to run, without a CPU, by thread, where that is counted.
+    waited: BTreeMap<TaskId, f64>,
     /// Misses of the last-level cache by CPU, where they are counted.
     missed: BTreeMap<CpuId, f64>,
 }
 
 impl Ran {
+    /// Of processes and threads that ended before they were counted: where they ran is not known.
+    fn add_ended(&mut self, seconds: f64) {
+        if seconds > 0.0 {
+            self.all += seconds;
+            *self.moved.entry(None).or_default() += seconds;
+        }
+    }
+
     fn add(&mut self, look: &Look, threads: &[&TaskView], domains: &Domains<'_>) {
         let interval = look.view.interval.as_secs_f64();
         for task in threads {
             if let Some(ns_per_s) = task.per_s(Signal::RunQueueWait) {
-                *self.waited.get_or_insert_default() += ns_per_s / 1e9 * interval;
+                *self.waited.entry(task.info.id).or_default() += ns_per_s / 1e9 * interval;
             }
             let Some(seconds) = look.seconds(task).filter(|seconds| *seconds > 0.0) else { continue };
             self.all += seconds;
@@ -145,11 +153,19 @@ impl Now {
         self.protected.as_ref().filter(|(said, _)| at < *said + STALE_AFTER).map(|(_, protected)| protected)
     }
 
-    /// Takes in what its threads ran from look to look; tells what became of it where a window is over. `line`: bytes
+    /// Takes in what its threads ran from look to look, and CPUs' worth of time of what has `ended` uncounted; tells what became of it where a window is over. `line`: bytes
     /// that a miss of the last-level cache brings.
-    fn ran(&mut self, look: &Look, threads: &[&TaskView], domains: &Domains<'_>, window: Duration, line: f64) {
+    fn ran(
+        &mut self,
+        look: &Look,
+        (threads, ended): (&[&TaskView], f64),
+        domains: &Domains<'_>,
+        window: Duration,
+        line: f64,
+    ) {
         let (ran, since) = self.ran.get_or_insert_with(|| (Ran::default(), look.from));
         ran.add(look, threads, domains);
+        ran.add_ended(ended * look.view.interval.as_secs_f64());
         let length = (look.view.at - *since).as_secs_f64();
         if look.view.at - *since < window || length == 0.0 {
             return;
@@ -157,7 +173,9 @@ impl Now {
         let counted = threads.is_empty() || ran.all > 0.0;
         let counted = counted || threads.iter().any(|task| task.per_s(Signal::CpuTime).is_some());
         self.cpus = counted.then_some(ran.all / length);
-        self.waiting = ran.waited.map(|seconds| seconds / length);
+        // The kernel counts a wait when it ends: what of it was before this window is not of now.
+        let waited = ran.waited.values().map(|seconds| seconds.min(length)).sum::<f64>();
+        self.waiting = (!ran.waited.is_empty()).then_some(waited / length);
         let missed: f64 = ran.missed.values().sum();
         self.bandwidth = (!ran.missed.is_empty()).then_some(missed * line / length);
         let at: BTreeSet<CpuId> = ran.on.keys().chain(ran.missed.keys()).copied().collect();
@@ -327,7 +345,8 @@ impl Watch {
                 let now = self.now.entry(app.id).or_default();
                 let threads = tasks.of(app.id);
                 now.threads = threads.len();
-                now.ran(look, threads, &domains, self.window, self.topology.line_size());
+                let ended = look.view.app(app.id).and_then(|app| app.ended_cpus).unwrap_or_default();
+                now.ran(look, (threads, ended), &domains, self.window, self.topology.line_size());
             }
         }
         for app in &round.view.apps {

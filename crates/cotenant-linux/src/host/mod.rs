@@ -454,13 +454,16 @@ impl LinuxHost {
         self.full_due = Time::default(); // whether all of it is gone is looked at now
     }
 
-    /// Asks the commands that have not ended to end, with all processes that they have started.
+    /// Asks the commands that have not ended to end, with all processes that they have started. One that its user has
+    /// stopped hears of that only when it goes on.
     pub(crate) fn ask_to_end(&mut self, signal: i32) {
-        for app in self.apps.values().filter(|app| !app.throttled && app.is_awaited()) {
-            let _ = app.pid().map(|pid| sys::kill(pid, signal)); // not reaped yet, so the pid is its own
+        for signal in [signal, libc::SIGCONT] {
+            for app in self.apps.values().filter(|app| !app.throttled && app.is_awaited()) {
+                let _ = app.pid().map(|pid| sys::kill(pid, signal)); // not reaped yet, so the pid is its own
+            }
+            self.signal_descendants(signal);
+            self.signal_throttled(signal);
         }
-        self.signal_descendants(signal);
-        self.signal_throttled(signal);
     }
 
     /// Finds whoever has come since the last look, which may be long ago: nobody who is to be signalled is overlooked.

@@ -7,11 +7,13 @@ use cotenant_linux::sense::memory;
 use cotenant_linux::sense::observer::{AppTarget, NewTask, Observer, Options};
 use cotenant_linux::sense::perf::Counting;
 use cotenant_linux::sense::processes::{Follower, Target};
+use cotenant_model::proc_text::TaskStat;
 use cotenant_model::topology::{Cpu, Parts};
-use cotenant_model::{AppId, CpuId, CpuSet, Sample, Signal, TaskId, Time, Topology};
+use cotenant_model::{AppId, CpuId, CpuSet, Sample, Signal, TaskId, TaskView, Time, Topology, View};
 use cotenant_testing::eventually;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Long enough for anything that must happen, names among it, which are looked at again once a minute; nothing waits
@@ -259,6 +261,39 @@ fn threads_that_live_shorter_than_an_interval_do_no_harm() {
 }
 
 /// What is asked for a thread is what it costs: its mask, and with that a line in the journal where it has one of ours.
+/// A script whose programs live for milliseconds: what is shown of it is what the kernel adds up, but for the clock
+/// ticks that are cut off.
+#[test]
+fn what_ends_before_it_is_counted_is_part_of_the_application() {
+    let script = "for i in $(seq 50); do head -c 4000000 /dev/zero | md5sum; done; read x";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut shell = shell.spawn().unwrap();
+    let mut watch = Watch::new(Target::Trees(vec![shell.id()]), Options::default());
+    let mut shown = 0.0;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let before = watch.last.clone();
+        watch.after_ms(100);
+        let view = View::new(&before, &watch.last);
+        let tasks = view.tasks.iter().filter_map(TaskView::cpu_share).sum::<f64>();
+        let ended = view.apps[0].ended_cpus.unwrap_or_default();
+        shown += (tasks + ended) * view.interval.as_secs_f64();
+        let stat = std::fs::read(format!("/proc/{}/stat", shell.id())).unwrap();
+        let stat = TaskStat::parse(&stat).unwrap();
+        let used = (stat.ticks + stat.ended_ticks) as f64 / cotenant_linux::sys::ticks_per_second() as f64;
+        let waits = std::fs::read_to_string(format!("/proc/{}/syscall", shell.id())).unwrap();
+        if waits.starts_with("0 ") && view.tasks.len() == 1 && shown > used - 0.15 {
+            assert!(used > 0.3 && shown < used + 0.05, "{shown} s shown, {used} s used");
+            break;
+        }
+        assert!(Instant::now() < deadline, "{shown} s shown, {used} s used");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    shell.kill().unwrap();
+    shell.wait().unwrap();
+}
+
 #[test]
 fn a_thread_that_ends_before_the_next_look_is_not_opened() {
     let mut program = Program::start(16);

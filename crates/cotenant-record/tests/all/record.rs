@@ -343,6 +343,7 @@ fn sample() -> impl Strategy<Value = Sample> {
                 }),
                 openmp: progress,
                 mpi: at,
+                ended_ns: at,
                 io: progress.map(|bytes| Moved { bytes, at: Time(at.unwrap_or(0)) }),
                 tcp: at.map(|bytes| Moved { bytes, at: Time::default() }),
                 metrics: vec![(

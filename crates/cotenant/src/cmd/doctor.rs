@@ -1,6 +1,7 @@
 //! `cotenant doctor`: what this machine can tell and do, what is missing, what that costs, and the least that would
 //! help.
 
+use crate::run::one::little_to_choose;
 use anyhow::Result;
 use cotenant_cli::messages::count;
 use cotenant_daemon::client::{ask, is_there};
@@ -12,7 +13,6 @@ use cotenant_linux::sense::doctor;
 use cotenant_linux::sense::rivals::{self, Rival};
 use cotenant_linux::sense::tier::{Tier, TierReport};
 use cotenant_linux::sense::{progress, proxies};
-use cotenant_model::topology::shared::levels;
 use cotenant_model::{Signal, Topology};
 use cotenant_setup::settings;
 use cotenant_status::status::{ServiceStatus, Status};
@@ -133,14 +133,9 @@ pub(super) fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {
         Tier::Full => "can work; give it thresholds with --profile",
         _ => "decides nothing here: coherence and memory traffic cannot be counted",
     };
-    let modules = levels(topology, topology.usable()).iter().any(|level| level.instances.len() > caches.max(1));
-    let auto = if cpus < 2 {
-        "has no choice here: one CPU"
-    } else if caches < 2 && topology.cores().len() == cpus && !modules {
-        "can only choose which threads share a CPU, of programs whose speed is known"
-    } else {
-        "tries placements where a program's speed is known: progress, --metric, counters, steady bytes; else changes nothing"
-    };
+    let auto = little_to_choose(topology).unwrap_or(
+        "tries placements where a program's speed is known: progress, --metric, counters, steady bytes; else changes nothing",
+    );
     let placing = if cpus < 2 { "has no choice here: one CPU" } else { "can work" };
     let numad = if nodes < 2 { "has nothing to do here: one memory node" } else { "can work" };
     let counts = |signal| tier.present.iter().any(|p| p.signal == signal);

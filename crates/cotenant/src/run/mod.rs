@@ -4,6 +4,7 @@
 //! that it manages, and observers of its own. Recording, metrics, live view, summary and exit code are the runner's:
 //! the same for all.
 
+pub(crate) mod lived;
 pub(crate) mod one;
 pub(crate) mod progress;
 pub mod recorder;
@@ -108,6 +109,7 @@ impl<'a> Run<'a> {
         let mut early = Vec::new();
         let (start, cpu_before) = (Instant::now(), sys::own_cpu_time());
         let proxies = options.proxies;
+        let names: Vec<String> = apps.iter().map(|app| app.name.clone()).collect();
         if options.other_users && sys::euid() != 0 {
             let text = "--all-users: without root, programs of other users can hardly be seen, and not be changed";
             if told { tell(text) } else { early.push(text.to_owned()) }
@@ -160,6 +162,7 @@ impl<'a> Run<'a> {
         drop(view);
         let tier = live.tier().to_string();
         let speeds = tally.speeds.take().map_or_else(Vec::new, |speeds| speeds.summary());
+        let lived = tally.lived.each(&names);
         let progress = live.reported().map(|reported| tally.progress.summary(&reported));
         let mut notes: Vec<String> =
             early.into_iter().chain(std::mem::take(&mut tally.notes)).chain(live.notes()).collect();
@@ -189,6 +192,7 @@ impl<'a> Run<'a> {
             progress,
             metrics,
             speeds,
+            lived,
             interference: interference.rows(),
             recording,
             signal,

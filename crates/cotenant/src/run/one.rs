@@ -9,7 +9,8 @@ use cotenant_cli::progress::about;
 use cotenant_cli::usage;
 use cotenant_linux::host::{AppSpec, What};
 use cotenant_linux::sense::processes::Target;
-use cotenant_model::{Mode, Outcome, Round};
+use cotenant_model::topology::shared::levels;
+use cotenant_model::{Mode, Outcome, Round, Topology};
 use cotenant_record::moves::Move;
 use cotenant_setup::args::ManageArgs;
 use cotenant_setup::names;
@@ -34,19 +35,36 @@ pub(crate) enum One<'a> {
 /// Manages one application and prints the summary.
 pub(crate) fn run(args: &ManageArgs, to: Option<recorder::Target<'_>>, one: One<'_>) -> Result<ExitCode> {
     args.scope.only_from_outside()?;
-    let summary = match one {
+    let (mut summary, setup) = match one {
         One::Command(words) => {
             let (topology, machine) = settings::live_machine(Some(&args.policy))?;
             let setup = Setup::live(args, topology, machine, settings::program_of(words))?;
-            command(&setup, args, to, (words, true), None)?
+            (command(&setup, args, to, (words, true), None)?, setup)
         }
         One::Running { target, all } => {
             let setup = around(args, &target, all)?;
-            attached(&setup, args, to, target, None)?
+            (attached(&setup, args, to, target, None)?, setup)
         }
     };
+    let decides = setup.mode != Mode::Observe && setup.policy() == "auto";
+    if let Some(why) = little_to_choose(&setup.topology).filter(|_| decides) {
+        summary.notes.push(format!("on this machine policy auto {why}"));
+    }
     summary::report(&summary, &args.output)?;
     summary.exit()
+}
+
+/// What `auto` has to choose from, where that is little.
+pub(crate) fn little_to_choose(topology: &Topology) -> Option<&'static str> {
+    let (caches, cpus) = (topology.llc_domains().len(), topology.usable().len());
+    let modules = levels(topology, topology.usable()).iter().any(|level| level.instances.len() > caches.max(1));
+    if cpus < 2 {
+        Some("has no choice here: one CPU")
+    } else if caches < 2 && topology.cores().len() == cpus && !modules {
+        Some("can only choose which threads share a CPU, of programs whose speed is known")
+    } else {
+        None
+    }
 }
 
 /// What managing programs that run already depends on; refused where these are all there are, and that was not meant.

@@ -1,5 +1,6 @@
 //! The summary of a run, and how it is printed.
 
+use super::lived::{AppTimes, Lived};
 use super::progress::{self, ProgressSpan, ProgressSummary};
 use super::recorder::Recorder;
 use anyhow::{Context, Result};
@@ -76,6 +77,9 @@ pub(crate) struct Summary {
     /// What told the speed of each program, where a policy asked for proxies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub speeds: Vec<SpeedSummary>,
+    /// What each program had of the CPUs, and how long it waited for one.
+    #[serde(rename = "programs", skip_serializing_if = "Vec::is_empty")]
+    pub lived: Vec<AppTimes>,
     /// Which programs lose speed while which others run, beyond doubt.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub interference: Vec<Row>,
@@ -127,6 +131,8 @@ pub(crate) struct Tally {
     pub(super) progress: ProgressSpan,
     #[serde(skip)]
     pub(super) speeds: Option<Speeds>,
+    #[serde(skip)]
+    pub(super) lived: Lived,
 }
 
 impl Tally {
@@ -146,6 +152,7 @@ impl Tally {
             }
         }
         self.progress.add(round);
+        self.lived.add(round);
         self.speeds.iter_mut().for_each(|speeds| speeds.add(round, &round.view.by_app()));
         self.notes.extend(round.decision.iter().flat_map(|d| d.notes.iter().cloned()));
     }
@@ -176,6 +183,7 @@ pub(crate) fn report(summary: &Summary, args: &OutputArgs) -> Result<()> {
         tell(format_args!("{verb} {tasks} for {seconds:.1} s{what} in {rounds}; own cost {own:.2} % of a CPU"));
         tell(format_args!("counters: {}", summary.tier));
     }
+    summary.lived.iter().for_each(|program| tell(program.line(summary.usage.during.as_ref())));
     if let Some(sum) = tally.access_distance {
         tell(format_args!("accesses × distance: {}", scaled(sum)));
     }

@@ -115,6 +115,21 @@ fn signal(pid: u32, name: &str) {
     assert!(Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap().success());
 }
 
+/// Two threads that always want a CPU, and one CPU: however busy the machine is, together they run or wait all the time.
+#[test]
+fn a_run_says_how_long_its_program_waited_for_a_cpu() {
+    let own = mask(std::process::id());
+    let cpu = own.split([',', '-']).next().unwrap();
+    let spin = "while :; do :; done & while :; do :; done";
+    let out = run(&["run", "--json", "--", "taskset", "-c", cpu, "timeout", "3", "sh", "-c", spin]);
+    let stderr = text(&out.stderr);
+    let summary: Value = serde_json::from_str(stderr.lines().last().unwrap()).unwrap();
+    let program = &summary["programs"][0];
+    let [cpus, waiting] = ["cpus", "waiting"].map(|key| program[key].as_f64().unwrap_or_default());
+    // What they did before they were seen twice is not counted.
+    assert!(cpus < 1.1 && waiting > 0.3 && (1.05..2.1).contains(&(cpus + waiting)), "{program}");
+}
+
 #[test]
 fn run_behaves_like_the_command_itself() {
     let out = run(&["run", "--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
@@ -836,6 +851,19 @@ fn a_program_that_could_not_be_started_is_said_and_is_an_exit_code() {
     let said: Value = serde_json::from_str(text(&out.stderr).lines().last().unwrap()).unwrap();
     assert_eq!((out.status.code(), &said["low"][0]["not_started"]), (Some(126), &Value::from(126)));
     assert_eq!(run(&args("sleep 1")).status.code(), Some(0));
+    let out = run(&args("sleep 0.5; nosuchlater"));
+    let said = text(&out.stderr);
+    assert!(said.contains(" s with exit code 127") && !said.contains("never ran"), "{said}");
+    let said = text(&run(&args("exit 3")).stderr);
+    assert!(said.contains(" s with exit code 3"), "{said}");
+}
+
+/// Its user has stopped it, so it hears of being asked to end only when it goes on.
+#[test]
+fn a_stopped_command_ends_when_its_time_is_up() {
+    let qos = ["qos", "--high", "sleep 1", "--metric", "cmd:echo 5,every=100ms", "--time", "1s", "--low"];
+    let out = run(&[&qos[..], &["kill -STOP $$; echo went on; sleep 60"]].concat());
+    assert!(out.status.success(), "{}", text(&out.stderr));
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! Elsewhere a thread that is found asleep is looked at half as often each time, down to once per [`SLEEPER_MAX`]; its
 //! counts are then late by as much, never lost. The figures behind these choices are in `docs/reference/overhead.md`.
 
+mod ended;
 mod newcomers;
 mod task;
 
@@ -19,6 +20,7 @@ use crate::sense::proxies::Proxies;
 use crate::sense::tier::{self, TierReport};
 use crate::sys::{self, thread::Identity};
 use cotenant_model::{AppId, AppSample, CpuId, CpuSet, NodeId, Sample, Signal, TaskId, TaskInfo, Time, Topology};
+use ended::Ended;
 use newcomers::Newcomers;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::io;
@@ -136,6 +138,7 @@ pub struct Observer {
     tasks: Vec<Task>,
     by_tid: HashMap<u32, TaskId>,
     newcomers: Newcomers,
+    ended: Ended,
     /// Applications of which processes were found: whoever comes later is new.
     found: BTreeSet<AppId>,
     next_id: u32,
@@ -197,6 +200,7 @@ impl Observer {
             tasks: Vec::new(),
             by_tid: HashMap::new(),
             newcomers: Newcomers::default(),
+            ended: Ended::new(topology),
             found: BTreeSet::new(),
             next_id: 0,
             busy,
@@ -237,6 +241,7 @@ impl Observer {
         let threads = self.follower.drop_target(app);
         self.remove(&threads);
         self.newcomers.remove(&threads);
+        self.ended.forget(app);
         self.progress.forget(app);
         self.proxies.iter_mut().for_each(|proxies| proxies.forget(app));
         self.found.remove(&app);
@@ -357,6 +362,7 @@ impl Observer {
         self.follow(at, interval, original_mask);
         self.progress.follow(self.follower.processes(), at);
         self.read(at, interval);
+        self.ended.look(self.follower.processes(), &self.tasks, at);
         let cpus = self.busy.read()?;
         // What looking at memory and proxies costs has a budget of its own.
         let proxies = self.proxies.as_mut().map(|proxies| proxies.look(self.follower.processes(), at));
@@ -365,7 +371,7 @@ impl Observer {
             self.numa_balancing = numa_balancing(&self.options.fs);
             self.numa_due = at + NUMA_BALANCING;
         }
-        let tasks = self.tasks.iter().map(|t| t.sample(&self.memory)).collect();
+        let tasks = self.tasks.iter_mut().map(|t| t.sample(&self.memory)).collect();
         let sample = Sample { at, tasks, cpus, apps: self.apps(), numa_balancing: self.numa_balancing };
         let cost = sys::thread_cpu_time().saturating_sub(begin + others);
         self.full_reads = next_full_reads(self.full_reads, cost, interval);
@@ -409,6 +415,7 @@ impl Observer {
                 latency_ns: told(Producer::Program).and_then(Reported::latency_ns),
                 openmp: told(Producer::OpenMp).map(|counted| counted.units),
                 mpi: told(Producer::Mpi).map(|counted| counted.units),
+                ended_ns: self.ended.of(id),
                 io,
                 tcp,
                 metrics: Vec::new(),
@@ -549,6 +556,7 @@ impl Observer {
             self.tasks.insert(i, task);
         } else {
             self.by_tid.remove(&tid);
+            self.ended.gone(&task);
             self.proc_files_left += task.proc_files();
         }
     }
@@ -560,6 +568,7 @@ impl Observer {
         }
         for task in self.tasks.extract_if(.., |t| gone.contains(&t.info.id)) {
             self.proc_files_left += task.proc_files();
+            self.ended.gone(&task);
             if let (Some(counters), Some(opener)) = (task.perf, &mut self.opener) {
                 opener.closed(&counters);
             }

@@ -60,6 +60,8 @@ pub struct Task {
     running: bool,
     /// CPU time at the end of the sample before.
     cpu_ns_before: u64,
+    /// CPU time in the first sample: a rate is known of what came after it.
+    first_ns: Option<u64>,
     /// What counters counted that were closed since.
     carried: Option<Counters>,
     schedstat_carried: [u64; 3],
@@ -112,6 +114,7 @@ impl Task {
             unsettled: true,
             running: true,
             cpu_ns_before: 0,
+            first_ns: None,
             carried: None,
             schedstat_carried: [0; 3],
             slices: None,
@@ -181,7 +184,13 @@ impl Task {
         usize::from(self.schedstat.is_some()) + usize::from(self.stat.is_some())
     }
 
-    pub fn sample(&self, memory: &Memory) -> TaskSample {
+    /// CPU time that samples tell.
+    pub fn counted_ns(&self) -> u64 {
+        self.cpu_ns() - self.first_ns.unwrap_or_else(|| self.cpu_ns())
+    }
+
+    pub fn sample(&mut self, memory: &Memory) -> TaskSample {
+        self.first_ns = self.first_ns.or_else(|| self.counters.get(Signal::CpuTime).map(|count| count.value));
         let pages_by_node = memory.pages(self.info.pid);
         let of_loads = |loads: &ByNode| loads.iter().map(|(&node, &n)| (node, n.round() as u64)).collect();
         let touches_by_node =

@@ -3,6 +3,7 @@
 use super::args::{Args, Output};
 use super::cast::with_class;
 use crate::run::Observer;
+use crate::run::lived::Lived;
 use crate::run::summary::{self, NOT_JUDGED, Summary};
 use anyhow::Result;
 use cotenant_cli::USAGE;
@@ -15,7 +16,7 @@ use cotenant_linux::host::LinuxHost;
 use cotenant_linux::sense::nice::Weight;
 use cotenant_model::policy::{Explanation, Limited};
 use cotenant_model::usage::{Seen, Usage, slowed_by_others};
-use cotenant_model::{AppId, Mode, Round, Signal};
+use cotenant_model::{AppId, Mode, Round, Time};
 use cotenant_record::naps::Naps;
 use cotenant_setup::args::MetricArg;
 use cotenant_status::goals::{Goals, Standing};
@@ -76,7 +77,51 @@ struct HighRow {
     pub waiting: Option<f64>,
     #[serde(flatten)]
     pub standing: Standing,
+    /// How it ended, where Cotenant started it and it has.
+    #[serde(flatten)]
+    pub ended: Option<Ended>,
 }
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Ended {
+    /// Its exit code, 128 + signal where a signal ended it.
+    #[serde(rename = "ended_with")]
+    code: u8,
+    /// When, in seconds since the beginning.
+    #[serde(rename = "ended_at_s")]
+    at_s: f64,
+    /// Whether its shell started nothing.
+    #[serde(skip)]
+    empty: bool,
+}
+
+impl Ended {
+    /// Why it never ran.
+    fn not_started(self) -> Option<&'static str> {
+        match self.code {
+            126 if self.empty => Some("it cannot be executed"),
+            127 if self.empty => Some("it was not found"),
+            _ => None,
+        }
+    }
+
+    /// What is worth a word of it.
+    fn line(self) -> String {
+        let Self { code, at_s, .. } = self;
+        match self.not_started() {
+            Some(why) => format!("it never ran: exit code {code}, {why}"),
+            None => format!("it ended after {at_s:.1} s with exit code {code}"),
+        }
+    }
+
+    fn is_remarkable(&self) -> bool {
+        self.code != 0 || self.at_s < MOMENT_S
+    }
+}
+
+/// A command that ends within this, seconds, did nothing that the rest of the run can be about.
+const MOMENT_S: f64 = 1.0;
 
 /// A program of low priority.
 #[derive(Debug, Serialize)]
@@ -97,10 +142,13 @@ struct LowRow {
     /// Why it never ran: the exit code of a command that could not be started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_started: Option<u8>,
+    /// How it ended, where Cotenant started it and it has.
+    #[serde(flatten)]
+    pub ended: Option<Ended>,
 }
 
-/// Exit codes of a shell whose command is not executable, or not to be found.
-const NOT_STARTED: [u8; 2] = [126, 127];
+/// Commands are lines for this; one that could not start anything was this alone.
+const SHELL: &str = "sh";
 
 /// What is added up while it runs.
 #[derive(Debug)]
@@ -116,17 +164,14 @@ pub struct Table {
     news: Vec<String>,
     /// Where the programs of low priority were sent last.
     place: Option<String>,
-    /// CPU time of each program so far, seconds.
-    cpu_s: Vec<f64>,
-    /// Seconds that the threads of each waited for a CPU, where that is counted.
-    waited_s: Vec<Option<f64>>,
-    /// How long each of low priority was there, seconds.
-    there_s: Vec<f64>,
+    lived: Lived,
     /// As of the last full look.
     told: Rc<RefCell<Vec<Slept>>>,
     slept: Vec<Slept>,
-    /// Programs that could not be started, with the exit codes that say so.
-    not_started: BTreeMap<AppId, u8>,
+    /// Programs of which anything but the shell was seen that starts them.
+    started: BTreeSet<AppId>,
+    /// Commands that have ended.
+    ended: BTreeMap<AppId, Ended>,
     notes: Vec<String>,
     /// What used the machine besides lately.
     usage: Option<Usage>,
@@ -152,18 +197,9 @@ impl Observer for Table {
 
     fn round(&mut self, round: &Round<'_>) {
         let seconds = round.view.interval.as_secs_f64();
-        for task in &round.view.tasks {
-            let app = task.info.app.index();
-            if let (Some(sum), Some(rate)) = (self.cpu_s.get_mut(app), task.per_s(Signal::CpuTime)) {
-                *sum += rate * seconds / 1e9;
-            }
-            if let (Some(sum), Some(rate)) = (self.waited_s.get_mut(app), task.per_s(Signal::RunQueueWait)) {
-                *sum.get_or_insert_default() += rate * seconds / 1e9;
-            }
-        }
-        for app in &round.view.apps {
-            self.there_s[app.id.index()] += seconds;
-        }
+        self.lived.add(round);
+        let started = round.view.tasks.iter().filter(|task| task.info.comm != SHELL).map(|task| task.info.app);
+        self.started.extend(started);
         self.naps.round(round.sample.at, round.orders, round.outcomes);
         self.goals.round(round.view, round.explain());
         self.find_slowed(seconds);
@@ -197,8 +233,11 @@ impl Observer for Table {
 
     fn end(&mut self, host: &LinuxHost) {
         self.slept = host.slept();
-        let ended = host.ended().iter().filter(|(_, code, _)| NOT_STARTED.contains(code));
-        self.not_started = ended.map(|(app, code, _)| (*app, *code)).collect();
+        let ended = |(app, code, at): &(AppId, u8, Time)| {
+            let empty = !self.started.contains(app);
+            (*app, Ended { code: *code, at_s: at.as_secs_f64(), empty })
+        };
+        self.ended = host.ended().iter().map(ended).collect();
     }
 
     fn notes(&mut self) -> Vec<String> {
@@ -208,7 +247,6 @@ impl Observer for Table {
 
 impl Table {
     pub fn new(args: &Args, names: Vec<String>, metrics: &[MetricArg], start: Explanation, notes: Vec<String>) -> Self {
-        let programs = names.len();
         Self {
             names,
             metrics: metrics.iter().map(MetricArg::name).collect(),
@@ -219,12 +257,11 @@ impl Table {
             unknown_told: false,
             news: Vec::new(),
             place: None,
-            cpu_s: vec![0.0; programs],
-            waited_s: vec![None; programs],
-            there_s: vec![0.0; programs],
+            lived: Lived::default(),
             told: Rc::default(),
             slept: Vec::new(),
-            not_started: BTreeMap::new(),
+            started: BTreeSet::new(),
+            ended: BTreeMap::new(),
             notes,
             usage: None,
             slowed_s: vec![0.0; metrics.len()],
@@ -271,15 +308,9 @@ impl Table {
         }
     }
 
-    /// Threads of a program that were ready to run and had no CPU, on average over the time that it was there.
-    fn waiting(&self, app: usize) -> Option<f64> {
-        self.waited_s[app].map(|seconds| seconds / self.there_s[app].max(f64::MIN_POSITIVE))
-    }
-
     /// CPUs that the protected programs want: what they use, and one more for the next question.
     fn wanted(&self) -> f64 {
-        let used = |i: usize| self.cpu_s[i] / self.there_s[i].max(f64::MIN_POSITIVE);
-        (0..self.metrics.len()).map(used).sum::<f64>() + 1.0
+        (0..self.metrics.len()).map(|high| self.lived.cpus(AppId(high as u32))).sum::<f64>() + 1.0
     }
 
     /// Why limits replaced naps, where they did.
@@ -306,23 +337,30 @@ impl Table {
     fn high_rows(&self, whole: bool) -> Vec<HighRow> {
         let row = |(i, metric): (usize, &String)| {
             let (name, metric) = (self.names[i].clone(), metric.clone());
-            HighRow { name, metric, waiting: self.waiting(i), standing: self.goals.standing(i, whole) }
+            HighRow {
+                name,
+                metric,
+                waiting: self.lived.waiting(AppId(i as u32)),
+                standing: self.goals.standing(i, whole),
+                ended: self.ended.get(&AppId(i as u32)).copied(),
+            }
         };
         self.metrics.iter().enumerate().map(row).collect()
     }
 
     fn low_rows(&self) -> Vec<LowRow> {
         let row = |(i, name): (usize, &String)| {
-            let slept = self.slept.get(i - self.metrics.len()).cloned().unwrap_or_default();
-            let there = self.there_s[i].max(f64::MIN_POSITIVE);
-            let limited = slept.limits > 0 || slept.means.starts_with("cpu.") || slept.means == "resctrl";
-            let duty = (!limited).then(|| (1.0 - slept.waited_s() / there).clamp(0.0, 1.0));
             let app = AppId(i as u32);
-            let not_started = self.not_started.get(&app).copied();
+            let slept = self.slept.get(i - self.metrics.len()).cloned().unwrap_or_default();
+            let limited = slept.limits > 0 || slept.means.starts_with("cpu.") || slept.means == "resctrl";
+            let duty = (!limited)
+                .then(|| (1.0 - slept.waited_s() / self.lived.there_s(app).max(f64::MIN_POSITIVE)).clamp(0.0, 1.0));
+            let ended = self.ended.get(&app).copied();
+            let not_started = ended.filter(|ended| ended.not_started().is_some()).map(|ended| ended.code);
             let duty = duty.filter(|_| not_started.is_none());
             let (naps_ordered, naps_carried_out) = (self.naps.ordered(app), self.naps.carried_out(app));
-            let (name, cpus, waiting) = (name.clone(), self.cpu_s[i] / there, self.waiting(i));
-            LowRow { name, cpus, waiting, duty, naps_ordered, naps_carried_out, slept, not_started }
+            let (name, cpus, waiting) = (name.clone(), self.lived.cpus(app), self.lived.waiting(app));
+            LowRow { name, cpus, waiting, duty, naps_ordered, naps_carried_out, slept, not_started, ended }
         };
         self.names.iter().enumerate().skip(self.metrics.len()).map(row).collect()
     }
@@ -335,7 +373,8 @@ impl Table {
         let verdicts: Vec<Verdict> = high.iter().filter_map(|row| row.standing.verdict).collect();
         let had_time = self.start.elapsed() >= SILENT || run.metrics.iter().any(|m| m.readings == 0 && m.failed > 0);
         let unknown = had_time && (0..high.len()).any(|i| !self.goals.is_known(i));
-        let own = self.not_started.values().copied().find(|_| run.exit_code == 0).unwrap_or(run.exit_code);
+        let mut not_started = self.ended.values().filter(|ended| ended.not_started().is_some());
+        let own = not_started.find(|_| run.exit_code == 0).map_or(run.exit_code, |ended| ended.code);
         run.exit_code = exit_code(own, args.strict, &verdicts, unknown);
         let refused = run.metrics.iter().any(|metric| metric.refused) && run.signal.is_none();
         if refused && !args.wait_for_metric {
@@ -350,6 +389,7 @@ impl Table {
         });
         run.notes.extend(slowed);
         let low = self.low_rows();
+        run.lived.clear(); // rows of their own have it
         let recording = run.recording.take().map(|recorded| recorded.path);
         let report = Report {
             run: &run,
@@ -410,15 +450,19 @@ impl Report<'_> {
 fn high_line(row: &HighRow) -> String {
     let HighRow { name, standing, waiting, .. } = row;
     let waits = waiting.map_or_else(String::new, |threads| format!("; {threads:.2} threads waited for a CPU"));
+    if let Some(ended) = row.ended.filter(|ended| ended.not_started().is_some()) {
+        return format!("{}: {}", with_class("high", name), ended.line());
+    }
     let verdict = standing.judgement.clone().unwrap_or_else(|| standing.share());
     format!("{}: {verdict}; {}{waits}", with_class("high", name), standing.figures())
 }
 
 fn low_line(row: &LowRow) -> String {
-    if let Some(code) = row.not_started {
-        let why = if code == NOT_STARTED[0] { "it cannot be executed" } else { "it was not found" };
-        return format!("{}: it never ran: exit code {code}, {why}", with_class("low", &row.name));
+    let ended = row.ended.filter(Ended::is_remarkable).map(Ended::line);
+    if let Some(ended) = ended.as_ref().filter(|_| row.not_started.is_some()) {
+        return format!("{}: {ended}", with_class("low", &row.name));
     }
+    let ended = ended.map_or_else(String::new, |ended| format!("; {ended}"));
     let Slept { means, naps, pauses, limit, .. } = &row.slept;
     let duty = row.duty.map_or_else(String::new, |duty| format!("ran {:.1} % of the time, ", duty * 100.0));
     // Threads that nap by their marks count for themselves, and a nap that is ordered anew may be several pauses.
@@ -436,7 +480,7 @@ fn low_line(row: &LowRow) -> String {
     let used = !slept.is_empty() || row.slept.limits > 0;
     let by = if used && !means.is_empty() { format!(" by {means}") } else { String::new() };
     let limit = limit.as_ref().map_or_else(String::new, |limit| format!(", limit in force: {limit}"));
-    format!("{}: {duty}{:.2} CPUs{slept}{by}{limit}", with_class("low", &row.name), row.cpus)
+    format!("{}: {duty}{:.2} CPUs{slept}{by}{limit}{ended}", with_class("low", &row.name), row.cpus)
 }
 
 /// Which means are in force besides naps.
@@ -464,6 +508,7 @@ mod tests {
                 naps_carried_out: 0,
                 slept,
                 not_started: None,
+                ended: None,
             })
         };
         assert_eq!(row(0, 0), "low xz: ran 100.0 % of the time, 0.96 CPUs");

@@ -1,0 +1,139 @@
+//! What the threads of each program had of the CPUs, and how long they waited for one.
+
+use cotenant_model::usage::Usage;
+use cotenant_model::{AppId, Round, Signal};
+use serde::Serialize;
+
+/// Below this many threads on average nothing waits that anybody could feel.
+const HARDLY: f64 = 0.01;
+
+/// Processes and threads that end before they are counted are worth a word from this share of the CPU time on.
+const SHORT: f64 = 0.1;
+
+/// Others that use less than this many CPUs are not what a program waits for.
+const LITTLE: f64 = 0.05;
+
+/// Sums over a run, by program.
+#[derive(Debug, Default)]
+pub(crate) struct Lived(Vec<Times>);
+
+/// Seconds: of CPU time, of that of processes and threads that ended before they were counted, of waiting for a CPU
+/// where that is counted, and how long the program was there.
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    cpu: f64,
+    ended: f64,
+    waited: Option<f64>,
+    there: f64,
+}
+
+/// What a program had of the CPUs.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct AppTimes {
+    pub name: String,
+    /// CPU time per second that it was there.
+    pub cpus: f64,
+    /// Threads that were ready to run and had no CPU, on average; absent where that was not counted.
+    pub waiting: Option<f64>,
+    /// Whether much of its CPU time is that of processes and threads that ended before they were counted: how long
+    /// these waited is not known.
+    #[serde(skip)]
+    short: bool,
+}
+
+impl Lived {
+    pub fn add(&mut self, round: &Round<'_>) {
+        let seconds = round.view.interval.as_secs_f64();
+        let programs = round.view.apps.iter().map(|app| app.id.index() + 1).max().unwrap_or_default();
+        self.0.resize(self.0.len().max(programs), Times::default());
+        for app in &round.view.apps {
+            let times = &mut self.0[app.id.index()];
+            times.there += seconds;
+            times.ended += app.ended_cpus.unwrap_or_default() * seconds;
+        }
+        for task in &round.view.tasks {
+            let Some(times) = self.0.get_mut(task.info.app.index()) else { continue };
+            times.cpu += task.per_s(Signal::CpuTime).unwrap_or_default() / 1e9 * seconds;
+            if let Some(ns_per_s) = task.per_s(Signal::RunQueueWait) {
+                *times.waited.get_or_insert_default() += ns_per_s / 1e9 * seconds;
+            }
+        }
+    }
+
+    /// How long it was there, seconds.
+    pub fn there_s(&self, app: AppId) -> f64 {
+        self.of(app).there
+    }
+
+    /// CPU time per second that it was there.
+    pub fn cpus(&self, app: AppId) -> f64 {
+        self.of(app).per_s(self.of(app).cpu + self.of(app).ended)
+    }
+
+    /// Threads that were ready to run and had no CPU, on average.
+    pub fn waiting(&self, app: AppId) -> Option<f64> {
+        self.of(app).waited.map(|seconds| self.of(app).per_s(seconds))
+    }
+
+    /// Of each program, by these names.
+    pub fn each(&self, names: &[String]) -> Vec<AppTimes> {
+        let of = |(i, name): (usize, &String)| {
+            let app = AppId(i as u32);
+            let there = (self.there_s(app) > 0.0).then(|| self.cpus(app))?;
+            let short = self.of(app).ended > SHORT * (self.of(app).cpu + self.of(app).ended);
+            Some(AppTimes { name: name.clone(), cpus: there, waiting: self.waiting(app), short })
+        };
+        names.iter().enumerate().filter_map(of).collect()
+    }
+
+    fn of(&self, app: AppId) -> Times {
+        self.0.get(app.index()).copied().unwrap_or_default()
+    }
+}
+
+impl Times {
+    fn per_s(self, seconds: f64) -> f64 {
+        seconds / self.there.max(f64::MIN_POSITIVE)
+    }
+}
+
+impl AppTimes {
+    /// `xz: 0.52 CPUs; 1.40 threads waited for a CPU, while 1.5 of 2 CPUs by other programs: rustc 1.5`
+    pub fn line(&self, others: Option<&Usage>) -> String {
+        let Self { name, cpus, waiting, short } = self;
+        let short = if *short { ", not counting those that live for moments" } else { "" };
+        let waits = match *waiting {
+            None => String::new(),
+            Some(threads) if threads < HARDLY && short.is_empty() => "; it had a CPU whenever it wanted one".to_owned(),
+            Some(threads) => {
+                let behind = match others {
+                    None => String::new(),
+                    Some(others) if others.others + others.stolen < LITTLE => ", behind its own".to_owned(),
+                    Some(others) => format!("; meanwhile {}", others.text()),
+                };
+                format!("; {threads:.2} threads waited for a CPU{short}{behind}")
+            }
+        };
+        format!("{name}: {cpus:.2} CPUs{waits}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_said_what_a_program_waited_for() {
+        let line = |waiting, others: f64| {
+            let usage = Usage { seconds: 1.0, of_cpus: 2, others, ..Usage::default() };
+            AppTimes { name: "xz".to_owned(), cpus: 0.5, waiting, short: false }.line(Some(&usage))
+        };
+        assert_eq!(line(None, 1.0), "xz: 0.50 CPUs");
+        assert_eq!(line(Some(0.001), 1.0), "xz: 0.50 CPUs; it had a CPU whenever it wanted one");
+        assert_eq!(line(Some(1.4), 0.01), "xz: 0.50 CPUs; 1.40 threads waited for a CPU, behind its own");
+        assert_eq!(
+            line(Some(1.4), 1.5),
+            "xz: 0.50 CPUs; 1.40 threads waited for a CPU; meanwhile 1.5 of 2 CPUs by other programs: none of them can be seen here"
+        );
+    }
+}
