@@ -184,7 +184,21 @@ fn why_missing<K: Kernel>(signal: Signal, found: &Found<'_, K>) -> (String, Stri
 
 fn notes<K: Kernel>(found: &Found<'_, K>) -> Vec<String> {
     let mut notes = Vec::new();
+    if found.pmus.iter().any(Pmu::is_halved) {
+        notes.push(
+            "the kernel counts with half of this processor's counters while SMT is on, because of an erratum \
+             (intel_ht_bug): events are in groups of two that take turns, each for a part of the time; without SMT they \
+             are in groups of four"
+                .to_owned(),
+        );
+    }
     if let Some(opener) = found.opener {
+        if opener.split > 0 {
+            let n = opener.split;
+            notes.push(format!(
+                "{n} groups of counters never counted and were split: something else holds counters of this processor"
+            ));
+        }
         if opener.user_only {
             let why = "because perf_event_paranoid forbids the kernel";
             notes.push(format!("only user mode is counted, {why}; {PARANOID}"));
@@ -253,6 +267,22 @@ mod tests {
         assert_eq!(tier, Tier::CorePmu);
         let inter = report.missing.iter().find(|m| m.signal == Signal::Inter).unwrap();
         assert!(inter.why.contains("REMOTE_ACCESS"), "{}", inter.why);
+    }
+
+    #[test]
+    fn half_of_the_counters_and_groups_that_were_split_are_said() {
+        let pmus = [Pmu { free: 2, ..pmu(Model::Intel { family: 6, model: 0x3e, stepping: 4 }) }];
+        let mut opener = Opener::new(Live, Plan::new(&pmus, SAM_SIGNALS), 100);
+        opener.split = 2;
+        let fs = FsRoot::live();
+        let halved = report(&found(&pmus, &opener, &fs), std::iter::empty());
+        assert_eq!(halved.tier, Tier::Full);
+        assert!(
+            halved.notes[0].contains("groups of two") && halved.notes[1].starts_with("2 groups"),
+            "{:?}",
+            halved.notes
+        );
+        assert_eq!(tier_of(Model::Intel { family: 6, model: 0x3e, stepping: 4 }).1.notes, [""; 0]);
     }
 
     #[test]

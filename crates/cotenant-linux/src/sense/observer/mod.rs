@@ -545,7 +545,7 @@ impl Observer {
         true
     }
 
-    /// Opens the counters of a task anew, whose old ones are attached to a thread that is no more.
+    /// Opens the counters of a task anew, whose old ones are attached to a thread that is no more, or never count.
     fn reopen(&mut self, tid: u32) {
         let Some(i) = self.position(tid) else { return };
         let mut task = self.tasks.remove(i);
@@ -606,6 +606,17 @@ impl Observer {
         }
         self.locate(interval, &mut gone);
         self.remove(&gone);
+        self.relieve();
+    }
+
+    /// Opens counters anew that never count as they are grouped.
+    fn relieve(&mut self) {
+        let Some(opener) = &mut self.opener else { return };
+        let silent = |task: &mut Task| opener.relieve(task.perf.as_mut()?).then_some(task.info.tid);
+        let silent: Vec<u32> = self.tasks.iter_mut().filter_map(silent).collect();
+        for tid in silent {
+            self.reopen(tid);
+        }
     }
 
     /// Whoever moved once moves again, and opening the file costs as much as reading it.

@@ -293,7 +293,7 @@ impl Task {
     }
 
     fn read_hardware(&mut self, opener: Option<&Opener<Live>>) {
-        let (Some(opener), Some(perf)) = (opener, self.perf.as_ref().filter(|p| p.has_hardware())) else { return };
+        let (Some(opener), Some(perf)) = (opener, self.perf.as_mut().filter(|p| p.has_hardware())) else { return };
         let mut fresh = Counters::default();
         if let Ok(enabled_ns) = opener.read_hardware(perf, &mut fresh) {
             self.take(&fresh);

@@ -15,8 +15,40 @@ pub struct TaskCounters<C> {
     software: Vec<C>,
     /// The same of each hardware group; shorter than the plan where descriptors ran out.
     hardware: Vec<Vec<C>>,
+    /// How long each of them has not counted.
+    silence: Vec<Silence>,
     /// The leader's page.
     pub page: Option<Page>,
+}
+
+/// A group that has counted in none of so many reads, over so much of its task's time on a CPU, is not waiting for its
+/// turn: groups take turns every few milliseconds.
+const SILENT: (u8, u64) = (5, 200_000_000);
+
+/// How long a group has not counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Silence {
+    /// What its clock said: nanoseconds enabled, and running.
+    clock: (u64, u64),
+    /// Enabled when it last counted.
+    since: u64,
+    /// Reads since.
+    reads: u8,
+}
+
+impl Silence {
+    fn read(&mut self, enabled_ns: u64, running_ns: u64) {
+        if running_ns > self.clock.1 {
+            (self.since, self.reads) = (enabled_ns, 0);
+        } else if enabled_ns > self.clock.0 {
+            self.reads = self.reads.saturating_add(1);
+        }
+        self.clock = (enabled_ns, running_ns);
+    }
+
+    fn lasts(&self) -> bool {
+        self.reads >= SILENT.0 && self.clock.0 - self.since >= SILENT.1
+    }
 }
 
 /// What became of opening a task's counters.
@@ -48,6 +80,8 @@ pub struct Opener<K> {
     pub short: usize,
     /// Tasks that may not be counted, and what the kernel said of the last of them.
     pub refused: Option<(usize, String)>,
+    /// Groups that were split because they never counted.
+    pub split: usize,
 }
 
 /// Why opening by the present plan did not work out.
@@ -62,7 +96,7 @@ impl<K: Kernel> Opener<K> {
     /// Opens by `plan`, with at most `descriptors` of them.
     pub fn new(kernel: K, plan: Plan, descriptors: usize) -> Self {
         let (plan, left) = (Arc::new(plan), descriptors);
-        Self { kernel, plan, user_only: false, left, opened: 0, lost: Vec::new(), short: 0, refused: None }
+        Self { kernel, plan, user_only: false, left, opened: 0, lost: Vec::new(), short: 0, refused: None, split: 0 }
     }
 
     /// Opens the counters of a thread.
@@ -92,6 +126,18 @@ impl<K: Kernel> Opener<K> {
         self.short -= usize::from(counters.descriptors() < self.plan.counters() && self.short > 0);
     }
 
+    /// Splits a group that has not counted for long: others hold too many of the processor's counters, or the kernel
+    /// uses fewer than there are. Whether the task's counters are to be opened anew.
+    pub fn relieve(&mut self, task: &mut TaskCounters<K::Counter>) -> bool {
+        let Some(group) = task.silence.iter().position(Silence::lasts) else { return false };
+        // Where the plan is another by now, that may be the remedy.
+        let other = !Arc::ptr_eq(&task.plan, &self.plan);
+        let split = !other && Arc::make_mut(&mut self.plan).halve(group);
+        self.split += usize::from(split);
+        task.silence[group].since = task.silence[group].clock.0;
+        other || split
+    }
+
     fn try_open(&mut self, tid: u32) -> Result<TaskCounters<K::Counter>, Failure> {
         let plan = self.plan.clone();
         let mut left = self.left;
@@ -104,7 +150,8 @@ impl<K: Kernel> Opener<K> {
         for group in &plan.hardware {
             hardware.push(self.open_group(group, tid, &mut left)?);
         }
-        Ok(TaskCounters { plan, software, hardware, page })
+        let silence = vec![Silence::default(); hardware.len()];
+        Ok(TaskCounters { plan, software, hardware, silence, page })
     }
 
     /// The counters of a group that could be opened, in order. Fewer than planned only where descriptors ran out.
@@ -187,12 +234,13 @@ impl<K: Kernel> Opener<K> {
     ///
     /// # Errors
     /// What the system says; groups read before stay in `into`.
-    pub fn read_hardware(&self, task: &TaskCounters<K::Counter>, into: &mut Counters) -> io::Result<u64> {
+    pub fn read_hardware(&self, task: &mut TaskCounters<K::Counter>, into: &mut Counters) -> io::Result<u64> {
         let mut longest = 0;
         let mut sums = Counters::default();
-        for (group, counters) in task.plan.hardware.iter().zip(&task.hardware) {
+        for ((group, counters), silence) in task.plan.hardware.iter().zip(&task.hardware).zip(&mut task.silence) {
             let mut words = [0; WORDS];
             let Some((clock, values)) = read_group(&self.kernel, counters, &mut words)? else { continue };
+            silence.read(clock.enabled_ns, clock.running_ns);
             longest = longest.max(clock.enabled_ns);
             let mut own = Counters::default();
             for (slot, value) in group.slots.iter().zip(values) {
@@ -290,7 +338,7 @@ mod tests {
         // 100 ms on a CPU; the two programmable groups had 60 and 40 of it.
         let fake = Fake::default();
         let mut opener = Opener::new(fake.clone(), plan(), 1000);
-        let task = counting(&mut opener, 7);
+        let mut task = counting(&mut opener, 7);
         assert_eq!(task.descriptors(), 3 + 2 + 4 + 3);
         fake.count(FWD, 5);
         fake.count(HITM, 7);
@@ -299,7 +347,7 @@ mod tests {
         fake.clock(0x412e, 100, 60);
         fake.clock(HITM, 100, 40);
         let mut counters = Counters::default();
-        assert_eq!(opener.read_hardware(&task, &mut counters).unwrap(), 100);
+        assert_eq!(opener.read_hardware(&mut task, &mut counters).unwrap(), 100);
         let count = |value, running_ns| Some(Count { value, enabled_ns: 100, running_ns });
         assert_eq!(counters.get(Signal::Inter), count(12, 40), "HITM + FWD, of one group");
         assert_eq!(counters.get(Signal::Remote), count(40, 40));
@@ -320,11 +368,62 @@ mod tests {
     fn a_group_that_is_never_scheduled_is_starved_not_zero() {
         let fake = Fake::default();
         let mut opener = Opener::new(fake.clone(), plan(), 1000);
-        let task = counting(&mut opener, 7);
+        let mut task = counting(&mut opener, 7);
         fake.clock(HITM, 1_000_000, 0);
         let mut counters = Counters::default();
-        opener.read_hardware(&task, &mut counters).unwrap();
+        opener.read_hardware(&mut task, &mut counters).unwrap();
         assert_eq!(counters.get(Signal::Inter), Some(Count { value: 0, enabled_ns: 1_000_000, running_ns: 0 }));
+    }
+
+    /// Four programmable counters, of which the kernel uses two while loads are counted with SMT on.
+    #[test]
+    fn what_never_counts_is_split_until_it_does() {
+        let fake = Fake::default();
+        fake.set(|script| script.halves = true);
+        let mut opener = Opener::new(fake.clone(), plan(), 1000);
+        let mut task = counting(&mut opener, 7);
+        let running = |opener: &Opener<Fake>, task: &mut TaskCounters<_>| {
+            fake.pass(100_000_000);
+            let mut counters = Counters::default();
+            opener.read_hardware(task, &mut counters).unwrap();
+            let counts = |signal| counters.get(signal).is_some_and(|c| c.running_ns > 0);
+            SAM_SIGNALS.iter().chain(&[Signal::PrivateMisses, Signal::LlcLoadMisses]).filter(|s| counts(**s)).count()
+        };
+        assert_eq!(running(&opener, &mut task), 2, "cycles and instructions");
+        let mut times = 1;
+        for _ in 0..40 {
+            running(&opener, &mut task);
+            if opener.relieve(&mut task) {
+                opener.closed(&task);
+                drop(task);
+                task = counting(&mut opener, 7);
+                times += 1;
+            }
+        }
+        assert_eq!(running(&opener, &mut task), 7, "all but intra, which is derived, and near");
+        assert_eq!((opener.split, times, opener.plan.hardware.len()), (2, 3, 5));
+        assert_eq!(fake.open_now(), task.descriptors());
+        // Another task was opened by the first plan: it takes over the present one.
+        let mut old = counting(&mut Opener::new(fake.clone(), plan(), 1000), 8);
+        for _ in 0..9 {
+            running(&opener, &mut old);
+        }
+        assert!(opener.relieve(&mut old) && opener.split == 2);
+    }
+
+    #[test]
+    fn what_is_seldom_on_a_cpu_or_waits_for_a_turn_is_not_split() {
+        let fake = Fake::default();
+        let mut opener = Opener::new(fake.clone(), plan(), 1000);
+        let mut task = counting(&mut opener, 7);
+        let mut counters = Counters::default();
+        for round in 1..100 {
+            // 1 ms each, never in turn; and 100 ms each, in turn now and then.
+            fake.clock(HITM, round * 1_000_000, 0);
+            fake.clock(0x412e, round * 100_000_000, round / 4);
+            opener.read_hardware(&mut task, &mut counters).unwrap();
+            assert!(!opener.relieve(&mut task), "{round}");
+        }
     }
 
     #[test]
@@ -332,9 +431,9 @@ mod tests {
         let fake = Fake::default();
         fake.set(|script| script.events.insert(FWD, libc::EINVAL));
         let mut opener = Opener::new(fake.clone(), plan(), 1000);
-        let task = counting(&mut opener, 7);
+        let mut task = counting(&mut opener, 7);
         let mut counters = Counters::default();
-        opener.read_hardware(&task, &mut counters).unwrap();
+        opener.read_hardware(&mut task, &mut counters).unwrap();
         assert_eq!(counters.get(Signal::Inter), None);
         assert!(counters.get(Signal::Remote).is_some() && counters.get(Signal::Cycles).is_some());
         assert_eq!(opener.lost.len(), 1);

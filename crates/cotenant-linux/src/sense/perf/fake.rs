@@ -27,6 +27,13 @@ pub struct Script {
     pub limit: Option<usize>,
     /// Counters that are open now.
     pub open: usize,
+    /// It has four programmable counters and uses two of them while loads (events 0xd0 to 0xd3) are counted, as
+    /// `x86_schedule_events` does with SMT on; groups that fit take turns.
+    pub halves: bool,
+    /// Nanoseconds on a CPU.
+    passed: u64,
+    /// The same when each group was opened.
+    since: HashMap<usize, u64>,
     counts: HashMap<u64, u64>,
     clocks: HashMap<u64, (u64, u64)>,
     /// Members of each group, by the leader's number.
@@ -43,7 +50,9 @@ pub struct FakeCounter {
 
 impl Drop for FakeCounter {
     fn drop(&mut self) {
-        self.script.borrow_mut().open -= 1;
+        let mut script = self.script.borrow_mut();
+        script.open -= 1;
+        script.groups.remove(&self.number);
     }
 }
 
@@ -58,6 +67,11 @@ impl Fake {
         self.0.borrow().open
     }
 
+    /// So many nanoseconds pass on a CPU.
+    pub fn pass(&self, ns: u64) {
+        self.set(|script| script.passed += ns);
+    }
+
     /// What an event reads.
     pub fn count(&self, config: u64, value: u64) {
         self.set(|script| script.counts.insert(config, value));
@@ -66,6 +80,22 @@ impl Fake {
     /// Enabled and running times of the group that holds an event.
     pub fn clock(&self, config: u64, enabled: u64, running: u64) {
         self.set(|script| script.clocks.insert(config, (enabled, running)));
+    }
+}
+
+impl Script {
+    /// Enabled and running times of a group.
+    fn halved(&self, group: usize) -> (u64, u64) {
+        let programmable = |members: &Vec<u64>| members.iter().filter(|config| **config > 0xff).count();
+        let loads = self.groups.values().flatten().any(|config| *config > 0xff && matches!(config & 0xff, 0xd0..=0xd3));
+        let fits = |members: &Vec<u64>| programmable(members) <= if loads { 2 } else { 4 };
+        let turns = self.groups.values().filter(|members| programmable(members) > 0 && fits(members)).count();
+        let enabled = self.passed - self.since[&group];
+        match &self.groups[&group] {
+            members if programmable(members) == 0 => (enabled, enabled),
+            members if fits(members) => (enabled, enabled / turns as u64),
+            _ => (enabled, 0),
+        }
     }
 }
 
@@ -89,13 +119,16 @@ impl Kernel for Fake {
         script.next += 1;
         script.open += 1;
         script.groups.entry(leader.map_or(number, |l| l.number)).or_default().push(code.config);
+        script.since.insert(number, script.passed);
         Ok(FakeCounter { number, script: self.0.clone() })
     }
 
     fn read(&self, leader: &FakeCounter, words: &mut [u64]) -> io::Result<usize> {
         let script = self.0.borrow();
         let members = &script.groups[&leader.number];
-        let (enabled, running) = members.iter().find_map(|m| script.clocks.get(m).copied()).unwrap_or((100, 100));
+        let clock = || members.iter().find_map(|m| script.clocks.get(m).copied());
+        let (enabled, running) =
+            if script.halves { script.halved(leader.number) } else { clock().unwrap_or((100, 100)) };
         words[..3].copy_from_slice(&[members.len() as u64, enabled, running]);
         for (word, member) in words[3..].iter_mut().zip(members) {
             *word = script.counts.get(member).copied().unwrap_or(0);

@@ -58,7 +58,7 @@ pub struct Pmu {
     pub kind: u32,
     /// What it can count; `None` where only cycles and instructions are known.
     pub table: Option<&'static Table>,
-    /// Programmable counters that are free.
+    /// Programmable counters that can be used at a time.
     pub free: usize,
     /// Whether it is one of several, so that generic events must name it.
     pub hybrid: bool,
@@ -70,6 +70,9 @@ pub fn pmus(fs: &FsRoot) -> Vec<Pmu> {
     let model = fs.read("/proc/cpuinfo").ok().and_then(|text| Model::from_cpuinfo(&text));
     // The watchdog of hard lock-ups keeps one counter of every CPU for itself.
     let watchdog = fs.read("/proc/sys/kernel/nmi_watchdog").is_ok_and(|text| text.trim() == "1");
+    // Kernels that do not say whether there is SMT are taken to have it.
+    let smt = fs.read("/sys/devices/system/cpu/smt/active").map_or(true, |text| text.trim() != "0");
+    let part = if smt && model.is_some_and(Model::is_halved) { 2 } else { 1 };
     let names = fs.list(DEVICES).unwrap_or_default();
     let core = |name: &&String| matches!(name.as_str(), "cpu" | "cpu_core" | "cpu_atom") || name.starts_with("armv8_");
     let mut pmus: Vec<Pmu> = names
@@ -82,7 +85,8 @@ pub fn pmus(fs: &FsRoot) -> Vec<Pmu> {
                 _ => model.and_then(Table::of),
             };
             let counters = table.map_or(GROUP, |t| t.counters.into());
-            Some(Pmu { name: name.clone(), kind, table, free: counters - usize::from(watchdog), hybrid: false })
+            let free = (counters - usize::from(watchdog)).min(counters / part);
+            Some(Pmu { name: name.clone(), kind, table, free, hybrid: false })
         })
         .collect();
     let hybrid = pmus.len() > 1;
@@ -107,7 +111,7 @@ pub const SAM_SIGNALS: &[Signal] = &[
 const INTRA_PARTS: [Signal; 3] = [Signal::PrivateMisses, Signal::LlcHits, Signal::LlcLoadMisses];
 
 /// `signals` without duplicates, with the parts of what must be derived in its place: in a row, so that they share a
-/// group.
+/// group where one is large enough.
 fn expand(table: Option<&Table>, signals: &[Signal]) -> Vec<Signal> {
     let has = |s: Signal| table.is_some_and(|t| t.counts(s));
     let derive = !has(Signal::Intra) && INTRA_PARTS.iter().all(|s| has(*s));
@@ -172,6 +176,39 @@ impl Plan {
         self.hardware[i].slots = rest;
         self.hardware.push(Group { slots: apart });
         true
+    }
+
+    /// Splits a group in two, as alike as can be; what shares a signal stays together. False where it is in one piece.
+    pub fn halve(&mut self, group: usize) -> bool {
+        let Some(group) = self.hardware.get_mut(group) else { return false };
+        let mut parts: Vec<Vec<Slot>> = Vec::new();
+        for slot in &group.slots {
+            let kin = |part: &Vec<Slot>| part.iter().any(|s| s.signals.iter().any(|one| slot.signals.contains(one)));
+            let (mut together, apart): (Vec<_>, Vec<_>) = parts.into_iter().partition(kin);
+            together.push(vec![slot.clone()]);
+            parts = apart;
+            parts.push(together.concat());
+        }
+        let (all, mut first) = (group.slots.len(), 0);
+        let half = parts.iter().take_while(|part| {
+            first += part.len();
+            first <= all.div_ceil(2)
+        });
+        let half = half.count().max(1);
+        if parts.len() < 2 {
+            return false;
+        }
+        let rest = parts.split_off(half);
+        group.slots = parts.concat();
+        self.hardware.push(Group { slots: rest.concat() });
+        true
+    }
+}
+
+impl Pmu {
+    /// Whether the kernel counts with half of its counters only ([`Model::is_halved`]).
+    pub fn is_halved(&self) -> bool {
+        self.table.is_some_and(|table| self.free <= usize::from(table.counters) / 2)
     }
 }
 
@@ -345,6 +382,57 @@ mod tests {
             ["MEM_LOAD_UOPS_LLC_MISS_RETIRED.REMOTE_HITM", "MEM_LOAD_UOPS_LLC_MISS_RETIRED.REMOTE_FWD"]
         );
         assert!(!plan.split(Code { kind: 4, config: 0x20d3 }), "they belong together");
+    }
+
+    /// The paper's own processors (errata BJ122, BV98, HSD29): groups of four would be opened and never count.
+    #[test]
+    fn where_linux_halves_the_counters_groups_have_two() {
+        let dir = std::env::temp_dir().join(format!("cotenant-halved-{}", std::process::id()));
+        let write = |path: &str, text: &str| {
+            let path = dir.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let found = |model: u32, smt: &str, watchdog: &str| {
+            write(
+                "proc/cpuinfo",
+                &format!("vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: {model}\nstepping\t: 4\n"),
+            );
+            write("sys/bus/event_source/devices/cpu/type", "4\n");
+            write("sys/devices/system/cpu/smt/active", smt);
+            write("proc/sys/kernel/nmi_watchdog", watchdog);
+            pmus(&FsRoot::at(&dir))
+        };
+        let free = [(62, "1\n", "0\n"), (62, "1\n", "1\n"), (62, "0\n", "0\n"), (63, "1\n", "0\n"), (79, "1\n", "0\n")]
+            .map(|(model, smt, watchdog)| found(model, smt, watchdog)[0].free);
+        let plan = Plan::new(&found(62, "1\n", "1\n"), SAM_SIGNALS);
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(free, [2, 2, 4, 2, 4], "Ivy Bridge, with the watchdog, without SMT; Haswell; Broadwell");
+        assert_eq!(
+            shape(&plan)[1..],
+            [
+                vec!["MEM_LOAD_UOPS_RETIRED.L2_MISS", "MEM_LOAD_UOPS_RETIRED.LLC_HIT"],
+                vec!["MEM_LOAD_UOPS_RETIRED.LLC_MISS", "LONGEST_LAT_CACHE.MISS"],
+                vec!["MEM_LOAD_UOPS_LLC_MISS_RETIRED.REMOTE_HITM", "MEM_LOAD_UOPS_LLC_MISS_RETIRED.REMOTE_FWD"],
+                vec!["MEM_LOAD_UOPS_LLC_MISS_RETIRED.REMOTE_DRAM"],
+            ]
+        );
+    }
+
+    #[test]
+    fn halves_keep_a_signal_together() {
+        let mut plan = Plan::new(&[pmu(IVT)], SAM_SIGNALS);
+        assert!(plan.halve(1) && plan.halve(2));
+        assert_eq!(
+            shape(&plan)[1..],
+            [
+                vec!["MEM_LOAD_UOPS_RETIRED.L2_MISS", "MEM_LOAD_UOPS_RETIRED.LLC_HIT"],
+                vec!["MEM_LOAD_UOPS_LLC_MISS_RETIRED.REMOTE_HITM", "MEM_LOAD_UOPS_LLC_MISS_RETIRED.REMOTE_FWD"],
+                vec!["MEM_LOAD_UOPS_RETIRED.LLC_MISS", "LONGEST_LAT_CACHE.MISS"],
+                vec!["MEM_LOAD_UOPS_LLC_MISS_RETIRED.REMOTE_DRAM"],
+            ]
+        );
+        assert!(!plan.halve(2) && !plan.halve(4), "they belong together; one is one");
     }
 
     #[test]

@@ -119,6 +119,12 @@ const ARCHITECTURAL_ABSENT: &[Absent] = &[
     (NO_STATES, &[SharedRequests]),
 ];
 
+/// Whether the kernel counts with half of a model's programmable counters while SMT is on: Sandy Bridge, Ivy Bridge,
+/// Haswell (`intel_ht_bug` in `arch/x86/events/intel/core.c`; errata BJ122, BV98, HSD29).
+pub(super) fn halved(model: u32) -> bool {
+    matches!(model, 0x2a | 0x2d | 0x3a | 0x3e | 0x3c | 0x3f | 0x45 | 0x46)
+}
+
 /// The table of a model of family 6 (Intel SDM volume 4, table 2-1; perfmon's `mapfile.csv`).
 pub(super) fn table(model: u32, stepping: u32) -> &'static Table {
     match model {

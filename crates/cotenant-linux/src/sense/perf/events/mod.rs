@@ -65,6 +65,14 @@ impl Model {
     }
 }
 
+impl Model {
+    /// Whether the kernel counts with half of its programmable counters while SMT is on: a sibling that counts loads
+    /// (events 0xd0 to 0xd3) would spoil the others'. Larger groups are opened, and never count.
+    pub fn is_halved(self) -> bool {
+        matches!(self, Self::Intel { family: 6, model, .. } if intel::halved(model))
+    }
+}
+
 impl Table {
     /// The table of a processor; `None` for families without one.
     pub fn of(model: Model) -> Option<&'static Self> {
