@@ -636,6 +636,19 @@ mod tests {
         }
     }
 
+    /// Ten copies of `mcf` lose more by leaving ten of `hubench` a socket than these gain.
+    #[test]
+    fn a_socket_stays_with_those_that_would_lose_more() {
+        let apps = [("HuBench", 10), ("mcf", 10)].map(|(name, threads)| App { name: name.to_owned(), threads });
+        let speed = |arm: Arm| {
+            let run = |seed| Lab::once(lab().of(&apps, 2.0 * WORK_S).unwrap(), arm, seed).unwrap().outcome.apps;
+            geometric((1..=3).flat_map(run).map(|app| 1.0 / app.time_s))
+        };
+        let linux = speed(Arm::Linux);
+        let [default, recommended] = [SAM, RECOMMENDED].map(|arm| speed(arm) / linux);
+        assert!(default < 0.95 && recommended > 1.0, "{default} {recommended}");
+    }
+
     /// With the first seed Linux puts all ten of `membench` on one socket. SAM moves some to the other one, which gains
     /// little, unless the kernel lets their pages follow.
     #[test]

@@ -73,7 +73,7 @@ impl<'a> Board<'a> {
         }
         let mut holder = vacant.clone();
         let mut place = vec![NONE; view.tasks.len()];
-        let (mut crowded, mut helpers) = (Vec::new(), Vec::new());
+        let mut crowded = Vec::new();
         let mut running = 0;
         for (t, task) in view.tasks.iter().enumerate() {
             // One of which nothing is known yet is taken to run: its context is not idle.
@@ -85,7 +85,6 @@ impl<'a> Board<'a> {
             place[t] = cpu.0;
             let slot = &mut holder[cpu.index()];
             if whole && tasks[t].is_helper() {
-                helpers.push(t as u32);
                 continue;
             }
             // A context that others keep busy is still held by the task that runs there.
@@ -123,7 +122,7 @@ impl<'a> Board<'a> {
             vacant,
             core,
             place,
-            crowded: helpers,
+            crowded: Vec::new(),
             oversubscribed: running > contexts,
             whole,
         };
@@ -203,6 +202,11 @@ impl<'a> Board<'a> {
             return None;
         }
         self.first_free(self.level(at).unit(unit).contexts.iter().copied(), allowed)
+    }
+
+    /// Whether each core takes one task.
+    pub fn is_whole(&self) -> bool {
+        self.whole
     }
 
     /// Whether a task shares its core although there are cores enough.

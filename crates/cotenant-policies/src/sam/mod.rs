@@ -179,6 +179,8 @@ fn classify_all(
         }
         task.class = match at {
             None => Class::Absent,
+            // It holds no core that another one could take, and needs none elsewhere.
+            Some(_) if board.is_whole() && task.is_helper() => Class::Absent,
             Some(_) if !ran => Class::Unknown,
             Some(unit) => classify::class(&task.rates, seen, limits, units.unit(unit).package, cooled),
         };

@@ -4,13 +4,15 @@
 //! applications that share fill both sockets, each half on either, nobody moves. But threads of different programs
 //! have no data in common unless they ask for it: who belongs together is known. Each application with several
 //! sharers gets a *home* that holds them all, and those that are elsewhere go there, also by changing places with a
-//! sharer whose home is where they are.
+//! sharer whose home is where they are. Before a home is chosen, the loss of the tasks that would have to leave it is
+//! held against the gain.
 
 use super::round::Round;
 use super::stage1::{STAGE, evidence, exchange, reluctantly};
-use super::task::Class;
+use super::stage3;
+use super::task::{Class, Task};
 use super::units::At;
-use cotenant_model::{AppId, Reason};
+use cotenant_model::{AppId, Reason, Signal};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -88,21 +90,91 @@ fn groups(round: &Round<'_>, units: usize) -> Vec<Group> {
     groups.into_iter().map(group).collect()
 }
 
-/// Finds each group a home: of the units that have room for all of it, the one where most of it is, then the one with
-/// most room. A group that finds none stays, and takes room where it is: bringing only some together, or all into a
-/// package of several caches, cost simulated chiplets more cache than it saved transfers. Where most are is where all
-/// come to rest.
+/// What a threshold costs a task that is at it, a part of its time (§2.1, [`super::classify::remote_at_five_percent`]).
+const AT_THRESHOLD: f64 = 0.05;
+
+/// Finds each group a home: of the units that have room for all of it and are [`worth`] it, the one where most of it
+/// is, then the one with most room. A group that finds none stays, and takes room where it is: bringing only some
+/// together, or all into a package of several caches, cost simulated chiplets more cache than it saved transfers. Where
+/// most are is where all come to rest.
 fn settle(round: &Round<'_>, groups: &mut [Group], units: usize) {
     let level = round.board.level(At::Sharing);
     let mut room: Vec<u32> = (0..units).map(|unit| round.board.room(unit)).collect();
     for group in groups {
         let size = group.tasks.len() as u32;
         let admits = |unit: usize| group.tasks.iter().all(|&t| level.unit(unit).set().intersects(round.allowed(t)));
-        let fitting = (0..units).filter(|&unit| room[unit] >= size && admits(unit));
+        let fitting = (0..units).filter(|&unit| room[unit] >= size && admits(unit) && worth(round, group, unit));
         group.home = fitting.max_by_key(|&unit| (group.at[unit], room[unit], Reverse(unit)));
         match group.home {
             Some(home) => room[home] -= size,
             None => room.iter_mut().zip(&group.at).for_each(|(room, here)| *room = room.saturating_sub(*here)),
         }
     }
+}
+
+/// Whether a group gains more at a home than the tasks lose that make way for it there. Both are parts of a task's time:
+/// each threshold is a rate that costs 5 % of it.
+fn worth(round: &Round<'_>, group: &Group, home: usize) -> bool {
+    let here = |t: &usize| round.tasks[*t].unit(At::Sharing) == Some(home);
+    let inter = |t: &&usize| round.tasks[**t].class == Class::Inter;
+    let comers: Vec<usize> = group.tasks.iter().filter(inter).copied().filter(|t| !here(t)).collect();
+    let all = || (0..round.tasks.len()).filter(here);
+    // Sharers of others go to their own, in exchange.
+    let others = all().filter(|t| round.tasks[*t].class.shares()).count() - group.at[home] as usize;
+    let crowd = comers.get(round.board.idle(At::Sharing, home) + others..).unwrap_or_default();
+    let victims = [Class::Cpu, Class::Mem].into_iter().flat_map(|class| {
+        let mut of: Vec<usize> = all().filter(|t| round.tasks[*t].class == class && !round.tasks[*t].moved).collect();
+        of.sort_by_key(|t| round.tasks[*t].rank);
+        of
+    });
+    let leave: Vec<(usize, usize)> = victims.zip(crowd.iter().copied()).collect();
+    let rates = group.tasks.iter().filter(inter).filter_map(|t| round.tasks[*t].rates.inter);
+    let gain = AT_THRESHOLD * rates.sum::<f64>() / round.limits.coherence;
+    let loss = if round.view.numa_balancing { crowding(round, &comers, &leave) } else { distance(round, &leave) };
+    leave.is_empty() || gain > loss
+}
+
+/// What tasks lose by being away from their pages if each changes to the unit of another one: tasks' worth of time. What
+/// overlaps is not known: each takes at most twice as long.
+fn distance(round: &Round<'_>, leave: &[(usize, usize)]) -> f64 {
+    let Some(limit) = round.limits.remote else { return 0.0 };
+    let two = round.board.level(At::Memory).len() == 2;
+    let loss = |&(v, t): &(usize, usize)| {
+        let task = &round.tasks[v];
+        if task.unit(At::Memory) == round.tasks[t].unit(At::Memory) {
+            return 0.0;
+        }
+        let misses = round.view.tasks[v].per_cycle(Signal::LlcMisses).unwrap_or(0.0);
+        let remote = task.rates.remote.unwrap_or(0.0).min(misses);
+        // Of two nodes the other one is where they have been remote from.
+        let more = misses - remote - if two { remote } else { 0.0 };
+        (AT_THRESHOLD * more / limit).min(1.0)
+    };
+    leave.iter().map(loss).sum()
+}
+
+/// What the memory of the nodes serves less where pages follow, in tasks' worth of what memory-bound tasks ask for.
+fn crowding(round: &Round<'_>, comers: &[usize], leave: &[(usize, usize)]) -> f64 {
+    let before = stage3::loads(round);
+    let mut after = before.clone();
+    let mut go = |t: usize, to: Option<usize>| {
+        if let (Some(from), Some(to)) = (round.tasks[t].unit(At::Memory), to) {
+            after[from] -= round.tasks[t].demand();
+            after[to] += round.tasks[t].demand();
+        }
+    };
+    let home = leave.first().and_then(|(v, _)| round.tasks[*v].unit(At::Memory));
+    for t in comers {
+        go(*t, home);
+    }
+    for (v, t) in leave {
+        go(*v, round.tasks[*t].unit(At::Memory));
+    }
+    let served =
+        |loads: &[f64]| -> f64 { loads.iter().zip(&round.limits.unit_bandwidth).map(|(l, m)| l.min(*m)).sum() };
+    let bound: Vec<f64> = round.tasks.iter().filter(|t| t.class == Class::Mem).map(Task::demand).collect();
+    if bound.is_empty() {
+        return 0.0;
+    }
+    (served(&before) - served(&after)) * bound.len() as f64 / bound.iter().sum::<f64>()
 }

@@ -3,6 +3,7 @@
 
 use super::round::Round;
 use super::stage1::STAGE;
+use super::task::Class;
 use super::units::At;
 use cotenant_model::Reason;
 use std::cmp::Reverse;
@@ -11,7 +12,7 @@ use std::cmp::Reverse;
 pub(super) fn run(round: &mut Round<'_>) -> bool {
     let units = round.board.level(At::Sharing).len();
     let mut here = vec![0; units];
-    for task in round.tasks.iter().filter(|task| !task.is_helper()) {
+    for task in round.tasks.iter().filter(|task| task.class != Class::Absent) {
         task.unit(At::Sharing).into_iter().for_each(|unit| here[unit] += 1);
     }
     let mut excess: Vec<u32> = (0..units).map(|unit| u32::saturating_sub(here[unit], round.board.room(unit))).collect();
@@ -23,7 +24,7 @@ pub(super) fn run(round: &mut Round<'_>) -> bool {
     for t in (0..round.tasks.len()).rev() {
         let task = &round.tasks[t];
         let Some(from) = task.unit(At::Sharing).filter(|unit| excess[*unit] > 0) else { continue };
-        if !task.class.shares() || task.is_helper() || !round.board.doubled(t) {
+        if !task.class.shares() || !round.board.doubled(t) {
             continue;
         }
         let package = |unit: usize| round.board.level(At::Sharing).unit(unit).package;

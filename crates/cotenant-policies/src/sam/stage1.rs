@@ -17,7 +17,7 @@ struct Counts {
     sharers: u32,
     /// Members of inter that have not moved: who comes here comes to them.
     movers: u32,
-    /// Sharers that were brought here in the last round.
+    /// Sharers that were brought here in the last round, or earlier in this one.
     settling: u32,
     /// CPU-bound and memory-bound tasks that have not moved.
     victims: u32,
@@ -54,14 +54,14 @@ fn count(round: &Round<'_>, units: usize) -> Vec<Counts> {
     for (t, task) in round.tasks.iter().enumerate() {
         let Some(unit) = task.unit(At::Sharing) else { continue };
         match task.class {
-            Class::Inter => {
+            Class::Inter if !task.moved => {
                 counts[unit].sharers += 1;
                 counts[unit].movers += 1;
             }
             Class::Cpu | Class::Mem => counts[unit].victims += 1,
-            Class::Intra => {
+            Class::Inter | Class::Intra => {
                 counts[unit].sharers += 1;
-                counts[unit].settling += u32::from(task.settling);
+                counts[unit].settling += u32::from(task.settling || task.moved);
                 continue;
             }
             _ => continue,

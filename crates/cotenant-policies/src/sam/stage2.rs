@@ -40,7 +40,11 @@ fn strays(round: &Round<'_>, limit: f64) -> Vec<Stray> {
     let mut strays: Vec<Stray> = (0..round.tasks.len())
         .filter_map(|t| {
             let task = &round.tasks[t];
-            if task.moved || !task.stray || task.rates.remote.is_none_or(|rate| rate <= limit) {
+            if task.moved
+                || task.class == Class::Absent
+                || !task.stray
+                || task.rates.remote.is_none_or(|rate| rate <= limit)
+            {
                 return None;
             }
             let at = task.unit(At::Memory)?;
@@ -83,8 +87,9 @@ impl Away {
     fn new(round: &Round<'_>) -> Self {
         let mut away: Vec<_> = (0..round.tasks.len())
             .filter_map(|t| {
-                let origin = round.tasks[t].origin.filter(|_| !round.tasks[t].moved)?;
-                Some((round.tasks[t].unit(At::Memory)?, origin.unit as usize, t))
+                let task = &round.tasks[t];
+                let origin = task.origin.filter(|_| !task.moved && task.class != Class::Absent)?;
+                Some((task.unit(At::Memory)?, origin.unit as usize, t))
             })
             .collect();
         away.sort_unstable();

@@ -26,7 +26,7 @@ pub struct Origin {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Class {
-    /// It holds no context: it did not run, or nothing tells where.
+    /// It holds no context: it did not run, nothing tells where, or it needs no core of its own.
     #[default]
     Absent,
     /// It runs, but a signal that other tasks have is missing: neither mover nor victim.

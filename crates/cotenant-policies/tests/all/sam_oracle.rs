@@ -1,5 +1,5 @@
-//! `sam` against a second, plain implementation of figures 3 and 4 of the paper, as the text restores them: no
-//! hyperthreads, chiplets, masks or missing signals, one task per CPU; slow, and readable beside the figure.
+//! `sam` against a second, plain implementation of figures 3 and 4 of the paper, as the text restores them, and of its
+//! rule for hyperthreads: no chiplets, masks or missing signals, one task per CPU; slow, and readable beside the figure.
 
 use cotenant_model::policy::{Config, Ctx, Policy};
 use cotenant_model::profile::{MachineProfile, Thresholds};
@@ -35,25 +35,55 @@ struct Task {
     remote: bool,
     /// LLC misses in 0.1 s.
     misses: u64,
+    /// Milliseconds of these on a CPU.
+    ms: u64,
     origin: Option<u32>,
     moved: bool,
 }
 
 struct Oracle {
     sockets: u32,
+    /// Of a socket.
     cores: u32,
+    /// Contexts of a core.
+    contexts: u32,
     ours: bool,
+    /// Each core takes one task, and those that want less than a tenth of a CPU are nobody's business (§4.3).
+    whole: bool,
     tasks: Vec<Task>,
     moves: Vec<(usize, u32)>,
 }
 
 impl Oracle {
+    /// CPUs are numbered core by core, then their second contexts.
+    fn core(&self, cpu: u32) -> u32 {
+        cpu % (self.sockets * self.cores)
+    }
+
+    fn socket_of(&self, cpu: u32) -> u32 {
+        self.core(cpu) / self.cores
+    }
+
     fn socket(&self, t: usize) -> u32 {
-        self.tasks[t].cpu / self.cores
+        self.socket_of(self.tasks[t].cpu)
+    }
+
+    fn counts(&self, t: usize) -> bool {
+        !self.whole || self.tasks[t].ms >= 10
     }
 
     fn on(&self, socket: u32) -> Vec<usize> {
-        (0..self.tasks.len()).filter(|&t| self.socket(t) == socket).collect()
+        (0..self.tasks.len()).filter(|&t| self.counts(t) && self.socket(t) == socket).collect()
+    }
+
+    /// Those that stand on a core, in order.
+    fn at(&self, core: u32) -> Vec<usize> {
+        (0..self.tasks.len()).filter(|&t| self.counts(t) && self.core(self.tasks[t].cpu) == core).collect()
+    }
+
+    /// How many tasks a socket takes.
+    fn room(&self) -> u32 {
+        if self.whole { self.cores } else { self.cores * self.contexts }
     }
 
     fn count(&self, socket: u32, class: Class) -> u32 {
@@ -70,13 +100,22 @@ impl Oracle {
         self.on(socket).into_iter().filter(|&t| self.tasks[t].class == class && !self.tasks[t].moved).collect()
     }
 
+    /// Contexts that may be taken, the best first: of cores of which nothing is used, in order; then, where cores are
+    /// shared, first contexts before second ones, beside the first task.
     fn idle(&self, socket: u32) -> Vec<u32> {
-        let taken = |cpu: &u32| self.tasks.iter().any(|t| t.cpu == *cpu);
-        (socket * self.cores..(socket + 1) * self.cores).filter(|cpu| !taken(cpu)).collect()
+        let cores = socket * self.cores..(socket + 1) * self.cores;
+        if self.whole {
+            return cores.filter(|core| self.at(*core).is_empty()).collect();
+        }
+        let all = self.sockets * self.cores;
+        let contexts = (0..self.contexts).flat_map(|k| cores.clone().map(move |core| core + k * all));
+        let mut idle: Vec<u32> = contexts.filter(|cpu| self.tasks.iter().all(|t| t.cpu != *cpu)).collect();
+        idle.sort_by_key(|cpu| self.at(self.core(*cpu)).first().map(|first| (cpu / all, *first)));
+        idle
     }
 
     fn place(&mut self, t: usize, cpu: u32) {
-        let home = cpu / self.cores;
+        let home = self.socket_of(cpu);
         let task = &mut self.tasks[t];
         (task.cpu, task.moved) = (cpu, true);
         task.origin = task.origin.filter(|origin| *origin != home);
@@ -99,19 +138,46 @@ impl Oracle {
     fn gathers(&self, i: u32, j: u32) -> bool {
         let movers = self.free(j, Inter).len() as u32;
         let places = self.idle(i).len() + self.free(i, Cpu).len() + self.free(i, Mem).len();
-        let taken = movers.min(places as u32).min(self.cores - self.sharers(i));
-        self.sharers(j) < self.cores && (taken == movers || self.sharers(i) + taken > self.sharers(j))
+        let taken = movers.min(places as u32).min(self.room().saturating_sub(self.sharers(i)));
+        let came = |t: &usize| self.tasks[*t].moved && self.tasks[*t].class == Intra;
+        let all = self.count(j, Inter) + self.on(j).iter().filter(|t| came(t)).count() as u32;
+        self.sharers(j) < self.room() && (taken == all || self.sharers(i) + taken > self.sharers(j))
+    }
+
+    /// Sharers that stand two on a core of a socket with more tasks than cores, the last first, go to idle cores, of
+    /// the socket that takes some already or has most. Whether too many are left.
+    fn spread(&mut self) -> bool {
+        let sockets = 0..self.sockets;
+        let mut excess: Vec<u32> =
+            sockets.clone().map(|s| (self.on(s).len() as u32).saturating_sub(self.cores)).collect();
+        let mut takes = vec![false; excess.len()];
+        for t in (0..self.tasks.len()).rev() {
+            let from = self.socket(t);
+            let shares = matches!(self.tasks[t].class, Inter | Intra);
+            let two = self.at(self.core(self.tasks[t].cpu)).len() > 1;
+            if excess[from as usize] == 0 || !self.counts(t) || !shares || !two {
+                continue;
+            }
+            let open = sockets.clone().filter(|s| *s != from && !self.idle(*s).is_empty());
+            let best = open.max_by_key(|s| (takes[*s as usize], self.idle(*s).len(), std::cmp::Reverse(*s)));
+            if let Some(to) = best {
+                takes[to as usize] = true;
+                excess[from as usize] -= 1;
+                self.place(t, self.idle(to)[0]);
+            }
+        }
+        excess.iter().any(|e| *e > 0)
     }
 
     fn stage_1(&mut self) {
         let mut drew = vec![false; self.sockets as usize];
         for i in 0..self.sockets {
             for j in (0..self.sockets).filter(|j| *j != i) {
-                let none = self.count(i, Inter) == 0 || self.free(j, Inter).is_empty();
+                let none = self.free(i, Inter).is_empty() || self.free(j, Inter).is_empty();
                 if none || (self.ours && (drew[j as usize] || !self.gathers(i, j))) {
                     continue;
                 }
-                while self.sharers(i) < self.cores {
+                while self.sharers(i) < self.room() {
                     let Some(&t) = self.free(j, Inter).first() else { break };
                     if let Some(&cpu) = self.idle(i).first() {
                         self.place(t, cpu);
@@ -148,7 +214,8 @@ impl Oracle {
 
     fn stage_3(&mut self) {
         let limit = (LIMITS.socket_bandwidth_per_s / 10.0) as u64;
-        let sum = |socket: u32| self.on(socket).into_iter().map(|t| self.tasks[t].misses).sum::<u64>();
+        let there = |t: &Task, socket: u32| self.socket_of(t.cpu) == socket;
+        let sum = |socket: u32| self.tasks.iter().filter(|t| there(t, socket)).map(|t| t.misses).sum::<u64>();
         let mut load: Vec<u64> = (0..self.sockets).map(sum).collect();
         let sockets = self.sockets;
         for (i, j) in (0..sockets).flat_map(|i| (0..sockets).map(move |j| (i, j))) {
@@ -186,11 +253,13 @@ impl Oracle {
 fn task() -> impl Strategy<Value = Task> {
     let class = proptest::sample::select(vec![Inter, Inter, Intra, Mem, Mem, Mem, Cpu, Cpu]);
     let origin = proptest::option::weighted(0.4, 0u32..4);
-    (class, proptest::bool::weighted(0.4), 0u64..700_000, 0u64..3_700_000, origin).prop_map(
-        |(class, remote, few, many, origin)| Task {
+    let ms = proptest::sample::select(vec![1, 9, 30, 100, 100, 100, 100]);
+    (class, proptest::bool::weighted(0.4), 0u64..700_000, 0u64..3_700_000, origin, ms).prop_map(
+        |(class, remote, few, many, origin, ms)| Task {
             cpu: 0,
             class,
             remote,
+            ms,
             misses: match class {
                 Mem => 800_000 + many,
                 Inter | Intra => few + many / 4,
@@ -205,21 +274,26 @@ fn task() -> impl Strategy<Value = Task> {
 proptest! {
     #[test]
     fn sam_is_what_the_figures_say(
-        (sockets, cores) in (2u32..5, 2u32..7),
+        (sockets, cores, contexts) in (2u32..5, 2u32..7, 1u32..4),
         mut tasks in proptest::collection::vec(task(), 1..24),
-        order in Just((0..24u32).collect::<Vec<_>>()).prop_shuffle(),
-        ours in any::<bool>(),
+        order in Just((0..72u32).collect::<Vec<_>>()).prop_shuffle(),
+        (ours, whole_cores) in (any::<bool>(), any::<bool>()),
+        (was_crowded, packed) in (any::<Option<bool>>(), any::<bool>()),
     ) {
-        let cpus: Vec<u32> = order.into_iter().filter(|cpu| *cpu < sockets * cores).collect();
+        let cpus: Vec<u32> = order.into_iter().filter(|cpu| *cpu < sockets * cores * contexts).collect();
         tasks.truncate(cpus.len());
         for (task, cpu) in tasks.iter_mut().zip(&cpus) {
             task.cpu = *cpu;
             task.origin = task.origin.filter(|origin| *origin < sockets);
         }
-        let topology = machine(sockets, 1, cores, 1);
+        // Half a CPU more than there are cores may be rounded either way.
+        let wanted: u64 = tasks.iter().map(|t| t.ms).sum();
+        prop_assume!(wanted % 100 != 50);
+        let topology = machine(sockets, 1, cores, contexts);
         let thresholds = Some(LIMITS);
         let profile = MachineProfile { clock_hz: Some(2.2e9), thresholds, ..MachineProfile::default() };
         let sam = if ours { SamConfig::default() } else { SamConfig::paper_exact() };
+        let sam = SamConfig { whole_cores, ..sam };
         let (apps, config) = (BTreeMap::new(), Config::default());
         let ctx = Ctx { topology: &topology, machine: &profile, apps: &apps, config: &config };
         let view = (0u32..).zip(&tasks).fold(ViewBuilder::new(&topology), |b, (id, t)| {
@@ -230,17 +304,25 @@ proptest! {
                 .signal(Signal::Intra, events(t.class == Intra))
                 .signal(Signal::Remote, events(t.remote))
                 .signal(Signal::LlcMisses, t.misses)
+                .signal(Signal::CpuTime, t.ms * 1_000_000)
         });
         let view = view.view();
         let origins = (0u32..).zip(&tasks).filter_map(|(id, t)| Some((TaskId(id), t.origin?)));
         let origins = origins.map(|(task, unit)| Origin { task, unit, displaced: false }).collect();
-        let decision = Sam(sam).decide(&ctx, &view, &[], SamState { origins, ..SamState::default() }, view.at);
+        let state = SamState { origins, crowded: was_crowded, packed, ..SamState::default() };
+        let decision = Sam(sam).decide(&ctx, &view, &[], state, view.at);
 
         // Who is seen at home has no origin any more.
         for t in &mut tasks {
-            t.origin = t.origin.filter(|origin| *origin != t.cpu / cores);
+            t.origin = t.origin.filter(|origin| *origin != t.cpu % (sockets * cores) / cores);
         }
-        let mut oracle = Oracle { sockets, cores, ours, tasks, moves: Vec::new() };
+        // More CPUs than cores are wanted, now and before.
+        let crowded = (wanted + 50) / 100 > u64::from(sockets * cores);
+        let before = was_crowded.unwrap_or(crowded);
+        let whole = whole_cores && !(crowded && before);
+        let mut oracle = Oracle { sockets, cores, contexts, ours, whole, tasks, moves: Vec::new() };
+        let calm = !crowded && !before;
+        let packed = whole_cores && (!whole || packed && (!calm || oracle.spread()));
         oracle.stage_1();
         oracle.stage_2();
         oracle.stage_3();
@@ -251,6 +333,7 @@ proptest! {
         }).collect();
         prop_assert_eq!(moves, oracle.moves);
         let state = decision.state;
+        prop_assert_eq!((state.crowded, state.packed), (whole_cores.then_some(crowded), packed));
         let kept: Vec<(usize, u32)> = state.origins.iter().map(|o| (o.task.index(), o.unit)).collect();
         let expected = oracle.tasks.iter().enumerate().filter_map(|(t, task)| Some((t, task.origin?)));
         prop_assert_eq!(kept, expected.collect::<Vec<_>>());

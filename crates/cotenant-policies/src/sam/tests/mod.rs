@@ -26,6 +26,7 @@ use cotenant_model::profile::{MachineProfile, Thresholds};
 use cotenant_model::signal::Signal;
 use cotenant_model::testing::{ViewBuilder, machine};
 use cotenant_model::topology::Topology;
+use cotenant_model::view::View;
 use std::collections::BTreeMap;
 
 /// A state in which these tasks were moved reluctantly from these units, and nothing else is known.
@@ -69,6 +70,8 @@ pub struct Scene {
     pub state: SamState,
     pub outcomes: Vec<ActionOutcome>,
     pub busy: Vec<(u32, f64)>,
+    /// Whether the kernel lets pages follow tasks.
+    pub numa_balancing: bool,
     pub now: Time,
     /// Tasks whose next move is denied.
     pub denied: String,
@@ -137,6 +140,7 @@ impl Scene {
             state: SamState::default(),
             outcomes: Vec::new(),
             busy: Vec::new(),
+            numa_balancing: false,
             now: Time::from_millis(100),
             denied: String::new(),
         }
@@ -232,7 +236,8 @@ impl Scene {
     pub fn decide(&self) -> Decision<SamState> {
         let apps = BTreeMap::new();
         let ctx = Ctx { topology: &self.topology, machine: &self.profile, apps: &apps, config: &self.config };
-        Sam(self.settings).decide(&ctx, &self.view().view(), &self.outcomes, self.state.clone(), self.now)
+        let view = View { numa_balancing: self.numa_balancing, ..self.view().view() };
+        Sam(self.settings).decide(&ctx, &view, &self.outcomes, self.state.clone(), self.now)
     }
 
     /// Decides, checks what holds of every decision, and carries it out. 100 ms later the tasks count what they

@@ -30,8 +30,8 @@ fn o_02_an_application_goes_where_most_of_it_is() {
     let mut s = of(of(own(scene("a . . . | b c x n").inter("abc").intra("n")), "abc", 1), "n", 2);
     assert_eq!(s.next(), "x . . . | b c a n");
     let mut s = of(own(scene("a . . . | b c m n").inter("abc")), "abc", 1);
-    s = s.mem("mn");
-    assert_eq!(s.next(), "m . . . | b c a n");
+    s = s.mem("mn").count("mn", Signal::Remote, BANDWIDTH * 3 / 20);
+    assert_eq!(s.next(), "m . . . | b c a n", "half of what it loads is there");
 }
 
 #[test]
@@ -83,4 +83,31 @@ fn o_07_nobody_is_held_on_a_core_that_two_share() {
     // With more tasks than cores that is how it has to be.
     let s = Scene::draw("a n | c .", 2).inter("ac").intra("n").sam(s.settings);
     assert_eq!(moves(&s.decide()), [""; 0]);
+}
+
+#[test]
+fn o_08_a_home_is_worth_more_than_others_lose_by_leaving_it() {
+    // Three sharers at four times the threshold lose 3 × 4 × 5 % by being apart. m has 1 % misses per cycle, 100 times
+    // the threshold of remote ones: away from its pages it takes twice as long.
+    //     S0: a k l o │ S1: b c m n
+    let s = of(own(scene("a k l o | b c m n").inter("abc").mem("klomn")), "abc", 1);
+    assert_eq!(s.clone().next(), "a k l o | b c m n");
+    // Twenty times the threshold, 3 × 20 × 5 %, is worth it, and a CPU-bound m loses nothing.
+    assert_eq!(s.clone().count("abc", Signal::Inter, 20 * COHERENCE).next(), "m k l o | b c a n");
+    assert_eq!(s.clone().count("m", Signal::LlcMisses, 0).next(), "m k l o | b c a n");
+    // Most are on S1, but nobody has to leave S0.
+    let mut s = of(own(scene("a . . . | b c m n").inter("abc").mem("mn")), "abc", 1);
+    assert_eq!(s.next(), "a b c . | . . m n");
+}
+
+#[test]
+fn o_09_where_pages_follow_it_is_the_memory_that_is_served_less() {
+    // Each node serves 100. m and n ask for 30, as do k and l: with m instead of a S0 has 90.
+    //     S0: a k l y │ S1: b c m n
+    let s = of(own(scene("a k l y | b c m n").inter("abc").mem("klmn")), "abc", 1);
+    let s = Scene { numa_balancing: true, ..s };
+    assert_eq!(s.clone().next(), "m k l y | b c a n");
+    // k and l ask for 60: with m S0 would have 150, and 30 less are served than of 120 and 60. Without k and y it is as
+    // much as before, of 60 and 120.
+    assert_eq!(s.count("kl", Signal::LlcMisses, BANDWIDTH * 6 / 10).next(), "a c l b | y k m n");
 }

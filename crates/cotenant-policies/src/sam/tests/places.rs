@@ -69,6 +69,18 @@ fn p_02d_what_wants_next_to_nothing_does_not_make_cores_scarce() {
     assert_eq!(s.next(), packed);
 }
 
+#[test]
+fn p_02e_what_holds_no_core_cannot_make_way_for_what_needs_one() {
+    // h runs 1 ms of 100 beside x, and comes first in order: in its stead c would share x's core.
+    //     S0: a x . h │ S1: c . . .
+    let mut s = scene_of_time("a x . h | c . . .", "acx").inter("ac").count("h", Signal::CpuTime, 1_000_000);
+    assert_eq!(s.next(), "a c . h | x . . .");
+    // Nor does it take a core that is left: p, whose home is S1, gets that of c.
+    //     S0: a . . . │ S1: c y . h │ S2: p . . .
+    let s = scene_of_time("a . . . | c y . h | p . . .", "acyp").count("h", Signal::CpuTime, 1_000_000);
+    assert_eq!(s.inter("ac").remote("p").origin("p", 1).next(), "a c . . | p y . h | . . . .");
+}
+
 /// A scene with two contexts a core, in which the named tasks use all of a CPU.
 fn scene_of_time(drawing: &str, names: &str) -> Scene {
     Scene::draw(drawing, 2).count(names, Signal::CpuTime, 100_000_000)
