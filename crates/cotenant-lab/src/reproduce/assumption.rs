@@ -1,6 +1,6 @@
 //! What `machines/` and `workloads/` assume, assumed otherwise.
 
-use Assumption::{Contexts, Lines, Loading, OneChannel, Phases, Transfers};
+use Assumption::{Anew, Contexts, Lines, Loading, OneChannel, Phases, Transfers};
 use cotenant_sim::app::{Pages, Phase, Program};
 use cotenant_sim::scenario::Scenario;
 use std::sync::Arc;
@@ -15,6 +15,9 @@ pub(super) enum Assumption {
     Loading,
     /// Coherence events of graph and PARSEC programs are on so many lines.
     Lines(f64),
+    /// Graph programs create their threads anew each time they have worked so many seconds, and Linux places those:
+    /// "dynamic task creation", "the burst of task creation triggers load balancing", §4.2.
+    Anew(f64),
     /// A line from the other socket takes so many times as long.
     Transfers(f64),
     /// Each socket has one of four channels of memory.
@@ -41,7 +44,7 @@ impl Assumption {
                 }
             }
             Contexts(smt) => machine.smt = smt,
-            Phases(_) | Loading | Lines(_) => {
+            Phases(_) | Loading | Lines(_) | Anew(_) => {
                 for app in &mut scenario.apps {
                     let name = app.name.split('#').next().unwrap_or_default();
                     if self.programs().contains(&name) {
@@ -56,7 +59,7 @@ impl Assumption {
     /// The programs that it is about.
     fn programs(self) -> Vec<&'static str> {
         match self {
-            Phases(_) => GRAPH.to_vec(),
+            Phases(_) | Anew(_) => GRAPH.to_vec(),
             Loading => LOADED.to_vec(),
             _ => [&GRAPH[..], &["canneal", "bodytrack"]].concat(),
         }
@@ -66,6 +69,7 @@ impl Assumption {
     fn change(self, program: &mut Program, per_s: f64) {
         match self {
             Loading => program.pages = Pages::FirstThread,
+            Anew(seconds) => program.threads_anew = Some(seconds * per_s),
             Lines(lines) => program.contended_lines = Some(lines),
             Phases(seconds) => {
                 let length = |p: &Phase| p.instructions.unwrap_or(1.0);

@@ -114,6 +114,9 @@ pub struct Program {
     /// Cache lines, all used alike, on which its coherence events are, ≥ 1: a line that is under way to one thread
     /// lets the others wait. `None`: so many that nobody waits.
     pub contended_lines: Option<f64>,
+    /// Instructions of a thread after which all threads end, and others are created in their stead that go on with the
+    /// same memory, > 0; `None`: they last for the whole run.
+    pub threads_anew: Option<f64>,
     /// Keys of its figures that are assumptions, all of [`ASSUMABLE`].
     pub assumed: Vec<String>,
 }

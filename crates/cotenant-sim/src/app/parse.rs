@@ -70,6 +70,7 @@ pub(crate) struct ProgramTable {
     #[serde(default)]
     huge_pages: bool,
     contended_lines: Option<Number>,
+    threads_anew: Option<Number>,
     #[serde(default)]
     assumed: Vec<Spanned<String>>,
 }
@@ -148,6 +149,7 @@ impl ProgramTable {
             Some((at, _)) => return Err((at, format!("pages of {name} must be shares that sum to 1"))),
         };
         let contended_lines = given(name, "contended_lines", self.contended_lines.as_ref(), AT_LEAST_1)?;
+        let threads_anew = given(name, "threads_anew", self.threads_anew.as_ref(), POSITIVE)?;
         let barrier = self.barrier;
         let phases = if self.phase.is_empty() {
             vec![self.phase_of(name, here)?]
@@ -164,7 +166,8 @@ impl ProgramTable {
             return Err((here, format!("{name} has several phases; each needs its instructions")));
         }
         let assumed = self.assumed.into_iter().map(assumable).collect::<Result<_, _>>()?;
-        Ok(Program { phases, shared, barrier, pages, huge_pages: self.huge_pages, contended_lines, assumed })
+        let huge_pages = self.huge_pages;
+        Ok(Program { phases, shared, barrier, pages, huge_pages, contended_lines, threads_anew, assumed })
     }
 
     fn phase_of(&self, name: &str, here: usize) -> Result<Phase, Fault> {

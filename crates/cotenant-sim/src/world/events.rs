@@ -52,19 +52,28 @@ impl World {
     }
 
     fn begin_thread(&mut self, app: usize, thread: usize) {
+        let spec = &self.apps[app].spec;
+        let (instructions, first) = (spec.instructions, spec.program.phases[0].instructions);
+        let t = &mut self.threads[thread];
+        t.phase = 0;
+        t.phase_left = first.unwrap_or(f64::INFINITY);
+        t.left = instructions;
+        self.create(app, thread);
+    }
+
+    /// A new thread takes a slot, to do what is left there to be done.
+    fn create(&mut self, app: usize, thread: usize) {
         let id = self.created;
         self.created += 1;
         let spec = &self.apps[app].spec;
         let pinned = spec.pinned.as_ref().map(|cpus| cpus[thread - self.apps[app].threads.start]);
-        let (instructions, first) = (spec.instructions, spec.program.phases[0].instructions);
+        let anew = spec.program.threads_anew;
         self.stand(thread, None);
         let t = &mut self.threads[thread];
         t.id = id;
         (t.paused, t.napping) = (None, None);
         t.mask = pinned.map_or_else(|| t.allowed.clone(), |cpu| CpuSet::single(CpuId(cpu as u32)));
-        t.phase = 0;
-        t.phase_left = first.unwrap_or(f64::INFINITY);
-        t.left = instructions;
+        t.anew_left = anew.unwrap_or(f64::INFINITY);
         t.held = 0.0;
         t.again = 0.0;
         t.near.fill(0.0);
@@ -75,6 +84,21 @@ impl World {
         t.started = self.now;
         let cpu = self.idlest(thread);
         self.put(thread, cpu);
+    }
+
+    /// All threads of an application end, and others go on in their stead, where the kernel puts them. Pages stay.
+    fn create_anew(&mut self, app: usize) {
+        let running = |t: &usize| self.threads[*t].cpu.is_some();
+        let threads: Vec<usize> = self.apps[app].threads.clone().filter(running).collect();
+        for &thread in &threads {
+            self.stand(thread, None);
+        }
+        for thread in threads {
+            self.create(app, thread);
+        }
+        self.changed = true;
+        self.kernel.disturb(self.now);
+        self.disturb();
     }
 
     pub(super) fn node_of(&self, thread: usize) -> usize {
@@ -132,12 +156,15 @@ impl World {
 
     /// Ends what has come to its end.
     pub(super) fn end_phases_and_runs(&mut self) {
-        let (mut ended, mut changed) = (Vec::new(), false);
+        let (mut ended, mut anew, mut changed) = (Vec::new(), Vec::new(), false);
         for i in 0..self.running.len() {
             let thread = self.running[i];
             let t = &mut self.threads[thread];
             let app = &mut self.apps[t.app];
             let phases = &app.spec.program.phases;
+            if app.spec.program.threads_anew.is_some_and(|of| is_over(t.anew_left, of)) {
+                anew.push(t.app);
+            }
             let of_phase = |phase: usize| phases[phase].instructions.unwrap_or(f64::INFINITY);
             if is_over(t.left, app.spec.instructions) {
                 app.ends += 1;
@@ -149,6 +176,10 @@ impl World {
                 t.phase_left = of_phase(t.phase);
                 changed = true;
             }
+        }
+        anew.dedup();
+        for app in anew {
+            self.create_anew(app);
         }
         if changed {
             self.disturb();

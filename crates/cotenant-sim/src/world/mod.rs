@@ -147,6 +147,8 @@ pub(crate) struct Thread {
     pub phase: usize,
     /// Instructions left in its phase.
     pub phase_left: f64,
+    /// Instructions left until another thread takes its place.
+    pub anew_left: f64,
     /// What it has executed, in all runs together.
     pub instructions: f64,
     /// Instructions left in its run.
@@ -232,6 +234,7 @@ impl World {
                 app: apps.len(),
                 mask: allowed.clone(),
                 allowed,
+                anew_left: f64::INFINITY,
                 near: vec![0.0; machine.near.len()],
                 pages: vec![0.0; nodes],
                 touches: vec![0.0; nodes],
@@ -447,7 +450,7 @@ impl World {
         }
         for (&thread, speed) in self.running.iter().zip(&self.speeds) {
             let t = &self.threads[thread];
-            let ns = t.left.min(t.phase_left) / speed * 1e9 + t.debt_s * 1e9;
+            let ns = t.left.min(t.phase_left).min(t.anew_left) / speed * 1e9 + t.debt_s * 1e9;
             if ns < 1e18 {
                 end = end.min(self.now + ns.ceil() as Ns);
             }
@@ -481,6 +484,7 @@ impl World {
             let instructions = (speed * time).min(t.left);
             t.left -= instructions;
             t.phase_left -= instructions;
+            t.anew_left -= instructions;
             t.instructions += instructions;
             self.apps[t.app].instructions += instructions;
             let waits = demand.team.is_some() || demand.cap.is_some();

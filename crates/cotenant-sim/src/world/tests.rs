@@ -3,6 +3,7 @@
 use super::parts::PerInstruction;
 use super::*;
 use crate::app::{Curve, Pages};
+use cotenant_model::CpuId;
 use cotenant_model::machine::Machine;
 
 /// Three packages of two L3s of two L2s of two cores of two contexts: CPUs 0-1 are a core, 0-3 an L2, 0-7 an L3,
@@ -46,6 +47,7 @@ fn program(barrier: bool) -> Arc<Program> {
         pages: Pages::default(),
         huge_pages: false,
         contended_lines: None,
+        threads_anew: None,
         assumed: Vec::new(),
     })
 }
@@ -367,4 +369,28 @@ fn threads_queue_for_the_lines_that_all_write() {
     assert!(speed(4, Some(1.0)) < 0.35 * speed(4, None) && near(speed(4, None), 1.0 / 12e-9));
     assert!((speed(4, Some(1e6)) / speed(4, None) - 1.0).abs() < 1e-4);
     assert_eq!(speed(1, Some(1.0)), speed(1, None), "nobody waits for itself");
+}
+
+/// New threads go on with what the old ones had left to do, where the kernel puts them; memory stays.
+#[test]
+fn threads_that_are_created_anew_go_on_elsewhere_with_the_same_memory() {
+    let mut world = world();
+    let program = std::sync::Arc::make_mut(&mut world.apps[0].spec.program);
+    program.threads_anew = Some(1e6);
+    let own = vec![0.0, 1.0, 0.0];
+    for thread in 0..6 {
+        let t = &mut world.threads[thread];
+        (t.id, t.left, t.phase_left, t.anew_left) = (thread as u32, 5e8, 4e8, 0.0);
+        (t.numa.own, t.held, t.mask) = (own.clone(), 1e6, CpuSet::single(CpuId(0)));
+    }
+    world.created = 100;
+    world.demand();
+    world.end_phases_and_runs();
+    for t in &world.threads[..6] {
+        assert!((100..106).contains(&t.id), "{}", t.id);
+        assert_eq!((t.left, t.phase_left, t.anew_left, t.held), (5e8, 4e8, 1e6, 0.0));
+        assert!(t.cpu.is_some() && t.mask == t.allowed && t.numa.own == own);
+    }
+    let ids: Vec<u32> = world.threads[6..].iter().map(|t| t.id).collect();
+    assert_eq!(ids, [0; 3], "others' threads are the same");
 }
