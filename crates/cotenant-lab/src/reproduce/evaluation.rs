@@ -14,7 +14,7 @@ pub(super) const SAM: Arm = Arm::Sam(1.0, 1.0);
 /// With the switches that are recommended.
 const RECOMMENDED: Arm = Arm::SamWith("recommended", Pin::Llc);
 /// What is compared.
-const ARMS: [Arm; 10] = [
+const ARMS: [Arm; 11] = [
     Arm::Linux,
     Arm::CacheAware,
     SAM,
@@ -25,6 +25,7 @@ const ARMS: [Arm; 10] = [
     Arm::NumaBalanced(&SAM),
     Arm::NumaBalanced(&RECOMMENDED),
     Arm::Shapes,
+    Arm::SamWith("mph", Pin::Cpu),
 ];
 const OF_BEST: &str = "of the best static mapping";
 const OF_JOINT: &str = "of the mix's best static mapping";
@@ -86,6 +87,8 @@ pub(super) struct Compared {
     pub balanced: [Speeds; 3],
     /// With all its trials.
     shapes: Speeds,
+    /// With the additions after SAM-MPH, of which one needs CPUs.
+    mph: Speeds,
     moves: [f64; 3],
     /// Inter-socket events per cycle of a thread under Linux.
     inter: f64,
@@ -115,12 +118,12 @@ pub(super) fn compare(lab: &mut Lab, what: &str, cases: Vec<Case>) -> anyhow::Re
     let best = lab.best(&cases)?;
     let of = |(case, runs): (Case, Vec<Vec<Run>>)| {
         let all: [Speeds; ARMS.len()] = array::from_fn(|arm| speeds(best, &case, &runs[arm]));
-        let [linux, aware, sam, crowding, recommended, pinned, balanced @ .., shapes] = all;
+        let [linux, aware, sam, crowding, recommended, pinned, balanced @ .., shapes, mph] = all;
         let moves = [0, 1, 2].map(|stage| mean(runs[2].iter().map(|r| r.seen.moves[stage])));
         let inter = panels(&runs[0])[1];
         let speed = |arm: usize, app: usize| mean(runs[arm].iter().map(|run| 1.0 / run.outcome.apps[app].time_s));
         let gains = (0..case.apps.len()).map(|app| percent(speed(2, app) / speed(0, app))).collect();
-        Compared { case, linux, aware, sam, crowding, recommended, pinned, balanced, shapes, moves, inter, gains }
+        Compared { case, linux, aware, sam, crowding, recommended, pinned, balanced, shapes, mph, moves, inter, gains }
     };
     Ok(cases.into_iter().zip(runs).map(of).collect())
 }
@@ -167,6 +170,7 @@ fn speed_rows(c: &Compared) -> Vec<Row> {
         ("SAM with NUMA balancing", c.balanced[1].mean),
         ("SAM as recommended with NUMA balancing", c.balanced[2].mean),
         ("shapes, trials included", c.shapes.mean),
+        ("after SAM-MPH", c.mph.mean),
     ];
     let shown = all.into_iter().filter(|(what, _)| c.case.apps.len() > 1 || !what.ends_with("application"));
     shown.map(|(what, speed)| row(format!("{}: {what}", c.case.label), speed, OF_BEST)).collect()
@@ -208,6 +212,7 @@ fn overall(all: &[Compared]) -> Vec<Row> {
         over("SAM as recommended over Linux's best seed, both with NUMA balancing", &|c| {
             c.balanced[2].mean / c.balanced[0].best
         }),
+        over("after SAM-MPH over Linux's mean", &|c| c.mph.mean / c.linux.mean),
         over("shapes, trials included, over Linux's mean", &|c| c.shapes.mean / c.linux.mean),
         over("shapes, trials included, over Linux's best seed", &|c| c.shapes.mean / c.linux.best),
     ]
