@@ -112,8 +112,8 @@ fn settle(round: &Round<'_>, groups: &mut [Group], units: usize) {
     }
 }
 
-/// Whether a group gains more at a home than the tasks lose that make way for it there. Both are parts of a task's time:
-/// each threshold is a rate that costs 5 % of it.
+/// Whether a group gains more at a home than the tasks lose that make way for it there. Both are parts of a task's
+/// time: each threshold is a rate that costs 5 % of it.
 fn worth(round: &Round<'_>, group: &Group, home: usize) -> bool {
     let here = |t: &usize| round.tasks[*t].unit(At::Sharing) == Some(home);
     let inter = |t: &&usize| round.tasks[**t].class == Class::Inter;
@@ -134,8 +134,8 @@ fn worth(round: &Round<'_>, group: &Group, home: usize) -> bool {
     leave.is_empty() || gain > loss
 }
 
-/// What tasks lose by being away from their pages if each changes to the unit of another one: tasks' worth of time. What
-/// overlaps is not known: each takes at most twice as long.
+/// What tasks lose by being away from their pages if each changes to the unit of another one: tasks' worth of time.
+/// What overlaps is not known: each takes at most twice as long.
 fn distance(round: &Round<'_>, leave: &[(usize, usize)]) -> f64 {
     let Some(limit) = round.limits.remote else { return 0.0 };
     let two = round.board.level(At::Memory).len() == 2;

@@ -1,5 +1,6 @@
 //! `sam` against a second, plain implementation of figures 3 and 4 of the paper, as the text restores them, and of its
-//! rule for hyperthreads: no chiplets, masks or missing signals, one task per CPU; slow, and readable beside the figure.
+//! rule for hyperthreads: no chiplets, masks or missing signals, one task per CPU; slow, and readable beside the
+//! figure.
 
 use cotenant_model::policy::{Config, Ctx, Policy};
 use cotenant_model::profile::{MachineProfile, Thresholds};
