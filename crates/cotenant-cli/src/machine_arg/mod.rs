@@ -44,6 +44,19 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     EMBEDDED.iter().map(|(name, _)| *name)
 }
 
+/// A machine that the binary carries, whatever files of the user or the system have its name.
+///
+/// # Errors
+/// [`MachineArgError`] where there is none.
+pub fn shipped(name: &str) -> Result<Machine, MachineArgError> {
+    let Some((_, text)) = EMBEDDED.iter().find(|(known, _)| *known == name) else {
+        let names: Vec<&str> = names().collect();
+        return Err(MachineArgError(format!("'{name}': no such name ({})", names.join(", "))));
+    };
+    let file = format!("machines/{name}.toml");
+    Ok(Machine::parse(text).map_err(|e| MachineArgError(format!("{file}:{e}")))?.of_file(file))
+}
+
 /// Resolves an argument: a name in `machines/` (of the user, of the system, of the binary), a TOML file, an lstopo
 /// XML file, a folder that holds a `sys/` tree, or a synthetic description. Without one it is this machine.
 ///
@@ -88,9 +101,8 @@ fn resolve_in(arg: &str, data_dirs: &[PathBuf]) -> Result<Found, MachineArgError
         if let Some(path) = data_dirs.iter().map(|dir| dir.join(&file)).find(|path| path.is_file()) {
             return known(parse_file(&path)?);
         }
-        if let Some((_, text)) = EMBEDDED.iter().find(|(name, _)| *name == arg) {
-            let file = format!("machines/{arg}.toml");
-            return known(Machine::parse(text).map_err(|e| MachineArgError(format!("{file}:{e}")))?.of_file(file));
+        if names().any(|name| name == arg) {
+            return known(shipped(arg)?);
         }
     }
     let path = Path::new(arg);

@@ -4,8 +4,10 @@ use super::assumption::Assumption;
 use super::cases::{App, Case};
 use super::feliu;
 use anyhow::Context as _;
+use cotenant_cli::machine_arg;
 use cotenant_model::action::{Action, ActionOutcome, Decision};
 use cotenant_model::host::Round;
+use cotenant_model::machine::Machine;
 use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Ctx, DynPolicy, NoSettings, Policy};
 use cotenant_model::signal::Signal;
@@ -18,12 +20,27 @@ use cotenant_sim::run::{Outcome, SimError, pin};
 use cotenant_sim::scenario::Scenario;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// The machine of the paper (§4).
 pub(super) const MACHINE: &str = "ivy-bridge-2s";
 /// Simulated time after which a run has failed, seconds.
 const END_S: f64 = 3_600.0;
+
+/// The folder of `--machines`, once for the process: experiments name machines wherever they make a scenario.
+pub(super) static MACHINES: OnceLock<PathBuf> = OnceLock::new();
+
+/// A machine by name: of the folder of `--machines`, else the shipped one. What users keep under the same name is theirs
+/// and would make other figures of these.
+fn named(name: &str) -> Result<Machine, String> {
+    let file = MACHINES.get().map(|folder| folder.join(format!("{name}.toml"))).filter(|file| file.is_file());
+    let found = match file {
+        Some(file) => machine_arg::resolve(Some(&file.to_string_lossy())).map(|found| found.machine),
+        None => machine_arg::shipped(name),
+    };
+    found.map_err(|e| e.to_string())
+}
 
 /// How much is run.
 #[derive(Clone, Copy, Debug)]
@@ -211,9 +228,7 @@ impl Lab {
     /// A scenario from its text, on this machine.
     pub fn scenario_on(machine: &str, text: &str) -> anyhow::Result<Scenario> {
         let text = format!("machine = '{machine}'\nkernel = 'eevdf'\nend_s = {END_S}\n{text}");
-        let find =
-            |name: &str| cotenant_cli::machine_arg::resolve(Some(name)).map(|f| f.machine).map_err(|e| e.to_string());
-        Scenario::parse(&text, find).context("reproduce")
+        Scenario::parse(&text, named).context("reproduce")
     }
 
     /// The coherence threshold of the simulated machine, events per cycle.

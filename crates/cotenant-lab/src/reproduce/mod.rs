@@ -24,9 +24,10 @@ use cotenant_cli::progress::beside;
 use cotenant_cli::table::Table;
 use cotenant_cli::{answer, print_page, usage};
 use cotenant_model::number::short;
-use lab::{Effort, Lab};
+use lab::{Effort, Lab, MACHINES};
 use row::{Found, Outcome};
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
@@ -55,9 +56,12 @@ pub struct Args {
     /// How many seeds: where Linux starts threads is drawn anew with each [default: 10; with --quick 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub seeds: Option<u64>,
+    /// Folder with NAME.toml for machines that are to be others than the shipped ones; the notes say so
+    #[arg(long, value_name = "DIR")]
+    pub machines: Option<PathBuf>,
     /// On this machine, with real programs: tang-contentiousness, tang-model, tang-padding, tang-naps,
     /// tang-qos-compile, tang-rn-simple, tang-rn-targeted, tang-rn-overhead [default: all eight]
-    #[arg(long, conflicts_with_all = ["list", "seeds"])]
+    #[arg(long, conflicts_with_all = ["list", "seeds", "machines"])]
     pub real: bool,
     /// Print JSON instead of tables
     #[arg(long)]
@@ -154,6 +158,16 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let results = real::run(&args.names, args.quick)?;
         return show(&results, args.json);
     }
+    let others = match &args.machines {
+        Some(folder) if !folder.is_dir() => {
+            return Err(usage(format!("--machines {}: there is no such folder", folder.display())));
+        }
+        Some(folder) => {
+            let folder = MACHINES.get_or_init(|| folder.clone()).display();
+            format!(" Machine files of {folder} come before the shipped ones.")
+        }
+        None => String::new(),
+    };
     let effort = if args.quick { Effort::QUICK } else { Effort::WHOLE };
     let far = Arc::new(Mutex::new((0.0, "preparing simulations".to_owned())));
     let mut lab = Lab::new(Effort { seeds: args.seeds.unwrap_or(effort.seeds), ..effort }, Arc::clone(&far));
@@ -163,7 +177,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let results = wanted.map(|(experiment, figure, _, make)| {
             lab.show(0.0, (*experiment).to_owned());
             let found = make(&mut lab)?;
-            let found = why::of(experiment, args.quick).into_iter().fold(found, Found::because);
+            let mut found = why::of(experiment, args.quick).into_iter().fold(found, Found::because);
+            found.note += &others;
             Ok(Outcome { experiment, figure, found })
         });
         results.collect::<anyhow::Result<Vec<Outcome>>>()

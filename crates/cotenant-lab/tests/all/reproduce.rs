@@ -132,6 +132,33 @@ fn a_quick_reproduction_has_its_keys_and_makes_a_report() {
     }
 }
 
+/// A machine of the user's that has the name of a shipped one is theirs, and no figure of a paper's experiment.
+#[test]
+fn machines_of_the_users_change_nothing_but_where_they_are_asked_for() {
+    let data = std::env::temp_dir().join(format!("cotenant-own-machines-{}", std::process::id()));
+    let machines = data.join("cotenant/machines");
+    fs::create_dir_all(&machines).unwrap();
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines/tilepro64.toml");
+    let other = fs::read_to_string(shipped).unwrap().replace("hop_ns = 2.31", "hop_ns = 23.1");
+    fs::write(machines.join("tilepro64.toml"), other).unwrap();
+    let spread = |args: &[&str]| {
+        let mut command = Command::new(LAB);
+        command.args(["reproduce", "--quick", "--json", "tumanov-heatmap"]).args(args).env("XDG_DATA_HOME", &data);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let results: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+        let note = results[0]["note"].as_str().unwrap();
+        (results[0]["rows"][0]["measured"].as_f64().unwrap(), note.contains(" come before the shipped ones."))
+    };
+    let (percent, said) = spread(&[]);
+    assert!((13.0..15.0).contains(&percent) && !said, "{percent} {said}");
+    let (percent, said) = spread(&["--machines", machines.to_str().unwrap()]);
+    assert!(percent > 100.0 && said, "{percent} {said}");
+    let missing = reproduce(&["--machines", "/nowhere"]);
+    assert_eq!(missing.status.code(), Some(2), "{missing:?}");
+    fs::remove_dir_all(data).unwrap();
+}
+
 /// A command line in a terminal of 80 columns; `None`, said aloud, where there is none.
 fn in_a_terminal(line: &str) -> Option<Child> {
     let probe = Command::new("script").args(["-qec", "test -t 2", "/dev/null"]).stdin(Stdio::null()).output();
