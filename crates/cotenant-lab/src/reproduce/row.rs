@@ -141,6 +141,13 @@ impl Row {
         Self { paper: Some(paper), verdict: verdict.into(), met: Some(met), ..self }
     }
 
+    /// The same beside the paper's figure of programs that it does not print. Ours are drawn anew, and a figure of
+    /// single draws, the highest most of all, is chance: it is shown and not judged.
+    pub fn of_unknown_draws(self, paper: Option<f64>) -> Self {
+        let Some(paper) = paper else { return self };
+        Self { paper: Some(paper), verdict: "shown, not judged: the paper's draws are not printed".to_owned(), ..self }
+    }
+
     /// The same beside what other figures of the paper amount to, for its picture: no statement of its own.
     pub fn beside(self, paper: f64) -> Self {
         Self { paper: Some(paper), verdict: "for the picture: follows from other figures".to_owned(), ..self }
@@ -244,6 +251,9 @@ mod tests {
         assert_eq!(claim("", 1.0, "%", "rises", false).verdict, "not as in the paper: rises");
         let rows = [row("", 1.0, "%"), bound("", 1.0, 0.2, "%"), claim("", 1.0, "%", "rises", false)];
         assert_eq!(tally(&rows), "1 of the 2 statements of the paper's text are met");
+        let drawn = row("", 5.0, "%").of_unknown_draws(Some(4.75));
+        assert_eq!((drawn.paper, drawn.met), (Some(4.75), None), "shown, and no statement");
+        assert!(drawn.speaks() && !row("", 5.0, "%").of_unknown_draws(None).speaks());
         assert!(!rows[0].speaks() && rows[1].speaks() && !rows[0].verdict.is_empty());
         let effects = [(36.0, 30.0), (36.0, 10.0), (36.0, 0.5), (36.0, -8.0), (5.0, 11.0), (-9.0, -8.0)];
         let words = effects.map(|(paper, ours)| effect_words(paper, ours));

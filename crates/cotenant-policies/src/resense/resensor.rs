@@ -22,8 +22,8 @@ pub struct Resense {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ResenseSettings {
-    /// Ours: an application that contends is spread over as many instances as there are. Else over two, as C₋ of the
-    /// paper and the runs with which the score was measured.
+    /// As the paper's C₋ (§3.3): an application that contends gets a core of every instance in turn. Else of two, as in
+    /// the runs with which the score was measured, which is ours: it leaves whole instances to those that share.
     pub widest: bool,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct App {
 pub(super) enum How {
     /// On the fewest instances: cores from *sharing* sets, C₊.
     Share,
-    /// On two: cores from *spreading* sets, C₋. On the most, if that is set.
+    /// Cores from *spreading* sets, C₋: on the most, if that is set, else on two.
     Spread,
     /// On any free core.
     Any,

@@ -49,6 +49,13 @@ impl Bench {
         let view = self.view(threads);
         placed(&view, &self.decide(&view, ResenseState::default(), &[]))
     }
+
+    /// The same with the paper's C₋, a core of every instance.
+    fn widest(&self, threads: &[u32]) -> Vec<String> {
+        let view = self.view(threads);
+        let widest = Resense { settings: ResenseSettings { widest: true }, ..Resense::default() };
+        placed(&view, &widest.decide(&self.ctx(), &view, &[], ResenseState::default(), view.at))
+    }
 }
 
 fn placed(view: &View, decision: &Decision<ResenseState>) -> Vec<String> {
@@ -125,7 +132,7 @@ fn those_who_share_come_first_where_they_gain_more_together() {
 
 #[test]
 fn who_contends_is_spread_over_two() {
-    // C₋ of the paper, and the baseline of its scores: two of four L3s of two cores.   // L3: A A │ L3: A · │ · · │ · ·
+    // Ours, and the baseline of the paper's scores: two of four L3s of two cores.   // L3: A A │ L3: A · │ · · │ · ·
     let bench = Bench::new(machine(4, 1, 2, 1), &[&[("l3", -5.0)]]);
     assert_eq!([2, 3, 4].map(|n| bench.map(&[n]).concat()), ["0,2", "0-2", "0-3"]);
     // Two have no room for five.
@@ -138,11 +145,24 @@ fn who_contends_is_spread_over_two() {
     let five: [&[(&str, f64)]; 5] = [&[("l3", -5.0)], &[("l3", -4.0)], &[("l3", 3.0)], &[("l3", -2.0)], &[("l3", 1.0)]];
     let bench_of_five = Bench::new(machine(4, 1, 3, 1), &five);
     assert_eq!(bench_of_five.map(&[2; 5]), ["0,3", "6,9", "1,4", "7,10", "2,5"]);
-    // Ours, if it is set: as wide as may be.
-    let view = bench.view(&[4]);
-    let widest = Resense { settings: ResenseSettings { widest: true }, ..Resense::default() };
-    let decision = widest.decide(&bench.ctx(), &view, &[], ResenseState::default(), view.at);
-    assert_eq!(placed(&view, &decision), ["0,2,4,6"]);
+    // The paper's: as wide as may be.
+    assert_eq!(bench.widest(&[4]), ["0,2,4,6"]);
+}
+
+#[test]
+fn on_the_xeon_four_that_contend_have_two_cores_of_every_l3() {
+    // Four L3s of eight cores, four applications of eight threads: case 1. By magnitude A −12, B −9, C −7, D −5. §3.3:
+    // "all the benchmarks … have negative sensitivity scores …. Therefore, ReSense maps the sibling threads on separate
+    // L3 caches". A core of every L3 in turn, twice round for eight threads; then the next one, on what is left.
+    // L3: A A B B C C D D │ the same │ the same │ the same
+    let level = "l3+memory-controller+node";
+    let scores: [&[(&str, f64)]; 4] = [&[(level, -12.0)], &[(level, -9.0)], &[(level, -7.0)], &[(level, -5.0)]];
+    let xeon = Machine::parse(include_str!("../../../../machines/xeon-4s-64.toml")).unwrap().topology;
+    let bench = Bench::new(xeon, &scores);
+    let pairs = |first: u32| [0, 8, 16, 24].map(|l3| format!("{}-{}", l3 + first, l3 + first + 1)).join(",");
+    assert_eq!(bench.widest(&[8; 4]), [0, 2, 4, 6].map(pairs));
+    // Over two, which is ours: half of an L3 each.   // L3: A A A A C C C C │ the same │ L3: B B B B D D D D │ the same
+    assert_eq!(bench.map(&[8; 4]), ["0-3,8-11", "16-19,24-27", "4-7,12-15", "20-23,28-31"]);
 }
 
 #[test]

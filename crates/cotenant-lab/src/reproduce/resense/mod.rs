@@ -18,7 +18,7 @@ use cotenant_measure::workload::{Arrival, Job, JobRuns, Workload};
 use cotenant_model::Time;
 use cotenant_model::policy::{Config, DynPolicy};
 use cotenant_model::profile::AppProfile;
-use cotenant_policies::{Resense, Shapes};
+use cotenant_policies::{Resense, ResenseSettings, Shapes};
 use cotenant_sim::scenario::Scenario;
 use data::Platform;
 use std::collections::BTreeMap;
@@ -60,28 +60,42 @@ fn together(programs: &[String]) -> Workload {
 #[derive(Clone, Debug)]
 enum Who<'a> {
     Linux,
-    /// `ReSense` with these profiles.
+    /// `ReSense` with these profiles, as the paper has it: who contends has a core of every instance.
     Resense(&'a BTreeMap<String, AppProfile>),
-    /// The same by the sums of scores, which is ours.
+    /// The same over two instances, which is ours and what users get.
+    Two(&'a BTreeMap<String, AppProfile>),
+    /// That by the sums of scores, which is ours, too.
     Sum(&'a BTreeMap<String, AppProfile>),
     /// `shapes`, by instructions per second.
     Shapes,
 }
 
+impl<'a> Who<'a> {
+    /// The policy and its profiles, where it is `ReSense`.
+    fn resense(&self) -> Option<(Resense, &'a BTreeMap<String, AppProfile>)> {
+        let of = |sum, widest| Resense { sum, settings: ResenseSettings { widest } };
+        match *self {
+            Self::Resense(profiles) => Some((of(false, true), profiles)),
+            Self::Two(profiles) => Some((of(false, false), profiles)),
+            Self::Sum(profiles) => Some((of(true, false), profiles)),
+            Self::Linux | Self::Shapes => None,
+        }
+    }
+}
+
 /// The runs of a workload.
 fn ran(pool: &Scenario, workload: &Workload, who: &Who<'_>, seed: u64) -> anyhow::Result<Vec<JobRuns>> {
     let mut scenario = pool.for_jobs(workload).context("a program of the workload is not in the pool")?;
-    let resense = |sum| Some(Box::new(Resense { sum, ..Resense::default() }) as Box<dyn DynPolicy>);
-    let policy = match who {
-        Who::Linux => None,
-        Who::Resense(profiles) | Who::Sum(profiles) => {
+    let policy = match who.resense() {
+        Some((policy, profiles)) => {
             scenario.know(profiles);
-            resense(matches!(who, Who::Sum(_)))
+            Some(Box::new(policy) as Box<dyn DynPolicy>)
         }
-        Who::Shapes => {
+        None if matches!(who, Who::Shapes) => {
             scenario.config.interval = Config::default().interval;
             Some(Box::new(Shapes::default()) as Box<dyn DynPolicy>)
         }
+        None => None,
     };
     Ok(scenario.staged(workload, policy.as_deref(), scenario.kernel, seed, |_| ())?)
 }
@@ -117,4 +131,30 @@ fn compare(
     let all = lab.parallel(what, &jobs, |(workload, who, seed)| figures(pool, workload, who, *seed))?;
     let means: Vec<Figures> = all.chunks(seeds(lab) as usize).map(mean).collect();
     Ok(means.chunks(arms.len()).map(<[Figures]>::to_vec).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::data::{XEON, profiles};
+    use super::*;
+
+    #[test]
+    fn the_papers_arm_has_a_core_of_every_instance_for_who_contends() {
+        let names = ["blackscholes", "facesim", "swaptions", "vips"].map(str::to_owned);
+        let pool = pool(&XEON, &names, 0.1).unwrap();
+        let mut all = pool.for_jobs(&together(&names)).unwrap();
+        let scores =
+            profiles(names.iter().zip([-12.0, -9.0, -7.0, -5.0]).map(|(n, s)| (n.as_str(), XEON.levels[0].1, s)));
+        let topology = all.machine.topology.clone();
+        let mut threads = |who: Who<'_>| {
+            let (policy, scores) = who.resense().unwrap();
+            all.know(scores);
+            let places = all.run(&policy, all.kernel, 1, |_| ()).unwrap().places;
+            let l3 = |cpu: &usize| topology.llc_of(cotenant_model::CpuId(*cpu as u32)).unwrap();
+            let of = |places: &[usize]| (0..4).map(|i| places.iter().filter(|cpu| l3(cpu) == i).count()).collect();
+            places.chunks(XEON.threads).map(of).collect::<Vec<Vec<usize>>>()
+        };
+        assert_eq!(threads(Who::Resense(&scores)), [[2; 4]; 4]);
+        assert!(threads(Who::Two(&scores)).iter().all(|l3s| l3s.iter().filter(|n| **n == 4).count() == 2));
+    }
 }

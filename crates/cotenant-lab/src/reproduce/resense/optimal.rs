@@ -1,7 +1,7 @@
 //! Figures 10 and 11: how far `ReSense` is from the best mapping, and why.
 
 use super::super::lab::Lab;
-use super::super::row::{self, Found, Row, highest, row};
+use super::super::row::{self, Found, Row, bound, highest, row};
 use super::data::{PLATFORMS, Platform, profiles};
 use super::fixed::{count, sets};
 use super::{ASSUMED, Who, figures, mean, own, pool, seeds, together, work_s};
@@ -17,20 +17,26 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The largest average distances of a machine, points: average response time, throughput (abstract).
 const FURTHEST: [f64; 2] = [1.49, 2.08];
 
-/// The scores that `ReSense` goes by; the last one is ours.
-const ARMS: [&str; 3] = ["paper's scores", "simulated scores", "sums of simulated scores (ours)"];
+/// The scores that `ReSense` goes by. Those of the paper's C₋, a core of every instance, come first; the rest is ours.
+const ARMS: [&str; 4] = [
+    "paper's scores",
+    "simulated scores",
+    "simulated scores on two instances (ours)",
+    "sums of simulated scores (ours)",
+];
+const PAPERS: usize = 2;
 const METRICS: [&str; 2] = ["art", "throughput"];
 
 /// A set of programs. Points are of improvement over Linux, below the best mapping; by metric.
 struct Distances {
     /// By [`ARMS`].
-    below: [[f64; 2]; 3],
+    below: [[f64; 2]; ARMS.len()],
     /// The same if the first mapping had been kept until all had ended.
-    kept: [[f64; 2]; 3],
+    kept: [[f64; 2]; ARMS.len()],
     /// The same of the best mapping that any scores lead to, and how many there are, where all were tried.
     any: Option<([f64; 2], usize)>,
     /// Mappings while all run, by [`ARMS`].
-    laid: [String; 3],
+    laid: [String; ARMS.len()],
     /// The best mapping by average response time.
     best: String,
     /// Whether the best is so for certain.
@@ -132,17 +138,17 @@ fn one(
     let points = |f: &Figures| f.over(&linux);
     // Where ReSense comes to rest while all of them run is among the starts of the search, and so is the best that it
     // could choose.
-    let (mut starts, mut with, mut kept) = (Vec::new(), [[0.0; 2]; 3], [[0.0; 2]; 3]);
-    let mut mappings: [String; 3] = Default::default();
+    let (mut starts, mut with, mut kept) = (Vec::new(), [[0.0; 2]; ARMS.len()], [[0.0; 2]; ARMS.len()]);
+    let mut mappings: [String; ARMS.len()] = Default::default();
     let level = match platform.levels {
         [(_, level)] => Some(*level),
         _ => None, // of two levels there are as many combinations squared
     };
-    let arms = [(Who::Resense(theirs), theirs), (Who::Resense(own), own), (Who::Sum(own), own)];
-    for (arm, (who, scores)) in arms.into_iter().enumerate() {
+    let arms = [Who::Resense(theirs), Who::Resense(own), Who::Two(own), Who::Sum(own)];
+    for (arm, who) in arms.into_iter().enumerate() {
         with[arm] = points(&runs(&who)?);
+        let (policy, scores) = who.resense().context("each is ReSense")?;
         alone.know(scores);
-        let policy = Resense { sum: matches!(who, Who::Sum(_)), ..Resense::default() };
         let outcome = alone.run(&policy, alone.kernel, 1, |_| ())?;
         mappings[arm] = laid(&alone, &outcome.places, &outcome, level);
         kept[arm] = of(&alone.pinned(&outcome.places, 1)?).map_or([0.0; 2], |f| points(&f));
@@ -164,14 +170,11 @@ fn one(
     Ok(Distances { below: with.map(below), kept: kept.map(below), any, laid: mappings, best, exact })
 }
 
-/// A mean distance from the best mapping beside the paper's on that machine, and on the one where that is furthest.
-fn distance(label: String, paper: f64, furthest: f64, ours: f64) -> Row {
-    let met = ours <= furthest;
-    let verdict = match ours {
-        d if d <= paper => "as near as in the paper".to_owned(),
-        _ if met => format!("within {furthest}, the furthest of the paper's machines"),
-        d => format!("{:.1} points further than in the paper", d - paper),
-    };
+/// A mean distance from the best mapping beside the paper's on that machine.
+fn distance(label: String, paper: f64, ours: f64) -> Row {
+    let met = ours <= paper;
+    let further = || format!("{:.2} points further than in the paper", ours - paper);
+    let verdict = if met { "as near as in the paper".to_owned() } else { further() };
     row(label, ours, POINTS).judged(paper, verdict, met)
 }
 
@@ -190,9 +193,9 @@ fn told(platform: &Platform, paper: [f64; 2], sets: &[Vec<String>], found: &[Dis
                 let verdict = format!("{}; best: {}", found.laid[arm], found.best);
                 rows.push(if metric == 0 { Row { verdict, ..row } } else { row });
             }
-            let mean = distance(label("") + ", mean", paper[metric], FURTHEST[metric], row::mean(each()));
+            let mean = distance(label("") + ", mean", paper[metric], row::mean(each()));
             // What is ours is no statement of the paper.
-            rows.push(if arm == 2 { row(mean.label, mean.measured, POINTS) } else { mean });
+            rows.push(if arm < PAPERS { mean } else { row(mean.label, mean.measured, POINTS) });
             rows.push(row(label("") + ", at most", highest(each()), POINTS));
             let kept = row::mean(found.iter().map(|f| f.kept[arm][metric]));
             rows.push(row(label(", if nobody were moved when others end") + ", mean", kept, POINTS));
@@ -215,6 +218,7 @@ pub(in super::super) fn optimal(lab: &mut Lab) -> anyhow::Result<Found> {
     // Average differences in the text: average response time, throughput.
     let paper = [[0.27, 0.49], [0.18, 0.10], [1.49, 2.08], [0.05, 0.49]];
     let (mut rows, mut searched) = (Vec::new(), 0);
+    let mut furthest = [[f64::NEG_INFINITY; 2]; PAPERS];
     // With few programs on few CPUs there are few mappings; the others take minutes.
     let platforms = if lab.effort.every > 1 { 2 } else { PLATFORMS.len() };
     for (platform, paper) in PLATFORMS.into_iter().zip(paper).take(platforms) {
@@ -225,6 +229,17 @@ pub(in super::super) fn optimal(lab: &mut Lab) -> anyhow::Result<Found> {
         let found = lab.parallel(&what, &sets, |set| one(lab, &platform, &scenario, [&theirs, &own], set))?;
         searched += found.iter().filter(|f| !f.exact).count();
         rows.extend(told(&platform, paper, &sets, &found));
+        for (arm, metrics) in furthest.iter_mut().enumerate() {
+            for (metric, furthest) in metrics.iter_mut().enumerate() {
+                *furthest = furthest.max(row::mean(found.iter().map(|f| f.below[arm][metric])));
+            }
+        }
+    }
+    for (by, metrics) in ARMS.iter().zip(furthest) {
+        for (metric, ours) in metrics.into_iter().enumerate() {
+            let label = format!("furthest of the machines, {by}: {}, below the best mapping, mean", METRICS[metric]);
+            rows.push(bound(label, FURTHEST[metric], ours, POINTS));
+        }
     }
     let note = format!(
         "{} random sets of PARSEC programs of each machine (two programs on Yorkfield and Harpertown, four on the others) that start together and run once; difference of \
@@ -241,7 +256,15 @@ pub(in super::super) fn optimal(lab: &mut Lab) -> anyhow::Result<Found> {
 
 #[cfg(test)]
 mod tests {
-    use super::orders;
+    use super::{distance, orders};
+
+    /// Harpertown's 0.18 points: 0.3 are further, though the paper's furthest machine has 1.49.
+    #[test]
+    fn a_machine_is_judged_by_its_own_distance() {
+        let near = |ours| distance(String::new(), 0.18, ours);
+        assert_eq!([0.0, 0.18, 0.3].map(|ours| near(ours).met), [true, true, false].map(Some));
+        assert_eq!(near(0.3).verdict, "0.12 points further than in the paper");
+    }
 
     #[test]
     fn orders_are_all_and_each_once() {
