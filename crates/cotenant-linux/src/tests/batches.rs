@@ -122,7 +122,7 @@ fn batch(args: &[String]) {
     let queue = Beats { folder: folder.into(), next: 0, seen: seen.clone() };
     let host = LinuxHost::new(&topology, Vec::new(), options).unwrap();
     let mut batch = host.with_queue(Box::new(queue), Duration::from_secs(5));
-    let settings = Settings::default().with::<CoSchedule>(&QuantumSettings { quantum });
+    let settings = Settings::default().with::<CoSchedule>(&QuantumSettings { quantum, ..QuantumSettings::default() });
     let config = Config { interval: quantum, foreign_busy: 2.0, pin: Pin::Cpu, settings, ..Config::default() };
     let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
     let ctx = Ctx { topology: &topology, machine: &machine, apps: &apps, config: &config };

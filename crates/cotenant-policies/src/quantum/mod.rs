@@ -51,12 +51,24 @@ pub struct QuantumSettings {
     /// Time between choices, 1 ms to 1 day (TPDS §6.1: 200 ms).
     #[serde(deserialize_with = "a_quantum")]
     pub quantum: Duration,
+    /// The target once, from the rates and times alone in the profiles of the jobs (TPDS Algorithm 1, line 1). Else
+    /// anew in every quantum from the last one's rates, which is ours.
+    #[serde(skip_serializing_if = "is_off")]
+    pub once: bool,
+    /// Ours: a job that had less than its part of the CPUs fits the better for it (`mas`, `cas`, `das`).
+    #[serde(skip_serializing_if = "is_off")]
+    pub progress: bool,
 }
 
 impl Default for QuantumSettings {
     fn default() -> Self {
-        Self { quantum: Duration::from_millis(200) }
+        Self { quantum: Duration::from_millis(200), once: false, progress: false }
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde asks so
+fn is_off(switch: &bool) -> bool {
+    !switch
 }
 
 fn a_quantum<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
@@ -79,6 +91,9 @@ pub struct QuantumState {
     given: BTreeMap<TaskId, Given>,
     /// Paused tasks that could not be placed: they are resumed where they may run.
     unplaceable: Vec<TaskId>,
+    /// The target per CPU, where it is computed once; anew when a job comes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<f64>,
 }
 
 fn yes() -> bool {
@@ -87,8 +102,8 @@ fn yes() -> bool {
 
 impl Default for QuantumState {
     fn default() -> Self {
-        let (jobs, given, unplaceable) = Default::default();
-        Self { first_penalties: false, due: Time::default(), jobs, given, unplaceable }
+        let (jobs, given, unplaceable, target) = Default::default();
+        Self { first_penalties: false, due: Time::default(), jobs, given, unplaceable, target }
     }
 }
 
@@ -190,17 +205,24 @@ impl QuantumState {
             let said = round.profile(app).and_then(|p| p.threads);
             let width = said.map_or(tasks.len(), |n| n as usize);
             self.jobs.push(Job { app, width: width.max(1), said: said.is_some(), ..Job::default() });
-            changed = true;
+            (self.target, changed) = (None, true);
         }
         changed
     }
 
     /// The quantum is over: jobs that ran go to the tail, with their new rates.
-    fn turn(&mut self, round: &Round<'_>, levels: &Levels) {
+    fn turn(&mut self, round: &Round<'_>, levels: &Levels, progress: bool) {
         let (mut ran, mut waited) = (Vec::new(), Vec::new());
+        let threads: usize = self.jobs.iter().map(|job| job.width).sum();
+        // The part of the quanta in which each would run if all had the same.
+        let part = (round.cpus.len() as f64 / threads.max(1) as f64).min(1.0);
         for mut job in std::mem::take(&mut self.jobs) {
             let tasks = &round.tasks[&job.app];
-            if self.ran(tasks) {
+            let run = self.ran(tasks);
+            if progress {
+                job.behind += part - f64::from(u8::from(run));
+            }
+            if run {
                 job.update(tasks, levels);
                 ran.push(job);
             } else {
@@ -285,13 +307,16 @@ impl Policy for CoSchedule {
         if due {
             state.due = now + self.settings.quantum;
             if self.quantum != Quantum::Fifo {
-                state.turn(&round, &levels);
+                state.turn(&round, &levels, self.settings.progress);
                 state.jobs.iter_mut().for_each(|job| job.runs = false);
             }
         }
         let mut selection = Selection::default();
         if changed || due {
-            selection = select::select(&round, &mut state.jobs);
+            if self.settings.once && state.target.is_none() {
+                state.target = select::once(&round, &state.jobs);
+            }
+            selection = select::select(&round, &mut state.jobs, state.target);
             if self.quantum.allocates() {
                 allocate::allocate(&round, &levels, &mut state.jobs);
             }

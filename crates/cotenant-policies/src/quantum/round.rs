@@ -45,6 +45,14 @@ pub(super) struct Job {
     pub runs: bool,
     /// Its CPUs, where they were chosen.
     pub cpus: CpuSet,
+    /// Quanta that it had less than its part of them, below 0: more.
+    #[serde(skip_serializing_if = "is_0")]
+    pub behind: f64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde asks so
+fn is_0(quanta: &f64) -> bool {
+    *quanta == 0.0
 }
 
 /// What is fixed for a decision.

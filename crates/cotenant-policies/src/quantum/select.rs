@@ -73,22 +73,15 @@ impl Room {
 }
 
 /// Marks the jobs that run: those that are marked already stay, then the head of the queue, which always runs, then
-/// whoever comes nearest to what is left of the target, per CPU (TPDS Algorithm 1, lines 9–17). `fifo` takes them in
-/// order.
-pub(super) fn select(round: &Round<'_>, jobs: &mut [Job]) -> Selection {
+/// whoever comes nearest to what is left of the target, per CPU (TPDS Algorithm 1, lines 9–17), by the target that is
+/// given, else by that of the last quantum's rates. `fifo` takes them in order.
+pub(super) fn select(round: &Round<'_>, jobs: &mut [Job], given: Option<f64>) -> Selection {
     let cores = round.cpus.len();
     let mut room = Room { left: cores, cpus: cores, reserved: CpuSet::new() };
     let allowed: Vec<Option<CpuSet>> = jobs.iter().map(|job| round.allowed(job.app)).collect();
     let profiles: Vec<Option<&AppProfile>> = jobs.iter().map(|job| round.profile(job.app)).collect();
-    let mut penalty = vec![0.0; jobs.len()];
-    let mut per_cpu = target(jobs, &profiles, &penalty);
-    if round.policy == Quantum::Das {
-        let average = per_cpu.map(|per_cpu| per_cpu * cores as f64);
-        let penalty_of = |job: &Job, p: &AppProfile| penalty_under_das(job, p, average, round.first_penalties);
-        let of = |job: &Job, profile: Option<&AppProfile>| profile.map_or(0.0, |p| penalty_of(job, p));
-        penalty = jobs.iter().zip(&profiles).map(|(job, profile)| of(job, *profile)).collect();
-        per_cpu = target(jobs, &profiles, &penalty);
-    }
+    let (per_cpu, penalty) = aims(round, jobs, &profiles);
+    let per_cpu = given.or(per_cpu);
     let need = |i: usize, job: &Job| {
         let width = job.width.max(1) as f64;
         per_cpu.map_or(0.0, |target| job.misses.map_or(target, |misses| misses / width + penalty[i]))
@@ -122,6 +115,13 @@ pub(super) fn select(round: &Round<'_>, jobs: &mut [Job]) -> Selection {
         jobs[head].runs = true;
         selection.chosen.insert(head, None);
     }
+    // Ours (`progress`; else it is 0): each quantum that a job is behind brings it nearer, each that it is ahead takes
+    // it away. By 1 + quanta, so that there is nothing to tune.
+    let distance = |wanted: f64, need: f64, job: &Job| {
+        let off = (wanted - need).abs();
+        if job.behind > 0.0 { off / (1.0 + job.behind) } else { off * (1.0 - job.behind) }
+    };
+    let plain = jobs.iter().all(|job| job.behind == 0.0);
     // By need, and by place in the queue among equals.
     let mut waiting: Vec<(f64, usize)> = waiting.into_iter().map(|i| (need(i, &jobs[i]), i)).collect();
     waiting.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
@@ -132,12 +132,14 @@ pub(super) fn select(round: &Round<'_>, jobs: &mut [Job]) -> Selection {
             let width = room.needs(&jobs[i]);
             room.take(allowed[i].as_ref(), width)
         };
-        let mut found = Some(nearest(&waiting, wanted));
+        let off = |k: usize| distance(wanted, waiting[k].0, &jobs[waiting[k].1]);
+        let order = |&a: &usize, &b: &usize| off(a).total_cmp(&off(b)).then(waiting[a].1.cmp(&waiting[b].1));
+        let all = 0..waiting.len();
+        let mut found = if plain { Some(nearest(&waiting, wanted)) } else { all.clone().min_by(order) };
         if !found.is_some_and(&mut fits) {
-            let mut order: Vec<usize> = (0..waiting.len()).collect();
-            let distance = |k: usize| (wanted - waiting[k].0).abs();
-            order.sort_by(|&a, &b| distance(a).total_cmp(&distance(b)).then(waiting[a].1.cmp(&waiting[b].1)));
-            found = order.into_iter().find(|&k| fits(k));
+            let mut all: Vec<usize> = all.collect();
+            all.sort_by(order);
+            found = all.into_iter().find(|&k| fits(k));
         }
         let Some(k) = found else { break };
         let (need, i) = waiting.remove(k);
@@ -156,6 +158,32 @@ pub(super) fn nearest(waiting: &[(f64, usize)], wanted: f64) -> usize {
     let first_below = waiting.partition_point(|w| w.0 < below);
     let key = |k: usize| ((wanted - waiting[k].0).abs(), waiting[k].1);
     if above < waiting.len() && key(above) < key(first_below) { above } else { first_below }
+}
+
+/// The target per CPU, and what penalties add to the need of each job's CPUs, by the jobs' rates.
+fn aims(round: &Round<'_>, jobs: &[Job], profiles: &[Option<&AppProfile>]) -> (Option<f64>, Vec<f64>) {
+    let penalty = vec![0.0; jobs.len()];
+    let per_cpu = target(jobs, profiles, &penalty);
+    if round.policy != Quantum::Das {
+        return (per_cpu, penalty);
+    }
+    let average = per_cpu.map(|per_cpu| per_cpu * round.cpus.len() as f64);
+    let penalty_of = |job: &Job, p: &AppProfile| penalty_under_das(job, p, average, round.first_penalties);
+    let of = |job: &Job, profile: Option<&AppProfile>| profile.map_or(0.0, |p| penalty_of(job, p));
+    let penalty: Vec<f64> = jobs.iter().zip(profiles).map(|(job, profile)| of(job, *profile)).collect();
+    (target(jobs, profiles, &penalty), penalty)
+}
+
+/// The target per CPU by what profiles say of rates alone, as TPDS Algorithm 1 computes it before anybody runs; `None`
+/// where no profile says any.
+pub(super) fn once(round: &Round<'_>, jobs: &[Job]) -> Option<f64> {
+    let profiles: Vec<Option<&AppProfile>> = jobs.iter().map(|job| round.profile(job.app)).collect();
+    let alone = |(job, profile): (&Job, Option<&AppProfile>)| {
+        let per_cpu = profile.and_then(|p| p.per_cpu_s.get(&Signal::LlcMisses));
+        Job { misses: per_cpu.map(|rate| rate * job.width.max(1) as f64), ..job.clone() }
+    };
+    let jobs: Vec<Job> = jobs.iter().zip(profiles.iter().copied()).map(alone).collect();
+    aims(round, &jobs, &profiles).0
 }
 
 /// The ideal average bandwidth, per CPU: what all jobs together transfer over their times alone, divided by the time

@@ -16,6 +16,7 @@ pub(super) struct Spec(pub u32, pub f64, pub f64);
 
 pub(super) struct Bench {
     policy: Quantum,
+    settings: QuantumSettings,
     topology: Topology,
     pub apps: BTreeMap<String, AppProfile>,
     jobs: BTreeMap<u32, Spec>,
@@ -40,6 +41,7 @@ pub(super) struct Bench {
 pub(super) fn bench(policy: Quantum, jobs: &[Spec]) -> Bench {
     Bench {
         policy,
+        settings: QuantumSettings::default(),
         topology: machine(1, 2, 2, 1),
         apps: BTreeMap::new(),
         jobs: (0..).zip(jobs.iter().copied()).collect(),
@@ -102,7 +104,7 @@ impl Bench {
         let (machine, config) = (MachineProfile::default(), Config::default());
         let ctx = Ctx { topology: &self.topology, machine: &machine, apps: &self.apps, config: &config };
         let view = self.view();
-        let policy = CoSchedule { quantum: self.policy, settings: QuantumSettings::default() };
+        let policy = CoSchedule { quantum: self.policy, settings: self.settings };
         let decision = policy.decide(&ctx, &view, &self.last, std::mem::take(&mut self.state), view.at);
         self.state = decision.state.clone();
         self.last.clear();
@@ -200,6 +202,69 @@ fn mas_approaches_the_ideal_average_bandwidth() {
     let why: Vec<String> = decision.proposals.iter().map(|p| p.reason.to_string()).collect();
     assert!(why[0].contains("app 7 is at the head of the queue, and runs"), "{why:?}");
     assert!(why.iter().any(|w| w.contains("app 4 waits")), "{why:?}");
+}
+
+/// How many of so many quanta each job has, as they come.
+fn shares(bench: &mut Bench, quanta: usize) -> Vec<usize> {
+    let mut had = vec![0; bench.jobs.len()];
+    for _ in 0..quanta {
+        bench.turn();
+        bench.running().into_iter().for_each(|job| had[job as usize] += 1);
+    }
+    had
+}
+
+#[test]
+fn with_progress_every_job_gets_its_part_of_the_quanta() {
+    // Twelve jobs on four CPUs: a third of 240 quanta are 80.
+    let rates = [40.0, 35.0, 30.0, 25.0, 12.0, 10.0, 4.0, 3.0, 2.0, 1.5, 1.0, 0.5];
+    for policy in [Quantum::Mas, Quantum::Cas, Quantum::Das] {
+        let mut printed = bench(policy, &rates.map(|rate| Spec(1, rate, rate)));
+        printed.apps = BTreeMap::from([4, 8].map(|j| (format!("app{j}"), losing(0.3))));
+        let mut fair = bench(policy, &rates.map(|rate| Spec(1, rate, rate)));
+        (fair.apps, fair.settings.progress) = (printed.apps.clone(), true);
+        let (printed, fair) = (shares(&mut printed, 240), shares(&mut fair, 240));
+        assert!(printed.iter().any(|had| *had < 40), "some fall far behind without: {printed:?}");
+        assert!(fair.iter().all(|had| (75..=88).contains(had)), "{policy:?}: {fair:?}");
+    }
+}
+
+/// What a profile says of a job that loses so much at average traffic.
+fn losing(part: f64) -> AppProfile {
+    AppProfile { average_traffic_loss: Some(part), ..AppProfile::default() }
+}
+
+#[test]
+fn a_target_computed_once_is_that_of_rates_and_times_alone() {
+    // Alone 0 has 50/µs for 10 s, the other seven 2/µs for 30 s: (500 + 7 · 60) / (10 + 7 · 30) = 4.18/µs and CPU.
+    // Running, they have what EIGHT says: 15/µs and CPU.
+    let mut bench = bench(Quantum::Mas, &EIGHT);
+    let alone = |rate: f64, time: f64| AppProfile {
+        alone_s: Some(time),
+        per_cpu_s: BTreeMap::from([(Signal::LlcMisses, rate * 1e6)]),
+        ..AppProfile::default()
+    };
+    let profile = |j: u32| alone(if j == 0 { 50.0 } else { 2.0 }, if j == 0 { 10.0 } else { 30.0 });
+    bench.apps = (0..8).map(|j| (format!("app{j}"), profile(j))).collect();
+    bench.settings.once = true;
+    let once = (500.0 + 420.0) / 220.0 * 1e6;
+    for _ in 0..3 {
+        bench.turn();
+        assert!((bench.queue().target.unwrap() / once - 1.0).abs() < 1e-9, "{:?}", bench.queue().target);
+    }
+    // Head 0 draws 40 of 16.7: what fits best of what is below nothing are the quietest.
+    let mut first = Bench { settings: bench.settings, ..self::bench(Quantum::Mas, &EIGHT) };
+    first.apps = bench.apps.clone();
+    first.turn();
+    assert_eq!(first.running(), [0, 5, 6, 7]);
+    // A job that ends changes nothing; one that comes does.
+    bench.jobs.remove(&0);
+    bench.turn();
+    assert!((bench.queue().target.unwrap() / once - 1.0).abs() < 1e-9);
+    bench.jobs.insert(0, EIGHT[0]);
+    bench.apps.insert("app0".to_owned(), alone(50.0, 30.0));
+    bench.turn();
+    assert!((bench.queue().target.unwrap() / ((50.0 + 14.0) / 8.0 * 1e6) - 1.0).abs() < 1e-9);
 }
 
 #[test]
@@ -367,7 +432,7 @@ fn profiles_weigh_jobs_by_their_times_alone() {
         let ctx = Ctx { topology: &bench.topology, machine: &machine, apps: &bench.apps, config: &config };
         let view = bench.view();
         let round = Round::new(Quantum::Mas, &ctx, &view);
-        select::select(&round, &mut bench.queue().jobs.clone()).target.unwrap() / 1e6
+        select::select(&round, &mut bench.queue().jobs.clone(), None).target.unwrap() / 1e6
     };
     assert!((target(&mut bench) - 6.0).abs() < 1e-6);
     bench.apps = BTreeMap::from([("app0".into(), alone(1.0)), ("app1".into(), alone(3.0))]);

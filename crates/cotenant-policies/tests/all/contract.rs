@@ -64,7 +64,8 @@ fn keys_are_set_one_by_one() {
     assert_eq!(settings.of::<Sam>(), Ok(SamConfig { cooldown: false, ..SamConfig::default() }));
     let atom = AtomConfig { turn: Duration::from_secs(2), settle: 0.25, rounds: 7, ..AtomConfig::default() };
     assert_eq!(settings.of::<Atom>(), Ok(atom));
-    assert_eq!(settings.of::<CoSchedule>(), Ok(QuantumSettings { quantum: Duration::from_millis(50) }));
+    let quantum = QuantumSettings { quantum: Duration::from_millis(50), ..QuantumSettings::default() };
+    assert_eq!(settings.of::<CoSchedule>(), Ok(quantum));
     assert_eq!(settings.of::<Static>().unwrap().map.as_deref(), Some("X*X*"));
     let stored: Settings = serde_json::from_str(&serde_json::to_string(&settings).unwrap()).unwrap();
     assert_eq!((stored.of::<Atom>(), &stored), (Ok(atom), &settings));

@@ -72,14 +72,14 @@ fn run(case: Case, all: &[&'static str], work_s: f64, profiles: &BTreeMap<&str, 
     Ok(Run { makespan_s: outcome.makespan_s, times_s, unevenness: unevenness / f64::from(quanta.max(1)) })
 }
 
-/// The programs, what each loses at their mean traffic, and that traffic per microsecond.
-fn lost(lab: &Lab, all: &[&'static str]) -> anyhow::Result<(Vec<f64>, f64)> {
+/// Each program alone, what it loses at their mean traffic, and that traffic per microsecond.
+fn lost(lab: &Lab, all: &[&'static str]) -> anyhow::Result<(Vec<Alone>, Vec<f64>, f64)> {
     let found = lab.parallel("feliu-chiplets: alone", all, |program| super::alone(MACHINE, program))?;
     let average = mean(found.iter().map(|alone: &Alone| alone.tr_l2));
     let injector = Injector::Memory.tuned(MACHINE, average)?;
     let beside = |program: &&str| super::loss(MACHINE, program, &injector, &BESIDE);
     let lost = lab.parallel("feliu-chiplets: beside injectors", all, beside)?;
-    Ok((lost, average))
+    Ok((found, lost, average))
 }
 
 /// Mixes of twice as many programs as cores.
@@ -88,8 +88,9 @@ pub(in super::super) fn chiplets(lab: &mut Lab) -> anyhow::Result<Found> {
     let (work_s, mixes, kernels) = if quick { (0.5, 1, &KERNELS[..1]) } else { (10.0, 3, &KERNELS[..]) };
     let seeds = if quick { 1 } else { lab.effort.seeds };
     let all: Vec<&'static str> = programs().into_iter().step_by(lab.effort.every).collect();
-    let (lost, average) = lost(lab, &all)?;
-    let profiles = all.iter().zip(&lost).map(|(program, loss)| (*program, known(work_s, *loss))).collect();
+    let (alone, lost, average) = lost(lab, &all)?;
+    let known = |(alone, loss): (&Alone, &f64)| known(work_s, alone, *loss);
+    let profiles = all.iter().copied().zip(alone.iter().zip(&lost).map(known)).collect();
     let mut cases = Vec::new();
     for kernel in kernels {
         for mix in 1..=mixes {

@@ -156,10 +156,15 @@ fn crowd(
     Ok(scenario)
 }
 
-/// What a policy knows of a program: how long it takes alone, and the part of its speed that it loses at average
-/// traffic.
-fn known(work_s: f64, loss: f64) -> AppProfile {
-    AppProfile { alone_s: Some(work_s), average_traffic_loss: Some(loss.clamp(0.0, 1.0)), ..AppProfile::default() }
+/// What a policy knows of a program: how long it takes alone, its misses per microsecond then, and the part of its speed
+/// that it loses at average traffic.
+fn known(work_s: f64, alone: &Alone, loss: f64) -> AppProfile {
+    AppProfile {
+        alone_s: Some(work_s),
+        per_cpu_s: BTreeMap::from([(Signal::LlcMisses, alone.tr_l2 * 1e6)]),
+        average_traffic_loss: Some(loss.clamp(0.0, 1.0)),
+        ..AppProfile::default()
+    }
 }
 
 /// The loss of IPC of a program on CPU 0 beside injectors on these CPUs.

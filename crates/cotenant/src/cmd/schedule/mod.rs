@@ -110,7 +110,8 @@ impl Start {
 
 /// The quantum, with what `--set` changes of it.
 fn config(args: &Args) -> Result<Config> {
-    let mut settings = Settings::default().with::<CoSchedule>(&QuantumSettings { quantum: args.quantum });
+    let quantum = QuantumSettings { quantum: args.quantum, ..QuantumSettings::default() };
+    let mut settings = Settings::default().with::<CoSchedule>(&quantum);
     let policies = match args.policy {
         Discipline::Auto => vec![Discipline::Mas, Discipline::Cas, Discipline::Das],
         named => vec![named],
