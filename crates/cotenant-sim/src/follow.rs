@@ -2,8 +2,9 @@
 //! `numa-balancing` of `cargo xtask guests`.
 
 use crate::kernel::{Kernel, KernelKind, Placement};
+use crate::machine::PAGE;
 use crate::scenario::Scenario;
-use crate::world::{Halt, PAGE, World};
+use crate::world::{Halt, World};
 use cotenant_model::machine::Machine;
 use cotenant_model::signal::Signal;
 use cotenant_model::{CpuId, CpuSet, Time};

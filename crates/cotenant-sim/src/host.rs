@@ -1,8 +1,8 @@
 //! The simulated machine as a host of the loop.
 
-use crate::machine::SimMachine;
+use crate::machine::{PAGE, SimMachine};
 use crate::reports::{Reporter, Reports, normal};
-use crate::world::{Halt, PAGE, World};
+use crate::world::{Halt, World};
 use cotenant_model::action::{Action, Order, Outcome};
 use cotenant_model::host::{Host, HostError, Wake};
 use cotenant_model::sample::{AppSample, CpuSample, Sample, TaskInfo, TaskSample};
@@ -119,6 +119,7 @@ impl SimHost {
         let running = self.world.threads.iter().filter(|t| t.cpu.is_some()).count();
         self.world.pay(running as f64 * self.observation.cost_s);
         let Observation { page_scan_s, page_fault_s, .. } = self.observation;
+        let page_bytes = self.world.machine.page_bytes;
         let now = self.world.now();
         if now.0 - self.looked.0.0 < LOOKS_EVERY_NS {
             return;
@@ -126,14 +127,14 @@ impl SimHost {
         self.looked.0 = now;
         if page_scan_s > 0.0 {
             let pages: f64 = self.world.pages().iter().flatten().map(|pages| *pages as f64).sum();
-            self.world.pay(pages * page_scan_s);
+            self.world.pay(pages * PAGE / page_bytes * page_scan_s);
         }
         if page_fault_s > 0.0 {
             for thread in 0..self.world.threads.len() {
                 if !self.world.threads[thread].exists {
                     continue;
                 }
-                let pages = self.world.bytes_of(thread) / PAGE;
+                let pages = self.world.bytes_of(thread) / page_bytes;
                 let t = &mut self.world.threads[thread];
                 let so_far = t.counts[Signal::PrivateMisses as usize];
                 let accesses = (so_far - self.looked.1.insert(t.id, so_far).unwrap_or(0.0)).max(0.0);
@@ -406,5 +407,19 @@ mod tests {
             host.sample().unwrap();
             assert!(near(host.world.threads[0].debt_s, debt), "{now_ms} ms: {}", host.world.threads[0].debt_s);
         }
+    }
+
+    /// Of pages of 64 KiB there are a sixteenth, so that so many accesses touch all of them.
+    #[test]
+    fn larger_pages_cost_fewer_faults() {
+        let faults = |page_bytes: f64| {
+            let mut host = host(Observation { page_fault_s: 1e-6, ..Observation::default() });
+            Arc::make_mut(&mut host.world.machine).page_bytes = page_bytes;
+            host.world.now = 50_000_000;
+            host.world.threads[0].counts[Signal::PrivateMisses as usize] = 1e6;
+            host.sample().unwrap();
+            host.world.threads[0].debt_s
+        };
+        assert!(near(faults(PAGE) / faults(16.0 * PAGE), 16.0), "{} and {}", faults(PAGE), faults(16.0 * PAGE));
     }
 }

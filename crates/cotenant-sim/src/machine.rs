@@ -40,6 +40,7 @@ struct Section {
     lines_in_flight: Option<Spanned<f64>>,
     migration_us: Option<Spanned<f64>>,
     page_move_gbs: Option<Spanned<f64>>,
+    page_kib: Option<Spanned<f64>>,
     /// Per key: where its figure comes from.
     #[serde(default)]
     sources: BTreeMap<String, String>,
@@ -49,6 +50,9 @@ struct Section {
 struct File {
     simulator: Option<Spanned<Section>>,
 }
+
+/// Bytes of a page, where the machine file does not say otherwise.
+pub(crate) const PAGE: f64 = 4096.0;
 
 /// Latency of the idle memory that the measured programs' `mlp` refers to (`workloads/*.toml`), seconds.
 pub const MEASURED_MEMORY_S: f64 = 82e-9;
@@ -112,6 +116,8 @@ pub struct SimMachine {
     pub migration_s: f64,
     /// Bytes per second at which one CPU moves pages between idle nodes.
     pub page_move_bytes_per_s: f64,
+    /// Bytes of a page of its kernel: each that is touched costs its watcher a fault.
+    pub page_bytes: f64,
     /// Figures that no source gives, as `key = value`.
     pub guesses: Vec<String>,
     /// Keys of figures that the file gives and calls a guess.
@@ -244,6 +250,7 @@ impl SimMachine {
             lines_in_flight,
             migration_s,
             page_move_bytes_per_s: moves * 1e9,
+            page_bytes: page_bytes(s)?,
             guesses: Vec::new(),
             assumed: Vec::new(),
             stations,
@@ -337,6 +344,11 @@ impl SimMachine {
     pub fn cache_station(&self, domain: usize) -> Option<usize> {
         self.llc_station.map(|first| first + domain)
     }
+}
+
+/// Bytes of a page.
+fn page_bytes(s: &Section) -> Result<f64, Fault> {
+    Ok(given(SIMULATOR, "page_kib", s.page_kib.as_ref(), POSITIVE)?.map_or(PAGE, |kib| 1024.0 * kib))
 }
 
 /// The clock by working cores, over the nominal one.

@@ -67,6 +67,22 @@ fn memory_comes_to_a_program_that_is_kept_far_from_it() {
     assert!(moved.0 < 0.95 * kept.0 && moved.1 < 0.5 * kept.1, "{moved:?} against {kept:?}");
 }
 
+/// Twelve programs whose memory is all behind one of four controllers wait for it.
+#[test]
+fn controllers_loaded_alike_serve_sooner() {
+    let program = "[program.a]\ncpi = 1\nllc_apki = 50\nmlp = 2\nfootprint_bytes = 16e6\nmiss_ratio = [[64, 1]]\npages = [1, 0, 0, 0]\n";
+    let apps = "[[app]]\nprogram = 'a'\nwork_s = 5\n".repeat(12);
+    let mut s = scenario(&format!("machine = 'tilepro64'\n{program}{apps}"));
+    s.config.move_pages = true;
+    let mut took = |load: bool| {
+        s.config.settings.set("mesh", "load", load.into());
+        let policy = cotenant_policies::standard().make("assignment", &s.config).unwrap();
+        s.run(&*policy, s.kernel, 1, |_| {}).unwrap().apps.iter().map(|app| app.time_s).sum::<f64>()
+    };
+    let (one, all) = (took(false), took(true));
+    assert!(all < 0.9 * one, "{all} s on all controllers, {one} s on one");
+}
+
 #[test]
 fn distances_that_nobody_knows_make_no_sum() {
     let program = "[program.a]\ncpi = 1\nllc_apki = 20\nfootprint_bytes = 1e8\nmiss_ratio = [[1e3, 1]]\n";

@@ -29,7 +29,7 @@ pub use report::AppReport;
 use crate::Ns;
 use crate::app::{LINE, Phase, Program};
 use crate::kernel::Kernel;
-use crate::machine::SimMachine;
+use crate::machine::{PAGE, SimMachine};
 use crate::places::Places;
 use crate::speed::Demand;
 use crate::station::Station;
@@ -45,8 +45,6 @@ use std::sync::Arc;
 const SHORT: Ns = 1_000_000;
 /// A step of a machine that has settled.
 const LONG: Ns = 100_000_000;
-/// Bytes of a page.
-pub(crate) const PAGE: f64 = 4096.0;
 /// Part of a cache that may change hands in a step before the next one is shorter.
 const MOVING: f64 = 0.01;
 

@@ -3,9 +3,10 @@
 //! `docs/reference/simulated-kernels.md`.
 
 use super::faults::NumaThread;
-use super::{Life, PAGE, World};
+use super::{Life, World};
 use crate::Ns;
 use crate::app::Pages;
+use crate::machine::PAGE;
 use cotenant_model::CpuId;
 use cotenant_model::signal::Signal;
 use std::collections::BTreeSet;

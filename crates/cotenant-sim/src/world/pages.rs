@@ -1,8 +1,9 @@
 //! Pages that follow: whose memory is on its way to other nodes, and what that costs.
 
+use super::World;
 use super::parts::{Moving, STEP};
-use super::{PAGE, World};
 use crate::app::LINE;
+use crate::machine::PAGE;
 use crate::speed::{Demand, Use};
 
 impl World {
