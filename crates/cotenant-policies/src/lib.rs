@@ -68,7 +68,7 @@ pub use atom::{Atom, AtomConfig, AtomState};
 pub use dino::{DEVIL, Dino, DinoState};
 pub use fixed::{Static, StaticSettings, StaticState, map_has_room};
 pub use heuristic::{Heuristic, HeuristicState, Leaf, Spread};
-pub use mesh::{Mesh, MeshState};
+pub use mesh::{Mesh, MeshSettings, MeshState};
 pub use none::None;
 pub use numad::{Numad, NumadState};
 pub use qos::{High, Limits, Qos, QosConfig};
@@ -83,6 +83,7 @@ use cotenant_model::policy::{Entry, Policy, Registry};
 pub fn standard() -> Registry {
     let quantum = |name, quantum| Entry::new(name, move |settings| CoSchedule { quantum, settings });
     let mesh = |name, mesh: Mesh| Entry::new(name, move |_| mesh);
+    let assignment = |settings: MeshSettings| if settings.load { Mesh::Balanced } else { Mesh::Assignment };
     Registry::new([
         Entry::new("none", |_| None),
         Entry::new("static", Static),
@@ -100,7 +101,7 @@ pub fn standard() -> Registry {
         quantum("das", Quantum::Das),
         mesh("weighted", Mesh::Weighted),
         mesh("brute-force", Mesh::BruteForce),
-        mesh("assignment", Mesh::Assignment),
+        Entry::new("assignment", assignment),
         mesh("overhead", Mesh::Overhead),
         Entry::composed("auto", [Shapes::SECTION, Sam::SECTION], |settings| {
             Ok(Shapes::with_sam(settings.of::<Shapes>()?, settings.of::<Sam>()?))

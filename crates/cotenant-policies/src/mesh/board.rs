@@ -41,6 +41,8 @@ pub(super) struct Guest {
     pub weight: f64,
     /// Where it is.
     pub home: Option<CpuId>,
+    /// Its memory is to come along to the node that it wants.
+    pub brings: bool,
 }
 
 /// Which guest has which seat, by index.

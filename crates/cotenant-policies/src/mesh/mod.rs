@@ -4,6 +4,7 @@
 
 mod board;
 mod demand;
+mod load;
 mod pages;
 mod search;
 #[cfg(test)]
@@ -11,7 +12,7 @@ mod tests;
 
 use super::plan::{Plan, free_for};
 use board::{Board, Guest, Seating, WORTHWHILE};
-use cotenant_model::policy::{Ctx, Needs, NoSettings, Policy, Refusal};
+use cotenant_model::policy::{Ctx, Needs, Policy, Refusal};
 use cotenant_model::{
     ActionOutcome, CpuId, CpuSet, Decision, PlaceKind, Reason, TaskId, TaskView, Time, Topology, View,
 };
@@ -32,8 +33,19 @@ pub enum Mesh {
     BruteForce,
     /// All tasks together, exactly (ours).
     Assignment,
+    /// The same, with controllers loaded alike where memory may move (`assignment` with [`MeshSettings::load`]).
+    Balanced,
     /// Everything is collected and nothing is moved: what the collection costs (§4.1).
     Overhead,
+}
+
+/// What can be set of these policies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MeshSettings {
+    /// Ours: `assignment` counts the load of memory controllers. Where memory may move, processes behind a loaded one go
+    /// to one that is loaded less, and their memory with them.
+    pub load: bool,
 }
 
 /// What they remember.
@@ -86,7 +98,7 @@ impl MeshState {
                 let weight = demand.rate * profile.and_then(|profile| profile.weight).unwrap_or(1.0);
                 let allowed = task.info.allowed.and(ctx.topology.usable());
                 let first = profile.is_some_and(|profile| profile.latency_sensitive);
-                (first, Guest { task: task.info.id, allowed, demand, weight, home: task.cpu })
+                (first, Guest { task: task.info.id, allowed, demand, weight, home: task.cpu, brings: false })
             })
             .collect();
         guests.sort_by(|(a_first, a), (b_first, b)| {
@@ -112,7 +124,7 @@ impl Mesh {
             Self::Overhead => Seating::new(),
             Self::BruteForce => search::brute_force(board, guests),
             Self::Weighted => search::weighted(board, guests),
-            Self::Assignment => {
+            Self::Assignment | Self::Balanced => {
                 let (seating, exact) = search::assignment(board, guests);
                 if !exact {
                     notes.push(format!(
@@ -126,9 +138,18 @@ impl Mesh {
         }
     }
 
+    /// Those to be seated, and what each wants.
+    fn guests(self, ctx: &Ctx<'_>, view: &View, state: &MeshState) -> Vec<Guest> {
+        let mut guests = state.guests(ctx, view);
+        if self == Self::Balanced && ctx.config.move_pages {
+            load::balance(ctx, view, |task| state.fetched.refused(task, view.at), &mut guests);
+        }
+        guests
+    }
+
     /// Makes the mapping anew, and takes it where it is worth it.
     fn plan(self, ctx: &Ctx<'_>, view: &View, state: &mut MeshState, notes: &mut Vec<String>) {
-        let mut guests = state.guests(ctx, view);
+        let mut guests = self.guests(ctx, view, state);
         let tasks: Vec<&TaskView> = guests.iter().filter_map(|guest| view.task(guest.task)).collect();
         let board = Board::new(ctx.topology, &free_for(ctx, view, &tasks, state.plan.wanted()));
         let allowed = guests.iter().fold(CpuSet::new(), |all, guest| all.or(&guest.allowed));
@@ -183,13 +204,13 @@ fn members_of<'a>(view: &'a View, members: &'a [TaskId]) -> impl Iterator<Item =
 impl Policy for Mesh {
     const SECTION: &'static str = "mesh";
     type State = MeshState;
-    type Settings = NoSettings;
+    type Settings = MeshSettings;
 
     fn name(&self) -> &'static str {
         match self {
             Self::Weighted => "weighted",
             Self::BruteForce => "brute-force",
-            Self::Assignment => "assignment",
+            Self::Assignment | Self::Balanced => "assignment",
             Self::Overhead => "overhead",
         }
     }
@@ -252,7 +273,7 @@ impl Policy for Mesh {
         };
         let mut proposals = state.plan.proposals(now, reason);
         if ctx.config.move_pages && *self != Self::Overhead {
-            let mut guests = state.guests(ctx, view);
+            let mut guests = self.guests(ctx, view, &state);
             pages::hold_those_with_little_memory(ctx, view, &board.1, &mut guests);
             let seats = |task: TaskId| state.plan.wanted().get(&task).and_then(CpuSet::first);
             proposals.extend(state.fetched.proposals(self.name(), ctx, view, &board.1, &guests, seats, now));

@@ -36,7 +36,7 @@ fn own_caches(ctx: &Ctx<'_>, cpu: CpuId) -> u64 {
 pub(super) fn hold_those_with_little_memory(ctx: &Ctx<'_>, view: &View, board: &Board, guests: &mut [Guest]) {
     let seats = board.by_cpu();
     let homes: Vec<Option<CpuId>> = guests.iter().map(|guest| guest.home).collect();
-    for guest in guests {
+    for guest in guests.iter_mut().filter(|guest| !guest.brings) {
         let home = guest.home.filter(|home| seats.contains_key(home) && guest.allowed.contains(*home));
         let pages = view.task(guest.task).and_then(|task| task.pages_by_node.as_ref());
         let (Some(home), Some(pages)) = (home, pages) else { continue };
@@ -61,6 +61,11 @@ impl Fetched {
                 self.0.insert(*task, now + wait);
             }
         }
+    }
+
+    /// Whether a task's memory was refused a short while ago.
+    pub(super) fn refused(&self, task: TaskId, now: Time) -> bool {
+        self.0.get(&task).is_some_and(|until| *until > now + AGAIN)
     }
 
     /// Asks for the memory of each process whose threads all sit, or stay, nearest to one node that has not enough of
@@ -96,10 +101,12 @@ impl Fetched {
                 continue;
             }
             self.0.insert(first, now + AGAIN);
-            let what = format!(
-                "bring {} of {all} pages to {{place}}: its threads stay, and no CPU that they may use is nearer",
-                all - on
-            );
+            let why = if threads.iter().any(|(guest, ..)| guest.brings) {
+                "its threads go there, where fewer accesses are served"
+            } else {
+                "its threads stay, and no CPU that they may use is nearer"
+            };
+            let what = format!("bring {} of {all} pages to {{place}}: {why}", all - on);
             let reason =
                 Reason { what: what.into(), place: Some((PlaceKind::Node, node.0)), ..Reason::new(policy, "") };
             found.push(Proposal { action: Action::Pages { task: first, nodes: vec![node] }, reason });
@@ -117,6 +124,14 @@ fn node_for(
 ) -> Option<NodeId> {
     let mut common = None;
     for (guest, _, seat) in threads {
+        if guest.brings {
+            let (node, _) = guest.demand.most()?;
+            if common.is_some_and(|n| n != node) {
+                return None;
+            }
+            common = Some(node);
+            continue;
+        }
         let row = &board.rows[board.seats[*seat].row];
         let takes_pages = |node: &usize| ctx.topology.nodes()[*node].allowed;
         let nearest = (0..row.len()).filter(takes_pages).min_by(|&a, &b| row[a].total_cmp(&row[b]))?;

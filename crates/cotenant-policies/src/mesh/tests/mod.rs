@@ -21,7 +21,7 @@ fn tilepro() -> Topology {
 fn guest(task: u32, shares: &[f64]) -> Guest {
     let demand = Demand { shares: shares.to_vec(), rate: 1.0, counted: false };
     let allowed = (0..64).map(CpuId).collect();
-    Guest { task: TaskId(task), allowed, demand, weight: 1.0, home: None }
+    Guest { task: TaskId(task), allowed, demand, weight: 1.0, home: None, brings: false }
 }
 
 /// One core per row of distances.
@@ -231,6 +231,45 @@ fn memory_comes_to_a_thread_that_cannot_go() {
         (info.allowed, info.pid) = (cpus.parse().unwrap(), 77);
     }
     assert_eq!(moving(&t, &split), ["1 to 0", "2 to 2"]);
+}
+
+/// Eight tasks that access memory alike, all of it behind controller 0, whose mean is 2 of 8.
+#[test]
+fn controllers_are_loaded_alike_where_memory_may_move() {
+    let t = tilepro();
+    let eight = (1..9).fold(ViewBuilder::new(&t), |b, id| {
+        b.task(id, id, 8 * id - 1).pages(&[(0, 10_000)]).signal(Signal::LlcMisses, 1_000)
+    });
+    let view = eight.view();
+    let (machine, apps) = (MachineProfile::default(), BTreeMap::new());
+    let asked = |policy: Mesh, move_pages: bool, state: MeshState| {
+        let config = Config { move_pages, ..Config::default() };
+        let ctx = Ctx { topology: &t, machine: &machine, apps: &apps, config: &config };
+        let decision = policy.decide(&ctx, &view, &[], state, view.at);
+        let (mut sits, mut moves) = ([0; 4], [0; 4]);
+        for proposal in &decision.proposals {
+            match &proposal.action {
+                Action::Place { contexts, .. } => {
+                    let cpu = contexts.first().unwrap();
+                    let way = |node: &usize| t.way(cpu, *node).unwrap();
+                    let nearest = (0..4).min_by(|a, b| way(a).total_cmp(&way(b))).unwrap();
+                    assert!(way(&nearest) <= 3.0, "{proposal:?}");
+                    sits[nearest] += 1;
+                }
+                Action::Pages { nodes, .. } => moves[nodes[0].0 as usize] += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        (sits, moves, decision.state)
+    };
+    let (sits, moves, state) = asked(Mesh::Balanced, true, MeshState::default());
+    assert_eq!((sits, moves), ([2; 4], [0, 2, 2, 2]));
+    // Which is not asked for again at once, and not at all where memory may not move: then all sit around controller 0.
+    assert_eq!(asked(Mesh::Balanced, true, state).1, [0; 4]);
+    for (policy, move_pages) in [(Mesh::Balanced, false), (Mesh::Assignment, true)] {
+        assert_eq!(asked(policy, move_pages, MeshState::default()).1, [0; 4]);
+    }
+    assert_eq!(asked(Mesh::Assignment, true, MeshState::default()).0, [8, 0, 0, 0]);
 }
 
 #[test]
