@@ -31,8 +31,8 @@ const END_S: f64 = 3_600.0;
 /// The folder of `--machines`, once for the process: experiments name machines wherever they make a scenario.
 pub(super) static MACHINES: OnceLock<PathBuf> = OnceLock::new();
 
-/// A machine by name: of the folder of `--machines`, else the shipped one. What users keep under the same name is theirs
-/// and would make other figures of these.
+/// A machine by name: of the folder of `--machines`, else the shipped one. What users keep under the same name is
+/// theirs and would make other figures of these.
 fn named(name: &str) -> Result<Machine, String> {
     let file = MACHINES.get().map(|folder| folder.join(format!("{name}.toml"))).filter(|file| file.is_file());
     let found = match file {

@@ -16,8 +16,9 @@ const BOTTOM_LEFT: usize = 2;
 const COLLECTION: f64 = 5.8 / 5.3;
 /// How often the collection looks (§4.2: 20 Hz).
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
-/// Memory that a program walks through. Assumption: the paper prints no size. All of it is touched between two looks, so
-/// that what the collection costs is so many page faults per look: what a fault takes follows from it, and nothing else.
+/// Memory that a program walks through. Assumption: the paper prints no size. All of it is touched between two looks,
+/// so that what the collection costs is so many page faults per look: what a fault takes follows from it, and nothing
+/// else.
 const BLOCK: f64 = 16.0 * 1024.0 * 1024.0;
 /// Copies of the program (figures 4 and 5).
 const COPIES: [usize; 5] = [1, 2, 4, 8, 16];

@@ -53,8 +53,8 @@ const WHY: &[(&str, &str)] = &[
     ),
     (
         "resense-fixed-signs",
-        "the data that programs share are assumed: without any, all positive loses 1.8 % on Harpertown, and all negative \
-         0.3 % on the Opteron",
+        "the data that programs share are assumed: without any, all positive loses 1.8 % on Harpertown; all negative is \
+         what the simulated Linux does, to 0.1 %",
     ),
     (
         "resense-optimal",

@@ -43,8 +43,8 @@ pub enum Mesh {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MeshSettings {
-    /// Ours: `assignment` counts the load of memory controllers. Where memory may move, processes behind a loaded one go
-    /// to one that is loaded less, and their memory with them.
+    /// Ours: `assignment` counts the load of memory controllers. Where memory may move, processes behind a loaded one
+    /// go to one that is loaded less, and their memory with them.
     pub load: bool,
 }
 

@@ -156,8 +156,8 @@ fn crowd(
     Ok(scenario)
 }
 
-/// What a policy knows of a program: how long it takes alone, its misses per microsecond then, and the part of its speed
-/// that it loses at average traffic.
+/// What a policy knows of a program: how long it takes alone, its misses then, and the part of its speed that it loses
+/// at average traffic.
 fn known(work_s: f64, alone: &Alone, loss: f64) -> AppProfile {
     AppProfile {
         alone_s: Some(work_s),

@@ -155,8 +155,8 @@ fn layouts(machine: &str) -> anyhow::Result<Vec<[Vec<usize>; 2]>> {
     Ok(enumeration.iter().map(|mapping| [of(&mapping, 0), of(&mapping, 1)]).collect())
 }
 
-/// A row with a level in the paper, which does not say in which layout it was measured: the mean over them is judged, and
-/// their range is shown.
+/// A row with a level in the paper, which does not say in which layout it was measured: the mean over them is judged,
+/// and their range is shown.
 fn over_layouts(label: String, paper: f64, mean: f64, [least, most]: [f64; 2]) -> Row {
     let row = level(label, paper, mean, "of alone");
     let verdict = format!("{}, over layouts {least:.2} to {most:.2}", row.verdict);
