@@ -17,6 +17,12 @@
 #define COTENANT_COUNTDOWN __attribute__((weak, visibility("hidden"), tls_model("initial-exec"))) __thread int64_t
 
 /* What else it keeps. */
-#define COTENANT_STATE __attribute__((weak, visibility("hidden"))) __thread
+#define COTENANT_STATE COTENANT_ONCE __thread
+
+/* What its threads share. */
+#define COTENANT_SHARED COTENANT_ONCE
+
+/* One copy for all parts of a program. */
+#define COTENANT_ONCE __attribute__((weak, visibility("hidden")))
 
 #endif

@@ -171,3 +171,14 @@ fn a_marked_program_naps_when_it_is_told_to() {
         program.wait().unwrap();
     }
 }
+
+#[test]
+fn forked_children_and_short_threads_nap_for_what_they_run() {
+    let Some(data) = pass::installed(env!("CARGO_TARGET_TMPDIR")) else { return };
+    let folder = folder("short");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../llvm/test/short.c");
+    let words = ["cc", "--cotenant-mode=naps", "-O2", "-pthread", source, "-o", "short"];
+    done(cotenant(data, &words).current_dir(&folder));
+    let counted = Command::new(folder.join("short")).output().unwrap();
+    assert!(counted.status.success(), "{}", String::from_utf8_lossy(&counted.stdout));
+}
