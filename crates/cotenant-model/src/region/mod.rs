@@ -30,6 +30,13 @@ pub struct Region {
     pub coverage: f64,
 }
 
+impl Region {
+    /// Whether it is above both thresholds (Algorithm 2, line 3).
+    pub fn is_worth(&self, min_score: f64, min_coverage: f64) -> bool {
+        self.score > min_score && self.coverage > min_coverage
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -107,7 +114,7 @@ pub fn write(regions: &[Region]) -> String {
     file
 }
 
-/// Regions above both thresholds (Algorithm 2, line 3) as the compiler pass takes them: JSON.
+/// Regions that are worth it as the compiler pass takes them: JSON.
 pub fn for_pass(regions: &[Region], min_score: f64, min_coverage: f64) -> String {
     #[derive(Serialize)]
     struct Place<'a> {
@@ -120,7 +127,7 @@ pub fn for_pass(regions: &[Region], min_score: f64, min_coverage: f64) -> String
         #[serde(skip_serializing_if = "Option::is_none")]
         last: Option<u32>,
     }
-    let worth = regions.iter().filter(|r| r.score > min_score && r.coverage > min_coverage);
+    let worth = regions.iter().filter(|region| region.is_worth(min_score, min_coverage));
     let places: Vec<Place> = worth
         .map(|r| Place {
             function: r.function.as_deref(),

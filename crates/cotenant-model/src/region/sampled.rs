@@ -22,14 +22,20 @@ pub struct Place {
     line: u32,
 }
 
+/// Nanoseconds, by line.
+type Lines = BTreeMap<u32, f64>;
+
+/// The same, to be kept.
+type Spent = Box<[(u32, f64)]>;
+
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Function {
     file: Option<String>,
     name: String,
-    /// Nanoseconds, by line.
-    lines: BTreeMap<u32, f64>,
-    /// Intervals of which it is among the hottest, with its nanoseconds in each.
-    hot: Vec<(usize, f64)>,
+    /// In all intervals.
+    ns: f64,
+    /// Intervals of which it is among the hottest, with its nanoseconds by line in each: runs of hours have millions.
+    hot: Vec<(usize, Spent)>,
 }
 
 /// Intervals, and the functions that ran in them.
@@ -58,24 +64,28 @@ impl Profile {
     /// Adds an interval: nanoseconds on a CPU by place, `None` where no function is known, and how many lines came into
     /// the last private cache and into the last level.
     pub fn add(&mut self, code: impl IntoIterator<Item = (Option<Place>, f64)>, private_lines: f64, last_lines: f64) {
-        let mut spent: BTreeMap<Option<usize>, f64> = BTreeMap::new();
+        let mut spent: BTreeMap<Option<usize>, Lines> = BTreeMap::new();
         for (place, ns) in code {
-            *spent.entry(place.map(|place| place.function)).or_default() += ns;
-            if let Some(Place { function, line }) = place {
-                *self.functions[function].lines.entry(line).or_default() += ns;
-            }
+            let lines = spent.entry(place.map(|place| place.function)).or_default();
+            *lines.entry(place.map_or(0, |place| place.line)).or_default() += ns;
         }
-        let ns: f64 = spent.values().sum();
+        let spent = spent.into_iter().map(|(function, lines)| (function, lines.values().sum(), lines));
+        let mut spent: Vec<(Option<usize>, f64, Lines)> = spent.collect();
+        let ns: f64 = spent.iter().map(|(_, ns, _)| ns).sum();
         if ns <= 0.0 {
             return;
         }
         self.ns += ns;
-        let mut spent: Vec<(Option<usize>, f64)> = spent.into_iter().collect();
+        for (function, ns, _) in &spent {
+            if let Some(function) = function {
+                self.functions[*function].ns += ns;
+            }
+        }
         spent.sort_by(|a, b| b.1.total_cmp(&a.1)); // stable: of equals the first one
         let mut covered = 0.0;
-        for (function, spent) in spent {
+        for (function, spent, lines) in spent {
             if let Some(function) = function {
-                self.functions[function].hot.push((self.rates.len(), spent));
+                self.functions[function].hot.push((self.rates.len(), lines.into_iter().collect()));
             }
             covered += spent;
             if covered > HOTTEST * ns {
@@ -91,18 +101,27 @@ impl Profile {
     }
 
     /// The functions that take at least this share of the time, the most contentious first. Their lines are from the
-    /// first to the last of the hottest that have nine tenths of the function's time.
+    /// first to the last of the hottest that have nine tenths of the function's time in the intervals that reach its
+    /// score: what it does else is not what costs others.
     pub fn regions(&self, model: &Model, min_coverage: f64) -> Vec<Region> {
         let scores: Vec<f64> = self.rates.iter().map(|(private, last)| model.at(*private, *last)).collect();
         let found = self.functions.iter().filter_map(|function| {
-            let ns: f64 = function.lines.values().sum();
-            let coverage = ns / self.ns.max(f64::MIN_POSITIVE);
-            (ns > 0.0 && coverage >= min_coverage).then(|| Region {
-                function: Some(function.name.clone()),
-                file: function.file.clone(),
-                lines: function.file.as_ref().and_then(|_| hottest(&function.lines)),
-                score: reached(function.hot.iter().map(|(i, ns)| (scores[*i], *ns)).collect(), min_coverage * self.ns),
-                coverage: coverage.min(1.0),
+            let coverage = function.ns / self.ns.max(f64::MIN_POSITIVE);
+            (function.ns > 0.0 && coverage >= min_coverage).then(|| {
+                let hot = || function.hot.iter().map(|(i, lines)| (scores[*i], lines));
+                let spent = hot().map(|(score, lines)| (score, lines.iter().map(|(_, ns)| ns).sum())).collect();
+                let score = reached(spent, min_coverage * self.ns);
+                let mut lines = Lines::new();
+                for (line, ns) in hot().filter(|(of, _)| *of >= score).flat_map(|(_, lines)| lines) {
+                    *lines.entry(*line).or_default() += ns;
+                }
+                Region {
+                    function: Some(function.name.clone()),
+                    file: function.file.clone(),
+                    lines: function.file.as_ref().and_then(|_| hottest(&lines)),
+                    score,
+                    coverage: coverage.min(1.0),
+                }
             })
         });
         let mut regions: Vec<Region> = found.collect();
@@ -122,7 +141,7 @@ fn reached(mut scores: Vec<(f64, f64)>, ns: f64) -> f64 {
     enough.map_or(0.0, |(score, _)| *score)
 }
 
-fn hottest(lines: &BTreeMap<u32, f64>) -> Option<(u32, u32)> {
+fn hottest(lines: &Lines) -> Option<(u32, u32)> {
     let mut known: Vec<(u32, f64)> = lines.iter().filter(|(line, _)| **line > 0).map(|(l, ns)| (*l, *ns)).collect();
     let all: f64 = known.iter().map(|(_, ns)| ns).sum();
     known.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
@@ -164,6 +183,20 @@ mod tests {
         assert_eq!((regions[0].coverage, regions[0].lines), (10.0 / 15.0, Some((10, 10))));
         // One interval of fifteen is no tenth of the time.
         assert_eq!(scores(&profile.regions(&MODEL, 0.1)), [("copy", 0.5), ("other", 0.5)]);
+    }
+
+    #[test]
+    fn lines_are_those_of_the_phase_that_scores() {
+        let mut profile = Profile::default();
+        let [quiet, hot] = [15, 55].map(|line| profile.place("f", Some("/a.c"), Some(line)));
+        // 95 intervals of 10 ms in which f computes in line 15, and 5 in which it streams in line 55: 0.1 lines/ns into
+        // both levels, 10 · 0.1 + 0.5 = 1.5.
+        (0..95).for_each(|_| profile.add([(Some(quiet), 1e7)], 0.0, 0.0));
+        (0..5).for_each(|_| profile.add([(Some(hot), 1e7)], 1e6, 1e6));
+        let region = |min_coverage| profile.regions(&MODEL, min_coverage).remove(0);
+        assert_eq!((region(0.01).score, region(0.01).lines), (1.5, Some((55, 55))));
+        // A tenth of the time is more than that phase; of all its time nine tenths are line 15.
+        assert_eq!((region(0.1).score, region(0.1).lines), (0.5, Some((15, 15))));
     }
 
     #[test]

@@ -201,10 +201,10 @@ pub enum Command {
     Qos(qos::Args),
     /// Find the contentious code of a command: how much it brings into shared caches
     ///
-    /// Samples the processor's counters, or runs the command under cachegrind, with this machine's cache sizes in the
-    /// nearest geometry that it can simulate: some fifty times slower, and the same each time. Writes a region file,
-    /// which `cotenant cc` reads, the most contentious function first. Build the command with -g or
-    /// -gline-tables-only. The exit code is the command's own.
+    /// Samples the processor's counters. Without any, the command runs twice: as it is, which tells the time, and some
+    /// fifty times slower under cachegrind, with this machine's cache sizes in the nearest geometry that it can
+    /// simulate. Writes a region file, which `cotenant cc` reads, the most contentious function first. Build the command
+    /// with -g or -gline-tables-only. The exit code is the command's own.
     Regions(regions::Args),
     /// Clang for C with the compiler pass: the program naps when Cotenant orders it, or by itself
     ///

@@ -123,14 +123,92 @@ fn regions_decide_what_is_slowed_down() {
     fs::write(folder.join("none.toml"), region.replace("'work'", "'other'")).unwrap();
     let marks = |words: &[&str]| {
         let mut command = cotenant(data, &["cc", "-O1", "-g", "-S", "a.c", "-o", "a.s"]);
-        done(command.args(words).current_dir(&folder));
+        let said = done(command.args(words).current_dir(&folder)).stderr;
         let text = fs::read_to_string(folder.join("a.s")).unwrap();
-        text.lines().filter(|line| line.contains("call") && line.contains("__cotenant_marked")).count()
+        let marks = text.lines().filter(|line| line.contains("call") && line.contains("__cotenant_marked")).count();
+        (marks, String::from_utf8(said).unwrap())
     };
-    assert!(marks(&[]) > 0);
-    assert!(marks(&["--cotenant-regions=work.toml"]) > 0);
-    assert_eq!(marks(&["--cotenant-regions=none.toml"]), 0);
-    assert_eq!(marks(&["--cotenant-regions=work.toml", "--cotenant-min-score=0.9"]), 0, "above, not at");
+    let silent = |words: &[&str]| {
+        let (marks, said) = marks(words);
+        assert_eq!(said, "", "{words:?}");
+        marks
+    };
+    assert!(silent(&[]) > 0);
+    assert!(silent(&["--cotenant-regions=work.toml"]) > 0);
+    assert_eq!(silent(&["--cotenant-regions=none.toml"]), 0);
+    // Above, not at; and a file of which nothing is slowed down is hardly meant.
+    let (none, said) = marks(&["--cotenant-regions=work.toml", "--cotenant-min-score=0.9"]);
+    assert!(none == 0 && said.contains("work.toml: no region is above score 0.9"), "{none}: {said}");
+    assert!(said.contains("the highest score is 0.900") && said.lines().count() == 1, "{said}");
+}
+
+/// A walk in which each step waits for a line of the last-level cache, and a stream from memory.
+const RANK: &str = r#"
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+enum { LINES = 8 << 20 >> 6, WORDS = 128 << 20 >> 3 };
+struct line { struct line *next; char room[56]; };
+__attribute__((noinline)) struct line *chase(struct line *p, long n) {
+    for (long i = 0; i < n; i++)
+        p = p->next;
+    return p;
+}
+__attribute__((noinline)) uint64_t stream(uint64_t *a, long n) {
+    uint64_t sum = 0;
+    for (long i = 0; i < n; i++) {
+        a[i] += 1;
+        sum ^= a[i];
+    }
+    return sum;
+}
+int main(void) {
+    struct line *lines = aligned_alloc(64, (size_t)LINES * 64);
+    uint32_t *order = malloc(LINES * sizeof *order);
+    uint64_t *words = calloc(WORDS, 8), x = 7, sum = 0;
+    for (uint32_t i = 0; i < LINES; i++)
+        order[i] = i;
+    for (uint32_t i = LINES - 1; i; i--) {
+        x = x * 6364136223846793005ull + 1;
+        uint32_t j = (x >> 33) % i, t = order[i];
+        order[i] = order[j], order[j] = t;
+    }
+    for (uint32_t i = 0; i < LINES; i++)
+        lines[order[i]].next = &lines[order[(i + 1) % LINES]];
+    struct line *p = lines;
+    for (int round = 0; round < 4; round++) {
+        p = chase(p, 200000);
+        sum += stream(words, WORDS);
+    }
+    printf("%lx %ld\n", sum, (long)(p - lines));
+}
+"#;
+
+/// As `docs/how-to/qos.md` has it, on a machine without a PMU.
+#[test]
+fn what_streams_is_slowed_down_and_what_waits_is_left_alone() {
+    let Some(data) = pass::installed(env!("CARGO_TARGET_TMPDIR")) else { return };
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no valgrind");
+        return;
+    }
+    let folder = folder("rank");
+    fs::write(folder.join("rank.c"), RANK).unwrap();
+    done(Command::new("clang-19").args(["-O2", "rank.c", "-o", "rank"]).current_dir(&folder));
+    let words = ["regions", "--source", "cachegrind", "-o", "hot.toml", "--", "./rank"];
+    let said = done(cotenant(data, &words).current_dir(&folder)).stderr;
+    let said = String::from_utf8_lossy(&said);
+    if said.contains("time is estimated") {
+        eprintln!("skipped: {said}");
+        return;
+    }
+    done(cotenant(data, &["cc", "--cotenant-regions=hot.toml", "-O2", "-S", "rank.c"]).current_dir(&folder));
+    let text = fs::read_to_string(folder.join("rank.s")).unwrap();
+    let is_marked = |name: &str| {
+        let (_, body) = text.split_once(&format!("\n{name}:")).expect(name);
+        body.split_once(".cfi_endproc").expect(name).0.contains("__cotenant_marked")
+    };
+    assert_eq!((is_marked("stream"), is_marked("chase")), (true, false), "{said}");
 }
 
 /// The orders of a program, once it has reached a mark.

@@ -1,6 +1,7 @@
 //! Our own options among those of clang.
 
 use anyhow::Result;
+use cotenant_cli::messages::tell;
 use cotenant_cli::usage;
 use cotenant_linux::bounded;
 use cotenant_model::region;
@@ -142,7 +143,16 @@ impl Options {
             .map_err(|e| usage(format!("{name}: {e}; give a region file, see docs/reference/regions.md")))?;
         let regions = region::parse(&text).map_err(|e| usage(format!("{name}:{e}")))?;
         let score = self.min_score.unwrap_or(region::MIN_SCORE);
-        let json = region::for_pass(&regions, score, self.min_coverage.unwrap_or(region::MIN_COVERAGE));
+        let coverage = self.min_coverage.unwrap_or(region::MIN_COVERAGE);
+        let highest = regions.iter().max_by(|a, b| a.score.total_cmp(&b.score));
+        if let Some(highest) = highest.filter(|_| !regions.iter().any(|region| region.is_worth(score, coverage))) {
+            tell(format_args!(
+                "warning: {name}: no region is above score {score} and coverage {coverage}, so no code is slowed down; the highest score is {:.3}, \
+                 at a coverage of {:.3}: lower {OWN}min-score or {OWN}min-coverage",
+                highest.score, highest.coverage
+            ));
+        }
+        let json = region::for_pass(&regions, score, coverage);
         if json.len() > MOST_REGIONS {
             return Err(usage(format!(
                 "{name}: the regions above score {score} are too many for one compilation; raise {OWN}min-score or {OWN}min-coverage"

@@ -39,7 +39,7 @@ pub(super) enum Source {
     Auto,
     /// Samples of the processor's counters
     Counters,
-    /// Simulated caches of this machine's sizes
+    /// Simulated caches of this machine's sizes, and samples of time: the command runs twice
     Cachegrind,
     /// Samples of time alone, which tell nothing of lines: for tests of what is sampled
     #[value(hide = true)]

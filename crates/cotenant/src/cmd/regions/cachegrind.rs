@@ -1,18 +1,26 @@
-//! Regions by cachegrind: what code would bring into caches of this machine's sizes.
+//! Regions by cachegrind: what code would bring into caches of this machine's sizes, in the time that it takes.
 
 use super::args::Args;
+use super::counters::{clocked, is_plain};
 use super::watched::{Found, run_to_end};
 use anyhow::{Context, Result, bail};
 use cotenant_cli::messages::tell;
 use cotenant_cli::scratch::Scratch;
 use cotenant_cli::usage;
 use cotenant_linux::bounded::{self, Limit};
+use cotenant_linux::sense::perf::sampling::{Events, Sampler, shown};
 use cotenant_measure::characterize::caches::Geometry;
-use cotenant_model::region::found;
+use cotenant_model::region::found::{self, Measured};
 use cotenant_model::topology::{CacheType, Kind, Resource, Topology};
-use std::fs;
+use std::fs::{self, File, FileType};
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// What exit codes of programs that a signal ended are above.
+const KILLED: u8 = 128;
 
 /// Whether it can be run here.
 pub(super) fn check(topology: &Topology) -> Result<()> {
@@ -25,25 +33,54 @@ pub(super) fn check(topology: &Topology) -> Result<()> {
     Ok(())
 }
 
-/// Runs the command under it to its end.
+/// Runs the command as it is, which tells how long its code takes, and under cachegrind, which tells what it brings in.
 pub(super) fn find(args: &Args, topology: &Topology, model: found::Model) -> Result<Found> {
     let (first, upper, last) = levels(topology).context("this machine tells no cache sizes")?;
+    let measured = measure(args, topology)?;
     if !args.quiet {
         tell(format_args!("simulated: first level (code) {first}; data {upper}; last level {last}"));
+        if let Err(why) = &measured {
+            tell(format_args!(
+                "time is estimated, so that code that waits for lines scores too high and code that streams too low: \
+                 {why}"
+            ));
+        }
     }
     let folder = Scratch::new("regions").context("cachegrind's results cannot be kept")?;
     let status = simulate(args, folder.path(), first, upper, last)?;
-    Ok(Found {
-        status,
-        regions: read(folder.path())?.regions(model, args.min_coverage),
-        by: format!("cachegrind: {upper}; {last}"),
-        remark: Some(format!(
-            "code that does nothing but miss the last level scores {:.2} on simulated caches: give 'cotenant cc' a --cotenant-min-score below \
-             that, such as {:.2}",
-            model.missing(),
-            model.missing() * 0.4
-        )),
-    })
+    let mut regions = read(folder.path())?.regions(model, measured.as_ref().ok(), args.min_coverage);
+    for function in regions.iter_mut().filter_map(|region| region.function.as_mut()) {
+        let plain = shown(function);
+        if is_plain(&plain) {
+            *function = plain;
+        }
+    }
+    let time = if measured.is_ok() { "sampled" } else { "estimated" };
+    Ok(Found { status, regions, by: format!("cachegrind: {upper}; {last}; time {time}") })
+}
+
+/// How long the command's code takes. `Err` has why that is not known.
+fn measure(args: &Args, topology: &Topology) -> Result<Result<Measured, String>> {
+    // Both runs are to read the same.
+    let input = io::stdin().as_fd().try_clone_to_owned().map(File::from);
+    let is_kind = |is: fn(&FileType) -> bool| {
+        input.as_ref().ok().and_then(|file| file.metadata().ok()).is_some_and(|meta| is(&meta.file_type()))
+    };
+    if is_kind(FileType::is_fifo) || is_kind(FileType::is_socket) {
+        return Ok(Err("its input is a pipe, which cannot be read twice; give it a file".to_owned()));
+    }
+    if let Err(why) = Sampler::of_next_program(&Events::clock(), topology.online()) {
+        return Ok(Err(why.to_string()));
+    }
+    let begin = input.as_ref().ok().filter(|_| is_kind(FileType::is_file)).map(|mut file| file.stream_position());
+    let (status, measured) = clocked(args, topology)?;
+    if status > KILLED {
+        bail!("the command was killed (exit code {status}) before its caches were simulated");
+    }
+    if let (Ok(mut file), Some(Ok(begin))) = (input, begin) {
+        file.seek(SeekFrom::Start(begin)).context("the command's input cannot be read again")?;
+    }
+    Ok(measured)
 }
 
 /// The first level for code, the level above the last (the second, as a rule) for data, and the last: cachegrind
@@ -65,7 +102,7 @@ fn levels(topology: &Topology) -> Option<(Geometry, Geometry, Geometry)> {
 /// Runs it to its end; its exit code.
 fn simulate(args: &Args, folder: &Path, first: Geometry, upper: Geometry, last: Geometry) -> Result<u8> {
     let mut command = Command::new("valgrind");
-    command.args(["-q", "--tool=cachegrind", "--cache-sim=yes", "--trace-children=yes"]);
+    command.args(["-q", "--tool=cachegrind", "--cache-sim=yes", "--trace-children=yes", "--demangle=no"]);
     command.arg(format!("--cachegrind-out-file={}/%p", folder.display()));
     command.args([format!("--I1={}", first.option()), format!("--D1={}", upper.option())]);
     command.arg(format!("--LL={}", last.option())).args(&args.command);

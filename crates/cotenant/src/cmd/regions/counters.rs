@@ -9,7 +9,7 @@ use cotenant_linux::sense::perf::plan;
 use cotenant_linux::sense::perf::sampling::{self, Events, PER_SECOND, Sampler, SourceLine, Unavailable, source_lines};
 use cotenant_measure::characterize::contention::line_signals;
 use cotenant_model::Topology;
-use cotenant_model::region::found::Model;
+use cotenant_model::region::found::{Measured, Model};
 use cotenant_model::region::sampled::{Place, Profile};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -35,34 +35,60 @@ pub(super) fn events(topology: &Topology) -> Result<Events, Unavailable> {
 
 /// Runs the command to its end.
 pub(super) fn find(args: &Args, events: &Events, topology: &Topology, model: &Model) -> Result<Found> {
-    let mut command = Command::new(&args.command[0]);
-    command.args(&args.command[1..]);
-    let mut sampler = Sampler::of_next_program(events, topology.online())?;
-    let status = run_to_end(command, Some(READ), || sampler.read())?;
-    let found = sampler.finish();
-    let (profile, unread) = profile(&found);
+    let (status, found) = sample(args, events, topology)?;
+    let (sources, unread) = sources(&found);
+    let profile = profile(&found, &sources);
     if profile.ns() <= 0.0 {
         bail!(
             "nothing was sampled: the command took less than some milliseconds of CPU time in user mode; give it more to do"
         );
     }
     if !args.quiet {
-        unread.iter().take(UNREAD).for_each(tell);
-        if unread.len() > UNREAD {
-            tell(format_args!("no symbols of {} more", count((unread.len() - UNREAD) as u64, "file")));
-        }
-        remarks(&found, events, profile.ns());
+        remarks(&found, &unread, events, profile.ns());
     }
     Ok(Found {
         status,
         regions: profile.regions(model, args.min_coverage),
         by: format!("counters: {}, {PER_SECOND} samples per second each", events.names().join(", ")),
-        remark: None,
     })
 }
 
-/// What the samples do not tell.
-fn remarks(found: &sampling::Found, events: &Events, ns: f64) {
+/// Runs the command to its end; its exit code, and how long its code took. `Err` has why that cannot be known.
+pub(super) fn clocked(args: &Args, topology: &Topology) -> Result<(u8, Result<Measured, String>)> {
+    let events = Events::clock();
+    let (status, found) = sample(args, &events, topology)?;
+    let (sources, unread) = sources(&found);
+    let mut measured = Measured::default();
+    for (place, ns) in found.places.intervals().flat_map(|interval| &interval.code) {
+        let source = sources[*place as usize].as_ref();
+        let name = |name: fn(&SourceLine) -> &Option<String>| source.and_then(|source| name(source).as_deref());
+        let (file, symbol) = (name(|source| &source.file), name(|source| &source.symbol));
+        measured.add(file.unwrap_or_default(), symbol.unwrap_or_default(), *ns);
+    }
+    if measured.ns() <= 0.0 {
+        return Ok((status, Err("the command takes less than some milliseconds of CPU time in user mode".to_owned())));
+    }
+    if !args.quiet {
+        remarks(&found, &unread, &events, measured.ns());
+    }
+    Ok((status, Ok(measured)))
+}
+
+/// Runs the command to its end; its exit code, and the samples.
+fn sample(args: &Args, events: &Events, topology: &Topology) -> Result<(u8, sampling::Found)> {
+    let mut command = Command::new(&args.command[0]);
+    command.args(&args.command[1..]);
+    let mut sampler = Sampler::of_next_program(events, topology.online())?;
+    let status = run_to_end(command, Some(READ), || sampler.read())?;
+    Ok((status, sampler.finish()))
+}
+
+/// What the samples do not tell, and the files whose symbols could not be read.
+fn remarks(found: &sampling::Found, unread: &[String], events: &Events, ns: f64) {
+    unread.iter().take(UNREAD).for_each(tell);
+    if unread.len() > UNREAD {
+        tell(format_args!("no symbols of {} more", count((unread.len() - UNREAD) as u64, "file")));
+    }
     let places = &found.places;
     if places.lost + found.damaged > 0 {
         let (lost, damaged) = (count(places.lost, "record"), found.damaged);
@@ -86,32 +112,47 @@ fn remarks(found: &sampling::Found, events: &Events, ns: f64) {
     }
 }
 
-/// Intervals with the functions and lines that ran in them, and the files whose symbols could not be read.
-fn profile(found: &sampling::Found) -> (Profile, Vec<String>) {
-    let (mut profile, mut unread) = (Profile::default(), Vec::new());
+/// What stands at each place, and the files whose symbols could not be read.
+fn sources(found: &sampling::Found) -> (Vec<Option<SourceLine>>, Vec<String>) {
+    let mut unread = Vec::new();
     let until = Instant::now() + SYMBOLS;
-    let mut known: Vec<Option<Place>> = vec![None; found.places.known as usize + 1];
+    let mut known: Vec<Option<SourceLine>> = vec![None; found.places.known as usize + 1];
     for (file, at) in &found.places.files {
         let offsets: Vec<u64> = at.keys().copied().collect();
         let lines = source_lines(file, &offsets, until).map_err(|why| unread.push(format!("no symbols: {why}")));
         for (place, source) in at.values().zip(lines.into_iter().flatten()) {
-            known[*place as usize] =
-                name(&source).map(|function| profile.place(function, source.file.as_deref(), source.line));
+            known[*place as usize] = Some(source);
         }
     }
+    (known, unread)
+}
+
+/// Intervals with the functions and lines that ran in them.
+fn profile(found: &sampling::Found, sources: &[Option<SourceLine>]) -> Profile {
+    let mut profile = Profile::default();
+    let mut place = |source: &Option<SourceLine>| {
+        let source = source.as_ref()?;
+        Some(profile.place(name(source)?, source.file.as_deref(), source.line))
+    };
+    let known: Vec<Option<Place>> = sources.iter().map(&mut place).collect();
     for interval in found.places.intervals() {
         let code = interval.code.iter().map(|(place, ns)| (known[*place as usize], *ns));
         let lines = interval.cost;
         profile.add(code, lines.private_lines * found.private_factor, lines.last_lines * found.last_factor);
     }
-    (profile, unread)
+    profile
 }
 
 /// As the compiler pass finds it: as it is read, but what holds templates and the like as the linker knows it, since
 /// demanglers differ there.
 fn name(source: &SourceLine) -> Option<&str> {
-    let shown = source.shown.as_deref().filter(|shown| !shown.contains(['<', '{', '\'', '[']));
-    shown.or(source.function.as_deref())
+    let plain = source.shown.as_deref().filter(|shown| is_plain(shown));
+    plain.or(source.function.as_deref())
+}
+
+/// Whether all demanglers show it so.
+pub(super) fn is_plain(shown: &str) -> bool {
+    !shown.contains(['<', '{', '\'', '['])
 }
 
 #[cfg(test)]
@@ -124,8 +165,7 @@ mod tests {
             let source = SourceLine {
                 function: Some(function.to_owned()),
                 shown: Some(shown.to_owned()),
-                file: None,
-                line: None,
+                ..SourceLine::default()
             };
             name(&source).map(str::to_owned)
         };

@@ -84,7 +84,6 @@ fn watch(args: &Args, topology: &Topology, known: &MachineProfile, events: Optio
     }
     if !args.quiet {
         list(&found.regions);
-        found.remark.iter().for_each(tell);
     }
     Ok(ExitCode::from(found.status))
 }

@@ -14,8 +14,6 @@ pub(super) struct Found {
     pub regions: Vec<Region>,
     /// In the file's first line.
     pub by: String,
-    /// A remark behind the list.
-    pub remark: Option<String>,
 }
 
 /// Runs a command to its end, and does something each time that this time has passed; its exit code.

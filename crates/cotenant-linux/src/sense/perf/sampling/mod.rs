@@ -14,7 +14,7 @@ mod symbols;
 pub use choice::{Events, Sampled, Unavailable};
 pub use places::{Cost, Interval, Places};
 pub use record::MappedFile;
-pub use symbols::{SourceLine, source_lines};
+pub use symbols::{SourceLine, shown, source_lines};
 
 use super::{Code, attributes, open_event};
 use crate::sys;

@@ -43,6 +43,8 @@ pub struct SourceLine {
     pub file: Option<String>,
     /// The line in it, from 1.
     pub line: Option<u32>,
+    /// The symbol that holds it, as the linker knows it: of inlined code the function that it was inlined into.
+    pub symbol: Option<String>,
 }
 
 /// What stands at these places of a file, in their order, if that is known until then. All is absent where nothing
@@ -138,13 +140,14 @@ impl Symbols {
             found.file = place.as_ref().and_then(|place| place.file).map(str::to_owned);
             found.line = place.and_then(|place| place.line).filter(|line| *line > 0);
         }
+        found.symbol = self.names.containing(address).map(|symbol| symbol.name().to_owned());
         if found.function.is_none()
-            && let Some(name) = self.names.containing(address).map(SymbolMapName::name)
+            && let Some(symbol) = &found.symbol
         {
-            found.shown = Some(readable(name, None));
-            found.function = Some(name.to_owned());
+            found.shown = Some(readable(symbol, None));
+            found.function = Some(symbol.clone());
         }
-        for name in [&mut found.function, &mut found.shown, &mut found.file] {
+        for name in [&mut found.function, &mut found.shown, &mut found.file, &mut found.symbol] {
             name.take_if(|name| name.len() > NAME);
         }
         found
@@ -166,6 +169,11 @@ impl Symbols {
         dwarf.make_dwo(&load.parent);
         Some(Arc::new(dwarf))
     }
+}
+
+/// A symbol as a reader knows it, with namespaces and parameters.
+pub fn shown(symbol: &str) -> String {
+    readable(symbol, None)
 }
 
 /// Without the beginning that all manglings have, `f` is a function of C, and no `float`.
