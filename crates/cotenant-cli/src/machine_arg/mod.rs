@@ -20,7 +20,7 @@ macro_rules! embedded {
 const EMBEDDED: &[(&str, &str)] = embedded![
     "clovertown-2s", "clx-8269-2s-snc2", "epyc-7742-2s-nps4", "epyc-9454-2s", "epyc-9454-2s-nps4",
     "harpertown-2s", "ivy-bridge-2s", "knl-7210", "nehalem-i7-920", "opteron-48", "opteron-6276-2s",
-    "phenom-x4", "tilepro64", "westmere-2s", "x3320", "xeon-4s-64", "yorkfield",
+    "phenom-x4", "tilepro64", "westmere-2s", "westmere-2s-ht", "x3320", "xeon-4s-64", "yorkfield",
 ];
 
 /// A machine that was asked for.

@@ -42,6 +42,7 @@ fn counts_are_those_of_the_papers() {
         ("ivy-bridge-2s", (2, 2, 2, 20, 40)),
         ("clovertown-2s", (2, 1, 4, 8, 8)),
         ("westmere-2s", (2, 2, 2, 12, 12)),
+        ("westmere-2s-ht", (2, 2, 2, 12, 24)),
         ("nehalem-i7-920", (1, 1, 1, 4, 4)),
         ("phenom-x4", (1, 1, 1, 4, 4)),
         ("yorkfield", (1, 1, 2, 4, 4)),

@@ -177,7 +177,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let results = wanted.map(|(experiment, figure, _, make)| {
             lab.show(0.0, (*experiment).to_owned());
             let found = make(&mut lab)?;
-            let mut found = why::of(experiment, args.quick).into_iter().fold(found, Found::because);
+            let mut found = found.because(why::of(experiment, args.quick));
             found.note += &others;
             Ok(Outcome { experiment, figure, found })
         });

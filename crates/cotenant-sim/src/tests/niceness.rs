@@ -122,6 +122,31 @@ fn sleepers_lose_what_others_take_of_the_caches() {
     assert!(beside < 0.1, "{beside}");
 }
 
+/// Within phases of a few ms caches change hands: they are followed as closely as takes a hundredth of the time.
+#[test]
+fn brief_naps_agree_with_far_finer_steps() {
+    let instructions = |run: u64, pause: u64, longest: Option<u64>| {
+        let own = ["bst-8mb", "sledge-large"].map(|name| format!("[[app]]\nprogram = '{name}'\nwork_s = 100\n"));
+        let s = scenario(&format!("machine = 'nehalem-i7-920'\n{}", own.concat()));
+        let mut host = host(&s, ms(10_000));
+        host.world.longest = longest.unwrap_or(host.world.longest);
+        let (mut at, mut before) = (0, 0);
+        while at < 600 {
+            host.apply(&[nap(1, ms(at + pause))]);
+            at += pause + run;
+            pass(&mut host, ms(at));
+            if at < 300 {
+                before = count(&host.sample().unwrap(), 0, Signal::Instructions);
+            }
+        }
+        (count(&host.sample().unwrap(), 0, Signal::Instructions) - before) as f64
+    };
+    for (run, pause) in [(1, 2), (2, 2), (10, 10), (10, 20)] {
+        let off = instructions(run, pause, None) / instructions(run, pause, Some(10_000)) - 1.0;
+        assert!(off.abs() < 0.01, "naps of {pause} ms behind {run} ms of running: {off:+.4}");
+    }
+}
+
 /// What a controller came to, in stretches of 8 s.
 #[derive(Debug)]
 struct Stretch {

@@ -43,6 +43,9 @@ use std::sync::Arc;
 
 /// A step after a change.
 const SHORT: Ns = 1_000_000;
+/// The same where phases are as long as this at most, or shorter: caches change hands within them.
+const FINE: Ns = 100_000;
+const BRIEF: Ns = 10_000_000;
 /// A step of a machine that has settled.
 const LONG: Ns = 100_000_000;
 /// Part of a cache that may change hands in a step before the next one is shorter.
@@ -196,6 +199,9 @@ pub struct World {
     pub(crate) samples: u64,
     created: u32,
     step: Ns,
+    /// The end of the last nap that was ordered, and until when phases of naps and of running are brief.
+    woke: Ns,
+    brief_until: Ns,
     waits: Vec<f64>,
     demands: Vec<Demand>,
     per: Vec<PerInstruction>,
@@ -291,6 +297,8 @@ impl World {
             work: 0,
             samples: 0,
             step: SHORT,
+            woke: 0,
+            brief_until: 0,
             demands: Vec::new(),
             per: Vec::new(),
             fixed: Vec::new(),
@@ -372,7 +380,12 @@ impl World {
     /// What a change of places, phases or tasks makes necessary.
     pub(crate) fn disturb(&mut self) {
         self.fresh = false;
-        self.step = SHORT;
+        self.step = self.shortest();
+    }
+
+    /// No step is cut shorter because caches change hands.
+    fn shortest(&self) -> Ns {
+        if self.now < self.brief_until { FINE } else { SHORT }
     }
 
     /// Says where a thread stands, without a cost; where it stood before.
@@ -425,7 +438,7 @@ impl World {
         self.execute(dt);
         self.move_pages(dt);
         self.now = end;
-        self.step = if moved > MOVING { (self.step / 2).max(SHORT) } else { (self.step * 2).min(LONG) };
+        self.step = if moved > MOVING { (self.step / 2).max(self.shortest()) } else { (self.step * 2).min(LONG) };
         self.end_phases_and_runs();
         self.begin_arrivals();
         Ok(())

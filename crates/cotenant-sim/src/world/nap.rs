@@ -1,6 +1,6 @@
 //! Naps and limits of CPU time of whole applications, exactly as ordered: what a freezer and a quota bring about.
 
-use super::{Life, World};
+use super::{BRIEF, Life, World};
 use crate::Ns;
 use cotenant_model::{Action, AppId, CpuId, Outcome};
 
@@ -25,7 +25,14 @@ impl World {
     /// the caches until others take it.
     pub(crate) fn nap(&mut self, app: usize, until: Ns) {
         self.apps[app].nap_until = until;
-        if until > self.now { self.doze(app) } else { self.rouse(app) }
+        if until <= self.now {
+            return self.rouse(app);
+        }
+        if until - self.now <= BRIEF || (self.woke > 0 && self.now.saturating_sub(self.woke) <= BRIEF) {
+            self.brief_until = until + BRIEF;
+        }
+        self.woke = until;
+        self.doze(app);
     }
 
     /// Lets an application use at most so many CPUs, on average, from now on.

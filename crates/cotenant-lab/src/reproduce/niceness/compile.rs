@@ -20,8 +20,6 @@ const BST_50: usize = 5;
 /// The paper's eight memory-intensive programs are named in a figure; the text names the first four.
 const MEMORY: [&str; 8] =
     ["lbm06", "milc06", "mcf06", "sphinx306", "libquantum06", "soplex06", "omnetpp06", "GemsFDTD06"];
-const LINES: &str = "sledge-large has 27 lines under way, as our own loop has; with 9 it is as in the paper, or nearly";
-const FASTER: &str = "caches stay cold in a nap; if they filled 20 times as fast, it would be as in the paper";
 const ON_SMASHBENCH: &str = "One thread each, on neighbouring cores of the simulated nehalem-i7-920; sledge_l is the kernel sledge-large. SmashBench's kernels are \
                              as our own loops are (workloads/smashbench.toml); the figures' other points are not in the text.";
 
@@ -69,17 +67,16 @@ pub(in super::super) fn padding(lab: &mut Lab) -> anyhow::Result<Found> {
         let at = thick.iter().position(|n| *n == thickness).unwrap_or_default();
         found[at * CO_RUNNERS.len() + high].quality
     };
-    let why = "caches evict at random by assumption; with LRU it is as in the paper";
     rows.push(level("blockie_l beside sledge_l as it is", 0.6, of(0, BLOCKIE_LARGE), "of alone"));
-    rows.push(level("blockie_l beside padded sledge_l", 0.9, of(100, BLOCKIE_LARGE), "of alone").because(why));
-    rows.push(level("bst8mb beside sledge_l as it is", 0.35, of(0, BST_8), "of alone").because(LINES));
-    rows.push(level("bst8mb beside padded sledge_l", 0.5, of(100, BST_8), "of alone").because(why));
+    rows.push(level("blockie_l beside padded sledge_l", 0.9, of(100, BLOCKIE_LARGE), "of alone"));
+    rows.push(level("bst8mb beside sledge_l as it is", 0.35, of(0, BST_8), "of alone"));
+    rows.push(level("bst8mb beside padded sledge_l", 0.5, of(100, BST_8), "of alone"));
     // Figure 5.16. Few thicknesses are too far apart to tell.
     if lab.effort.every == 1 {
         let of_bst: Vec<[f64; 2]> =
             found.iter().skip(BST_8).step_by(CO_RUNNERS.len()).map(|k| [k.rate, k.quality]).collect();
         let label = "bst8mb where padded sledge_l runs at 0.4 of its rate";
-        rows.extend(at_rate(&of_bst, AT_RATE).map(|quality| level(label, 0.4, quality, "of alone").because(why)));
+        rows.extend(at_rate(&of_bst, AT_RATE).map(|quality| level(label, 0.4, quality, "of alone")));
     }
     let gain = |from: u32, to: u32| mean((0..CO_RUNNERS.len()).map(|high| of(to, high) - of(from, high)));
     let (before, after) = (gain(0, 50), gain(50, 100));
@@ -103,10 +100,7 @@ pub(in super::super) fn naps(lab: &mut Lab) -> anyhow::Result<Found> {
     let n = CO_RUNNERS.len();
     let of = |how: usize, high: usize| found[how * n + high];
     let (last_fine, last_coarse) = (fine.len() - 1, hows.len() - 1);
-    let bst_8 = |label: String, paper, how: usize| {
-        let why = if how < fine.len() { LINES } else { FASTER };
-        level(label, paper, of(how, BST_8).quality, "of alone").because(why)
-    };
+    let bst_8 = |label: String, paper, how: usize| level(label, paper, of(how, BST_8).quality, "of alone");
     rows.push(bst_8("bst8mb, naps of 20 ms every 10 ms".to_owned(), 0.7, last_coarse));
     rows.push(bst_8("bst8mb, naps of 2 ms every 1 ms".to_owned(), 0.5, last_fine));
     // Figure 5.16, at the rate of 0.4 by equation 5.10.
@@ -119,9 +113,8 @@ pub(in super::super) fn naps(lab: &mut Lab) -> anyhow::Result<Found> {
     rows.push(claim("bst8mb: 10/20 over 1/2", longer, "of alone", "naps every 10 ms help more", longer > 0.01));
     for (name, at) in [("bst4mb", BST_4), ("bst50mb", BST_50)] {
         let apart = of(last_coarse, at).quality - of(last_fine, at).quality;
-        let near =
-            claim(format!("{name}: 10/20 over 1/2"), apart, "of alone", "both do about the same", apart.abs() < 0.1);
-        rows.push(near.because(FASTER));
+        let label = format!("{name}: 10/20 over 1/2");
+        rows.push(claim(label, apart, "of alone", "both do about the same", apart.abs() < 0.1));
     }
     // Equation 5.11: 1 − (1 − QoS as it is) · R.
     let (mut off, mut rates) = (Vec::new(), Vec::new());
@@ -200,8 +193,7 @@ pub(in super::super) fn compiled(lab: &mut Lab) -> anyhow::Result<Found> {
         format!("{before:.3} is kept as it is, which equation 5.11 turns into {most:.3} at most")
     };
     if let (Some(before), Some(after)) = (of("lbm06", "mcf06", plain), of("lbm06", "mcf06", twenty)) {
-        let why = "memory's bandwidth is a guess; with twice as much it is 0.65";
-        rows.push(level("mcf beside lbm as it is", 0.74, before.quality, "of alone").because(why));
+        rows.push(level("mcf beside lbm as it is", 0.74, before.quality, "of alone"));
         let holds = after.quality > 0.9;
         rows.push(
             claim("mcf beside lbm 10/20", after.quality, "of alone", "above 0.9", holds)
@@ -237,10 +229,7 @@ pub(in super::super) fn compiled(lab: &mut Lab) -> anyhow::Result<Found> {
     let refused = pairs().filter(|pair| allowed(*pair).is_none()).count();
     let milder = pairs().filter(|pair| pair.0.quality >= 0.9).count();
     let most = "utilisation gained where a co-runner may lose 10 %: the milder of both naps that keeps 0.9, else none";
-    let why = format!(
-        "of {} pairs {milder} keep 0.9 with naps 10/10 and {refused} with neither; 33 % in caches that fill 20 times as fast, 41 % with twice the memory's bandwidth besides",
-        pairs().count()
-    );
+    let why = format!("of {} pairs {milder} keep 0.9 with naps 10/10 and {refused} with neither", pairs().count());
     rows.push(level(most, 40.0, gained, "%").because(&why));
     for (low, papers) in BESIDE_SEARCH.into_iter().zip([[0.77, f64::NAN, 0.9], [0.68, f64::NAN, 0.87]]) {
         for (how, paper) in HOWS.into_iter().zip(papers) {

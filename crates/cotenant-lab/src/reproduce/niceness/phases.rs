@@ -3,7 +3,7 @@
 use super::super::contentiousness::trained;
 use super::super::lab::{Lab, watched};
 use super::super::row::{Found, Row, claim, highest, level, lowest, mean, percent, row};
-use super::reactive::{COLD, OURS};
+use super::reactive::OURS;
 use super::{How, Inserted, NEHALEM, Run};
 use anyhow::Context as _;
 use cotenant_model::signal::Signal;
@@ -248,24 +248,18 @@ pub(in super::super) fn reaction_over_a_run(lab: &mut Lab) -> anyhow::Result<Fou
     ));
     let least = lowest(targeted);
     let says = "around 90 % through the entire execution (within a tenth of it)";
-    rows.push(
-        claim("sphinx beside sledge, conservative-90: lowest sample", least, "of alone", says, least >= 0.81)
-            .because(COLD),
-    );
+    let label = "sphinx beside sledge, conservative-90: lowest sample";
+    rows.push(claim(label, least, "of alone", says, least >= 0.81));
     let label = "the same, tracking (ours), which waits for warm caches: lowest tenth";
     rows.push(row(label, lowest(tenths(ours)), "of alone"));
     let swing = |series: &[f64]| highest(series) - lowest(series);
     let (simple, stable) = (swing(balanced), swing(targeted));
     let label = "sphinx beside sledge: swing over the run, conservative-90 over balanced";
-    rows.push(
-        claim(label, stable / simple, "", "simple fluctuates, targeted is stable", stable < simple).because(COLD),
-    );
+    rows.push(claim(label, stable / simple, "", "simple fluctuates, targeted is stable", stable < simple));
     for (name, series) in [("qos-biased", biased), (CONSERVATIVE, on_milc)] {
         let inside = share(series, &|kept| (0.9..=1.0).contains(&kept));
         let label = format!("sphinx beside milc06, {name}: samples from 0.9 to 1");
-        rows.push(
-            claim(label, inside, "%", "stable between 0.9 and 1 (nine of ten samples)", inside >= 90.0).because(COLD),
-        );
+        rows.push(claim(label, inside, "%", "stable between 0.9 and 1 (nine of ten samples)", inside >= 90.0));
     }
     let later = SAMPLES * 6 / 10;
     let shorter = mean(&simple_naps[later..]) / mean(&simple_naps[..later]);

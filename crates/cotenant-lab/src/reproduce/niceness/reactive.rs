@@ -12,7 +12,6 @@ const SIMPLE: [&str; 3] = ["utilisation-biased", "balanced", "qos-biased"];
 const TARGETED: [&str; 3] = ["conservative-90", "relaxed-90", "conservative-80"];
 /// Ours, beside them.
 pub(super) const OURS: &str = "tracking";
-pub(super) const COLD: &str = "in a nap of 2 ms the caches of the simulated machine stay cold; if they filled 20 times as fast, it would be as in the paper";
 const SETTING: &str = "One thread each on neighbouring cores; the programs of high priority are all of workloads/spec-cpu2006.toml (the paper's 18 are not \
                        named), measured elsewhere. Naps take all of the program of low priority, at once and exactly. Speed is instructions per second over that alone; utilisation \
                        the share of the time in which the other one ran.";
@@ -106,8 +105,7 @@ pub(in super::super) fn simple(lab: &mut Lab) -> anyhow::Result<Found> {
     let under = SIMPLE.map(|name| study.under(None, How::Under(name)));
     let gains = under.iter().flat_map(|under| plain.iter().zip(under));
     let gains = gains.map(|((_, before), (_, after))| percent(after.quality / before.quality));
-    let why = "sledge-large has 27 lines under way, as our own loop has; with 9 it is 41 %";
-    rows.push(effect("highest gain of speed over co-location as it is", 26.0, highest(gains)).because(why));
+    rows.push(effect("highest gain of speed over co-location as it is", 26.0, highest(gains)));
     let duties: Vec<f64> = under.iter().flatten().map(|(_, kept)| kept.duty).collect();
     let others: Vec<f64> = under[..2].iter().flatten().map(|(_, kept)| kept.duty).collect();
     let half = others.iter().filter(|duty| **duty > 0.5).count() as f64 / others.len() as f64 * 100.0;
@@ -156,10 +154,9 @@ pub(in super::super) fn targeted(lab: &mut Lab) -> anyhow::Result<Found> {
             let label =
                 format!("{machine}: pairs at the goal of {:.0} % or within a point of it, {name}", goal * 100.0);
             rows.push(match how {
-                _ if how == relaxed => claim(label, share, "%", "the target is often met", share >= 50.0).because(COLD),
+                _ if how == relaxed => claim(label, share, "%", "the target is often met", share >= 50.0),
                 How::Under(OURS) => row(label, share, "%"),
-                _ => claim(label, share, "%", "beaten in many cases, nearly met in the worst", share >= 90.0)
-                    .because(COLD),
+                _ => claim(label, share, "%", "beaten in many cases, nearly met in the worst", share >= 90.0),
             });
         }
         for how in [conservative, relaxed, How::Under(OURS)] {
@@ -177,13 +174,12 @@ pub(in super::super) fn targeted(lab: &mut Lab) -> anyhow::Result<Found> {
     for low in ["lbm06", "milc06"] {
         let used = mean(phenom.under(Some(low), relaxed).iter().map(|(_, kept)| kept.duty));
         let label = format!("phenom-x4: utilisation of {low}, relaxed-90");
-        let why = "memory's bandwidth is a guess; with twice as much it would be as in the paper";
-        rows.push(claim(label, used, "of the time", "80 to 90 %", (0.8..=0.9).contains(&used)).because(why));
+        rows.push(claim(label, used, "of the time", "80 to 90 %", (0.8..=0.9).contains(&used)));
     }
     let pair = |how| of(phenom, LOW[0], "lbm06", how).map(|kept| kept.duty);
     if let (Some(ninety), Some(eighty)) = (pair(conservative), pair(eighty)) {
         let (label, times) = ("phenom-x4: utilisation of sledge beside lbm, 80 % over 90 %", eighty / ninety);
-        rows.push(claim(label, times, "", "more than doubled", times > 2.0).because(COLD));
+        rows.push(claim(label, times, "", "more than doubled", times > 2.0));
     }
     // The watts are guessed: what comes out is no evidence, and nothing is held against the paper's meter.
     for name in [TARGETED[0], OURS] {
@@ -200,7 +196,7 @@ pub(in super::super) fn targeted(lab: &mut Lab) -> anyhow::Result<Found> {
         rows.push(row("the same, namd–lbm over sphinx–lbm", namd - sphinx, "points"));
     }
     let note = format!(
-        "{SETTING} Where the paper's presets miss the goal: {COLD}. `tracking` is ours and waits for warm caches \
+        "{SETTING} `tracking` is ours and waits for warm caches \
          (docs/policies/qos.md). Instructions per watt rests on guesses, {IDLE_W} W idle and {CORE_W} W per working core, where the paper has a meter, and is held against nothing; both programs' instructions \
          count as shares of those alone, two machines for two programs against one. The paper's text says 42 %, its conclusions 47 %."
     );
