@@ -44,10 +44,11 @@ pub trait Host {
     /// Only where nothing can be sampled any more; a vanished task is simply absent.
     fn sample(&mut self) -> Result<Sample, HostError>;
 
-    /// What costs next to nothing now: what programs report of themselves, and readings of metrics. Tasks and CPUs are
-    /// as of `last`, the loop's last sample. `None` where all of it is due to be looked at, or costs no more.
-    fn glance(&mut self, last: &Sample) -> Option<Sample> {
-        let _ = last;
+    /// What costs next to nothing now: what programs report of themselves, and readings of metrics; with `counts`, also
+    /// the cycles and instructions of tasks. All else of tasks and CPUs is as of `last`, the loop's last sample. `None`
+    /// where all of it is due to be looked at, or costs no more, or nothing counts.
+    fn glance(&mut self, last: &Sample, counts: bool) -> Option<Sample> {
+        let _ = (last, counts);
         None
     }
 
@@ -264,7 +265,8 @@ impl Drive {
             let due: Vec<bool> = seats.iter().zip(&needs).map(is_due).collect();
             // Who only observes wants to see all of it.
             let glance = mode != Mode::Observe && due.iter().zip(&needs).all(|(due, needs)| !due || needs.glances);
-            let glanced = if glance { host.glance(last) } else { None };
+            let counts = due.iter().zip(&needs).any(|(due, needs)| *due && needs.counts);
+            let glanced = if glance { host.glance(last, counts) } else { None };
             let whole = glanced.is_none();
             let sample = Arc::new(match glanced {
                 Some(sample) => sample,
@@ -272,7 +274,8 @@ impl Drive {
             });
             for (i, seat) in seats.iter_mut().enumerate() {
                 let early = if changed { Duration::ZERO } else { rules[i].ctx.config.interval / 2 };
-                let joins = seat.wake_at.unwrap_or_default() <= sample.at + early && (whole || needs[i].glances);
+                let serves = whole || needs[i].glances && (counts || !needs[i].counts);
+                let joins = seat.wake_at.unwrap_or_default() <= sample.at + early && serves;
                 if !due[i] && !joins {
                     continue;
                 }

@@ -2,7 +2,7 @@
 //! have glanced ([`Host::glance`](crate::Host::glance)), and several rules tell of the same time.
 
 use crate::view::merge;
-use crate::{CpuId, Sample, TaskView, Time, View};
+use crate::{CpuId, Sample, Signal, TaskSample, TaskView, Time, View};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -107,7 +107,7 @@ fn stood(task: &TaskView) -> Option<CpuId> {
 }
 
 fn seconds(task: &TaskView, view: &View) -> Option<f64> {
-    task.per_s(crate::Signal::CpuTime).map(|ns_per_s| ns_per_s / 1e9 * view.interval.as_secs_f64())
+    task.per_s(Signal::CpuTime).map(|ns_per_s| ns_per_s / 1e9 * view.interval.as_secs_f64())
 }
 
 fn tasks_and_cpus(sample: &Sample) -> Sample {
@@ -115,8 +115,10 @@ fn tasks_and_cpus(sample: &Sample) -> Sample {
 }
 
 fn is_same(one: &Sample, other: &Sample) -> bool {
-    let same = |(a, b): (&crate::TaskSample, &crate::TaskSample)| {
-        (a.info.id, a.cpu) == (b.info.id, b.cpu) && a.counters == b.counters
+    // A glance may have counted cycles and instructions; CPU time is a look's.
+    let ran = |task: &TaskSample| task.counters.get(Signal::CpuTime);
+    let same = |(a, b): (&TaskSample, &TaskSample)| {
+        (a.info.id, a.cpu, ran(a)) == (b.info.id, b.cpu, ran(b)) && (ran(a).is_some() || a.counters == b.counters)
     };
     one.cpus == other.cpus && one.tasks.len() == other.tasks.len() && one.tasks.iter().zip(&other.tasks).all(same)
 }
@@ -124,7 +126,7 @@ fn is_same(one: &Sample, other: &Sample) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Count, CpuSample, Signal, TaskId, TaskInfo, TaskSample};
+    use crate::{Count, CpuSample, TaskId, TaskInfo};
     use std::sync::Arc;
 
     /// Tasks 0, 1, … by CPU, milliseconds run and moves; CPUs by milliseconds busy.
@@ -160,6 +162,9 @@ mod tests {
         let first = sample(0, &[(0, 0, 0)], &[0, 0]);
         let glance = Sample { at: Time::from_millis(90), ..first.clone() };
         assert!(looks.look(&first, &glance).is_none());
+        let mut counted = glance.clone();
+        counted.tasks[0].counters.set(Signal::Instructions, Count::exact(1_000));
+        assert!(looks.look(&first, &counted).is_none(), "counts alone are no look");
         let next = sample(100, &[(0, 23, 0)], &[23, 0]);
         let look = looks.look(&glance, &next).unwrap();
         assert_eq!((look.from, look.view.interval), (Time::default(), Duration::from_millis(100)));

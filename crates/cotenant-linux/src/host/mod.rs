@@ -630,11 +630,15 @@ impl Host for LinuxHost {
         Ok(self.measured(sample))
     }
 
-    fn glance(&mut self, last: &Sample) -> Option<Sample> {
+    fn glance(&mut self, last: &Sample, counts: bool) -> Option<Sample> {
         let at = self.now();
         let apps = (at < self.full_due).then(|| self.observer.apps())?;
+        let mut sample = Sample { at, apps, ..last.clone() };
+        if counts && !self.observer.count(&mut sample.tasks) {
+            return None;
+        }
         self.stop_for_decision();
-        Some(self.measured(Sample { at, apps, ..last.clone() }))
+        Some(self.measured(sample))
     }
 
     fn watch(&mut self, until: Time) {

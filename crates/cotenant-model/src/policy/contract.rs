@@ -48,6 +48,8 @@ pub struct Needs {
     pub proxies: bool,
     /// No more than a glance at most times, see [`Host::glance`](crate::Host::glance).
     pub glances: bool,
+    /// With a glance, the cycles and instructions that hardware has counted of threads until then.
+    pub counts: bool,
     /// That its masks hold as they are, unless the user widens them (`--pin`): it knows which CPUs it leaves open.
     pub exact: bool,
 }

@@ -37,11 +37,11 @@ impl Policy for Qos {
     type State = QosState;
     type Settings = Option<QosConfig>;
 
-    /// It decides many times a second where naps take turns, by what programs report or are asked. Only counters take a
-    /// look at their threads.
+    /// It decides many times a second where naps take turns, by what programs report or are asked, or by counters of
+    /// their threads.
     fn needs(&self) -> Needs {
         let counted = |config: &QosConfig| config.high.iter().any(|high| high.metric == Source::Ipc);
-        Needs { glances: !self.0.as_ref().is_some_and(counted), ..Needs::default() }
+        Needs { glances: true, counts: self.0.as_ref().is_some_and(counted), ..Needs::default() }
     }
 
     fn check(&self, _: &Ctx<'_>) -> Result<(), Refusal> {

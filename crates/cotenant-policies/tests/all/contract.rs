@@ -101,11 +101,11 @@ fn names_lead_to_sections() {
 #[test]
 fn what_policies_need() {
     let needs = |name: &str| {
-        let Needs { task_changes, pauses, profiles, pages, accesses, proxies, exact, glances } =
+        let Needs { task_changes, pauses, profiles, pages, accesses, proxies, exact, glances, counts } =
             standard().make(name, &Config::default()).unwrap().needs();
-        let all = [task_changes, pauses, profiles, pages, accesses, proxies, exact, glances]
+        let all = [task_changes, pauses, profiles, pages, accesses, proxies, exact, glances, counts]
             .into_iter()
-            .zip(["hurry", "pauses", "profiles", "pages", "accesses", "proxies", "exact", "glances"]);
+            .zip(["hurry", "pauses", "profiles", "pages", "accesses", "proxies", "exact", "glances", "counts"]);
         all.filter(|(needed, _)| *needed).map(|(_, what)| what).collect::<Vec<_>>().join(" ")
     };
     for (names, expected) in [

@@ -126,7 +126,7 @@ impl Host for Punctual {
         Ok(Sample { at: self.1, ..self.0.sample()? })
     }
 
-    fn glance(&mut self, last: &Sample) -> Option<Sample> {
+    fn glance(&mut self, last: &Sample, _: bool) -> Option<Sample> {
         (self.1.0 < 400_000_000).then(|| Sample { at: self.1, ..last.clone() })
     }
 

@@ -19,7 +19,9 @@ use crate::sense::progress::{Producer, Progress, Reported};
 use crate::sense::proxies::Proxies;
 use crate::sense::tier::{self, TierReport};
 use crate::sys::{self, thread::Identity};
-use cotenant_model::{AppId, AppSample, CpuId, CpuSet, NodeId, Sample, Signal, TaskId, TaskInfo, Time, Topology};
+use cotenant_model::{
+    AppId, AppSample, CpuId, CpuSet, NodeId, Sample, Signal, TaskId, TaskInfo, TaskSample, Time, Topology,
+};
 use ended::Ended;
 use newcomers::Newcomers;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -423,6 +425,22 @@ impl Observer {
             }
         };
         self.apps.iter().map(app).collect()
+    }
+
+    /// Brings the cycles and instructions of these tasks up to date, of whoever may have run since the last look: one
+    /// read each, where a look reads everything there is of them. False where nothing is counted.
+    pub fn count(&mut self, tasks: &mut [TaskSample]) -> bool {
+        let Some(opener) = &self.opener else { return false };
+        let mut counts = false;
+        for task in self.tasks.iter_mut().filter(|task| task.counts_hardware()) {
+            counts = true;
+            if task.count_speed(opener)
+                && let Ok(i) = tasks.binary_search_by_key(&task.info.id, |sampled| sampled.info.id)
+            {
+                tasks[i].counters = task.counters.clone();
+            }
+        }
+        counts
     }
 
     /// What the programs of an application reported up to now, also in their last moments; `None` where none of them

@@ -302,6 +302,27 @@ impl Task {
         }
     }
 
+    /// Whether hardware is counted of it.
+    pub fn counts_hardware(&self) -> bool {
+        self.perf.as_ref().is_some_and(TaskCounters::has_hardware)
+    }
+
+    /// Reads its cycles and instructions; false where it has not run since the last look, or they cannot be read. CPU
+    /// time stays the last look's: what ran where is found from one look to the next.
+    pub fn count_speed(&mut self, opener: &Opener<Live>) -> bool {
+        let Some(perf) = &self.perf else { return false };
+        if let Some(page) = &perf.page
+            && page.stamp() == self.stamp
+            && !self.unsettled
+        {
+            return false;
+        }
+        let mut fresh = Counters::default();
+        let read = opener.read_speed(perf, &mut fresh).is_ok();
+        self.take(&fresh);
+        read
+    }
+
     fn cpu_ns(&self) -> u64 {
         self.counters.get(Signal::CpuTime).map_or(0, |c| c.value)
     }

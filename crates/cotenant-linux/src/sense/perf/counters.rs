@@ -235,9 +235,37 @@ impl<K: Kernel> Opener<K> {
     /// # Errors
     /// What the system says; groups read before stay in `into`.
     pub fn read_hardware(&self, task: &mut TaskCounters<K::Counter>, into: &mut Counters) -> io::Result<u64> {
+        self.read_groups(task, into, |_| true)
+    }
+
+    /// Reads cycles and instructions into `into`: one read, unless the processor has several kinds of cores, or too few
+    /// counters for one group.
+    ///
+    /// # Errors
+    /// What the system says; what was read before stays in `into`.
+    pub fn read_speed(&self, task: &mut TaskCounters<K::Counter>, into: &mut Counters) -> io::Result<()> {
+        const SPEED: [Signal; 2] = [Signal::Cycles, Signal::Instructions];
+        let mut all = Counters::default();
+        self.read_groups(task, &mut all, |group| {
+            group.slots.iter().flat_map(|slot| &slot.signals).any(|signal| SPEED.contains(signal))
+        })?;
+        for signal in SPEED {
+            all.get(signal).into_iter().for_each(|count| into.set(signal, count));
+        }
+        Ok(())
+    }
+
+    /// Reads the groups that are wanted; the longest time enabled.
+    fn read_groups(
+        &self,
+        task: &mut TaskCounters<K::Counter>,
+        into: &mut Counters,
+        wanted: impl Fn(&Group) -> bool,
+    ) -> io::Result<u64> {
         let mut longest = 0;
         let mut sums = Counters::default();
-        for ((group, counters), silence) in task.plan.hardware.iter().zip(&task.hardware).zip(&mut task.silence) {
+        let groups = task.plan.hardware.iter().zip(&task.hardware).zip(&mut task.silence);
+        for ((group, counters), silence) in groups.filter(|((group, _), _)| wanted(group)) {
             let mut words = [0; WORDS];
             let Some((clock, values)) = read_group(&self.kernel, counters, &mut words)? else { continue };
             silence.read(clock.enabled_ns, clock.running_ns);
@@ -316,6 +344,7 @@ mod tests {
     use super::*;
     use crate::sense::perf::events::{Model, Table};
     use cotenant_model::{Sample, TaskInfo, TaskSample, Time, View};
+    use perf_event_open_sys::bindings;
 
     fn plan() -> Plan {
         let table = Table::of(Model::Intel { family: 6, model: 0x3e, stepping: 4 });
@@ -362,6 +391,23 @@ mod tests {
         let view = View::new(&sample(0, zero), &sample(1_000_000_000, counters));
         assert_eq!(view.tasks[0].per_s(Signal::Inter), Some(30.0));
         assert_eq!(view.tasks[0].per_s(Signal::LlcMisses), Some(1_000.0));
+    }
+
+    #[test]
+    fn a_speed_takes_one_read() {
+        let fake = Fake::default();
+        let mut opener = Opener::new(fake.clone(), plan(), 1000);
+        let task = counting(&mut opener, 7);
+        assert_eq!(task.plan.hardware.len(), 3);
+        fake.count(bindings::PERF_COUNT_HW_CPU_CYCLES.into(), 200);
+        fake.count(bindings::PERF_COUNT_HW_INSTRUCTIONS.into(), 300);
+        let mut counters = Counters::default();
+        opener.read_speed(&task, &mut counters).unwrap();
+        assert_eq!(fake.reads(), 1);
+        let found: Vec<(Signal, u64)> = counters.iter().map(|(signal, count)| (signal, count.value)).collect();
+        assert_eq!(found, [(Signal::Cycles, 200), (Signal::Instructions, 300)]);
+        opener.read_hardware(&task, &mut counters).unwrap();
+        assert_eq!(fake.reads(), 4, "what a look reads");
     }
 
     #[test]

@@ -36,6 +36,7 @@ pub struct Script {
     since: HashMap<usize, u64>,
     counts: HashMap<u64, u64>,
     clocks: HashMap<u64, (u64, u64)>,
+    reads: usize,
     /// Members of each group, by the leader's number.
     groups: HashMap<usize, Vec<u64>>,
     next: usize,
@@ -70,6 +71,11 @@ impl Fake {
     /// So many nanoseconds pass on a CPU.
     pub fn pass(&self, ns: u64) {
         self.set(|script| script.passed += ns);
+    }
+
+    /// How often counters were read.
+    pub fn reads(&self) -> usize {
+        self.0.borrow().reads
     }
 
     /// What an event reads.
@@ -124,6 +130,7 @@ impl Kernel for Fake {
     }
 
     fn read(&self, leader: &FakeCounter, words: &mut [u64]) -> io::Result<usize> {
+        self.set(|script| script.reads += 1);
         let script = self.0.borrow();
         let members = &script.groups[&leader.number];
         let clock = || members.iter().find_map(|m| script.clocks.get(m).copied());

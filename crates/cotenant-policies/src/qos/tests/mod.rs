@@ -218,6 +218,14 @@ impl Host for Plant {
     }
 }
 
+#[test]
+fn a_glance_is_enough_whatever_tells_the_speed() {
+    for (metric, counts) in [("progress", false), ("ipc", true)] {
+        let qos = Qos(config("tracking", metric, false).settings.of::<Qos>().unwrap());
+        assert_eq!(Policy::needs(&qos), Needs { glances: true, counts, ..Needs::default() }, "{metric}");
+    }
+}
+
 fn config(controller: &str, metric: &str, limits: bool) -> Config {
     let high = High { app: AppId(0), metric: metric.to_owned().into(), goal: None };
     let qos = QosConfig {
