@@ -184,7 +184,7 @@ fn result(rows: Vec<Row>, note: &str) -> Found {
 }
 
 /// The other states of Figure 3.9, in requests per second. A line that is found and not shared was written to as often
-/// as such lines are written back; of those that are missing a prefetcher asks for the part that it is assumed to fetch.
+/// as such lines are written back; of those that are missing a prefetcher asks for what it is assumed to fetch.
 fn states(seen: &ServiceRates, phase: &Phase) -> [(&'static str, f64); 4] {
     let own = (seen.requests - seen.misses - seen.shared).max(0.0);
     [

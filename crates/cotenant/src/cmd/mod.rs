@@ -203,8 +203,8 @@ pub enum Command {
     ///
     /// Samples the processor's counters. Without any, the command runs twice: as it is, which tells the time, and some
     /// fifty times slower under cachegrind, with this machine's cache sizes in the nearest geometry that it can
-    /// simulate. Writes a region file, which `cotenant cc` reads, the most contentious function first. Build the command
-    /// with -g or -gline-tables-only. The exit code is the command's own.
+    /// simulate. Writes a region file, which `cotenant cc` reads, the most contentious function first. Build the
+    /// command with -g or -gline-tables-only. The exit code is the command's own.
     Regions(regions::Args),
     /// Clang for C with the compiler pass: the program naps when Cotenant orders it, or by itself
     ///
