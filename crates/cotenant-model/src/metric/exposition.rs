@@ -41,8 +41,10 @@ impl Selector {
         self.labels.iter().any(|(key, _)| key == "quantile")
     }
 
+    /// A label without a value is one that is not there.
     fn matches(&self, labels: &[(String, String)]) -> bool {
-        self.labels.iter().all(|label| labels.contains(label))
+        let value = |key: &String| labels.iter().find(|label| label.0 == *key).map_or("", |label| label.1.as_str());
+        self.labels.iter().all(|(key, wanted)| value(key) == wanted.as_str())
     }
 }
 
@@ -100,6 +102,14 @@ pub enum ScrapeError {
     /// A histogram whose buckets contradict each other.
     #[error("the buckets of '{0}' do not add up; ask the server's authors")]
     Buckets(String),
+    /// Several histograms whose buckets have other bounds.
+    #[error("the histograms '{name}' have buckets with different bounds; add labels until they are alike: {offers}")]
+    Bounds {
+        /// The name.
+        name: String,
+        /// Some of them.
+        offers: String,
+    },
     /// A histogram without buckets of fixed bounds.
     #[error(
         "'{0}' has no buckets with bounds in this answer: a native histogram has them in protobuf alone; let the server \
@@ -173,7 +183,8 @@ pub fn scrape(answer: &str, selector: &Selector) -> Result<Scraped, ScrapeError>
     };
     let total = format!("{name}_total"); // a counter of OpenMetrics is named by its family
     let mut values = Vec::new();
-    let mut buckets = Vec::new();
+    // By the labels beside the bound: upper bounds with cumulative counts.
+    let mut buckets: BTreeMap<Labels, Vec<(f64, f64)>> = BTreeMap::new();
     let mut native = false;
     for (i, line) in answer.lines().enumerate() {
         let line = line.trim_start();
@@ -181,7 +192,7 @@ pub fn scrape(answer: &str, selector: &Selector) -> Result<Scraped, ScrapeError>
             continue;
         }
         let error = || ScrapeError::Line { line: i + 1, text: line.chars().take(80).collect() };
-        let Some((found, labels, rest)) = series(line) else {
+        let Some((found, mut labels, rest)) = series(line) else {
             let begins = line.split(|c| !in_name(c)).next().unwrap_or_default();
             match kind {
                 // OpenMetrics 2.0 has all of one in braces.
@@ -197,15 +208,25 @@ pub fn scrape(answer: &str, selector: &Selector) -> Result<Scraped, ScrapeError>
         }
         let value = rest.split_ascii_whitespace().next().and_then(value).ok_or_else(error)?;
         if kind == Some("histogram") {
-            let le = labels.iter().find(|(key, _)| key == "le").and_then(|(_, le)| self::value(le));
-            buckets.push((le.filter(|le| !le.is_nan()).ok_or_else(error)?, value));
+            let le = labels.iter().position(|(key, _)| key == "le").map(|at| labels.remove(at).1);
+            let le = le.and_then(|le| self::value(&le)).filter(|le| !le.is_nan()).ok_or_else(error)?;
+            labels.sort();
+            buckets.entry(labels).or_default().push((le, value));
         } else {
             values.push(value);
         }
     }
     match (kind, values[..].len()) {
         (Some("histogram"), _) if !buckets.is_empty() => {
-            histogram(buckets).map(Scraped::Histogram).ok_or_else(|| ScrapeError::Buckets(name.to_owned()))
+            let mut sets: Vec<Vec<(f64, f64)>> = buckets.into_values().collect();
+            for set in &mut sets {
+                set.sort_by(|a, b| a.0.total_cmp(&b.0));
+            }
+            let alike = sets.windows(2).all(|two| two[0].iter().map(|b| b.0).eq(two[1].iter().map(|b| b.0)));
+            if !alike {
+                return Err(ScrapeError::Bounds { name: name.to_owned(), offers: with_labels(answer, &wanted) });
+            }
+            histogram(sets.concat()).map(Scraped::Histogram).ok_or_else(|| ScrapeError::Buckets(name.to_owned()))
         }
         (Some("histogram"), _) if native && with_labels(answer, &wanted).is_empty() => {
             Err(ScrapeError::Native(name.to_owned()))
@@ -264,8 +285,11 @@ fn value(text: &str) -> Option<f64> {
     text.parse().ok()
 }
 
+/// Names and values.
+type Labels = Vec<(String, String)>;
+
 /// A name, its labels, and what follows.
-type Series<'a> = (Cow<'a, str>, Vec<(String, String)>, &'a str);
+type Series<'a> = (Cow<'a, str>, Labels, &'a str);
 
 /// Whether names without quotes have it.
 fn in_name(c: char) -> bool {
@@ -323,7 +347,9 @@ fn quoted(text: &str) -> Option<(String, &str)> {
             '"' => return Some((value, &text[i + 2..])),
             '\\' => match chars.next()?.1 {
                 'n' => value.push('\n'),
-                c => value.push(c),
+                c @ ('"' | '\\') => value.push(c),
+                // OpenMetrics lets it stand for itself before others.
+                c => value.extend(['\\', c]),
             },
             c => value.push(c),
         }
@@ -393,6 +419,8 @@ bare_total 5
             ("{a=\"b\",\"g\"} 3", "g", 3.0),
             ("# TYPE g unknown\ng 3 # {} 1", "g", 3.0),
             ("gg ?\ng 3", "g", 3.0),
+            (r#"g{a="C:\dir"} 3"#, r#"g{a="C:\dir"}"#, 3.0),
+            ("g 3\ng{a=\"b\"} 4", "g{a=\"\"}", 3.0),
         ] {
             assert_eq!(scrape(answer, &selector.parse().unwrap()), Ok(Scraped::Gauge(expected)), "{answer}");
         }
@@ -414,6 +442,10 @@ bare_total 5
         let selector = "h".parse().unwrap();
         let falling = "# TYPE h histogram\nh_bucket{le=\"1\"} 5\nh_bucket{le=\"2\"} 4\n";
         assert_eq!(scrape(falling, &selector), Err(ScrapeError::Buckets("h".into())));
+        let unlike =
+            "# TYPE h histogram\nh_bucket{a=\"1\",le=\"1\"} 5\nh_bucket{a=\"1\",le=\"9\"} 6\nh_bucket{le=\"2\"} 7\n";
+        let why = scrape(unlike, &selector).unwrap_err().to_string();
+        assert!(why.ends_with(r#"with different bounds; add labels until they are alike: {a="1"}, {}"#), "{why}");
     }
 
     #[test]
