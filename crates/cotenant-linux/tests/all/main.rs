@@ -1,6 +1,8 @@
 //! The integration tests of the host.
 
 mod launch;
+mod machines;
+mod made;
 mod memory;
 mod neighbours;
 mod observe;
@@ -9,6 +11,7 @@ mod orders;
 mod program;
 mod progress;
 mod proxies;
+mod random;
 mod refused;
 mod topology_archive;
 mod topology_oracle;

@@ -1,6 +1,6 @@
 //! A machine as hwloc shows it, from our topology and from `lstopo`'s console view, in one form that can be compared.
 
-use cotenant_model::topology::{CacheType, Kind, Topology};
+use cotenant_model::topology::{CacheType, Kind, Resource, Topology};
 use cotenant_model::{CpuId, CpuSet};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,6 +44,18 @@ fn size(bytes: u64, sizes: Sizes) -> String {
     }
 }
 
+/// How far inside something is, of what has the same CPUs.
+fn depth(r: &Resource) -> u8 {
+    match r.kind {
+        Kind::Package => 0,
+        Kind::Die => 1,
+        Kind::Cluster => 2,
+        Kind::Cache(CacheType::Instruction) => 200,
+        Kind::Cache(_) => 100 - r.level,
+        _ => 255,
+    }
+}
+
 fn object(cpus: &CpuSet, number: Option<u32>, details: &[(&str, String)]) -> String {
     let number = number.map_or(String::new(), |n| format!(" P#{n}"));
     let details: Vec<String> =
@@ -68,7 +80,9 @@ impl Seen {
         }
         for r in t.resources() {
             let cpus = r.cpus.and(usable);
-            let holds_node = nodes.iter().any(|n| !n.cpus.is_empty() && n.cpus.is_subset(&r.cpus));
+            // A node is attached to the outermost of those that have its CPUs.
+            let is_inner = cpus.is_empty() && t.resources().iter().any(|o| o.cpus == r.cpus && depth(o) < depth(r));
+            let holds_node = !is_inner && nodes.iter().any(|n| !n.cpus.is_empty() && n.cpus.is_subset(&r.cpus));
             if cpus.is_empty() && !holds_node {
                 continue;
             }
@@ -137,7 +151,7 @@ impl Seen {
             } else if in_matrix && words.first() != Some(&"index") {
                 let row: Result<Vec<u64>, _> = words.iter().map(|w| w.parse()).collect();
                 match row {
-                    Ok(row) if row.len() > 1 => matrix.push(row[1..].to_vec()),
+                    Ok(row) if row.len() > 1 => matrix.push(row),
                     _ => in_matrix = false,
                 }
             }
@@ -148,7 +162,7 @@ impl Seen {
             }
         }
         let mut objects = Objects::new();
-        let mut nodes = Vec::new();
+        let mut nodes: BTreeMap<u64, u32> = BTreeMap::new();
         let mut found: BTreeMap<String, usize> = BTreeMap::new();
         for (i, line) in tree.iter().enumerate() {
             *found.entry(line.kind.clone()).or_default() += 1;
@@ -163,7 +177,7 @@ impl Seen {
                 }
             };
             if line.kind == "NUMANode" {
-                nodes.push(line.number.unwrap());
+                nodes.insert(line.logical, line.number.unwrap());
             }
             let name = match line.kind.as_str() {
                 group if group.starts_with("Group") && group.ends_with("(Cluster)") => "Group(Cluster)",
@@ -183,13 +197,10 @@ impl Seen {
         for list in objects.values_mut() {
             list.sort();
         }
-        // The matrix is in the order in which the nodes are shown.
-        let mut order: Vec<usize> = (0..nodes.len()).collect();
-        order.sort_by_key(|&i| nodes[i]);
-        let distances = match matrix.len() {
-            0 => vec![],
-            _ => order.iter().map(|&i| order.iter().map(|&j| matrix[i][j]).collect()).collect(),
-        };
+        // Each row begins with the logical number of its node; the columns are in the order of the rows.
+        let mut order: Vec<usize> = (0..matrix.len()).collect();
+        order.sort_by_key(|&i| nodes[&matrix[i][0]]);
+        let distances = order.iter().map(|&i| order.iter().map(|&j| matrix[i][j + 1]).collect()).collect();
         if kinds.len() < 2 {
             kinds.clear();
         }
@@ -201,6 +212,7 @@ impl Seen {
 struct Line {
     indent: usize,
     kind: String,
+    logical: u64,
     number: Option<u32>,
     text: String,
 }
@@ -211,7 +223,8 @@ impl Line {
         let number = line
             .split_once("(P#")
             .and_then(|(_, rest)| rest.split(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok()));
-        Self { indent, kind: line[indent..at].to_owned(), number, text: line.to_owned() }
+        let logical = line[at + " L#".len()..].split(' ').next().and_then(|n| n.parse().ok()).unwrap();
+        Self { indent, kind: line[indent..at].to_owned(), logical, number, text: line.to_owned() }
     }
 
     fn cpu(&self) -> Option<CpuId> {
@@ -227,27 +240,39 @@ impl Line {
 
 /// Where the shared data lie; says why a test does nothing where they are absent.
 pub fn shared(test: &str, path: &str) -> Option<PathBuf> {
+    of_shared(test, &format!("data/{path}"))
+}
+
+/// The same of all that is shared.
+pub fn of_shared(test: &str, path: &str) -> Option<PathBuf> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let given = std::env::var_os("COTENANT_SHARED").map(PathBuf::from);
     let found = given
         .into_iter()
         .chain([workspace.join("../shared"), workspace.join("../../shared")])
-        .map(|dir| dir.join("data").join(path))
+        .map(|dir| dir.join(path))
         .find(|p| p.exists());
     if found.is_none() {
-        eprintln!("skipped: {test}: there is no ../shared/data/{path} (nor below COTENANT_SHARED)");
+        eprintln!("skipped: {test}: there is no ../shared/{path} (nor below COTENANT_SHARED)");
     }
     found
 }
 
-/// The root of an unpacked dump. Unpacks it once; other tests may be at it at the same time.
+/// The root of an unpacked dump.
 pub fn dump(test: &str, name: &str) -> Option<PathBuf> {
-    let archive = shared(test, &format!("topologies/{name}.tar.bz2"))?;
+    let done = unpacked(test, &shared(test, &format!("topologies/{name}.tar.bz2"))?, name)?;
+    // The archive holds one folder, whose name is not always the archive's.
+    let root = std::fs::read_dir(&done).unwrap().next().unwrap().unwrap().path();
+    Some(root)
+}
+
+/// What an archive holds. Unpacks it once; other tests may be at it at the same time.
+pub fn unpacked(test: &str, archive: &Path, name: &str) -> Option<PathBuf> {
     let done = Path::new(env!("CARGO_TARGET_TMPDIR")).join("topologies").join(name);
     if !done.exists() {
         let fresh = done.with_file_name(format!("{name}.{}.{test}", std::process::id()));
         std::fs::create_dir_all(&fresh).unwrap();
-        let tar = Command::new("tar").args(["xjf"]).arg(&archive).arg("-C").arg(&fresh).output();
+        let tar = Command::new("tar").arg("xf").arg(archive).arg("-C").arg(&fresh).output();
         let Ok(tar) = tar else {
             eprintln!("skipped: {test}: there is no tar");
             return None;
@@ -257,9 +282,7 @@ pub fn dump(test: &str, name: &str) -> Option<PathBuf> {
             std::fs::remove_dir_all(&fresh).unwrap(); // another test was faster
         }
     }
-    // The archive holds one folder, whose name is not always the archive's.
-    let root = std::fs::read_dir(&done).unwrap().next().unwrap().unwrap().path();
-    Some(root)
+    Some(done)
 }
 
 /// A copy of what is read of a dump, for a test to change; `None` where there is no dump.

@@ -1,47 +1,35 @@
 //! Damaged input: a reader may refuse it, but neither panics nor hangs.
 
 use crate::oracle::{copy, shared};
+use crate::random::Random;
 use cotenant_linux::FsRoot;
 use cotenant_linux::sense::topology;
 use cotenant_model::topology::xml;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A small generator (`SplitMix64`): the same damage in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n as u64) as usize
+/// Cuts, overwrites, repeats or inserts something.
+fn damage(random: &mut Random, text: &[u8]) -> Vec<u8> {
+    let mut bytes = text.to_vec();
+    let at = random.below(bytes.len() + 1);
+    let end = (at + random.below(40)).min(bytes.len());
+    let part = bytes[at..end].to_vec();
+    let with: &[u8] = match random.below(8) {
+        0 => b"",
+        1 => b"99999999999999999999",
+        2 => b"-1",
+        3 => b"0-65535",
+        4 => b"ffffffff,ffffffff,ffffffff",
+        5 => &[0xff, 0x00, 0xc3],
+        6 => b"\"><\n: ",
+        _ => &part,
+    };
+    match random.below(3) {
+        0 => bytes.truncate(at),
+        1 => drop(bytes.splice(at..end, with.iter().copied())),
+        _ => drop(bytes.splice(at..at, with.iter().copied())),
     }
-
-    /// Cuts, overwrites, repeats or inserts something.
-    fn damage(&mut self, text: &[u8]) -> Vec<u8> {
-        let mut bytes = text.to_vec();
-        let at = self.below(bytes.len() + 1);
-        let end = (at + self.below(40)).min(bytes.len());
-        let part = bytes[at..end].to_vec();
-        let with: &[u8] = match self.below(8) {
-            0 => b"",
-            1 => b"99999999999999999999",
-            2 => b"-1",
-            3 => b"0-65535",
-            4 => b"ffffffff,ffffffff,ffffffff",
-            5 => &[0xff, 0x00, 0xc3],
-            6 => b"\"><\n: ",
-            _ => &part,
-        };
-        match self.below(3) {
-            0 => bytes.truncate(at),
-            1 => drop(bytes.splice(at..end, with.iter().copied())),
-            _ => drop(bytes.splice(at..at, with.iter().copied())),
-        }
-        bytes
-    }
+    bytes
 }
 
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -71,7 +59,7 @@ fn damaged_dumps() {
                 .map(|path| (path.clone(), fs::read(&path).unwrap()))
                 .collect();
             for (path, text) in &hit {
-                fs::write(path, random.damage(text)).unwrap();
+                fs::write(path, damage(&mut random, text)).unwrap();
             }
             match topology::read(&FsRoot::at(&root), None) {
                 Ok(_) => read += 1,
@@ -97,9 +85,9 @@ fn damaged_xml() {
     let mut random = Random(11);
     let mut refused = 0;
     for _ in 0..300 {
-        let mut damaged = random.damage(&text);
+        let mut damaged = damage(&mut random, &text);
         if random.below(2) == 0 {
-            damaged = random.damage(&damaged);
+            damaged = damage(&mut random, &damaged);
         }
         if let Err(e) = xml::parse(&String::from_utf8_lossy(&damaged)) {
             refused += 1;
