@@ -141,15 +141,17 @@ fn matching(root: &FsRoot, folder: &str, part: &str) -> Vec<String> {
     if let Some(names) = part.strip_prefix('{').and_then(|p| p.strip_suffix('}')) {
         return names.split(',').map(in_folder).collect();
     }
-    let listed = || root.list(folder).unwrap_or_default().into_iter();
+    // Most machines lack some of the folders.
+    let Ok(listed) = root.list(folder) else { return Vec::new() };
     match part.strip_suffix('#') {
         Some(prefix) => {
             let number = |name: &String| name.strip_prefix(prefix).and_then(|n| n.parse::<u32>().ok());
-            let mut found: Vec<(u32, String)> = listed().filter_map(|name| Some((number(&name)?, name))).collect();
+            let mut found: Vec<(u32, String)> =
+                listed.into_iter().filter_map(|name| Some((number(&name)?, name))).collect();
             found.sort();
             found.iter().map(|(_, name)| in_folder(name)).collect()
         }
-        None if part == "*" => listed().map(|name| in_folder(&name)).collect(),
+        None if part == "*" => listed.iter().map(|name| in_folder(name)).collect(),
         None => vec![in_folder(part)],
     }
 }

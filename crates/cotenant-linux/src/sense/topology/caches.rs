@@ -1,46 +1,49 @@
 //! The caches of the online CPUs.
 
+use super::nodes::home;
 use super::sysfs::Sysfs;
 use cotenant_model::parse::{self, CpuInfo};
 use cotenant_model::topology::assembly::Assembly;
 use cotenant_model::topology::{CacheType, Kind, MemoryNode, Resource};
 use cotenant_model::{CpuId, CpuSet};
 
-/// Reads the caches; machines whose sysfs lists none have none here.
-pub(super) fn read(
-    fs: &Sysfs<'_>,
-    online: &CpuSet,
+/// The caches that the kernel lists; machines whose sysfs lists none have none here.
+pub(super) fn listed(fs: &Sysfs<'_>, online: &CpuSet) -> Vec<Resource> {
+    let mut caches = Vec::new();
+    for cpu in online.iter() {
+        let folder = Sysfs::cpu_path(cpu, "cache");
+        let indexes = fs.numbered(&folder, "index").unwrap_or_default();
+        if indexes.is_empty() {
+            caches.extend(beside_topology(fs, cpu, online));
+        }
+        caches.extend(indexes.iter().filter_map(|index| cache(fs, cpu, &format!("{folder}/index{index}"), online)));
+    }
+    caches
+}
+
+/// Adds them, those that cannot be in parts.
+pub(super) fn insert(
+    caches: Vec<Resource>,
     packages: &[CpuSet],
     nodes: &[MemoryNode],
     info: &CpuInfo,
     out: &mut Assembly,
 ) {
     // Packages that have memory of their own.
-    let home = |package: &CpuSet| nodes.iter().position(|node| node.cpus.intersects(package));
-    let apart = |a: &CpuSet, b: &CpuSet| home(a).zip(home(b)).is_some_and(|(a, b)| a != b);
-    for cpu in online.iter() {
-        let folder = Sysfs::cpu_path(cpu, "cache");
-        let indexes = fs.numbered(&folder, "index").unwrap_or_default();
-        if indexes.is_empty() {
-            for cache in beside_topology(fs, cpu, online) {
-                out.insert(cache);
-            }
+    let apart = |a: &CpuSet, b: &CpuSet| home(nodes, a).zip(home(nodes, b)).is_some_and(|(a, b)| a != b);
+    for cache in caches {
+        let over: Vec<&CpuSet> = packages.iter().filter(|package| package.intersects(&cache.cpus)).collect();
+        if !over.windows(2).any(|pair| apart(pair[0], pair[1])) {
+            out.insert(cache);
+            continue;
         }
-        for index in indexes {
-            let Some(cache) = cache(fs, cpu, &format!("{folder}/index{index}"), online) else { continue };
-            let over: Vec<&CpuSet> = packages.iter().filter(|package| package.intersects(&cache.cpus)).collect();
-            if !over.windows(2).any(|pair| apart(pair[0], pair[1])) {
-                out.insert(cache);
-                continue;
-            }
-            out.note(format!(
-                "the L{} cache of CPUs {} spans packages that have memory of their own, which cannot be; it is taken as \
-                 one in each package",
-                cache.level, cache.cpus
-            ));
-            for package in over {
-                out.insert(Resource { cpus: cache.cpus.and(package), os_index: None, ..cache.clone() });
-            }
+        out.note(format!(
+            "the L{} cache of CPUs {} spans packages that have memory of their own, which cannot be; it is taken as one \
+             in each package",
+            cache.level, cache.cpus
+        ));
+        for package in over {
+            out.insert(Resource { cpus: cache.cpus.and(package), os_index: None, ..cache.clone() });
         }
     }
     // On s390 sysfs has those of cores alone.

@@ -1,11 +1,13 @@
 //! Which CPUs there are, and their cores, clusters, dies and packages.
 
+use super::kinds::{self, Design};
+use super::nodes::home;
 use super::sysfs::{Allowed, CPU, Sysfs};
 use cotenant_model::parse::CpuInfo;
 use cotenant_model::topology::assembly::Assembly;
-use cotenant_model::topology::{Kind, MAX_CPUS, Resource};
+use cotenant_model::topology::{Kind, MAX_CPUS, MemoryNode, Resource};
 use cotenant_model::{CpuId, CpuSet};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The CPUs of the machine.
 pub(super) struct Listed {
@@ -100,12 +102,20 @@ fn resource(kind: Kind, cpus: CpuSet, os_index: Option<u32>) -> Resource {
     Resource { kind, level: 0, cpus, capacity: None, os_index, line_size: None, ways: None }
 }
 
+/// What tells packages from clusters.
+pub(super) struct Told<'a> {
+    pub(super) caches: &'a [Resource],
+    pub(super) nodes: &'a [MemoryNode],
+    pub(super) info: &'a CpuInfo,
+}
+
 /// Reads packages, dies, clusters and cores of the online CPUs; the packages.
-pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, info: &CpuInfo, out: &mut Assembly) -> Vec<CpuSet> {
+pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, told: &Told<'_>, out: &mut Assembly) -> Vec<CpuSet> {
+    let info = told.info;
     // On AMD's families 15h and 16h, two cores form a compute unit that the kernel calls siblings.
     let has_compute_units = info.vendor.as_deref() == Some("AuthenticAMD") && matches!(info.family, Some(21 | 22));
     let mut done: BTreeMap<Kind, CpuSet> = BTreeMap::new();
-    let mut packages = Vec::new();
+    let mut found = Vec::new();
     for cpu in online.iter() {
         // The first name is that of kernels since 5.3, the second the older one.
         for (kind, names, id) in [
@@ -129,11 +139,58 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, info: &CpuInfo, out: &mut As
                 continue;
             }
             *covered = covered.or(&cpus);
-            if kind == Kind::Package {
-                packages.push(cpus.clone());
-            }
-            out.insert(resource(kind, cpus, id_of(cpu)));
+            found.push(resource(kind, cpus, id_of(cpu)));
         }
     }
+    for cpus in joined(fs, &found, told) {
+        let mut clusters = 0;
+        for cluster in found.iter_mut().filter(|r| r.kind == Kind::Package && r.cpus.is_subset(&cpus)) {
+            cluster.kind = Kind::Cluster;
+            clusters += 1;
+        }
+        out.note(format!(
+            "the {clusters} packages of CPUs {cpus} share a cache, or have cores of different kinds, and no memory of their \
+             own; they are taken as clusters of one package"
+        ));
+        found.push(resource(Kind::Package, cpus, None));
+    }
+    found.retain(|r| r.cpus.len() > 1 || r.kind != Kind::Cluster);
+    let packages = found.iter().filter(|r| r.kind == Kind::Package).map(|r| r.cpus.clone()).collect();
+    for resource in found {
+        out.insert(resource);
+    }
     packages
+}
+
+/// Packages that are one: kernels that know no clusters call those of phones and of guests packages. With memory in
+/// common, those that share a cache are one, and those whose cores are of different designs.
+fn joined(fs: &Sysfs<'_>, found: &[Resource], told: &Told<'_>) -> Vec<CpuSet> {
+    let packages: Vec<&CpuSet> = found.iter().filter(|r| r.kind == Kind::Package).map(|r| &r.cpus).collect();
+    let mut at_home: BTreeMap<Option<usize>, Vec<CpuSet>> = BTreeMap::new();
+    for package in &packages {
+        at_home.entry(home(told.nodes, package)).or_default().push((*package).clone());
+    }
+    let own = |cache: &Resource| {
+        let of = cache.cpus.first().and_then(|cpu| packages.iter().find(|package| package.contains(cpu)));
+        of.is_some_and(|package| cache.cpus.is_subset(package))
+    };
+    let shared: Vec<&Resource> = told.caches.iter().filter(|cache| cache.level > 1 && !own(cache)).collect();
+    let design = |package: &CpuSet| {
+        let designs: BTreeSet<Option<Design>> = package.iter().map(|cpu| kinds::design(fs, cpu, told.info)).collect();
+        designs.first().copied().flatten().filter(|_| designs.len() == 1)
+    };
+    let mut one = Vec::new();
+    for mut sets in at_home.into_values() {
+        let designs: BTreeSet<Option<Design>> = sets.iter().map(design).collect();
+        let differ = designs.len() > 1 && !designs.contains(&None);
+        let all = |sets: &[CpuSet]| sets.iter().fold(CpuSet::new(), |all, set| all.or(set));
+        for cache in &shared {
+            let (with, rest): (Vec<CpuSet>, Vec<CpuSet>) = sets.into_iter().partition(|set| set.is_subset(&cache.cpus));
+            sets = rest;
+            sets.extend((!with.is_empty()).then(|| all(&with)));
+        }
+        one.extend(if differ { vec![all(&sets)] } else { sets });
+    }
+    one.retain(|set| !packages.contains(&set));
+    one
 }

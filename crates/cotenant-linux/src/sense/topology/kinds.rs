@@ -6,6 +6,17 @@ use cotenant_model::topology::efficiency::{self, CoreType, Strength};
 use cotenant_model::{CpuId, CpuSet};
 use std::collections::BTreeMap;
 
+/// What tells an Arm core's design: implementer and part number, and its capacity.
+pub(super) type Design = (Option<(u32, u32)>, Option<u64>);
+
+/// That of a core; `None` where nothing is known.
+pub(super) fn design(fs: &Sysfs<'_>, cpu: CpuId, info: &CpuInfo) -> Option<Design> {
+    let register = fs.text(&Sysfs::cpu_path(cpu, "regs/identification/midr_el1"));
+    let part = register.and_then(|text| parse::midr(&text)).or_else(|| info.parts.get(&cpu).copied());
+    let capacity = fs.number(&Sysfs::cpu_path(cpu, "cpu_capacity")).filter(|capacity| *capacity > 0);
+    (part.is_some() || capacity.is_some()).then_some((part, capacity))
+}
+
 /// The efficiency class of each online CPU; empty where all are alike or nothing is known.
 pub(super) fn classes(fs: &Sysfs<'_>, online: &CpuSet, info: &CpuInfo) -> BTreeMap<CpuId, u8> {
     // AMD's cores differ since Zen 5 (family 1Ah); before, what differs is turbo, and reading CPPC is slow. As in
@@ -22,13 +33,11 @@ pub(super) fn classes(fs: &Sysfs<'_>, online: &CpuSet, info: &CpuInfo) -> BTreeM
     let strengths = online.iter().map(|cpu| {
         let number = |file: &str| number(cpu, file);
         let nominal = || number("acpi_cppc/nominal_freq").filter(|_| cppc).and_then(|mhz| mhz.checked_mul(1000));
+        let (part, capacity) = design(fs, cpu, info).unwrap_or_default();
         let strength = Strength {
-            part: fs
-                .text(&Sysfs::cpu_path(cpu, "regs/identification/midr_el1"))
-                .and_then(|text| parse::midr(&text))
-                .or_else(|| info.parts.get(&cpu).copied()),
+            part,
             core_type: sets.iter().find(|(cpus, _)| cpus.contains(cpu)).map(|(_, kind)| *kind),
-            capacity: number("cpu_capacity"),
+            capacity,
             max_khz: number("cpufreq/cpuinfo_max_freq"),
             base_khz: number("cpufreq/base_frequency").or_else(nominal),
         };

@@ -58,8 +58,8 @@ pub fn live() -> Result<Discovered, ReadError> {
 
 /// The CPUs that this process may run on; where `/proc` is hidden too, as many as the standard library counts.
 fn own_cpus() -> CpuSet {
-    let status = FsRoot::live().read("/proc/self/status").unwrap_or_default();
-    parse::status_list(&status, "Cpus_allowed_list").unwrap_or_else(|| {
+    let status = FsRoot::live().read("/proc/self/status").ok();
+    status.and_then(|status| parse::status_list(&status, "Cpus_allowed_list")).unwrap_or_else(|| {
         let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         (0..count.min(MAX_CPUS)).map(|n| CpuId(n as u32)).collect()
     })
@@ -74,7 +74,7 @@ fn own_cpus() -> CpuSet {
 /// [`ReadError`] where there is no CPU, or where what is there makes no machine.
 pub fn read(root: &FsRoot, fallback: Option<&CpuSet>) -> Result<Discovered, ReadError> {
     let shown = || root.path("/").display().to_string();
-    let fs = Sysfs { root };
+    let fs = Sysfs::new(root);
     let mut assembly = Assembly::default();
     let info = fs.text("/proc/cpuinfo").map(|text| parse::cpuinfo(&text)).unwrap_or_default();
     let mut allowed = fs.allowed(&mut assembly);
@@ -89,8 +89,10 @@ pub fn read(root: &FsRoot, fallback: Option<&CpuSet>) -> Result<Discovered, Read
     }
     let nodes::Memory { nodes, distances, accesses } = nodes::read(&fs, &online, &mut assembly);
     if has_topology {
-        let packages = cpus::read(&fs, &online, &info, &mut assembly);
-        caches::read(&fs, &online, &packages, &nodes, &info, &mut assembly);
+        let caches = caches::listed(&fs, &online);
+        let told = cpus::Told { caches: &caches, nodes: &nodes, info: &info };
+        let packages = cpus::read(&fs, &online, &told, &mut assembly);
+        caches::insert(caches, &packages, &nodes, &info, &mut assembly);
     }
     if let (Some(cpuset), Some(task)) = (&allowed.cpus, &allowed.task)
         && !cpuset.intersects(&online)
@@ -125,6 +127,9 @@ pub fn read(root: &FsRoot, fallback: Option<&CpuSet>) -> Result<Discovered, Read
             // Sets of nodes are written, and kept, like sets of CPUs.
             node.allowed = is_allowed(&allowed.mems, CpuId(node.id.0));
         }
+    }
+    if let Some(unread) = fs.unread() {
+        assembly.note(unread);
     }
     let said = assembly.finish_into(&mut parts);
     let topology = Topology::new(parts).map_err(|error| ReadError::Contradiction { path: shown(), error })?;

@@ -15,6 +15,11 @@ pub(super) struct Memory {
     pub(super) accesses: Vec<Access>,
 }
 
+/// The node, by its place in the list, that has some of these CPUs.
+pub(super) fn home(nodes: &[MemoryNode], cpus: &CpuSet) -> Option<usize> {
+    nodes.iter().position(|node| node.cpus.intersects(cpus))
+}
+
 /// Reads the nodes; none where the kernel knows no NUMA. As in hwloc, a node whose CPUs belong to an earlier node
 /// already (buggy firmware) is left out, except where the user asked for such nodes (`numa=fake=`).
 pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, out: &mut Assembly) -> Memory {

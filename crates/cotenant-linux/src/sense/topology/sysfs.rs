@@ -4,6 +4,8 @@ use crate::fsroot::FsRoot;
 use cotenant_model::parse::{self, CpusetKind};
 use cotenant_model::topology::assembly::Assembly;
 use cotenant_model::{CpuId, CpuSet};
+use std::cell::RefCell;
+use std::io::{self, ErrorKind};
 
 pub(super) const CPU: &str = "/sys/devices/system/cpu";
 pub(super) const NODE: &str = "/sys/devices/system/node";
@@ -24,11 +26,31 @@ pub(super) struct Allowed {
 /// Reads values; one that is absent or malformed is `None`, as sysfs differs from kernel to kernel.
 pub(super) struct Sysfs<'a> {
     pub(super) root: &'a FsRoot,
+    /// What is there and cannot be read, and why.
+    unread: RefCell<Vec<String>>,
 }
 
-impl Sysfs<'_> {
+impl<'a> Sysfs<'a> {
+    pub(super) fn new(root: &'a FsRoot) -> Self {
+        Self { root, unread: RefCell::default() }
+    }
+
+    /// What was read of a path; what is not there is nothing to speak of.
+    fn there<T>(&self, path: &str, read: io::Result<T>) -> Option<T> {
+        let absent = |why: &io::Error| matches!(why.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+        read.map_err(|why| (!absent(&why)).then(|| self.unread.borrow_mut().push(format!("{path}: {why}")))).ok()
+    }
+
+    /// One line about what is there and could not be read.
+    pub(super) fn unread(&self) -> Option<String> {
+        let unread = self.unread.borrow();
+        let first = unread.first()?;
+        let more = if unread.len() > 1 { format!(", and {} more", unread.len() - 1) } else { String::new() };
+        Some(format!("{first}{more}: what cannot be read counts as absent"))
+    }
+
     pub(super) fn text(&self, path: &str) -> Option<String> {
-        let mut text = self.root.read(path).ok()?;
+        let mut text = self.there(path, self.root.read(path))?;
         // Linux 5.15 ends the masks of some architectures with a NUL.
         text.truncate(text.trim_end_matches('\0').len());
         Some(text)
@@ -54,7 +76,7 @@ impl Sysfs<'_> {
 
     /// Numbered entries of a folder, `prefix0`, `prefix1`, …; `None` where there is no folder.
     pub(super) fn numbered(&self, folder: &str, prefix: &str) -> Option<Vec<u32>> {
-        let mut numbers = self.root.numbered(folder, prefix).ok()?;
+        let mut numbers = self.there(folder, self.root.numbered(folder, prefix))?;
         numbers.retain(|n| *n <= cotenant_model::cpuset::MAX_CPU);
         Some(numbers)
     }

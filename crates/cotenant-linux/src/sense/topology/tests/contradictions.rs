@@ -93,6 +93,19 @@ fn a_containers_own_group_is_the_one_that_is_mounted() {
 }
 
 #[test]
+fn what_cannot_be_read_is_said() {
+    let dump = simple("unread", 2);
+    dump.write("proc/cpuinfo/not a file", "");
+    let found = dump.read().unwrap();
+    assert_eq!(usable(&found), "0-1");
+    assert!(
+        found.notes[0].starts_with("/proc/cpuinfo: ") && found.notes[0].ends_with("counts as absent"),
+        "{:?}",
+        found.notes
+    );
+}
+
+#[test]
 fn cpus_without_folders_are_named() {
     let found = with_online("without-folders", 4, "0-7\n").read().unwrap();
     assert_eq!(usable(&found), "0-3");
@@ -134,9 +147,62 @@ fn a_cache_over_packages_with_memory_of_their_own_cannot_be() {
     assert_eq!(domains, ["0-1", "2-3"]);
     assert_eq!(found.notes.len(), 1, "{:?}", found.notes);
     assert!(found.notes[0].contains("the L3 cache of CPUs 0-3 spans packages"), "{:?}", found.notes);
-    // Where they have it in common, it may be one behind them.
-    let found = l3_over_packages("l3-common", &["f"]);
-    assert_eq!((found.topology.llc_domains().len(), found.notes.len()), (1, 0), "{:?}", found.notes);
+}
+
+fn parts_of(found: &Discovered, kind: Kind) -> Vec<String> {
+    found.topology.of_kind(kind).map(|resource| resource.cpus.to_string()).collect()
+}
+
+/// As kernels before 5.19 tell of phones, and those before 5.9 of Arm's guests.
+#[test]
+fn clusters_that_share_a_cache_and_memory_are_one_package() {
+    for homes in [&[][..], &["f"]] {
+        let found = l3_over_packages(&format!("l3-common-{}", homes.len()), homes);
+        assert_eq!((parts_of(&found, Kind::Package), found.topology.llc_domains().len()), (vec!["0-3".to_owned()], 1));
+        assert_eq!(parts_of(&found, Kind::Cluster), ["0-1", "2-3"]);
+        assert!(found.notes[0].starts_with("the 2 packages of CPUs 0-3 share a cache"), "{:?}", found.notes);
+    }
+    // Each CPU a package, as hypervisors tell that were given no topology.
+    let dump = simple("vcpus", 3);
+    for cpu in 0..3 {
+        dump.cpu(cpu, "topology/package_cpus", &format!("{:x}\n", 1 << cpu));
+        dump.cpu(cpu, "topology/physical_package_id", &format!("{cpu}\n"));
+        dump.cpu(cpu, "cache/index0/level", "3\n");
+        dump.cpu(cpu, "cache/index0/shared_cpu_map", "7\n");
+    }
+    let found = dump.read().unwrap();
+    assert_eq!((parts_of(&found, Kind::Package), parts_of(&found, Kind::Cluster)), (vec!["0-2".to_owned()], vec![]));
+}
+
+/// Little cores beside big ones, each with an L2 of their own and nothing behind it.
+#[test]
+fn clusters_of_different_designs_are_one_package() {
+    let phone = |name: &str, designs: [&str; 2], homes: &[&str]| {
+        let dump = Dump::new(name, &[]);
+        for cpu in 0..4 {
+            dump.cpu(cpu, "topology/core_siblings", if cpu < 2 { "3\n" } else { "c\n" });
+            dump.cpu(cpu, "topology/thread_siblings", &format!("{:x}\n", 1 << cpu));
+            dump.cpu(cpu, "topology/physical_package_id", if cpu < 2 { "0\n" } else { "1\n" });
+            let midr = format!("0x00000000410fd{}0\n", designs[cpu as usize / 2]);
+            dump.cpu(cpu, "regs/identification/midr_el1", &midr);
+        }
+        for (node, cpus) in homes.iter().enumerate() {
+            dump.write(&format!("sys/devices/system/node/node{node}/cpumap"), cpus);
+        }
+        dump.read().unwrap()
+    };
+    let found = phone("phone", ["03", "08"], &["f"]);
+    assert_eq!(parts_of(&found, Kind::Package), ["0-3"]);
+    assert_eq!((parts_of(&found, Kind::Cluster).join(" "), found.topology.llc_domains().len()), ("0-1 2-3".into(), 1));
+    // Of one design, and of different speed.
+    let dump = Dump::new("tiers", &[]);
+    for cpu in 0..4 {
+        dump.cpu(cpu, "topology/core_siblings", if cpu < 2 { "3\n" } else { "c\n" });
+        dump.cpu(cpu, "cpu_capacity", if cpu < 2 { "400\n" } else { "1024\n" });
+    }
+    assert_eq!(parts_of(&dump.read().unwrap(), Kind::Package), ["0-3"]);
+    assert_eq!(parts_of(&phone("sockets", ["08", "08"], &["f"]), Kind::Package), ["0-1", "2-3"]);
+    assert_eq!(parts_of(&phone("own-memory", ["03", "08"], &["3", "c"]), Kind::Package), ["0-1", "2-3"]);
 }
 
 #[test]
