@@ -25,6 +25,7 @@ pub fn check(root: &Path) -> Result<()> {
                 wrong.extend(wide_lines(file, &text));
                 wrong.extend(embedded_from_outside(file, &text));
                 wrong.extend(asks_past_the_door(file, &text));
+                wrong.extend(unread_as_empty(file, &text));
             }
             Some("md") => {
                 wrong.extend(broken_links(root, file, &text));
@@ -88,6 +89,62 @@ fn asks_past_the_door(file: &Path, text: &str) -> Vec<String> {
     let asked = LOCKED.iter().filter(|name| shipped.contains(&format!("}}/{name}\"")));
     let asked = asked.copied().chain(shipped.contains("mempolicy::move_pages").then_some("move_pages"));
     asked.map(|what| format!("{}: asks for {what} of a process; do it through address_space", file.display())).collect()
+}
+
+/// What reads a file or lists a folder.
+const READS: [&str; 10] = [
+    "bounded::text(",
+    "bounded::read(",
+    "bounded::rest(",
+    "bounded::rest_text(",
+    "bounded::named_text(",
+    "fs::read_to_string(",
+    "fs::read_dir(",
+    "fs.read(",
+    "fs.list(",
+    "fs.numbered(",
+];
+
+/// What makes nothing of an error.
+const EMPTY: [&str; 6] = [
+    ".unwrap_or_default()",
+    ".unwrap_or(vec![])",
+    ".unwrap_or(Vec::new())",
+    ".unwrap_or(String::new())",
+    ".into_iter().flatten()",
+    ".ok().into_iter().flatten()",
+];
+
+/// A file that cannot be read as expected is not an empty one. Clippy tells this of results; here is what they have
+/// become. Tests may expect to read; what reads topologies names what it could not read.
+fn unread_as_empty(file: &Path, text: &str) -> Vec<String> {
+    let parts: Vec<&str> = file.iter().filter_map(|part| part.to_str()).collect();
+    let ["crates", package, "src", inside @ ..] = &parts[..] else { return Vec::new() };
+    if ["cotenant-testing", "cotenant-fuzz"].contains(package)
+        || inside.starts_with(&["sense", "topology"])
+        || inside.contains(&"tests")
+        || inside.contains(&"tests.rs")
+    {
+        return Vec::new();
+    }
+    let shipped: String =
+        text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().split_whitespace().collect();
+    let ends = |after: &str| {
+        let close = after.char_indices().scan(1, |depth, (at, c)| {
+            *depth += i32::from(c == '(') - i32::from(c == ')');
+            Some((at, *depth))
+        });
+        close.skip_while(|(_, depth)| *depth > 0).map(|(at, _)| after[at + 1..].to_owned()).next()
+    };
+    let is_empty =
+        |rest: String| EMPTY.iter().any(|empty| rest.strip_prefix(".ok()").unwrap_or(&rest).starts_with(empty));
+    let found = READS.iter().flat_map(|read| shipped.split(read).skip(1).map(move |after| (read, after)));
+    let found = found.filter(|(_, after)| ends(after).is_some_and(is_empty));
+    found
+        .map(|(read, _)| {
+            format!("{}: an error of {read}…) is taken as nothing there; say what it means", file.display())
+        })
+        .collect()
 }
 
 fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
@@ -276,6 +333,24 @@ mod tests {
         assert_eq!(wrong("crates/cotenant-linux/src/sense/memory/tests.rs", past), 0);
         assert_eq!(wrong("crates/a/src/b.rs", &format!("#[cfg(test)]\nmod tests {{\n{past}}}")), 0);
         assert_eq!(wrong("crates/a/src/b.rs", "format!(\"/proc/{pid}/stat\")"), 0);
+    }
+
+    #[test]
+    fn whoever_takes_an_error_for_an_empty_file_is_told() {
+        let wrong = |file: &str, text: &str| unread_as_empty(Path::new(file), text).len();
+        let file = "crates/cotenant-linux/src/sense/a.rs";
+        for empty in [
+            "bounded::text(path.join(\"x\"), Limit::Ids).unwrap_or_default()",
+            "bounded::text(path, Limit::Ids)\n    .ok()\n    .unwrap_or_default()",
+            "fs::read_dir(\"/proc\").into_iter().flatten()",
+            "self.fs.list(folder).unwrap_or(vec![])",
+        ] {
+            assert_eq!(wrong(file, empty), 1, "{empty}");
+            assert_eq!(wrong("crates/cotenant-linux/tests/all/a.rs", empty), 0);
+            assert_eq!(wrong(file, &format!("#[cfg(test)]\nmod tests {{\n{empty}}}")), 0);
+        }
+        let says = "bounded::text(path, l).is_ok_and(|text| text.split(' ').next().unwrap_or_default() == \"max\")";
+        assert_eq!(wrong(file, says), 0);
     }
 
     #[test]

@@ -128,7 +128,7 @@ pub fn about(time: Duration) -> String {
 
 /// How long ago something was, by its distance in seconds: `3 min ago`.
 pub fn ago(seconds: f64) -> String {
-    format!("{} ago", about(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default()))
+    format!("{} ago", about(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::ZERO)))
 }
 
 /// A file that shows how much of it has been read.

@@ -469,7 +469,8 @@ fn uid(text: &str) -> Result<u32, String> {
     if let Ok(uid) = text.parse() {
         return Ok(uid);
     }
-    let users = bounded::text("/etc/passwd", Limit::Machine).unwrap_or_default();
+    let users = bounded::text("/etc/passwd", Limit::Machine);
+    let users = users.map_err(|why| format!("/etc/passwd: {why}; give the number of user '{text}'"))?;
     uid_in(&users, text).ok_or_else(|| format!("there is no user '{text}' in /etc/passwd; give the number"))
 }
 

@@ -46,9 +46,9 @@ impl Drop for Memory {
 /// Bytes that the system says it can still give out without swapping, at most what the control groups that we are in
 /// still allow; `None` where it does not say.
 pub fn available() -> Option<u64> {
-    let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let groups = from_groups(Path::new("/sys/fs/cgroup"), &text("/proc/self/cgroup"));
-    [from_meminfo(&text("/proc/meminfo")), groups].into_iter().flatten().min()
+    let text = |path: &str| fs::read_to_string(path).ok();
+    let groups = text("/proc/self/cgroup").and_then(|own| from_groups(Path::new("/sys/fs/cgroup"), &own));
+    [text("/proc/meminfo").and_then(|text| from_meminfo(&text)), groups].into_iter().flatten().min()
 }
 
 /// How a version of control groups tells of memory.

@@ -343,10 +343,8 @@ const ARGUMENTS: usize = 256;
 /// does not let itself be asked.
 pub fn command_line(pid: u32) -> Vec<String> {
     let read = |door: &Door| Ok(bounded::beginning(door.path(), COMMAND_LINE));
-    let line = ask(&FsRoot::live(), pid, What::CommandLine, read).unwrap_or_default();
-    if line.is_empty() {
-        return Vec::new();
-    }
+    let line = ask(&FsRoot::live(), pid, What::CommandLine, read);
+    let Some(line) = line.ok().filter(|line| !line.is_empty()) else { return Vec::new() };
     line.split(|byte| *byte == 0).take(ARGUMENTS).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 

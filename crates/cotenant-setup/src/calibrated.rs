@@ -107,12 +107,14 @@ pub fn contentiousness(profile: &MachineProfile, topology: &Topology) -> (Option
 
 /// What a profile that is measured now holds for.
 pub fn stamp(topology: &Topology) -> Stamp {
-    let info = bounded::text("/proc/cpuinfo", Limit::Machine).unwrap_or_default();
+    // What cannot be read is empty in the stamp.
+    let text = |path, limit| bounded::text(path, limit).unwrap_or_else(|_| String::new());
+    let info = text("/proc/cpuinfo", Limit::Machine);
     let field = |name: &str| {
         let value = info.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
         value.map_or_else(String::new, |(_, value)| value.trim().to_owned())
     };
-    let kernel = bounded::text("/proc/sys/kernel/osrelease", Limit::Value).unwrap_or_default();
+    let kernel = text("/proc/sys/kernel/osrelease", Limit::Value);
     Stamp {
         date: crate::dates::date(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())),
         processor: field("model name"),

@@ -179,7 +179,7 @@ impl Picture {
     pub fn time(&self) -> String {
         match self.moment {
             Some(_) => format!("{:.1} s", self.at_s),
-            None => about(Duration::try_from_secs_f64(self.at_s).unwrap_or_default()),
+            None => about(Duration::try_from_secs_f64(self.at_s).unwrap_or(Duration::ZERO)),
         }
     }
 }

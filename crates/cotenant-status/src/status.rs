@@ -215,7 +215,7 @@ impl WithinGoal {
     /// `99.21 % of requests in the last 59 min`
     pub fn text(&self) -> String {
         let of = if self.requests { "requests" } else { "seconds" };
-        let time = about(Duration::try_from_secs_f64(self.seconds).unwrap_or_default());
+        let time = about(Duration::try_from_secs_f64(self.seconds).unwrap_or(Duration::ZERO));
         format!("{:.2} % of {of} in the last {time}", self.share * 100.0)
     }
 }
@@ -415,12 +415,12 @@ impl Status {
 
     /// How old the last sample is by now.
     pub fn age(&self) -> Duration {
-        Duration::try_from_secs_f64(self.sample_age_s).unwrap_or_default() + self.made.elapsed()
+        Duration::try_from_secs_f64(self.sample_age_s).unwrap_or(Duration::ZERO) + self.made.elapsed()
     }
 
     /// Whether it is older than it may be: 10 s, or three intervals.
     pub fn is_stale(&self) -> bool {
-        self.age() > STALE.max(Duration::try_from_secs_f64(3.0 * self.interval_s).unwrap_or_default())
+        self.age() > STALE.max(Duration::try_from_secs_f64(3.0 * self.interval_s).unwrap_or(Duration::ZERO))
     }
 
     /// What a user may see who is not the daemon's own: their services, and nothing of others.
@@ -476,7 +476,7 @@ impl Status {
             writeln!(out, "{name}: {judgement}")?;
         }
         let mode = self.mode();
-        let since = about(Duration::try_from_secs_f64(self.uptime_s).unwrap_or_default());
+        let since = about(Duration::try_from_secs_f64(self.uptime_s).unwrap_or(Duration::ZERO));
         writeln!(out, "cotenant {} (process {}) {mode}, since {since}", self.version, self.pid)?;
         let share = self.cpu_s / self.uptime_s.max(1.0) * 100.0;
         let memory =

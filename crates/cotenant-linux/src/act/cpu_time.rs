@@ -8,6 +8,7 @@ use crate::act::level::{self, Protected};
 use crate::act::pause::Job;
 use crate::bounded::{self, Limit};
 use crate::sense::capability::{Capability, Standing};
+use crate::sys::cgroups;
 use crate::undo::Journal;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -231,12 +232,9 @@ pub fn capability() -> Capability {
 
 /// Why no CPU time can be limited, by the first hierarchy that could.
 fn why_not() -> String {
-    let has_cpu = |mount: &Path| {
-        let all = bounded::text(mount.join("cgroup.controllers"), Limit::Value).unwrap_or_default();
-        all.split_whitespace().any(|name| name == "cpu")
-    };
     let there = |hierarchy: &Hierarchy| {
-        groups::mount(*hierarchy).is_some_and(|mount| *hierarchy == Hierarchy::V1Cpu || has_cpu(&mount))
+        let has_cpu = |mount: &Path| *hierarchy == Hierarchy::V1Cpu || cgroups::has_controller(mount, "cpu");
+        groups::mount(*hierarchy).is_some_and(|mount| has_cpu(&mount))
     };
     let Some(hierarchy) = [Hierarchy::V2, Hierarchy::V1Cpu].into_iter().find(there) else {
         return "no cgroup hierarchy has the cpu controller".to_owned();

@@ -2,7 +2,6 @@
 //! and weights are a word among siblings. So what counts is the group in which the way to the one program parts from
 //! that to the other, and of that the branch with the program that is to give way.
 
-use crate::bounded::{self, Limit};
 use crate::sys::cgroups;
 use std::path::{Path, PathBuf};
 
@@ -94,11 +93,7 @@ impl CpuGroups {
     /// Those of the machine below `root`; `None` where there are none.
     pub fn find(root: &Path) -> Option<Self> {
         let second = cgroups::mounts(root, None).into_iter().map(|mount| (root.join(mount), None));
-        let has_cpu = |mount: &Path| {
-            let all = bounded::text(mount.join("cgroup.controllers"), Limit::Value).unwrap_or_default();
-            all.split_whitespace().any(|name| name == "cpu")
-        };
-        let second = second.filter(|(mount, _)| has_cpu(mount));
+        let second = second.filter(|(mount, _)| cgroups::has_controller(mount, "cpu"));
         let first = cgroups::mounts(root, Some("cpu")).into_iter().map(|mount| (root.join(mount), Some("cpu")));
         let (mount, controller) = second.chain(first).next()?;
         Some(Self { mount, controller })

@@ -411,8 +411,8 @@ impl Throttle {
         if self.written.background.is_some() {
             self.background(journal, false, tasks);
         }
-        if let Some(job) = &self.job {
-            job.signal(signal, members);
+        if let Some(Err(why)) = self.job.as_ref().map(|job| job.signal(signal, members)) {
+            self.notes.add(why.to_string());
         }
         self.settle(journal, now);
     }

@@ -74,7 +74,7 @@ impl LinuxHost {
             if !self.act.as_mut().is_some_and(|act| act.signal(now, id, signal, &self.observer)) {
                 // Not reaped yet, so the number is its own.
                 let _ = sys::signal_group(pid, signal);
-                Job::of_processes().signal(signal, &self.observer.members(id));
+                let _ = Job::of_processes().signal(signal, &self.observer.members(id)); // no group is read
             }
         }
     }
@@ -126,7 +126,7 @@ impl LinuxHost {
             }
         }
         if deadline.is_none() {
-            Job::of_processes().signal(libc::SIGKILL, &members);
+            let _ = Job::of_processes().signal(libc::SIGKILL, &members); // no group is read
         }
         Wake::Exit
     }

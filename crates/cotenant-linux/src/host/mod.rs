@@ -477,7 +477,7 @@ impl LinuxHost {
         for (&id, app) in self.apps.iter().filter(|(_, app)| !app.throttled && app.child.is_some()) {
             let mut others = self.observer.members(id);
             others.retain(|(pid, _)| app.ended || Some(*pid) != app.pid());
-            Job::of_processes().signal(signal, &others);
+            let _ = Job::of_processes().signal(signal, &others); // no group is read
         }
     }
 

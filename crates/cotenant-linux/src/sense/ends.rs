@@ -63,6 +63,8 @@ impl Ends {
 
     /// Which ended; repeated until the descriptor is closed. At most some hundred at a time.
     pub fn heard(&self) -> Vec<End> {
-        self.0.wait(false).unwrap_or_default().into_iter().map(End::from_token).collect()
+        // What is not heard now is heard the next time.
+        let heard = self.0.wait(false);
+        heard.into_iter().flatten().map(End::from_token).collect()
     }
 }

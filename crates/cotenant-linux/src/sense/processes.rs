@@ -634,6 +634,17 @@ pub fn can_manage(pid: u32, other_users: bool) -> Result<(), String> {
     }
 }
 
+/// Whether a process may ask for `SCHED_DEADLINE`, which the kernel gives to threads alone that may use all CPUs.
+pub fn may_ask_for_deadline(pid: u32) -> bool {
+    const CAP_SYS_NICE: u32 = 23;
+    let effective = |status: String| {
+        let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+        u64::from_str_radix(mask.trim(), 16).ok()
+    };
+    let status = bounded::text(format!("/proc/{pid}/status"), Limit::Value);
+    status.ok().and_then(effective).is_some_and(|capabilities| capabilities >> CAP_SYS_NICE & 1 == 1)
+}
+
 /// The group whose processes have their threads in a threaded group (version 2) such as this one, as libvirt makes for
 /// each virtual CPU; `None` where its own list of processes can be read.
 ///
@@ -662,7 +673,8 @@ fn add_members(path: &Path, pids: &mut Vec<u32>) {
     if let Ok(text) = bounded::read(path.join("cgroup.procs"), Limit::Ids) {
         pids.extend(proc_text::ids(&text));
     }
-    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+    let Ok(entries) = fs::read_dir(path) else { return }; // it has just been removed
+    for entry in entries.flatten() {
         if entry.file_type().is_ok_and(|t| t.is_dir()) {
             add_members(&entry.path(), pids);
         }

@@ -216,7 +216,7 @@ fn scan_within(fs: &FsRoot, pids: Option<&[u32]>, least: u64, mut room: usize) -
 /// As `/proc/PID/ns/ipc` names it; empty where that cannot be read.
 fn ipc_namespace(fs: &FsRoot, pid: u32) -> String {
     let link = std::fs::read_link(fs.path(&format!("/proc/{pid}/ns/ipc")));
-    link.map(|link| link.to_string_lossy().into_owned()).unwrap_or_default()
+    link.map_or_else(|_| String::new(), |link| link.to_string_lossy().into_owned())
 }
 
 /// The process that stands for the group of another one; the ways there become shorter.

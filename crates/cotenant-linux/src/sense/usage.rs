@@ -54,7 +54,8 @@ pub fn look(fs: &FsRoot, before: Option<&Look>) -> io::Result<Look> {
 
 /// The control group that counts for CPU time.
 fn cgroup(fs: &FsRoot, pid: u32) -> String {
-    let groups = bounded::text(fs.path(&format!("/proc/{pid}/cgroup")), Limit::Value).unwrap_or_default();
+    let read = bounded::text(fs.path(&format!("/proc/{pid}/cgroup")), Limit::Value);
+    let Ok(groups) = read else { return "/".to_owned() }; // it has just ended
     // A second version may be mounted beside the first one, without a process in any of its groups.
     let second = group_in(&groups, None).filter(|path| path != "/");
     second.or_else(|| group_in(&groups, Some("cpu"))).unwrap_or_else(|| "/".to_owned())

@@ -24,6 +24,12 @@ pub(crate) fn mounts_in(table: &str, v1_controller: Option<&str>) -> Vec<String>
     table.lines().filter_map(wanted).collect()
 }
 
+/// Whether a hierarchy of version 2 has a controller; not where that cannot be read, for then it is of no use.
+pub fn has_controller(mount: &Path, controller: &str) -> bool {
+    let all = bounded::text(mount.join("cgroup.controllers"), Limit::Value);
+    all.is_ok_and(|all| all.split_whitespace().any(|name| name == controller))
+}
+
 /// The control group that this process is in, from the root of the version 2 hierarchy (`None`) or of the version 1
 /// hierarchy with that controller.
 pub fn own(root: &Path, v1_controller: Option<&str>) -> Option<String> {
@@ -59,13 +65,16 @@ pub fn namespace(root: &Path, v1_controller: Option<&str>, mount: &Path) -> Opti
     let mut next = 0;
     while let Some(folder) = folders.get(next).cloned() {
         next += 1;
-        let members = bounded::text(folder.join("cgroup.procs"), Limit::Machine).unwrap_or_default();
-        if members.lines().any(|pid| pid == me) {
+        // A threaded group has no processes, but the thread that leads us.
+        let members = |file| bounded::text(folder.join(file), Limit::Machine);
+        let has_us = |members: String| members.lines().any(|pid| pid == me);
+        if members("cgroup.procs").or_else(|_| members("cgroup.threads")).is_ok_and(has_us) {
             let path = format!("/{}", folder.strip_prefix(mount).ok()?.display());
             return Some(path.strip_suffix(own.trim_end_matches('/'))?.to_owned()).filter(|root| !root.is_empty());
         }
-        let inner = std::fs::read_dir(&folder).into_iter().flatten().flatten();
-        let inner = inner.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path());
+        let Ok(inner) = std::fs::read_dir(&folder) else { continue }; // it has just been removed
+        let inner =
+            inner.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path());
         folders.extend(inner.take(GROUPS.saturating_sub(folders.len())));
     }
     None

@@ -28,7 +28,7 @@ fn get_words(tid: u32, words: &mut [u64]) -> io::Result<CpuSet> {
     let result = check_long(unsafe {
         libc::syscall(libc::SYS_sched_getaffinity, tid.cast_signed(), size_of_val(words), words.as_mut_ptr())
     });
-    let bytes = usize::try_from(result?).unwrap_or_default();
+    let bytes = usize::try_from(result?).map_err(io::Error::other)?;
     Ok(CpuSet::from_words(words[..bytes.div_ceil(size_of::<u64>())].to_vec()))
 }
 

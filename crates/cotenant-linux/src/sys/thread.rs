@@ -187,7 +187,7 @@ impl Leaves {
 /// Those of `cpus` that are being switched on or off; none where the kernel cannot do that.
 fn moving(cpus: &CpuSet) -> CpuSet {
     const FOLDER: &str = "/sys/devices/system/cpu";
-    let states = bounded::text(format!("{FOLDER}/hotplug/states"), Limit::Value).unwrap_or_default();
+    let Ok(states) = bounded::text(format!("{FOLDER}/hotplug/states"), Limit::Value) else { return CpuSet::default() };
     let Some(online) = states.lines().find_map(|line| line.strip_suffix(": online")).map(str::trim) else {
         return CpuSet::default();
     };

@@ -7,10 +7,11 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// The name of a user in `/etc/passwd`, else the number.
 pub fn user_name(uid: u32) -> String {
-    name_in(&bounded::text("/etc/passwd", Limit::Machine).unwrap_or_default(), uid)
+    bounded::text("/etc/passwd", Limit::Machine).map_or_else(|_| uid.to_string(), |passwd| name_in(&passwd, uid))
 }
 
 /// Names and numbers of users.
@@ -37,13 +38,23 @@ pub struct Subuids {
 }
 
 impl Subuids {
-    /// Reads the file where it has changed.
+    /// Reads the file where it has changed. While it, or the users' names, cannot be read, what it said last holds.
     pub fn refresh(&mut self) {
+        self.refresh_from(Path::new("/etc"));
+    }
+
+    fn refresh_from(&mut self, folder: &Path) {
         let stamp = |meta: fs::Metadata| (meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.size());
-        let stamp = fs::metadata("/etc/subuid").ok().map(stamp);
-        if stamp != self.stamp {
-            let text = |path| bounded::text(path, Limit::Machine).unwrap_or_default();
-            *self = Self { stamp, ..Self::parse(&text("/etc/subuid"), &text("/etc/passwd")) };
+        let stamp = fs::metadata(folder.join("subuid")).ok().map(stamp);
+        if stamp == self.stamp {
+            return;
+        }
+        let text = |name: &str| match bounded::text(folder.join(name), Limit::Machine) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            read => read,
+        };
+        if let (Ok(subuid), Ok(passwd)) = (text("subuid"), text("passwd")) {
+            *self = Self { stamp, ..Self::parse(&subuid, &passwd) };
         }
     }
 
@@ -118,6 +129,26 @@ mod tests {
         assert_eq!([99_999, 100_000, 165_535].map(owner), [None, Some((1_000, 100_000)), Some((1_000, 100_000))]);
         assert_eq!([165_536, 231_071, 231_072].map(|uid| owner(uid).map(|of| of.0)), [Some(1_001), Some(1_001), None]);
         assert_eq!((owner(1), owner(u32::MAX)), (None, Some((1_000, 4_294_967_290))), "nobody is called bob");
+    }
+
+    #[test]
+    fn what_cannot_be_read_does_not_forget_who_may_act_as_whom() {
+        let etc = cotenant_testing::TempDir::new("subuid");
+        etc.write("subuid", "alice:100000:65536\n");
+        etc.write("passwd", USERS);
+        let mut known = Subuids::default();
+        known.refresh_from(etc.path());
+        let owner = |known: &Subuids| known.owner(100_000).map(|of| of.0);
+        assert_eq!(owner(&known), Some(1_000));
+        etc.write("subuid", b"\xff");
+        known.refresh_from(etc.path());
+        assert_eq!(owner(&known), Some(1_000), "it is no text");
+        etc.write("subuid", "1001:100000:65536\n");
+        known.refresh_from(etc.path());
+        assert_eq!(owner(&known), Some(1_001));
+        fs::remove_file(etc.path().join("subuid")).unwrap();
+        known.refresh_from(etc.path());
+        assert_eq!(owner(&known), None, "there is none any more");
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub fn pauser(args: &[String]) {
                 });
             }
             "resume" => job.resume(&mut journal).unwrap(),
-            "kill" => job.signal(libc::SIGKILL, &members),
+            "kill" => job.signal(libc::SIGKILL, &members).unwrap(),
             "hold" => {
                 say(&format!("hold {}", journal.guardian().unwrap_or(0)));
                 lines.next();

@@ -196,8 +196,9 @@ impl Claims {
         let name = |suffix: &str| self.dir.join(format!("claims-{}{suffix}", self.here.tag()));
         let _lock = around("claim.lock", || self.lock(&name(".lock")))?;
         let text = match bounded::text(name(""), Limit::Own) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            text => text.unwrap_or_default(),
+            Ok(text) => text,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(e) => return Err(e),
         };
         let mut claims = read(&text);
         if !change(&mut claims) {

@@ -227,7 +227,7 @@ fn watch(journal: &Path, table: Table) -> io::Result<()> {
                 _ => break,
             }
         }
-        let runs = reader.look().unwrap_or_default(); // what fails is tried again
+        let Ok(runs) = reader.look() else { continue }; // it is tried again
         if !runs.is_empty() {
             say(&format!(
                 "cotenant stands still: {} pause(s) were ended {} s after their end",

@@ -54,8 +54,11 @@ pub fn default_state_dir() -> Result<PathBuf, OpenError> {
 
 /// Whether user ids are those of the machine.
 fn is_initial_namespace() -> bool {
-    let map = bounded::text("/proc/self/uid_map", Limit::Value).unwrap_or_default();
-    map.is_empty() || map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
+    match bounded::text("/proc/self/uid_map", Limit::Value) {
+        Ok(map) => map.split_ascii_whitespace().eq(["0", "0", "4294967295"]),
+        // A kernel without user namespaces.
+        Err(why) => why.kind() == io::ErrorKind::NotFound,
+    }
 }
 
 /// [`secure_dir`] of the folder of the state.

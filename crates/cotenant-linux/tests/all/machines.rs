@@ -1,5 +1,5 @@
-//! Two hundred machines, as `lscpu` and hwloc see them: what each says that CPUs share divides them, and the three agree
-//! unless the difference stands here with its reason.
+//! Two hundred machines, as `lscpu` and hwloc see them: what each says that CPUs share divides them, and the three
+//! agree unless the difference stands here with its reason.
 
 use crate::made;
 use crate::oracle::{Seen, Sizes, dump, of_shared, unpacked};

@@ -1,5 +1,5 @@
-//! Machines that a seed makes up, told as Linux tells of machines: any shape up to 1,024 CPUs, holes in every numbering,
-//! CPUs in any order, some of them offline, nodes without memory and without CPUs, and what a cpuset forbids.
+//! Machines that a seed makes up, told as Linux tells of machines: any shape up to 1,024 CPUs, holes in every
+//! numbering, CPUs in any order, some of them offline, nodes without memory and without CPUs, and what a cpuset forbids.
 
 use crate::random::Random;
 use cotenant_model::{CpuId, CpuSet};
@@ -219,8 +219,8 @@ fn caches(random: &mut Random, shape: &Shape, second: usize) -> Vec<(u8, &'stati
     caches
 }
 
-/// Memory nodes of all, of packages, of pairs of them, or of parts of them; some without memory, some without CPUs, some
-/// without either. Their numbers.
+/// Memory nodes of all, of packages, of pairs of them, or of parts of them; some without memory, some without CPUs,
+/// some without either. Their numbers.
 fn nodes(machine: &Machine, random: &mut Random, shape: &Shape) -> CpuSet {
     machine.put("proc/meminfo", "MemTotal:       67108864 kB");
     let span = match random.below(6) {

@@ -1,5 +1,5 @@
-//! Whatever the grammars of Prometheus' text format (0.0.4, and 1.0.0 with names in quotes) and of `OpenMetrics` 1.0 allow
-//! is read, with the values that were written.
+//! Whatever the grammars of Prometheus' text format (0.0.4, and 1.0.0 with names in quotes) and of `OpenMetrics` 1.0
+//! allow is read, with the values that were written.
 
 use cotenant_model::Histogram;
 use cotenant_model::histogram::Bucket;

@@ -150,15 +150,31 @@ impl Group {
     }
 
     /// Its processes.
-    pub fn members(&self) -> Vec<u32> {
-        let text = bounded::text(self.path.join("cgroup.procs"), Limit::Ids).unwrap_or_default();
-        text.lines().filter_map(|pid| pid.parse().ok()).collect()
+    ///
+    /// # Errors
+    /// Where they cannot be read: it is gone, or somebody has made it a threaded one.
+    pub fn members(&self) -> Result<Vec<u32>, GroupError> {
+        let path = self.path.join("cgroup.procs");
+        match bounded::text(&path, Limit::Ids) {
+            Ok(text) => Ok(text.lines().filter_map(|pid| pid.parse().ok()).collect()),
+            Err(why) => Err(GroupError { path, why }),
+        }
     }
 
     /// Sends a signal to all its processes; again where some were born meanwhile and it is one that ends them.
-    pub fn signal(&self, signal: c_int) {
-        for pid in self.members() {
-            let _ = sys::kill(pid, signal); // one that has just ended needs none
+    ///
+    /// # Errors
+    /// As [`Self::members`]; not where it is gone.
+    pub fn signal(&self, signal: c_int) -> Result<(), GroupError> {
+        match self.members() {
+            Err(GroupError { why, .. }) if gone(&why) => Ok(()),
+            Err(why) => Err(why),
+            Ok(members) => {
+                for pid in members {
+                    let _ = sys::kill(pid, signal); // one that has just ended needs none
+                }
+                Ok(())
+            }
         }
     }
 }
@@ -256,6 +272,20 @@ pub fn works(
 mod tests {
     use super::*;
     use cotenant_testing::TempDir;
+
+    /// As of a group that somebody has made a threaded one.
+    #[test]
+    fn a_group_that_does_not_tell_its_members_is_not_empty() {
+        let dir = TempDir::new("members");
+        let group = Group { hierarchy: Hierarchy::V2, path: dir.path().to_owned(), home: None };
+        fs::create_dir(group.path.join("cgroup.procs")).unwrap();
+        fs::write(group.path.join("cgroup.freeze"), "").unwrap();
+        assert!(group.members().unwrap_err().to_string().contains("cgroup.procs: Is a directory"));
+        assert!(group.signal(libc::SIGTERM).is_err());
+        assert!(dissolve(&group).unwrap_err().to_string().contains("Is a directory"));
+        let gone = Group { path: dir.path().join("gone"), ..group };
+        assert!(gone.signal(libc::SIGTERM).is_ok() && dissolve(&gone).is_ok());
+    }
 
     #[test]
     fn a_switch_stays_open_and_is_looked_for_again_where_it_was_not_found() {

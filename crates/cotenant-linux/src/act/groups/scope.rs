@@ -56,8 +56,9 @@ impl Manager {
         let child = command.spawn().map_err(|why| format!("{program}: {why}"))?;
         let mut holder = Holder(child);
         let is_inside = |pid: u32| {
-            let members = bounded::text(folder.join("cgroup.procs"), Limit::Ids).unwrap_or_default();
-            members.lines().any(|line| line.parse() == Ok(pid))
+            // It may not be there yet.
+            let members = bounded::text(folder.join("cgroup.procs"), Limit::Ids);
+            members.is_ok_and(|members| members.lines().any(|line| line.parse() == Ok(pid)))
         };
         let begin = Instant::now();
         while begin.elapsed() < PATIENCE {
@@ -66,9 +67,12 @@ impl Manager {
             }
             if !matches!(holder.0.try_wait(), Ok(None)) {
                 let stderr = holder.0.stderr.take();
-                let said = stderr.and_then(|mut stderr| bounded::rest(&mut stderr, Limit::Value).ok());
-                let said = String::from_utf8_lossy(&said.unwrap_or_default()).trim().to_owned();
-                return Err(format!("{program}: {said}"));
+                let said = stderr.map(|mut stderr| bounded::rest(&mut stderr, Limit::Value));
+                return Err(match said {
+                    Some(Ok(said)) => format!("{program}: {}", String::from_utf8_lossy(&said).trim()),
+                    Some(Err(why)) => format!("{program} has failed, and what it said cannot be read: {why}"),
+                    None => format!("{program} has failed"),
+                });
             }
             std::thread::sleep(Duration::from_millis(2));
         }

@@ -201,8 +201,9 @@ fn below(group: &Group) -> Vec<Group> {
     if group.hierarchy == Hierarchy::Resctrl {
         return Vec::new();
     }
-    let folders = fs::read_dir(&group.path).into_iter().flatten().flatten();
-    let folders = folders.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    // Where it cannot be listed it cannot be removed either, which says why.
+    let Ok(folders) = fs::read_dir(&group.path) else { return Vec::new() };
+    let folders = folders.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     folders.map(|entry| Group { path: entry.path(), ..group.clone() }).collect()
 }
 
@@ -219,7 +220,11 @@ pub fn dissolve(group: &Group) -> Result<(), GroupError> {
             Err(GroupError { why, .. }) if gone(&why) => return Ok(()),
             other => other?,
         }
-        for pid in group.members() {
+        let members = match group.members() {
+            Err(GroupError { why, .. }) if gone(&why) => Vec::new(),
+            members => members?,
+        };
+        for pid in members {
             match super::write(&home, &pid.to_string()) {
                 // A login that is over: who made the scope removes it with the last of them.
                 Err(why) if gone(&why) && is_scope => return lift(group).map_err(failed),

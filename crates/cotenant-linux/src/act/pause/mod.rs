@@ -346,10 +346,16 @@ impl Job {
 
     /// Sends a signal to all its processes. One that waits acts on it when it runs again; a version 2 freezer lets
     /// SIGKILL through.
-    pub fn signal(&self, signal: i32, members: &[Identity]) {
+    ///
+    /// # Errors
+    /// Where its group does not tell them.
+    pub fn signal(&self, signal: i32, members: &[Identity]) -> Result<(), GroupError> {
         match &self.how {
             How::Group(group, _) => group.signal(signal),
-            How::Signals(signalled) => signalled.signal(signal, members),
+            How::Signals(signalled) => {
+                signalled.signal(signal, members);
+                Ok(())
+            }
         }
     }
 

@@ -71,8 +71,9 @@ impl HintingFaults {
 /// Whether the kernel moves memory after threads: `kernel.numa_balancing`, of which bit 0 is about nodes, and bit 1
 /// about slow memory.
 pub fn numa_balancing(fs: &FsRoot) -> bool {
-    let mode = fs.read("/proc/sys/kernel/numa_balancing").unwrap_or_default();
-    mode.trim().parse().unwrap_or(0) & 1 == 1
+    // A kernel that cannot has no such file.
+    let mode = fs.read("/proc/sys/kernel/numa_balancing");
+    mode.is_ok_and(|mode| mode.trim().parse().unwrap_or(0) & 1 == 1)
 }
 
 fn read(fs: &FsRoot, path: &str) -> io::Result<Faults> {

@@ -75,15 +75,19 @@ fn word(file: &File, at: u64) -> io::Result<u64> {
 impl Nodes {
     fn read(fs: &FsRoot) -> Option<Self> {
         let folder = "/sys/devices/system/node";
-        let nodes = fs.numbered(folder, "node").unwrap_or_default();
+        let nodes = match fs.numbered(folder, "node") {
+            Ok(nodes) => nodes,
+            Err(why) if why.kind() == io::ErrorKind::NotFound => Vec::new(), // a kernel without NUMA
+            Err(_) => return None,
+        };
         if nodes.len() < 2 {
             return Some(Self::One(NodeId(nodes.first().copied().unwrap_or(0))));
         }
-        let blocks = |node: u32| {
-            let of = fs.numbered(&format!("{folder}/node{node}"), "memory").unwrap_or_default();
-            of.into_iter().map(move |block| (block.into(), NodeId(node)))
-        };
-        let by_block: HashMap<u64, NodeId> = nodes.into_iter().flat_map(blocks).collect();
+        let mut by_block: HashMap<u64, NodeId> = HashMap::new();
+        for node in nodes {
+            let blocks = fs.numbered(&format!("{folder}/node{node}"), "memory").ok()?;
+            by_block.extend(blocks.into_iter().map(|block| (block.into(), NodeId(node))));
+        }
         let bytes =
             u64::from_str_radix(fs.read("/sys/devices/system/memory/block_size_bytes").ok()?.trim(), 16).ok()?;
         (bytes > 0 && !by_block.is_empty()).then_some(Self::Blocks(bytes, by_block))

@@ -25,7 +25,9 @@ struct Controllers {
 
 fn look(fs: &FsRoot) -> Controllers {
     let entries = "/sys/firmware/dmi/entries";
-    let mapped = fs.list(entries).unwrap_or_default().into_iter().filter(|name| name.starts_with("20-"));
+    // Firmware without SMBIOS has no such folder, and tells of none.
+    let names = fs.list(entries).unwrap_or_else(|_| Vec::new());
+    let mapped = names.into_iter().filter(|name| name.starts_with("20-"));
     let raw = mapped.filter_map(|name| bounded::read(fs.path(&format!("{entries}/{name}/raw")), Limit::Value).ok());
     let in_turn = raw.filter_map(|bytes| {
         let array = bytes.get(MAPPED_ARRAY..MAPPED_ARRAY + 2)?;

@@ -245,7 +245,9 @@ impl Memory {
                 }
                 // Only of this machine's processes can single pages be asked for.
                 let large = resident(&found) > page_samples::LARGE && self.fs.is_live();
-                known.ends = if large { files::ends(&self.fs, pid).unwrap_or_default() } else { BTreeMap::new() };
+                // Without them its pages are not sampled.
+                let ends = large.then(|| files::ends(&self.fs, pid));
+                known.ends = ends.and_then(Result::ok).unwrap_or_default();
                 known.areas = found;
             }
             // Before it could be read it has ended, or it is not ours to read.

@@ -522,13 +522,9 @@ impl Observer {
         if stat.is_dead() || stat.is_kernel_thread() || stat.is_real_time() {
             return;
         }
-        let new = NewTask {
-            tid,
-            pid,
-            ppid: stat.ppid,
-            start_ticks: stat.start_ticks,
-            mask: sys::getaffinity(tid).unwrap_or_default(),
-        };
+        // Its mask cannot be read once it has ended.
+        let Ok(mask) = sys::getaffinity(tid) else { return self.follower.forget_thread(pid, tid) };
+        let new = NewTask { tid, pid, ppid: stat.ppid, start_ticks: stat.start_ticks, mask };
         let allowed = original_mask(&new);
         let id = TaskId(self.next_id);
         let mut task = Task::new(id, process.app, pid, tid, &stat, allowed);

@@ -52,8 +52,9 @@ pub fn counted_by_openmp(command: &mut Command) {
 
 /// Whether a process has the memory into which programs report, as far as its first descriptors say: nothing is read.
 pub fn is_told_by(pid: u32) -> bool {
-    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten().take(DESCRIPTORS);
-    let mut links = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
+    // Not where it is not ours to ask.
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    let mut links = descriptors.flatten().take(DESCRIPTORS).filter_map(|entry| fs::read_link(entry.path()).ok());
     links.any(|link| Producer::of_link(link.as_os_str().as_bytes()).is_some())
 }
 

@@ -16,6 +16,7 @@ use cotenant_measure::calibrate::{self, Calibration, PARTS, picture};
 use cotenant_measure::live::machine::MachineBench;
 use cotenant_model::CpuSet;
 use cotenant_model::number::{scaled, significant};
+use cotenant_model::profile::MachineProfile;
 use cotenant_model::profile::calibration::{Difference, LeftOut, Record};
 use cotenant_model::topology::hidden::Role;
 use cotenant_model::topology::latency::MemoryLatencies;
@@ -72,7 +73,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     record.used_by_others = noise::remark(seen.during.as_ref());
     record.usage = seen;
     // A damaged one is replaced: that is what calibrating again is for.
-    calibrated::update(&path, |before| Ok(record.clone().profile(before.unwrap_or_default())))?;
+    calibrated::update(&path, |before| {
+        Ok(record.clone().profile(before.unwrap_or_else(|_| MachineProfile::default())))
+    })?;
     if let Some(folder) = &args.svg_dir {
         draw(folder, &calibration)?;
     }

@@ -1,7 +1,7 @@
 //! Programs that run already, by the rules of the settings file.
 
 use super::cast::Cast;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use cotenant_cli::usage;
 use cotenant_linux::host::{AppSpec, What};
 use cotenant_linux::sense::processes::Target;
@@ -10,6 +10,7 @@ use cotenant_setup::args::{self, MetricArg};
 use cotenant_setup::settings::{self, Matches, Role, RoleRule};
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -35,7 +36,7 @@ pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool
             Some(text) => args::speed(text).map_err(|why| usage(format!("{}: metric: {why}", rule.at)))?,
             None => metrics.first().cloned().unwrap_or_default(),
         };
-        let Some(target) = target(&rule, &mut taken, all_users) else {
+        let Some(target) = target(&rule, &mut taken, all_users)? else {
             cast.notes.push(format!("{}: the rule {} matches nobody who runs now", rule.at, rule.name));
             continue;
         };
@@ -60,8 +61,8 @@ pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool
 }
 
 /// The programs that a rule matches now; `None` where there are none.
-fn target(rule: &RoleRule, taken: &mut BTreeSet<u32>, all_users: bool) -> Option<Target> {
-    match &rule.matches {
+fn target(rule: &RoleRule, taken: &mut BTreeSet<u32>, all_users: bool) -> Result<Option<Target>> {
+    Ok(match &rule.matches {
         Matches::Cgroup(path) => {
             // Low-priority programs may start later.
             let target = Target::Cgroup(path.clone());
@@ -69,22 +70,22 @@ fn target(rule: &RoleRule, taken: &mut BTreeSet<u32>, all_users: bool) -> Option
             there.then_some(target)
         }
         Matches::Executable(wanted) => {
-            let pids =
-                processes(all_users).filter(|pid| executes(*pid, wanted) && taken.insert(*pid)).collect::<Vec<_>>();
+            let mut pids = processes(all_users).context("/proc")?;
+            pids.retain(|pid| executes(*pid, wanted) && taken.insert(*pid));
             (!pids.is_empty()).then_some(Target::Trees(pids))
         }
-    }
+    })
 }
 
 /// Processes that may be managed, by id.
-fn processes(all_users: bool) -> impl Iterator<Item = u32> {
+fn processes(all_users: bool) -> io::Result<Vec<u32>> {
     let me = std::process::id();
-    let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
-    numbers.filter_map(move |entry| {
+    let of = |entry: fs::DirEntry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
         let ours = all_users || entry.metadata().is_ok_and(|meta| meta.uid() == sys::euid());
         (pid != me && ours).then_some(pid)
-    })
+    };
+    Ok(fs::read_dir("/proc")?.flatten().filter_map(of).collect())
 }
 
 /// Whether a process executes a file of that path or base name, also one that was replaced or removed since.

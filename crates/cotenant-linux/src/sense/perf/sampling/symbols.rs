@@ -59,7 +59,7 @@ pub fn source_lines(file: &MappedFile, offsets: &[u64], until: Instant) -> Resul
 
 fn within(file: &MappedFile, offsets: &[u64], memory: u64, time: Duration) -> Result<Vec<SourceLine>, String> {
     let read = || Symbols::of(file).map(|symbols| offsets.iter().map(|at| symbols.at(*at)).collect::<Vec<_>>());
-    let answer = confined(memory, time, || serde_json::to_vec(&read()).unwrap_or_default());
+    let answer = confined(memory, time, || serde_json::to_vec(&read()).unwrap_or_else(|_| Vec::new())); // which is no answer
     let wrong = |why: String| format!("{}: {why}", file.path.display());
     let answer = answer.map_err(|why| {
         wrong(match why {
