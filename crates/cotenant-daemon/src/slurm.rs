@@ -149,7 +149,7 @@ impl Slurm {
             Err(_) => None,
         };
         let remark = before.is_none().then(|| format!("{} is no table of ours; a new one is begun", file.display()));
-        let node = bounded::text("/proc/sys/kernel/hostname", Limit::Value).unwrap_or_default();
+        let node = bounded::text("/proc/sys/kernel/hostname", Limit::Value)?;
         let node: String = node.trim().split('.').next().unwrap_or_default().chars().take(NAME).collect();
         let node = node.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_', "-");
         let node = if node.is_empty() { "localhost".to_owned() } else { node };
@@ -201,7 +201,7 @@ impl Slurm {
     /// # Errors
     /// Where it cannot be written.
     pub fn tell(&mut self, status: &Status, node: impl FnOnce() -> Node) -> io::Result<()> {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         if status.is_stale() {
             return Ok(());
         }
@@ -237,6 +237,37 @@ mod tests {
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
         folder
+    }
+
+    /// The prolog, as it is shipped, where other folders lie in place of the system's.
+    #[test]
+    fn the_prolog_finds_the_group_that_slurm_uses() {
+        let prolog = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/slurm/prolog");
+        let script = "mount --bind \"$0/cgroup\" /sys/fs/cgroup && mount --bind \"$0/run\" /run && exec \"$1\"";
+        for (there, expected) in [
+            ("system.slice/slurmstepd.scope", "/system.slice/slurmstepd.scope/job_7"),
+            ("system.slice/n1_slurmstepd.scope", "/system.slice/n1_slurmstepd.scope/job_7"),
+            ("batch.slice/slurmstepd.scope", "/batch.slice/slurmstepd.scope/job_7"),
+            ("systemd/system.slice/n1_slurmstepd.scope", "/system.slice/n1_slurmstepd.scope/job_7"),
+            ("system.slice/n2_slurmstepd.scope", "/system.slice/slurmstepd.scope/job_7"),
+            ("freezer/slurm/uid_1000", "/slurm/uid_1000/job_7"),
+            ("cpuset/slurm_n1", "/slurm_n1/uid_1000/job_7"),
+        ] {
+            let folder = folder("prolog");
+            fs::create_dir_all(folder.join("cgroup").join(there)).unwrap();
+            fs::create_dir_all(folder.join("run/cotenant/slurm")).unwrap();
+            let mut command = std::process::Command::new("unshare");
+            command.args(["--mount", "--propagation", "private", "sh", "-c", script]).arg(&folder).arg(prolog);
+            command.envs([("SLURMD_NODENAME", "n1"), ("SLURM_JOB_ID", "7"), ("SLURM_JOB_UID", "1000")]);
+            command.envs([("SLURM_JOB_PARTITION", "p"), ("SLURM_JOB_USER", "alice")]);
+            if !command.status().is_ok_and(|status| status.success()) {
+                eprintln!("skipped: no mount namespace can be made here");
+                return;
+            }
+            let told: Told = serde_json::from_slice(&fs::read(folder.join("run/cotenant/slurm/7")).unwrap()).unwrap();
+            assert_eq!(told.cgroup, expected, "{there}");
+            fs::remove_dir_all(&folder).unwrap();
+        }
     }
 
     #[test]

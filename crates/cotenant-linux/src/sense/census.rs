@@ -168,14 +168,25 @@ impl Census {
 
     /// The control group of a process at this moment, which a look reads rarely.
     pub fn group_now(&self, pid: u32) -> Option<String> {
-        let path = cgroups::of(&self.fs.path("/"), &pid.to_string(), self.hierarchy)?;
+        let groups = bounded::text(self.fs.path(&format!("/proc/{pid}/cgroup")), bounded::Limit::Value).ok()?;
+        let of_job =
+            OF_JOBS.iter().filter_map(|kind| cgroups::group_in(&groups, Some(kind))).find(|path| is_of_job(path));
+        if of_job.is_some() {
+            return of_job;
+        }
+        let path = cgroups::group_in(&groups, self.hierarchy)?;
         Some(self.namespace.as_ref().map_or_else(|| path.clone(), |root| cgroups::resolve(root, &path)))
     }
 
     /// The folder of a control group; `None` where no hierarchy is mounted.
     pub fn folder(&self, cgroup: &str) -> Option<PathBuf> {
-        let mount = self.mount.as_ref()?;
-        Some(self.fs.path(mount).join(cgroup.trim_start_matches('/')))
+        let below = |mount: &str| self.fs.path(mount).join(cgroup.trim_start_matches('/'));
+        if is_of_job(cgroup) {
+            let root = self.fs.path("/");
+            let folders = OF_JOBS.iter().flat_map(|kind| cgroups::mounts(&root, Some(kind))).map(|mount| below(&mount));
+            return folders.into_iter().find(|folder| folder.exists());
+        }
+        self.mount.as_deref().map(below)
     }
 
     /// Whether a resident executes a file of root's that nobody else may write to, under the name that it has for all:
@@ -197,8 +208,8 @@ impl Census {
             match ask(&self.fs, pid, What::Environment, read) {
                 Err(why) if address_space::is_late(&why) => {}
                 answer => {
-                    let environment = answer.unwrap_or_default();
-                    let off = environment.split(|byte| *byte == 0).any(|entry| entry == b"COTENANT=off");
+                    let says = |all: Vec<u8>| all.split(|byte| *byte == 0).any(|entry| entry == b"COTENANT=off");
+                    let off = answer.is_ok_and(says);
                     resident.opted_out.set(Some(off));
                     resident.is_asked.set(true);
                 }
@@ -209,6 +220,16 @@ impl Census {
 }
 
 const SYSTEMD: &str = "name=systemd";
+
+/// Hierarchies of version 1 in which Slurm keeps its jobs; in the service manager's they all are slurmd's.
+const OF_JOBS: [&str; 4] = ["freezer", "memory", "cpuset", "devices"];
+
+/// `/slurm/uid_1000/job_7`, or `/slurm_NODE/…` where a machine may have several slurmd.
+fn is_of_job(path: &str) -> bool {
+    let mut parts = path.split('/').skip(1);
+    let mut begins = |with: &str| parts.next().is_some_and(|part| part.starts_with(with));
+    begins("slurm") && begins("uid_") && begins("job_")
+}
 
 #[cfg(test)]
 mod tests {
@@ -240,6 +261,27 @@ mod tests {
         child.wait().unwrap();
         census.look().unwrap();
         assert!(!census.residents().contains_key(&child.id()));
+    }
+
+    #[test]
+    fn a_job_of_slurm_is_known_in_the_hierarchies_of_version_1() {
+        let machine = cotenant_testing::TempDir::new("census-slurm");
+        let mounts =
+            "c /sys/fs/cgroup/systemd cgroup rw,name=systemd 0 0\nc /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\n";
+        machine.write("proc/self/mounts", mounts);
+        let systemd = "1:name=systemd:/system.slice/slurmd.service";
+        for (pid, path) in [(7, "/slurm_n1/uid_1000/job_3/step_0"), (8, "/slurmd"), (9, "/")] {
+            machine.write(&format!("proc/{pid}/cgroup"), format!("4:cpuset:{path}\n{systemd}\n"));
+        }
+        machine.write("sys/fs/cgroup/cpuset/slurm_n1/uid_1000/job_3/cgroup.procs", "7\n");
+        let census = Census::new(FsRoot::at(machine.path()));
+        let slurmd = Some("/system.slice/slurmd.service".to_owned());
+        let job = Some("/slurm_n1/uid_1000/job_3/step_0".to_owned());
+        assert_eq!([7, 8, 9].map(|pid| census.group_now(pid)), [job, slurmd.clone(), slurmd]);
+        let folder = |cgroup| Some(census.folder(cgroup)?.strip_prefix(machine.path()).unwrap().to_owned());
+        let inside = "sys/fs/cgroup/cpuset/slurm_n1/uid_1000/job_3";
+        assert_eq!(folder("/slurm_n1/uid_1000/job_3"), Some(inside.into()));
+        assert_eq!(folder("/a.slice"), Some("sys/fs/cgroup/systemd/a.slice".into()));
     }
 
     #[test]
