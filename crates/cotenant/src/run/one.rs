@@ -135,7 +135,10 @@ pub(crate) fn attached(
             Mode::Enforce => format!("managing with {}", setup.policy()),
         };
         let shown = targets::shown(&target);
-        format!("{does}: {shown}; Ctrl-C ends it and gives everything back, the programs go on")
+        let places = setup.mode == Mode::Enforce && setup.policy() != "none";
+        let deadlines = places.then(|| targets::deadlines(&target)).flatten();
+        let does = format!("{does}: {shown}; Ctrl-C ends it and gives everything back, the programs go on");
+        [does].into_iter().chain(deadlines.map(str::to_owned)).collect()
     });
     let mut summary = go(run, args, name, What::Running(target), greeting, observer)?;
     summary.check()?;
@@ -154,7 +157,7 @@ fn go(
     args: &ManageArgs,
     name: String,
     what: What,
-    greeting: Option<String>,
+    greeting: Option<Vec<String>>,
     observer: Option<&mut dyn Observer>,
 ) -> Result<Summary> {
     let name = args.scope.name.clone().unwrap_or(name);
@@ -173,7 +176,7 @@ fn go(
 
 /// Prints each move as it is made, or counts them in the live view.
 struct Moves {
-    greeting: Option<String>,
+    greeting: Option<Vec<String>>,
     told: bool,
     start: Instant,
     tasks: usize,
@@ -183,7 +186,7 @@ struct Moves {
 impl Observer for Moves {
     /// What is managed is said once there is something.
     fn news(&mut self) -> Vec<String> {
-        self.greeting.take_if(|_| self.tasks > 0).into_iter().collect()
+        self.greeting.take_if(|_| self.tasks > 0).unwrap_or_default()
     }
 
     fn round(&mut self, round: &Round<'_>) {

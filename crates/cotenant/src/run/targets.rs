@@ -36,6 +36,14 @@ pub(crate) fn unmanageable(target: &Target, all_users: bool) -> Option<String> {
     all.filter(|all| !all.is_empty()).map(|all| all.join("; "))
 }
 
+/// What is to be known before, where some of it may ask for a deadline policy.
+pub(crate) fn deadlines(target: &Target) -> Option<&'static str> {
+    target.pids().into_iter().any(processes::may_ask_for_deadline).then_some(
+        "the kernel refuses SCHED_DEADLINE to threads that are placed, for it takes the right to all CPUs; threads that \
+         have it already are left alone",
+    )
+}
+
 /// What is attached to, for people.
 pub(crate) fn shown(target: &Target) -> String {
     match target {

@@ -4,7 +4,7 @@ use cotenant_model::pin::Pin;
 use cotenant_record::Recording;
 use serde_json::Value;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -319,6 +319,26 @@ fn attach_gives_back_after_sigterm_and_after_kill() {
         let status = manager.wait().unwrap();
         assert_eq!(status.signal(), (how == "KILL").then_some(9));
         eventually("the restoration", || sleeper.mask() == own);
+    }
+}
+
+#[test]
+fn attach_says_before_what_the_kernel_will_refuse() {
+    let Some(map) = first_cpu_only() else { return };
+    if cotenant_linux::sys::euid() != 0 {
+        return eprintln!("skipped: others than root are refused SCHED_DEADLINE anyway");
+    }
+    for (policy, says) in [(&["--policy", "static", "--map", &map][..], true), (&["--policy", "none"], false)] {
+        let sleeper = Sleeper::start();
+        let mut manager = cotenant();
+        manager.args(["attach", "--interval", "10ms", "-p", &sleeper.pid().to_string()]).args(policy);
+        let mut manager = manager.stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(manager.stderr.take().unwrap()).lines().map(Result::unwrap);
+        assert!(lines.any(|line| line.contains("Ctrl-C ends it")));
+        signal(manager.id(), "TERM");
+        manager.wait().unwrap();
+        let said: Vec<String> = lines.collect();
+        assert_eq!(said.iter().any(|line| line.contains("the kernel refuses SCHED_DEADLINE")), says, "{said:?}");
     }
 }
 
