@@ -1,5 +1,6 @@
 //! Machines that a seed makes up, told as Linux tells of machines: any shape up to 1,024 CPUs, holes in every
-//! numbering, CPUs in any order, some of them offline, nodes without memory and without CPUs, and what a cpuset forbids.
+//! numbering, CPUs in any order, some of them offline, nodes without memory and without CPUs, and what a cpuset
+//! forbids.
 
 use crate::random::Random;
 use cotenant_model::{CpuId, CpuSet};
