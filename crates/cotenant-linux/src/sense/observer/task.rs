@@ -310,10 +310,11 @@ impl Task {
     /// Reads its cycles and instructions; false where it has not run since the last look, or they cannot be read. CPU
     /// time stays the last look's: what ran where is found from one look to the next.
     pub fn count_speed(&mut self, opener: &Opener<Live>) -> bool {
-        let Some(perf) = &self.perf else { return false };
+        let (stamp, unsettled) = (self.stamp, self.unsettled);
+        let Some(perf) = &mut self.perf else { return false };
         if let Some(page) = &perf.page
-            && page.stamp() == self.stamp
-            && !self.unsettled
+            && page.stamp() == stamp
+            && !unsettled
         {
             return false;
         }

@@ -397,16 +397,16 @@ mod tests {
     fn a_speed_takes_one_read() {
         let fake = Fake::default();
         let mut opener = Opener::new(fake.clone(), plan(), 1000);
-        let task = counting(&mut opener, 7);
+        let mut task = counting(&mut opener, 7);
         assert_eq!(task.plan.hardware.len(), 3);
         fake.count(bindings::PERF_COUNT_HW_CPU_CYCLES.into(), 200);
         fake.count(bindings::PERF_COUNT_HW_INSTRUCTIONS.into(), 300);
         let mut counters = Counters::default();
-        opener.read_speed(&task, &mut counters).unwrap();
+        opener.read_speed(&mut task, &mut counters).unwrap();
         assert_eq!(fake.reads(), 1);
         let found: Vec<(Signal, u64)> = counters.iter().map(|(signal, count)| (signal, count.value)).collect();
         assert_eq!(found, [(Signal::Cycles, 200), (Signal::Instructions, 300)]);
-        opener.read_hardware(&task, &mut counters).unwrap();
+        opener.read_hardware(&mut task, &mut counters).unwrap();
         assert_eq!(fake.reads(), 4, "what a look reads");
     }
 
