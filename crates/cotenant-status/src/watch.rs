@@ -153,8 +153,8 @@ impl Now {
         self.protected.as_ref().filter(|(said, _)| at < *said + STALE_AFTER).map(|(_, protected)| protected)
     }
 
-    /// Takes in what its threads ran from look to look, and CPUs' worth of time of what has `ended` uncounted; tells what became of it where a window is over. `line`: bytes
-    /// that a miss of the last-level cache brings.
+    /// Takes in what its threads ran from look to look, and CPUs' worth of time of what `ended` before it was counted;
+    /// tells what became of it where a window is over. `line`: bytes that a miss of the last-level cache brings.
     fn ran(
         &mut self,
         look: &Look,

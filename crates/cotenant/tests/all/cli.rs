@@ -115,7 +115,7 @@ fn signal(pid: u32, name: &str) {
     assert!(Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap().success());
 }
 
-/// Two threads that always want a CPU, and one CPU: however busy the machine is, together they run or wait all the time.
+/// Two threads that always want a CPU, and one CPU: however busy the machine is, they run or wait all the time.
 #[test]
 fn a_run_says_how_long_its_program_waited_for_a_cpu() {
     let own = mask(std::process::id());
