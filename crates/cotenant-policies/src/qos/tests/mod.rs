@@ -42,6 +42,8 @@ struct Plant {
     /// The same by limits of caches.
     cache_share: f64,
     ran_s: f64,
+    /// When it was looked at: whether the second one was throttled then, and what it had run.
+    seen: Vec<(Time, bool, f64)>,
     /// Units since the last reading of its latency, which takes a second.
     read_at: Time,
     read_units: f64,
@@ -88,6 +90,7 @@ impl Plant {
             share: 1.0,
             cache_share: 1.0,
             ran_s: 0.0,
+            seen: Vec::new(),
             read_at: Time::default(),
             read_units: 0.0,
             reading: None,
@@ -125,6 +128,8 @@ impl Plant {
         let ns = if napping > running { 1e6 } else { 1e6 / (1.0 - loss * share) };
         *self.latencies.entry(ns as u64).or_default() += ((to - self.now).as_nanos() as f64 / ns).round() as u64;
         self.now = to;
+        let throttled = self.napping_until > to || self.share < 1.0 || self.background;
+        self.seen.push((to, throttled, self.ran_s));
         if to - self.read_at >= Duration::from_secs(1) {
             let seconds = (to - self.read_at).as_secs_f64();
             let value = seconds / (self.units - self.read_units);
