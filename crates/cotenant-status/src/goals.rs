@@ -96,6 +96,8 @@ impl Answers {
 struct Account {
     /// The ends of the pieces; the first one is the beginning.
     marks: Vec<Mark>,
+    /// As it is now: what is too short for a piece of its own belongs to the last one, so that they are all of the run.
+    now: Mark,
     /// How many pieces of the shortest length each is.
     length: f64,
     /// Where single latencies are known, all of them; apart those of moments in which servers are asked more often.
@@ -116,9 +118,10 @@ impl Account {
     }
 
     fn add(&mut self, mark: Mark) {
+        self.now = mark;
         let Some(last) = self.marks.last() else {
             self.length = PIECE_S;
-            self.marks.push(mark);
+            self.marks.push([mark[0], 0.0, 0.0, 0.0]);
             return;
         };
         if mark[0] - last[0] < self.length || mark[2] <= last[2] {
@@ -151,9 +154,9 @@ impl Account {
     }
 
     fn pieces(&self) -> impl Iterator<Item = Mark> + Clone {
-        self.marks
-            .windows(2)
-            .map(|pair| [pair[1][0], pair[1][1] - pair[0][1], pair[1][2] - pair[0][2], pair[1][3] - pair[0][3]])
+        let last = self.marks.len().saturating_sub(1);
+        let ends = self.marks.iter().enumerate().skip(1).map(move |(i, end)| if i == last { &self.now } else { end });
+        self.marks.iter().zip(ends).map(|(a, b)| [b[0], b[1] - a[1], b[2] - a[2], b[3] - a[3]])
     }
 
     fn estimate(&self) -> Option<Estimate> {
@@ -258,10 +261,12 @@ impl Goals {
         let account = &self.accounts[high];
         let direction = account.direction.unwrap_or(Direction::HigherIsBetter);
         let unit = Unit::of(&self.high(high).source, direction);
-        let (mean, achieved) = (self.high(high).mean(), self.high(high).kept());
+        let (mean, kept) = (self.high(high).mean(), self.high(high).kept());
+        let estimate = account.estimate().filter(|_| kept.is_some());
+        let achieved = estimate.map(|estimate| estimate.value).or(kept);
         // A moment whose reading is clipped may have been as slow as can be.
         let told = 1.0 - account.clipped_share();
-        let interval = account.estimate().map(|interval| [interval.low().max(0.0) * told, interval.high()]);
+        let interval = estimate.map(|estimate| [estimate.low().max(0.0) * told, estimate.high()]);
         let last = self.high(high).alone.map(|alone| alone.speed);
         let over_all = mean.zip(achieved.filter(|kept| whole && *kept > 0.0)).map(|(mean, kept)| mean / kept);
         let alone = over_all.or(last);
@@ -368,6 +373,7 @@ mod tests {
     use cotenant_model::policy::{Alone, Statement};
     use cotenant_model::sample::ClippedReading;
     use cotenant_model::{AppSample, AppView, Reading, Sample, Time};
+    use proptest::prelude::*;
     use std::time::Duration;
 
     /// Pieces in which a program does this share of what it would do alone.
@@ -530,6 +536,46 @@ mod tests {
             );
             assert_eq!(verdict, why);
             assert!(figures.starts_with("h ? (alone "), "{figures}");
+        }
+    }
+
+    proptest! {
+        /// Rounds of any length and speed, the speed alone known from one of them on: the share is that of the whole
+        /// run, and lies in its interval.
+        #[test]
+        fn a_share_lies_in_its_interval(
+            rounds in prop::collection::vec((1_u64..1_500, 0.0_f64..3.0), 1..150),
+            known_from in 0_usize..4,
+        ) {
+            let high = |[done, weight]: [f64; 2], known: bool| {
+                let high = ProtectedApp {
+                    app: AppId(0),
+                    source: Source::Progress,
+                    goal: Some(0.9),
+                    alone: None,
+                    done,
+                    weight,
+                    expected: known.then_some(weight),
+                    silent: false,
+                    said: Statement::default(),
+                };
+                Explanation { protected: vec![high], ..Explanation::default() }
+            };
+            let mut goals = Goals::new(high([0.0; 2], false), true);
+            let (mut at, mut sums) = (Time(0), [0.0; 2]);
+            for (i, (ms, share)) in rounds.iter().enumerate() {
+                at = at + Duration::from_millis(*ms);
+                let seconds = *ms as f64 / 1e3;
+                sums = [sums[0] + share * seconds, sums[1] + seconds];
+                goals.round(&View { at, ..View::default() }, Some(high(sums, i >= known_from)));
+                let Standing { achieved, achieved_interval, .. } = goals.standing(0, true);
+                let [done, alone] = sums;
+                prop_assert_eq!(achieved.is_some(), i >= known_from);
+                prop_assert!(achieved.is_none_or(|share| (share - done / alone).abs() < 1e-9));
+                if let Some((share, [low, high])) = achieved.zip(achieved_interval) {
+                    prop_assert!(low <= share && share <= high, "{low} {share} {high}");
+                }
+            }
         }
     }
 

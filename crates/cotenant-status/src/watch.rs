@@ -526,7 +526,7 @@ impl Watch {
     ) -> Judgement {
         let sums: Vec<[f64; 2]> = now.kept.of_now(self.at).collect();
         let pieces = sums.windows(2).map(|pair| [pair[1][0] - pair[0][0], pair[1][1] - pair[0][1]]);
-        let interval = estimate(pieces.filter(|[_, alone]| *alone > 0.0)).map(|it| [it.low().max(0.0), it.high()]);
+        let interval = estimate(pieces.filter(|piece| *piece != [0.0; 2])).map(|it| [it.low().max(0.0), it.high()]);
         let alone = protected.and_then(|protected| protected.alone);
         let judged =
             Judgement::of(goal, kept, interval.filter(|_| kept.is_some()), alone, |ends| now.level.range(ends));
@@ -694,6 +694,33 @@ mod tests {
             watch.is_slowed(AppId(0))
         });
         assert_eq!(slowed, [true, true, false], "nobody has said so for long");
+    }
+
+    /// A speed alone that is measured anew, and is lower, makes less of what was to be done before.
+    #[test]
+    fn the_share_of_the_last_minute_lies_in_its_interval() {
+        let mut watch = Watch::new(&synthetic::parse("pack:1 l3:1 core:2 pu:1").unwrap(), WINDOW);
+        watch.judged = true;
+        watch.now.entry(AppId(0)).or_default();
+        for second in 1..=12 {
+            watch.at = Time::from_secs(second);
+            let expected = if second <= 8 { 10.0 * second as f64 } else { 6.0 * second as f64 };
+            let app = ProtectedApp {
+                app: AppId(0),
+                source: Source::Progress,
+                goal: Some(0.9),
+                alone: None,
+                done: 6.0 * second as f64,
+                weight: second as f64,
+                expected: Some(expected),
+                silent: false,
+                said: Statement::default(),
+            };
+            watch.protected(&app, false);
+        }
+        let status = watch.fill(AppId(0), ServiceStatus { goal: Some(0.9), ..ServiceStatus::default() });
+        let (kept, [low, high]) = status.kept.zip(status.kept_interval).unwrap();
+        assert!(low <= kept && kept <= high, "{low} {kept} {high}");
     }
 
     /// Ten seconds of 95 % of its speed alone, which was measured well, badly, or on a machine that others fill.
