@@ -74,8 +74,10 @@ pub struct Look {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Program {
     /// Its name, as its first thread has it; that of the parent for what has ended.
+    #[serde(deserialize_with = "crate::text::name_of")]
     pub program: String,
     /// Its control group, from the root of the hierarchy.
+    #[serde(deserialize_with = "crate::text::name_of")]
     pub cgroup: String,
     /// CPU time per second.
     pub cpus: f64,

@@ -3,6 +3,7 @@
 use super::RecordedRound;
 use super::row::{End, OrderRow, Row, plus, take};
 use cotenant_model::policy::State;
+use cotenant_model::usage::Seen;
 use cotenant_model::{Count, Counters, CpuId, CpuSample, Decision, Order, Outcome, Sample, Signal, TaskId, TaskSample};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,6 +29,8 @@ pub struct Decoder {
     /// State of each rule, and the sample of its last decision; `None`: the recording's first one.
     rules: Vec<(State, Option<Arc<Sample>>)>,
     first: Arc<Sample>,
+    /// What used the machine, as far as that was told.
+    pub usage: Seen,
 }
 
 /// What a row stands for.
@@ -45,9 +48,12 @@ impl Decoder {
     /// Takes a row in, from the front of `rows`. After an error the decoder is not used again.
     pub fn row(&mut self, rows: &mut &[u8]) -> Result<Meaning, Bad> {
         let line = rows.iter().position(|b| *b == b'\n').ok_or("it has no end")?;
-        let row: Row = serde_json::from_slice(&rows[..line]).map_err(|e| e.to_string())?;
+        let mut row: Row = serde_json::from_slice(&rows[..line]).map_err(|e| e.to_string())?;
         let (numbers, rest) = rows[line + 1..].split_at_checked(row.tasks).ok_or("its numbers are cut")?;
         *rows = rest;
+        if let Some(usage) = row.usage.take() {
+            self.usage = usage;
+        }
         if let Some(end) = row.end {
             return Ok(Meaning::End(end));
         }

@@ -1,8 +1,9 @@
 //! From rounds to rows.
 
-use super::redact::Redactor;
+use super::redact::{self, Redactor};
 use super::row::{DecisionRow, End, OrderRow, Pages, finite, minus, put};
 use cotenant_model::policy::State;
+use cotenant_model::usage::Seen;
 use cotenant_model::view::merge;
 use cotenant_model::{
     AppSample, Counters, CpuSample, CpuSet, Decision, Order, Outcome, Reason, Sample, Signal, TaskId, TaskInfo,
@@ -174,20 +175,31 @@ impl Encoder {
         list(out, "orders", &orders.iter().zip(outcomes).map(row).collect::<Vec<_>>());
     }
 
+    /// Appends what used the machine to a sample's row.
+    pub fn usage(&self, out: &mut Vec<u8>, usage: &Seen) {
+        match &self.redactor {
+            Some(_) => key(out, "usage", &redact::usage(usage)),
+            None => key(out, "usage", usage),
+        }
+    }
+
+    /// The row of an end mark.
+    pub fn end(&self, at: Time, end: End, usage: Option<&Seen>) -> Vec<u8> {
+        let mut out = b"{\"at\":".to_vec();
+        json(&mut out, &at);
+        if let Some(usage) = usage {
+            self.usage(&mut out, usage);
+        }
+        key(&mut out, "end", &end);
+        out.extend_from_slice(b"}\n");
+        out
+    }
+
     /// Ends the row.
     pub fn close(&mut self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"}\n");
         out.append(&mut self.tasks);
     }
-}
-
-/// The row of an end mark.
-pub fn end(at: Time, end: End) -> Vec<u8> {
-    let mut out = b"{\"at\":".to_vec();
-    json(&mut out, &at);
-    key(&mut out, "end", &end);
-    out.extend_from_slice(b"}\n");
-    out
 }
 
 fn json(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {

@@ -3,6 +3,7 @@
 use super::decode::{Decoder, Meaning};
 use super::row::End;
 use super::{Header, MAGIC, RecordError, RecordedRound, Tail, VERSION, frame};
+use cotenant_model::usage::Seen;
 use std::io::Read;
 
 /// A recording that is being read: an iterator over its rounds. Memory is bounded by one block and two samples,
@@ -68,6 +69,12 @@ impl<R: Read> Recording<R> {
     /// How it ends; `None` until the rounds are over.
     pub fn tail(&self) -> Option<&Tail> {
         self.tail.as_ref()
+    }
+
+    /// What used the machine before the start and meanwhile, as far as the rounds read so far tell; the end mark tells
+    /// of all the run. Empty where it was recorded by an earlier version.
+    pub fn usage(&self) -> &Seen {
+        &self.decoder.usage
     }
 
     /// Goes to the next block once the current one is used up.

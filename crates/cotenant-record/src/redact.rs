@@ -4,6 +4,7 @@ use super::Header;
 use super::row::finite;
 use cotenant_model::policy::{Policy, State};
 use cotenant_model::profile::AppProfile;
+use cotenant_model::usage::{Program, Seen, Usage};
 use cotenant_model::{AppSample, TaskInfo};
 use cotenant_policies::Shapes;
 use serde_json::Value;
@@ -99,6 +100,18 @@ impl Redactor {
         }
         out
     }
+}
+
+/// What used the machine, with the programs as `program-N` and without their control groups.
+pub fn usage(seen: &Seen) -> Seen {
+    let nameless = |(i, program): (usize, &Program)| Program {
+        program: format!("program-{i}"),
+        cgroup: String::new(),
+        cpus: program.cpus,
+    };
+    let of =
+        |usage: &Usage| Usage { programs: usage.programs.iter().enumerate().map(nameless).collect(), ..usage.clone() };
+    Seen { before: seen.before.as_ref().map(of), during: seen.during.as_ref().map(of) }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! number is: a reader skips signals and keys that it does not know.
 
 use cotenant_model::policy::State;
+use cotenant_model::usage::Seen;
 use cotenant_model::{Action, AppSample, CpuSet, NodeId, Outcome, Proposal, Reason, TaskId, TaskInfo, Time};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -47,6 +48,8 @@ pub struct Row {
     pub decision: Option<DecisionRow<'static>>,
     /// What was ordered, and what became of it.
     pub orders: Vec<OrderRow>,
+    /// What used the machine before the start, and meanwhile, as far as that is known by now.
+    pub usage: Option<Seen>,
     /// The end mark.
     pub end: Option<End>,
 }

@@ -1,9 +1,10 @@
 //! Writing a recording.
 
-use super::encode::{self, Encoder};
+use super::encode::Encoder;
 use super::redact::Redactor;
 use super::row::End;
 use super::{Header, MAGIC, MAX_BLOCK, VERSION, frame};
+use cotenant_model::usage::Seen;
 use cotenant_model::{Round, Time};
 use std::io::{self, Write};
 use std::time::Duration;
@@ -66,6 +67,8 @@ pub struct RecordWriter<W> {
     since: Option<Time>,
     /// The last sample's time and number of tasks, by which the next round's `last` is known to be that sample.
     last: Option<(Time, usize)>,
+    /// What used the machine, where no row tells it yet.
+    usage: Option<Seen>,
     packed: Vec<u8>,
     stopped: bool,
 }
@@ -108,9 +111,15 @@ impl<W: Write> RecordWriter<W> {
             pending: Vec::new(),
             since: None,
             last: None,
+            usage: None,
             packed,
             stopped: false,
         })
+    }
+
+    /// Takes in what used the machine, as far as it is known now: the next row tells it.
+    pub fn used(&mut self, usage: &Seen) {
+        self.usage = Some(usage.clone());
     }
 
     /// Records a round as [`cotenant_model::host::drive`] shows it: `last` is the sample of the round before. Where
@@ -136,6 +145,9 @@ impl<W: Write> RecordWriter<W> {
         self.encoder.sample(&mut self.pending, Some(round.last), round.sample);
         if let Some(decision) = round.decision {
             self.encoder.decision(&mut self.pending, round.rule, decision, round.orders, round.outcomes);
+        }
+        if let Some(usage) = self.usage.take() {
+            self.encoder.usage(&mut self.pending, &usage);
         }
         self.encoder.close(&mut self.pending);
         let length = self.pending.len() - start;
@@ -204,7 +216,11 @@ impl<W: Write> RecordWriter<W> {
     }
 
     fn end(&mut self, end: End) -> Result<(), WriteError> {
-        frame::pack(&encode::end(self.last.map_or(Time::default(), |(at, _)| at), end), &mut self.packed);
+        let at = self.last.map_or(Time::default(), |(at, _)| at);
+        frame::pack(&self.encoder.end(at, end, self.usage.as_ref()), &mut self.packed);
+        if self.written + self.packed.len() as u64 > self.limit {
+            frame::pack(&self.encoder.end(at, end, None), &mut self.packed); // there is always room for this
+        }
         self.put()?;
         self.stopped = true;
         Ok(())

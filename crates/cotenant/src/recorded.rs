@@ -1,6 +1,8 @@
 //! Services over the time of a recording, as the daemon sees them over its own.
 
+use crate::run::lived::Lived;
 use cotenant_model::policy::{DynPolicy, Explanation, State};
+use cotenant_model::usage::Seen;
 use cotenant_model::{AppId, AppSample, Mode, Round, Sample, View, text};
 use cotenant_record::naps::Naps;
 use cotenant_record::{Header, RecordedRound};
@@ -24,6 +26,7 @@ pub(crate) struct Recorded {
     /// Whether what was decided was done.
     enforced: bool,
     pub naps: Naps,
+    lived: Lived,
     /// What applications are called: no two of them alike.
     names: BTreeMap<AppId, String>,
     /// The sample of the last round.
@@ -47,6 +50,7 @@ impl Recorded {
             rules: policies,
             enforced: header.mode == Mode::Enforce,
             naps: Naps::default(),
+            lived: Lived::default(),
             names: BTreeMap::new(),
             last: None,
         }
@@ -68,6 +72,7 @@ impl Recorded {
             outcomes: &recorded.outcomes,
         };
         self.watch.round(&round, &self.policies, self.enforced);
+        self.lived.add(&view);
         for app in &recorded.sample.apps {
             self.call(app);
         }
@@ -75,6 +80,11 @@ impl Recorded {
         for app in &self.low {
             self.watch.slept(*app, self.naps.seconds(*app, recorded.sample.at), recorded.sample.at);
         }
+    }
+
+    /// Takes in what used the machine: where that left too little, no goal is judged.
+    pub fn used(&mut self, usage: &Seen) {
+        self.watch.crowded = usage.busy(self.lived.wanted(self.high.keys().copied()));
     }
 
     /// The policy of a rule.

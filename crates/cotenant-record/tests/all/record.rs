@@ -6,6 +6,7 @@ use cotenant_model::host::{Mode, Round, drive};
 use cotenant_model::policy::{Config, Settings, State};
 use cotenant_model::sample::ClippedReading;
 use cotenant_model::testing::machine;
+use cotenant_model::usage::{Program, Seen, Usage};
 use cotenant_model::{
     AppId, AppSample, Count, CpuId, CpuSample, CpuSet, Direction, Moved, NodeId, Reading, Sample, Signal, TaskId,
     TaskInfo, TaskSample, Time, View,
@@ -141,6 +142,44 @@ fn other_files_and_newer_versions_are_refused_with_a_remedy() {
     newer[8] = 9;
     assert!(message(&newer).contains("format version 9") && message(&newer).contains("use a newer cotenant"));
     assert!(matches!(Recording::read(&newer[..9]), Err(RecordError::NotARecording)));
+}
+
+/// What is known before the start stands in the first round, what is known at the end in the end mark, where the limit
+/// leaves room for it; without names in a recording that has none.
+#[test]
+fn what_used_the_machine_is_recorded() {
+    let usage = |others| {
+        let programs = vec![Program { program: "rustc".to_owned(), cgroup: "/a.scope".to_owned(), cpus: others }];
+        Usage { seconds: 1.0, of_cpus: 2, others, programs, ..Usage::default() }
+    };
+    let at_first = Seen { before: Some(usage(1.9)), during: None };
+    let all = Seen { during: Some(usage(0.5)), ..at_first.clone() };
+    let made = |redacted: bool, limit: u64| {
+        let header = Header { redacted, ..header("gather", Mode::Enforce) };
+        let mut writer = RecordWriter::new(Vec::new(), &header, limit).unwrap();
+        writer.used(&at_first);
+        drive(&mut Scripted::new(&script(), 3), &Gather, &header.ctx(), header.mode, |round| {
+            writer.round(round).unwrap();
+        })
+        .unwrap();
+        writer.used(&all);
+        writer.finish().unwrap()
+    };
+    let told = |bytes: &[u8]| {
+        let mut recording = Recording::read(bytes).unwrap();
+        let before = recording.usage().clone();
+        let first = recording.next().map(|_| recording.usage().clone()).unwrap();
+        assert_eq!((before, recording.by_ref().count()), (Seen::default(), 2));
+        (first, recording.usage().clone(), recording.tail().unwrap().clone())
+    };
+    let bytes = made(false, u64::MAX);
+    assert_eq!(told(&bytes), (at_first.clone(), all.clone(), Tail::Complete));
+    let cut = made(false, bytes.len() as u64 - 1);
+    assert_eq!(told(&cut), (at_first.clone(), at_first.clone(), Tail::Complete), "no room for more than the end");
+    let (_, nameless, _) = told(&made(true, u64::MAX));
+    let text = |seen: &Seen| seen.busy(2.0).unwrap();
+    assert_eq!(text(&nameless), text(&all).replace("rustc", "program-0"));
+    assert!(!format!("{nameless:?}").contains("/a.scope"), "no control group");
 }
 
 #[test]

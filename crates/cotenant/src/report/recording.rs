@@ -225,9 +225,11 @@ pub fn section<R: Read>(
         most_tasks: 0,
         moved: 0,
     };
-    for round in recording.by_ref() {
+    while let Some(round) = recording.next() {
+        digest.recorded.used(recording.usage());
         digest.round(&round);
     }
+    digest.recorded.used(recording.usage());
     digest.end();
     let tail = recording.tail().cloned().unwrap_or(Tail::Complete);
     let plots = digest.plots();
@@ -390,6 +392,9 @@ impl Digest<'_> {
     /// Nothing comes behind this: what was so since the last look counts, too.
     fn end(&mut self) {
         self.history.end(self.span.1);
+        if let Some(goals) = &mut self.goals {
+            goals.crowded.clone_from(&self.recorded.watch.crowded);
+        }
         let rest = std::mem::take(&mut self.now);
         let seconds = self.span.1 - self.stretches.last().map_or(self.span.0, |last| last.at);
         if seconds > 0.0 && !rest.apps.is_empty() {

@@ -1,8 +1,9 @@
 //! What the threads of each program had of the CPUs, and how long they waited for one.
 
 use cotenant_model::usage::Usage;
-use cotenant_model::{AppId, Round, Signal};
+use cotenant_model::{AppId, Signal, View};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// Below this many threads on average nothing waits that anybody could feel.
 const HARDLY: f64 = 0.01;
@@ -15,7 +16,7 @@ const LITTLE: f64 = 0.05;
 
 /// Sums over a run, by program.
 #[derive(Debug, Default)]
-pub(crate) struct Lived(Vec<Times>);
+pub(crate) struct Lived(BTreeMap<AppId, Times>);
 
 /// Seconds: of CPU time, of that of processes and threads that ended before they were counted, of waiting for a CPU
 /// where that is counted, and how long the program was there.
@@ -42,17 +43,15 @@ pub(crate) struct AppTimes {
 }
 
 impl Lived {
-    pub fn add(&mut self, round: &Round<'_>) {
-        let seconds = round.view.interval.as_secs_f64();
-        let programs = round.view.apps.iter().map(|app| app.id.index() + 1).max().unwrap_or_default();
-        self.0.resize(self.0.len().max(programs), Times::default());
-        for app in &round.view.apps {
-            let times = &mut self.0[app.id.index()];
+    pub fn add(&mut self, view: &View) {
+        let seconds = view.interval.as_secs_f64();
+        for app in &view.apps {
+            let times = self.0.entry(app.id).or_default();
             times.there += seconds;
             times.ended += app.ended_cpus.unwrap_or_default() * seconds;
         }
-        for task in &round.view.tasks {
-            let Some(times) = self.0.get_mut(task.info.app.index()) else { continue };
+        for task in &view.tasks {
+            let Some(times) = self.0.get_mut(&task.info.app) else { continue };
             times.cpu += task.per_s(Signal::CpuTime).unwrap_or_default() / 1e9 * seconds;
             if let Some(ns_per_s) = task.per_s(Signal::RunQueueWait) {
                 *times.waited.get_or_insert_default() += ns_per_s / 1e9 * seconds;
@@ -75,6 +74,11 @@ impl Lived {
         self.of(app).waited.map(|seconds| self.of(app).per_s(seconds))
     }
 
+    /// CPUs that protected programs want: what they use, and one more for the next question.
+    pub fn wanted(&self, protected: impl IntoIterator<Item = AppId>) -> f64 {
+        protected.into_iter().map(|app| self.cpus(app)).sum::<f64>() + 1.0
+    }
+
     /// Of each program, by these names.
     pub fn each(&self, names: &[String]) -> Vec<AppTimes> {
         let of = |(i, name): (usize, &String)| {
@@ -87,7 +91,7 @@ impl Lived {
     }
 
     fn of(&self, app: AppId) -> Times {
-        self.0.get(app.index()).copied().unwrap_or_default()
+        self.0.get(&app).copied().unwrap_or_default()
     }
 }
 

@@ -100,6 +100,9 @@ impl<'a> Run<'a> {
             What::Command(_) => None,
         });
         self.seen.before = self.usage.moment(&running.flatten().collect::<Vec<_>>());
+        if let Some(recorder) = &mut self.recorder {
+            recorder.used(&self.seen);
+        }
         &self.seen
     }
 
@@ -177,7 +180,7 @@ impl<'a> Run<'a> {
         for note in &mut notes {
             *note = within(note, LINE).into_owned();
         }
-        let recording = recorder.map(|recorder| Recorded::finish(recorder, &mut notes));
+        let recording = recorder.map(|recorder| Recorded::finish(recorder, &seen, &mut notes));
         let overhead = sys::own_cpu_time().saturating_sub(cpu_before).as_secs_f64() / seconds.max(f64::MIN_POSITIVE);
         Ok(Summary {
             policy: setup.policy(),

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use cotenant_cli::usage;
 use cotenant_model::host::Round;
+use cotenant_model::usage::Seen;
 use cotenant_record::{Header, MAGIC, RecordWriter, Status};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -88,6 +89,13 @@ impl Recorder {
             }
             Ok(Status::Recording | Status::Stopped) => None,
             Err(why) => Some(format!("{path}: {why}; the run goes on, the recording stays readable up to here")),
+        }
+    }
+
+    /// Takes in what used the machine.
+    pub fn used(&mut self, usage: &Seen) {
+        if !usage.is_empty() {
+            self.writer.used(usage);
         }
     }
 

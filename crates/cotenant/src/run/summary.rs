@@ -34,8 +34,9 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// Ends a recording; what went wrong is noted.
-    pub(super) fn finish(recorder: Recorder, notes: &mut Vec<String>) -> Self {
+    /// Ends a recording of a run while which others used so much; what went wrong is noted.
+    pub(super) fn finish(mut recorder: Recorder, usage: &Seen, notes: &mut Vec<String>) -> Self {
+        recorder.used(usage);
         let path = recorder.path().to_owned();
         notes.extend(recorder.finish());
         let bytes = std::fs::metadata(&path).map_or(0, |meta| meta.len());
@@ -152,7 +153,7 @@ impl Tally {
             }
         }
         self.progress.add(round);
-        self.lived.add(round);
+        self.lived.add(round.view);
         self.speeds.iter_mut().for_each(|speeds| speeds.add(round, &round.view.by_app()));
         self.notes.extend(round.decision.iter().flat_map(|d| d.notes.iter().cloned()));
     }

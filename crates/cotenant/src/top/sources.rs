@@ -237,9 +237,11 @@ impl Recorded {
         let header = recording.header().clone();
         let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
         let mut made = Film::new(&header, text::name(name.as_bytes()));
-        for round in recording.by_ref() {
+        while let Some(round) = recording.next() {
+            made.recorded.used(recording.usage());
             made.round(&round);
         }
+        made.recorded.used(recording.usage());
         let mut moments = made.end();
         if moments.is_empty() {
             return Err(usage(format!("{}: the recording has no rounds", file.display())));

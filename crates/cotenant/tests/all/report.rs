@@ -3,6 +3,7 @@
 
 use cotenant_model::host::Mode;
 use cotenant_model::policy::{Ctx, NoSettings, Policy};
+use cotenant_model::usage::{Seen, Usage};
 use cotenant_model::view::TaskView;
 use cotenant_model::{
     Action, ActionOutcome, AppId, Decision, Owns, Proposal, Reason, Round, Signal, TaskId, Time, View,
@@ -261,18 +262,47 @@ fn a_goal_is_shown_with_what_was_done_for_it() {
     has(&text, &["Throttled applications", "Carried out", "% of the time", ", naps); "]);
 }
 
+/// Where others fill the machine no goal is judged, as the run itself said; an earlier release recorded nothing of them.
+#[test]
+fn a_recording_knows_that_others_filled_the_machine() {
+    let folder = Folder::new("busy");
+    let usage = |others| Some(Usage { seconds: 1.0, of_cpus: 1, others, ..Usage::default() });
+    let verdict = |seen: &Seen| {
+        let bytes = written_again("qos-tracking", Header::clone, seen);
+        examined(&page(&folder, &[&folder.write("a.rec", bytes)]))
+    };
+    let of_before = verdict(&Seen::default());
+    assert!(!of_before.contains("this machine was busy"), "{of_before}");
+    has(
+        &verdict(&Seen { before: usage(0.9), during: usage(0.0) }),
+        &["not judged: this machine was busy before the start (0.9"],
+    );
+    has(
+        &verdict(&Seen { before: usage(0.0), during: usage(0.9) }),
+        &["not judged: this machine was busy meanwhile (0.9"],
+    );
+    assert_eq!(verdict(&Seen { before: usage(0.0), during: usage(0.0) }), of_before);
+}
+
 /// A recording of the corpus as if it had been made under rules of which the first one is of another policy.
 fn under_rules(name: &str) -> Vec<u8> {
+    let header = |header: &Header| {
+        let rule = |policy: &str| RecordedRule {
+            policy: policy.to_owned(),
+            owns: Owns::default(),
+            config: header.config.clone(),
+        };
+        Header { policy: "auto".to_owned(), rules: vec![rule("qos"), rule("auto")], ..header.clone() }
+    };
+    written_again(name, header, &Seen::default())
+}
+
+/// A recording of the corpus with another header, and with what used the machine.
+fn written_again(name: &str, header: impl Fn(&Header) -> Header, usage: &Seen) -> Vec<u8> {
     let bytes = fs::read(corpus(name)).unwrap();
     let mut recording = Recording::read(&*bytes).unwrap();
-    let rule = |policy: &str| RecordedRule {
-        policy: policy.to_owned(),
-        owns: Owns::default(),
-        config: recording.header().config.clone(),
-    };
-    let rules = vec![rule("qos"), rule("auto")];
-    let header = Header { policy: "auto".to_owned(), rules, ..recording.header().clone() };
-    let mut writer = RecordWriter::new(Vec::new(), &header, u64::MAX).unwrap();
+    let mut writer = RecordWriter::new(Vec::new(), &header(recording.header()), u64::MAX).unwrap();
+    writer.used(&Seen { during: None, ..usage.clone() });
     let mut last = None;
     for round in recording.by_ref() {
         let view = View::new(&round.prev, &round.sample);
@@ -291,6 +321,7 @@ fn under_rules(name: &str) -> Vec<u8> {
         };
         writer.round(&told).unwrap();
     }
+    writer.used(usage);
     writer.finish().unwrap()
 }
 

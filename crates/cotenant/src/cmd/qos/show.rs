@@ -197,7 +197,7 @@ impl Observer for Table {
 
     fn round(&mut self, round: &Round<'_>) {
         let seconds = round.view.interval.as_secs_f64();
-        self.lived.add(round);
+        self.lived.add(round.view);
         let started = round.view.tasks.iter().filter(|task| task.info.comm != SHELL).map(|task| task.info.app);
         self.started.extend(started);
         self.naps.round(round.sample.at, round.orders, round.outcomes);
@@ -308,9 +308,9 @@ impl Table {
         }
     }
 
-    /// CPUs that the protected programs want: what they use, and one more for the next question.
+    /// CPUs that the protected programs want.
     fn wanted(&self) -> f64 {
-        (0..self.metrics.len()).map(|high| self.lived.cpus(AppId(high as u32))).sum::<f64>() + 1.0
+        self.lived.wanted(self.goals.programs())
     }
 
     /// Why limits replaced naps, where they did.
