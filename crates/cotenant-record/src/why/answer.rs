@@ -84,8 +84,8 @@ pub struct Check {
     pub max: Option<(f64, f64)>,
     /// The threshold; `None` where the recorded profile has none.
     pub threshold: Option<f64>,
-    /// Rounds in which it was measured.
+    /// Rounds with a look at all tasks in which it was measured.
     pub measured: u64,
-    /// Rounds in which it was above the threshold.
+    /// Of these, those in which it was above the threshold.
     pub above: u64,
 }

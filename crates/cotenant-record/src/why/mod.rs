@@ -18,13 +18,13 @@ use crate::moves::Move;
 use crate::naps::Naps;
 use crate::{Header, RecordedRound};
 use cotenant_model::text::name;
-use cotenant_model::{AppId, CpuSet, Order, Outcome, Signal, TaskId, Time, Unit, View};
+use cotenant_model::{AppId, CpuSet, Looks, Order, Outcome, Signal, TaskId, Time, Unit, View};
 use standing::{Slots, Subject};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use trend::rate;
+use trend::{Recent, rate};
 
-/// Rounds before and after a move whose rates are shown.
+/// Rounds before and after a move whose rates are shown; of tasks, looks at them.
 pub const AROUND: usize = 3;
 
 /// How many names an answer lists where nothing matched.
@@ -53,7 +53,8 @@ struct Teller<'a> {
     apps: BTreeMap<AppId, String>,
     names: BTreeSet<String>,
     /// The last rounds, the current one last.
-    recent: VecDeque<Arc<View>>,
+    recent: Recent,
+    looks: Looks,
     /// Moves whose rates after are still coming.
     open: Vec<usize>,
     /// The last orders of each effect: about all applications, and for a moment about the tasks asked about.
@@ -89,7 +90,8 @@ impl<'a> Teller<'a> {
             at,
             apps: BTreeMap::new(),
             names: BTreeSet::new(),
-            recent: VecDeque::new(),
+            recent: Recent::default(),
+            looks: Looks::default(),
             open: Vec::new(),
             standing: BTreeMap::new(),
             naps: Naps::default(),
@@ -107,15 +109,16 @@ impl<'a> Teller<'a> {
         for app in &round.sample.apps {
             self.apps.entry(app.id).or_insert_with(|| app.name.clone());
         }
-        self.follow(&view);
+        let look = self.looks.look(&round.prev, &round.sample).map(|look| Arc::new(look.view));
+        self.follow(&view, look.as_deref());
         if self.at.is_some_and(|at| view.at > at) {
             return;
         }
-        self.recent.push_back(view.clone());
-        if self.recent.len() > AROUND {
-            self.recent.pop_front();
-        }
         self.look(&view);
+        if let Some(look) = &look {
+            self.hold(look);
+        }
+        self.recent.add(view.clone(), look);
         let asked = match self.answer.query {
             Query::Time { from, to } => (from..=to).contains(&view.at),
             _ => true,
@@ -174,28 +177,19 @@ impl<'a> Teller<'a> {
     }
 
     /// Adds a round's rates to the orders of the rounds before it.
-    fn follow(&mut self, view: &View) {
+    fn follow(&mut self, view: &View, look: Option<&View>) {
         let moves = &mut self.answer.moves;
-        self.open.retain(|&i| moves[i].follow(view));
+        self.open.retain(|&i| moves[i].follow(view, look));
         for told in self.standing.values_mut().flat_map(Slots::each) {
-            told.follow(view);
+            told.follow(view, look);
         }
     }
 
-    /// Looks at the tasks asked about.
+    /// Finds the tasks asked about.
     fn look(&mut self, view: &View) {
         for app in &view.apps {
             if self.answer.query.names(app.id, &app.name) {
                 self.named.insert(app.id);
-            }
-        }
-        let topology = &self.header.topology;
-        let mut sums: BTreeMap<usize, f64> = BTreeMap::new();
-        for task in &view.tasks {
-            if let (Some(misses), Some(package)) =
-                (task.per_s(Signal::LlcMisses), task.cpu.and_then(|cpu| topology.package_of(cpu)))
-            {
-                *sums.entry(package).or_default() += misses;
             }
         }
         for task in &view.tasks {
@@ -222,6 +216,22 @@ impl<'a> Teller<'a> {
             });
             told.rounds += 1;
             task.cpu.map(|cpu| told.cpus.insert(cpu));
+        }
+    }
+
+    /// Holds the rates of the tasks asked about, from one look at them to the next, against the thresholds.
+    fn hold(&mut self, view: &View) {
+        let topology = &self.header.topology;
+        let mut sums: BTreeMap<usize, f64> = BTreeMap::new();
+        for task in &view.tasks {
+            if let (Some(misses), Some(package)) =
+                (task.per_s(Signal::LlcMisses), task.cpu.and_then(|cpu| topology.package_of(cpu)))
+            {
+                *sums.entry(package).or_default() += misses;
+            }
+        }
+        for task in &view.tasks {
+            let Some(told) = self.tasks.get_mut(&task.info.id) else { continue };
             for check in &mut told.checks {
                 let package = task.cpu.and_then(|cpu| topology.package_of(cpu));
                 let value = if check.of_package {
@@ -258,7 +268,7 @@ impl<'a> Teller<'a> {
         }
         answer.moment_s = self.at.map_or(answer.last_s, |at| at.as_secs_f64().min(answer.last_s));
         let apps: BTreeSet<AppId> = self.tasks.values().map(|t| t.app).chain(self.named).collect();
-        let last = self.recent.pop_back().unwrap_or_default();
+        let last = self.recent.rounds.pop_back().unwrap_or_default();
         for (subject, slots) in self.standing {
             let asked = match subject.task {
                 Some(task) => self.tasks.contains_key(&task),
@@ -285,19 +295,16 @@ impl<'a> Teller<'a> {
 }
 
 impl Told {
-    /// Adds the rates of a round behind it; whether it waits for more.
-    fn follow(&mut self, view: &View) -> bool {
-        let after = self.trends.first().map_or(AROUND, |t| t.after.len()) + 1;
-        if after > AROUND {
-            return false;
+    /// Adds the rates of a round behind it, and of a look; whether it waits for more.
+    fn follow(&mut self, view: &View, look: Option<&View>) -> bool {
+        if let Some(look) = look.filter(|_| self.trends.iter().any(|trend| trend.by_look() && trend.after.is_empty())) {
+            self.seen_on = self.what.task.and_then(|task| look.task(task)?.cpu);
         }
-        for trend in &mut self.trends {
-            trend.after.push(trend.value(view));
+        for trend in self.trends.iter_mut().filter(|trend| trend.after.len() < AROUND) {
+            let view = if trend.by_look() { look } else { Some(view) };
+            trend.after.extend(view.map(|view| trend.value(view)));
         }
-        if after == 1 {
-            self.seen_on = self.what.task.and_then(|task| view.task(task)?.cpu);
-        }
-        after < AROUND
+        self.trends.iter().any(|trend| trend.after.len() < AROUND)
     }
 }
 

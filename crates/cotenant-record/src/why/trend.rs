@@ -1,5 +1,6 @@
 //! Rates around an order.
 
+use super::AROUND;
 use cotenant_model::speed::Source;
 use cotenant_model::{AppId, Evidence, Signal, TaskId, TaskView, Unit, View};
 use serde::Serialize;
@@ -17,7 +18,8 @@ pub struct Trend {
     /// Name of the application that it is of, where that is another one than the order is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
-    /// Up to and including the round of the decision, oldest first; `None` where it was not measured.
+    /// Up to and including the round of the decision, oldest first; of tasks, from one look at them to the next. `None`
+    /// where it was not measured.
     pub before: Vec<Option<f64>>,
     /// In the rounds after.
     pub after: Vec<Option<f64>>,
@@ -28,10 +30,28 @@ pub struct Trend {
     app: AppId,
 }
 
+/// The last rounds, and the last looks at all tasks: in other rounds tasks stand as they were.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    /// The current one last.
+    pub rounds: VecDeque<Arc<View>>,
+    looks: VecDeque<Arc<View>>,
+}
+
+impl Recent {
+    pub fn add(&mut self, round: Arc<View>, look: Option<Arc<View>>) {
+        self.rounds.push_back(round);
+        self.looks.extend(look);
+        for views in [&mut self.rounds, &mut self.looks] {
+            views.drain(..views.len().saturating_sub(AROUND));
+        }
+    }
+}
+
 /// The rates of a task, or of all of an application, up to an order about it, whose evidence is one of them; and
 /// where the order is for the sake of another application, by its name, the speed of that.
 pub(super) fn around(
-    recent: &VecDeque<Arc<View>>,
+    recent: &Recent,
     (task, app): (Option<TaskId>, AppId),
     evidence: Option<Evidence>,
     other: Option<(AppId, Option<String>)>,
@@ -46,7 +66,7 @@ pub(super) fn around(
         app,
     };
     let readings = |app: AppId| {
-        let view = recent.back();
+        let view = recent.rounds.back();
         let readings = view.and_then(|view| Some(view.readings(view.app(app)?)));
         readings.into_iter().flatten().map(|(source, _)| source).filter(|source| *source != Source::Progress)
     };
@@ -68,13 +88,19 @@ pub(super) fn around(
         trends.extend(readings(app).map(|source| its(source.to_string().into(), "")));
     }
     for trend in &mut trends {
-        trend.before = recent.iter().map(|view| trend.value(view)).collect();
+        let views = if trend.by_look() { &recent.looks } else { &recent.rounds };
+        trend.before = views.iter().map(|view| trend.value(view)).collect();
     }
     trends
 }
 
 impl Trend {
-    /// Its value in a round.
+    /// Whether it is of tasks, which only looks tell of.
+    pub(super) fn by_look(&self) -> bool {
+        matches!(&*self.what, "ipc" | "cpu_share") || Signal::from_name(&self.what).is_some()
+    }
+
+    /// Its value in a round, or in a look.
     pub(super) fn value(&self, view: &View) -> Option<f64> {
         let app = || view.app(self.app);
         let signal = Signal::from_name(&self.what);

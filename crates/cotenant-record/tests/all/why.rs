@@ -99,6 +99,51 @@ fn what_programs_report_and_metrics_tell_stands_beside_a_move() {
     }
 }
 
+/// Between two looks at the tasks a rule only glances: their counts are those of the last look.
+struct Glancing {
+    host: Scripted,
+    seen: Sample,
+    samples: u32,
+}
+
+impl Host for Glancing {
+    fn topology(&self) -> &Topology {
+        self.host.topology()
+    }
+
+    fn sample(&mut self) -> Result<Sample, HostError> {
+        let now = self.host.sample()?;
+        let glances = self.samples % 2 == 1;
+        self.samples += 1;
+        let seen = if glances { self.seen.clone() } else { now.clone() };
+        self.seen = Sample { at: now.at, ..seen };
+        Ok(self.seen.clone())
+    }
+
+    fn watch(&mut self, _: Time) {}
+
+    fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
+        self.host.apply(orders)
+    }
+
+    fn wait(&mut self, until: Time) -> Wake {
+        self.host.wait(until)
+    }
+}
+
+#[test]
+fn what_tasks_did_is_told_from_look_to_look() {
+    let glancing = || Glancing { host: Scripted::new(&script(), 12), seen: Sample::default(), samples: 0 };
+    let answer = ask(&record(&header("gather", Mode::Enforce), &mut glancing(), &Gather), "1001");
+    let told = answer.moves.first().unwrap();
+    let share = told.trends.iter().find(|trend| trend.what == "cpu_share").unwrap();
+    assert_eq!((&share.before[..], &share.after[..]), (&[Some(1.0)][..], &[Some(1.0); 3][..]));
+    assert_eq!((told.outcome, told.seen_on), (Some(Outcome::Applied), Some(CpuId(2))), "{answer}");
+    let unmoved = ask(&record(&header("none", Mode::Observe), &mut glancing(), &Gather), "1004");
+    let checks = unmoved.unmoved[0].checks.iter().filter(|check| check.max.is_some());
+    assert!(checks.clone().count() > 0 && checks.clone().all(|check| check.measured == 6), "{unmoved:?}");
+}
+
 #[test]
 fn a_move_that_was_denied_is_told_as_such() {
     let answer = ask(&run(Mode::Enforce, |_| {}), "task:2");
