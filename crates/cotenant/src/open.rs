@@ -3,9 +3,22 @@
 use cotenant_cli::progress::Metered;
 use cotenant_cli::{messages, usage};
 use cotenant_linux::bounded;
+use cotenant_model::Time;
 use cotenant_record::Recording;
 use std::io::BufReader;
 use std::path::Path;
+
+/// Refuses a moment that an option names beyond the end of a recording, by the millisecond that is said.
+///
+/// # Errors
+/// Where it is.
+pub fn in_time(option: &str, at: Time, ends: Time) -> anyhow::Result<()> {
+    let [at, ends] = [at, ends].map(|time| (time.as_secs_f64() * 1e3).ceil() / 1e3);
+    if at > ends {
+        return Err(usage(format!("{option} {at} s: the recording ends at {ends} s")));
+    }
+    Ok(())
+}
 
 /// Opens a recording; says how much of it is read where that takes long and is `watched`.
 ///

@@ -46,7 +46,9 @@ impl Answer {
                 (None, None) => {
                     writeln!(f, ", nor at any other time of the recording (it ends at {:.3} s).", self.last_s)
                 }
-                (Some(before), None) => writeln!(f, "; the last order was at {before:.3} s."),
+                (Some(before), None) => {
+                    writeln!(f, "; the last order was at {before:.3} s, the recording ends at {:.3} s.", self.last_s)
+                }
                 (None, Some(after)) => writeln!(f, "; the first order was at {after:.3} s."),
                 (Some(before), Some(after)) => {
                     writeln!(f, "; the nearest orders were at {before:.3} and {after:.3} s.")

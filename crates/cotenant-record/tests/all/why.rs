@@ -207,7 +207,7 @@ fn a_time_is_everything_that_was_done_then() {
     );
     assert_eq!(
         ask(&bytes, "9s").to_string(),
-        "Nothing was ordered from 8.500 to 9.500 s; the last order was at 0.500 s.\n"
+        "Nothing was ordered from 8.500 to 9.500 s; the last order was at 0.500 s, the recording ends at 0.600 s.\n"
     );
 }
 

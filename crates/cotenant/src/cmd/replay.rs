@@ -1,6 +1,6 @@
 //! `cotenant replay`: what another policy would have decided on the placements of a recording.
 
-use crate::open::open_recording;
+use crate::open::{in_time, open_recording};
 use cotenant_cli::messages::count;
 use cotenant_cli::{print, print_page, usage};
 use cotenant_model::Time;
@@ -156,7 +156,9 @@ pub fn write(args: &Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     if !args.json {
         opening(out, args, &header, policy)?;
     }
+    let mut ends = Time::default();
     for round in replay::replay(recording.by_ref(), &names, rules) {
+        ends = round.view.at;
         summary.add(&round);
         for note in round.decision.notes.iter().filter(|_| args.shows(&round)) {
             if !notes.contains(note) {
@@ -172,6 +174,9 @@ pub fn write(args: &Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         } else {
             round.print(out)?;
         }
+    }
+    if let Some(from) = args.from {
+        in_time("--from", from, ends)?;
     }
     let tail = recording.tail().unwrap_or(&Tail::Complete);
     if args.json {

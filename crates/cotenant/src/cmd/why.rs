@@ -2,7 +2,7 @@
 //! the daemon that runs.
 
 use super::status::DaemonArgs;
-use crate::open::open_recording;
+use crate::open::{in_time, open_recording};
 use cotenant_cli::{answer, print, print_page, usage};
 use cotenant_daemon::client::ask;
 use cotenant_daemon::protocol::Request;
@@ -146,7 +146,12 @@ pub fn write(args: &Args, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     }
     let mut recording = open_recording(file, true)?;
     let header = recording.header().clone();
-    let answer = why(&header, recording.by_ref(), what, args.at);
+    let mut ends = Time::default();
+    let rounds = recording.by_ref().inspect(|round| ends = round.sample.at);
+    let answer = why(&header, rounds, what, args.at);
+    if let Some(at) = args.at {
+        in_time("--at", at, ends)?;
+    }
     let tail = recording.tail().unwrap_or(&Tail::Complete);
     if args.json {
         cotenant_cli::pretty(out, &Json { answer: &answer, tail })?;

@@ -5,9 +5,10 @@ mod screen;
 mod sources;
 mod ui;
 
+use crate::open::in_time;
 use anyhow::{Result, anyhow};
+use cotenant_cli::live_view;
 use cotenant_cli::page::Page;
-use cotenant_cli::{live_view, usage};
 use cotenant_linux::sys;
 use cotenant_linux::sys::waiter::{Event as Came, Waiter};
 use cotenant_model::Time;
@@ -53,11 +54,7 @@ impl What<'_> {
     pub fn source(&self) -> Result<Source> {
         let source = Source::of(self.file, self.socket, self.own)?;
         if let (Source::Recording(recorded), Some(at)) = (&source, self.at) {
-            // To the millisecond that is said.
-            let [at, ends] = [at, recorded.ends()].map(|time| (time.as_secs_f64() * 1e3).ceil() / 1e3);
-            if at > ends {
-                return Err(usage(format!("--at {at} s: the recording ends at {ends} s")));
-            }
+            in_time("--at", at, recorded.ends())?;
         }
         Ok(source)
     }
