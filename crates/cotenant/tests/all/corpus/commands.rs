@@ -60,7 +60,7 @@ const CASES: &[(&str, &str, Json)] = &[
     ("compare", "compare --json --runs 2 --policy none -- true", Out),
     ("compare-fails", "compare -q --runs 2 -- false", No),
     ("compare-few", "compare --runs 1 -- true", No),
-    ("record", "record --json -o record.rec -- sleep 0.1", Err),
+    ("record", "record --json -o record.rec -- sleep 0.3", Err),
     ("record-fails", "record -q -o fails.rec -- sh -c exit${IFS}3", No),
     // What reads recordings.
     ("replay", "replay --json recordings/sim-sam.rec", Out),
