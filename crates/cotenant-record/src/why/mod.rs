@@ -12,7 +12,7 @@ pub use answer::{Answer, Check, Note, Unmoved};
 pub use query::{Query, QueryError};
 pub use standing::{Force, Standing};
 pub use told::Told;
-pub use trend::Trend;
+pub use trend::{AROUND, Trend};
 
 use crate::moves::Move;
 use crate::naps::Naps;
@@ -23,9 +23,6 @@ use standing::{Slots, Subject};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trend::{Recent, rate};
-
-/// Rounds before and after a move whose rates are shown; of tasks, looks at them.
-pub const AROUND: usize = 3;
 
 /// How many names an answer lists where nothing matched.
 const NAMES: usize = 20;

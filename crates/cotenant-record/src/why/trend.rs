@@ -1,12 +1,14 @@
 //! Rates around an order.
 
-use super::AROUND;
 use cotenant_model::speed::Source;
 use cotenant_model::{AppId, Evidence, Signal, TaskId, TaskView, Unit, View};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+/// Rounds before and after a move whose rates are shown; of tasks, looks at them.
+pub const AROUND: usize = 3;
 
 /// A rate of a task, or of an application, around an order.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -262,7 +262,7 @@ fn a_goal_is_shown_with_what_was_done_for_it() {
     has(&text, &["Throttled applications", "Carried out", "% of the time", ", naps); "]);
 }
 
-/// Where others fill the machine no goal is judged, as the run itself said; an earlier release recorded nothing of them.
+/// Where others fill the machine no goal is judged, as the run itself said; earlier releases recorded nothing of them.
 #[test]
 fn a_recording_knows_that_others_filled_the_machine() {
     let folder = Folder::new("busy");
