@@ -42,6 +42,9 @@ pub fn chain(error: &anyhow::Error) -> String {
 /// option could be handed on to a command, which is seldom meant.
 const LEFT_OUT: [&str; 3] = ["Usage:", "For more information", "tip: to pass '"];
 
+/// How it begins where a value has a password in it.
+const NO_PASSWORD: &str = "no password stands in a metric";
+
 /// What the parser of arguments says, as one line that ends with where to read on: its usage is one `--help` away.
 pub fn one_line(rendered: &str, command: &str) -> String {
     // Usage goes on in the lines below it.
@@ -54,6 +57,9 @@ pub fn one_line(rendered: &str, command: &str) -> String {
     let mut text = String::new();
     for line in kept {
         let line = line.strip_prefix("error: ").unwrap_or(line);
+        // A value with a password in it is not repeated.
+        let hidden = line.contains(NO_PASSWORD).then(|| line.split_once("' for '")).flatten();
+        let line = hidden.map_or_else(|| line.to_owned(), |(_, rest)| format!("invalid value for '{rest}"));
         let gap = match (text.is_empty(), line.starts_with("tip:")) {
             (true, _) => "",
             (false, true) => "; ",
@@ -91,6 +97,9 @@ mod tests {
         let line =
             "unexpected argument '--polcy' found; tip: a similar argument exists: '--policy'; see cotenant run --help";
         assert_eq!(one_line(rendered, "cotenant run"), line);
+        let secret = "error: invalid value 'http://a:b@c' for '--metric <METRIC>': no password stands in a metric: so";
+        let line = "invalid value for '--metric <METRIC>': no password stands in a metric: so; see cotenant qos --help";
+        assert_eq!(one_line(secret, "cotenant qos"), line);
     }
 
     #[test]

@@ -210,10 +210,11 @@ impl Usage {
 
 /// What is said of a program that misses its goal as much while those of low priority pause.
 pub fn slowed_by_others(name: &str, usage: Option<&Usage>) -> String {
-    let who = usage.filter(|usage| usage.others + usage.stolen >= LITTLE).map_or_else(
-        || "no other program is seen to use the CPUs; its own load or a disk may do it".to_owned(),
-        Usage::text,
-    );
+    let who = match usage {
+        None => "what uses the CPUs is not known yet".to_owned(),
+        Some(usage) if usage.others + usage.stolen >= LITTLE => usage.text(),
+        Some(_) => "no other program is seen to use the CPUs; its own load or a disk may do it".to_owned(),
+    };
     format!("{name}: goal missed in pauses as well: {who}; not the low-priority programs, which run on")
 }
 

@@ -110,6 +110,10 @@ impl FromStr for Metric {
 
     /// `SOURCE[,OPTION]…`. Options are read from the end, so that the source may hold commas.
     fn from_str(text: &str) -> Result<Self, MetricError> {
+        if has_password(text) {
+            // Not the text: whoever reads what is said of it is not to read that.
+            return Err(MetricError(PASSWORD.to_owned()));
+        }
         let error = MetricError;
         let mut rest = text.trim();
         let (mut name, mut direction, mut every, mut timeout, mut quantile) = (None, None, None, None, None);
@@ -175,6 +179,21 @@ impl FromStr for Metric {
             foreign: false,
         })
     }
+}
+
+/// What is said of a password in an argument, which every user of the machine may read.
+const PASSWORD: &str = "no password stands in a metric: redis takes it from REDISCLI_AUTH, PostgreSQL from PGPASSWORD or \
+                        ~/.pgpass, and for HTTP write cmd: with a program that logs in";
+
+/// Whether a text that is no command has a password in it: `http://USER:PASSWORD@…`, `password=…`.
+fn has_password(text: &str) -> bool {
+    let in_address = |scheme: &str| {
+        let authority = text.strip_prefix(scheme)?.split(['/', '?', '#']).next()?;
+        Some(authority.rsplit_once('@')?.0.contains(':'))
+    };
+    let schemes = ["http://", "https://", "redis://", "postgres://", "postgresql://"];
+    let asks = ["redis:", "postgres:", "postgresql:"].iter().any(|scheme| text.starts_with(scheme));
+    schemes.into_iter().any(|scheme| in_address(scheme) == Some(true)) || asks && text.contains("password=")
 }
 
 /// `redis:[HOST:]PORT:pQ`, `postgres:[HOST:]PORT:pQ`, `postgres:/FOLDER:pQ`, `http:[HOST:]PORT[/PATH]:pQ`; `None`
@@ -303,6 +322,21 @@ mod tests {
         let m = metric("log:/var/log/x.log:took ([0-9.]+), ok");
         assert_eq!(m.source, MetricSource::Log { path: "/var/log/x.log".into(), pattern: "took ([0-9.]+), ok".into() });
         assert_eq!((m.direction, m.every, m.name.as_str()), (None, EVERY, "log"));
+    }
+
+    #[test]
+    fn a_password_is_refused_and_not_repeated() {
+        for text in [
+            "http://bob:topsecret@127.0.0.1:9137/m#foo",
+            "postgres://bob:topsecret@127.0.0.1:5432/db",
+            "redis://:topsecret@127.0.0.1",
+            "redis:6379:p99,password=topsecret",
+        ] {
+            let why = text.parse::<Metric>().unwrap_err().to_string();
+            assert!(why.contains("REDISCLI_AUTH") && !why.contains("topsecret"), "{why}");
+        }
+        metric("cmd:curl -s http://bob:topsecret@127.0.0.1/");
+        metric("http://127.0.0.1:9137/m@x:y#foo");
     }
 
     #[test]

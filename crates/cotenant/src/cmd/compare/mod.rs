@@ -139,8 +139,11 @@ fn runs(args: &Args) -> Result<ExitCode> {
     compared.iter_mut().for_each(Compared::judge);
     notes.extend(notes::nothing_changed(moves, policy));
     seen.during = usage.whole().cloned();
-    notes.extend(seen.busy(setup.topology.usable().len() as f64));
-    let report = Report { metrics: compared, moves, tier, usage: seen, notes, ..judge(policy, pairs) };
+    let mut report = judge(policy, pairs);
+    if let Some(busy) = seen.busy(setup.topology.usable().len() as f64) {
+        report.verdict = notes::not_judged(&busy, &report.verdict);
+    }
+    let report = Report { metrics: compared, moves, tier, usage: seen, notes, ..report };
     cotenant_cli::answer(output.json, &report, |out| print_report(out, &report))?;
     if !output.json && !output.quiet {
         notes::say(&report.notes);

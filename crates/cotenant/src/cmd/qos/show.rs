@@ -271,6 +271,7 @@ impl Table {
 
     /// Takes in what uses the machine before the start.
     pub fn begin_on(&mut self, told: bool, seen: &Seen) {
+        self.usage.clone_from(&seen.before); // until there is a later one
         self.goals.crowded = seen.busy(self.wanted());
         if let Some(busy) = self.goals.crowded.as_ref().filter(|_| told) {
             tell(format_args!("{busy}: no verdict"));
