@@ -359,8 +359,10 @@ impl Shift<'_> {
         };
         self.desk.refused = None;
         tracing::info!(MESSAGE_ID = log::CONFIG, "read anew: {}", config.summary());
-        let [old, new] = [&self.setup, &setup].map(|setup| setup.host_options(false));
-        let other_host = old.act != new.act || old.memory != new.memory || old.proxies != new.proxies;
+        let new = setup.host_options(false);
+        let other_host = new.act != self.setup.host_options(false).act;
+        // Policies that come want to see more: that is no reason to give anybody back.
+        self.host.look_at(new.memory, new.proxies);
         // Whoever has the same rule as before stays; the others are given back, and found again by the next look.
         let stays = |service: &Service| {
             let rule = &self.config.rules[service.rule];

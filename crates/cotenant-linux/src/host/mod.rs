@@ -11,7 +11,7 @@ use crate::act::level::Protected;
 use crate::act::pause::Job;
 use crate::act::throttle::{Enforcer, Slept, Throttle};
 use crate::notes::Notes;
-use crate::sense::memory::interleaving;
+use crate::sense::memory::{self, interleaving};
 use crate::sense::metrics::{MetricSummary, Metrics};
 use crate::sense::observer::{AppTarget, NewTask, ObserveError, Observer, Options};
 use crate::sense::processes::{Process, Target};
@@ -84,6 +84,11 @@ struct Ready {
     job: Option<usize>,
 }
 
+/// What stands against telling where memory is accessed, if that is wanted.
+fn about(memory: memory::Options) -> Option<String> {
+    if memory.accesses { interleaving::note(&FsRoot::live()) } else { None }
+}
+
 impl LinuxHost {
     /// Manages these applications; commands are started in this order, when all that they need is there.
     ///
@@ -100,9 +105,7 @@ impl LinuxHost {
             None
         };
         let mut notes = Notes::default();
-        if options.memory.accesses {
-            notes.extend(interleaving::note(&FsRoot::live()));
-        }
+        notes.extend(about(options.memory));
         let mut observe = Options {
             memory: options.memory,
             proxies: options.proxies,
@@ -263,6 +266,15 @@ impl LinuxHost {
         act.add(app, throttle, None).map_err(|why| why.to_string())?;
         of.throttled = true;
         Ok(())
+    }
+
+    /// Looks at this from the next sample on; see [`HostOptions`].
+    pub fn look_at(&mut self, memory: memory::Options, proxies: bool) {
+        if memory != self.options.memory {
+            self.notes.extend(about(memory));
+        }
+        (self.options.memory, self.options.proxies) = (memory, proxies);
+        self.observer.look_at(memory, proxies);
     }
 
     /// Manages an application no more: all that is its own is given back, and it runs on.

@@ -3,6 +3,7 @@
 use super::roles::{host_command, journals, options, say, two_cpus};
 use crate::act::throttle::Enforcer;
 use crate::host::{AppSpec, HostOptions, LinuxHost, Until, What};
+use crate::sense::memory;
 use crate::sense::processes::Target;
 use crate::sense::topology;
 use crate::sys;
@@ -75,6 +76,12 @@ pub fn roster(args: &[String]) {
     let third = host.add(AppSpec::command("third".into(), sleeper())).unwrap();
     let sample = host.sample().unwrap();
     assert_eq!((third, ids(&sample)), (AppId(2), vec![0, 2]));
+
+    // Who wants to see more sees it of those that are there.
+    assert!(sample.apps.iter().all(|app| app.io.is_none()));
+    host.look_at(memory::Options { placement: true, accesses: true, ..memory::Options::default() }, true);
+    let sample = host.sample().unwrap();
+    assert!(sample.apps.iter().all(|app| app.io.is_some()) && ids(&sample) == [0, 2], "{sample:?}");
     let nap = Action::Nap { app: attached, until: sample.at + Duration::from_secs(1) };
     assert_eq!(host.apply(&[order(nap, &cpu), place(theirs.0)]), [Outcome::Gone; 2]);
     sys::kill(mine.1, libc::SIGKILL).unwrap();

@@ -212,6 +212,32 @@ fn a_wrong_configuration_leaves_that_of_before_in_force() {
     assert_eq!((said.matches("the settings of its policy have changed").count(), code), (1, Some(0)), "{said}");
 }
 
+/// The policy of a rule that comes wants to see more of programs than those that were there.
+#[test]
+fn services_whose_rule_is_the_same_go_on_when_another_rule_comes() {
+    let mut world = World::new("daemon-rule-comes");
+    let rule = |name: &str, class: &str| {
+        format!("[[rule]]\nname = \"{name}\"\nmatch = {{ command = \"$DIR/{name}\" }}\nclass = \"{class}\"\n")
+    };
+    let first = format!("mode = \"enforce\"\n{}", rule("server", "high"));
+    world.configure(&first);
+    for name in ["server", "other"] {
+        world.start(name, &[]);
+    }
+    let daemon = world.daemon();
+    eventually("it is managed", || world.services() == ["server"]);
+    world.configure(&format!("{first}{}", rule("other", "normal")));
+    signal("HUP", daemon.pid());
+    eventually("the other one, too", || world.services() == ["other", "server"]);
+    world.configure(&first);
+    signal("HUP", daemon.pid());
+    eventually("and no more", || world.services() == ["server"]);
+    signal("TERM", daemon.pid());
+    let (said, code) = daemon.end();
+    let begun = ["server", "other"].map(|name| said.matches(&format!("{name} is managed: ")).count());
+    assert_eq!((begun, said.matches("given back: ").count(), code), ([1, 1], 1, Some(0)), "{said}");
+}
+
 #[test]
 fn a_service_is_paused_and_resumed_and_so_is_everything() {
     let Some(pin) = Pin::find() else { return };

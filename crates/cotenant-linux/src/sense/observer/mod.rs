@@ -99,6 +99,25 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Whether accesses to memory are to be told from events, where these can be counted.
+    fn by_events(&self) -> bool {
+        self.memory.accesses && matches!(self.memory.choice, memory::Choice::Auto | memory::Choice::Hardware)
+    }
+
+    /// Counts what tells accesses to memory, too, where that is wanted; whether it was not counted before.
+    fn count_accesses(&mut self) -> bool {
+        let new = self.by_events() && !self.signals.contains(&Signal::LocalDram);
+        self.signals.extend(new.then_some(Signal::LocalDram));
+        new
+    }
+
+    fn loads_tell<K>(&self, opener: Option<&Opener<K>>) -> bool {
+        let counts = |signal| opener.is_some_and(|opener| opener.plan.counts(signal));
+        self.by_events() && counts(Signal::LocalDram) && counts(Signal::Remote)
+    }
+}
+
 /// A thread that is seen for the first time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewTask {
@@ -176,11 +195,7 @@ impl Observer {
     /// # Errors
     /// [`ObserveError`] where `/proc` is not there.
     pub fn new(topology: &Topology, apps: Vec<AppTarget>, mut options: Options) -> Result<Self, ObserveError> {
-        let by_events =
-            options.memory.accesses && matches!(options.memory.choice, memory::Choice::Auto | memory::Choice::Hardware);
-        if by_events && !options.signals.contains(&Signal::LocalDram) {
-            options.signals.push(Signal::LocalDram);
-        }
+        options.count_accesses();
         let busy = Busy::new(&options.fs, topology)?;
         let limit = usize::try_from(sys::raise_nofile()).unwrap_or(usize::MAX);
         let used = options.fs.list("/proc/self/fd").map_or(0, |l| l.len());
@@ -188,8 +203,7 @@ impl Observer {
         let pmus = if options.counting == Counting::Hardware { plan::pmus(&options.fs) } else { vec![] };
         let opener = (options.counting != Counting::Nothing)
             .then(|| Opener::new(Live, Plan::new(&pmus, &options.signals), descriptors - descriptors / 4));
-        let counts = |signal| opener.as_ref().is_some_and(|opener| opener.plan.counts(signal));
-        let loads_tell = by_events && counts(Signal::LocalDram) && counts(Signal::Remote);
+        let loads_tell = options.loads_tell(opener.as_ref());
         let nodes: Vec<NodeId> = topology.nodes().iter().map(|node| node.id).collect();
         let of_cpu = |cpu: &cotenant_model::topology::Cpu| Some((cpu.id, nodes[topology.node_of(cpu.id)?]));
         let uid = (!options.other_users).then(sys::euid);
@@ -227,6 +241,28 @@ impl Observer {
             next_app: AppId(apps.len() as u32),
             apps: (0..).map(AppId).zip(apps.into_iter().map(|app| app.name)).collect(),
         })
+    }
+
+    /// Looks at this from the next sample on; whoever is followed is followed on.
+    pub fn look_at(&mut self, memory: memory::Options, proxies: bool) {
+        if proxies != self.options.proxies {
+            self.options.proxies = proxies;
+            self.proxies = proxies.then(Proxies::default);
+        }
+        if memory != self.options.memory {
+            self.options.memory = memory;
+            if self.options.count_accesses()
+                && let Some(opener) = &mut self.opener
+            {
+                opener.plan = Arc::new(Plan::new(&self.pmus, &self.options.signals));
+                let tids: Vec<u32> = self.by_tid.keys().copied().collect();
+                for tid in tids {
+                    self.reopen(tid);
+                }
+            }
+            self.loads_tell = self.options.loads_tell(self.opener.as_ref());
+            self.memory = Memory::new(memory, &self.options.fs, self.loads_tell);
+        }
     }
 
     /// Observes another application, too, from the next sample on.
