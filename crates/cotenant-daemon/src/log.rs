@@ -211,15 +211,29 @@ impl Seldom {
         }
         due
     }
+
+    /// It is over: the next time is another.
+    pub fn forget(&mut self, remark: &str) {
+        self.0.remove(remark);
+    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// What reaches the log.
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<String>>>);
+
+    /// What this thread logs meanwhile.
+    pub fn logged(run: impl FnOnce()) -> Vec<String> {
+        // Beside a single one, places in the code that threads of other tests reach first are off for all.
+        let _second = tracing::Dispatch::new(tracing_subscriber::registry());
+        let lines = Lines::default();
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines.clone()), run);
+        std::mem::take(&mut *lines.0.lock().unwrap())
+    }
 
     impl<S: Subscriber> Layer<S> for Lines {
         fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {

@@ -112,6 +112,7 @@ impl Logbook {
     /// Takes in a round: see [`Watch::round`].
     pub fn round(&mut self, round: &Round<'_>, policies: &[String], judged: bool) {
         self.known.watch(round);
+        let silences = self.watch.silences;
         for decided in self.watch.round(round, policies, judged) {
             let kind = |why: &cotenant_status::status::Why| format!("{} {}", why.means, why.stage);
             let kind = decided.decision.why.as_ref().map(kind).unwrap_or_default();
@@ -120,7 +121,11 @@ impl Logbook {
             log_decision(&decided.decision, first, decided.app.and_then(|app| self.services.get(&app)));
         }
         for note in round.decision.iter().flat_map(|decision| &decision.notes) {
-            self.remark(note);
+            if self.watch.silences == silences {
+                self.remark(note);
+            } else {
+                warn(note); // each outage has a beginning and an end
+            }
         }
     }
 
@@ -132,14 +137,22 @@ impl Logbook {
     /// Logs a remark whose text changes, but seldom one of the same kind.
     pub fn remark_as(&mut self, kind: &str, text: &str) {
         if self.of_users.is_due(kind) {
-            tracing::warn!(MESSAGE_ID = log::NOTE, "{text}");
+            warn(text);
+        }
+    }
+
+    /// Logs what goes on for some time when it begins, however its text changes meanwhile; `None`: it is over.
+    pub fn remark_while(&mut self, kind: &str, text: Option<&str>) {
+        match text {
+            Some(text) => self.remark_as(kind, text),
+            None => self.of_users.forget(kind),
         }
     }
 
     /// Logs a remark about Cotenant itself, however many there are about services.
     pub fn remark_own(&mut self, text: &str) {
         if self.own.is_due(text) {
-            tracing::warn!(MESSAGE_ID = log::NOTE, "{text}");
+            tracing::warn!(MESSAGE_ID = log::NOTE, "{text}"); // its place bounds it apart from all other remarks
         }
     }
 
@@ -177,6 +190,10 @@ impl Logbook {
     }
 }
 
+fn warn(text: &str) {
+    tracing::warn!(MESSAGE_ID = log::NOTE, "{text}");
+}
+
 /// Logs a decision; `first`: also at the level of those that are logged once an hour.
 fn log_decision(decision: &Decision, first: bool, fields: Option<&Fields>) {
     let why = decision.why.as_ref();
@@ -205,7 +222,69 @@ fn log_decision(decision: &Decision, first: bool, fields: Option<&Fields>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::tests::logged;
+    use cotenant_model::host::{HostError, drive};
+    use cotenant_model::policy::Ctx;
+    use cotenant_model::profile::MachineProfile;
+    use cotenant_model::sample::AppSample;
     use cotenant_model::topology::synthetic;
+    use cotenant_model::{Host, Mode, Order, Outcome, Sample, Time, Wake};
+    use cotenant_policies::Qos;
+    use cotenant_setup::protect::{Protected, keep};
+
+    /// A server that hangs from the 10th second to the 20th and from the 30th to the 40th, beside a program that gives
+    /// way.
+    struct Hangs(Topology, Time);
+
+    impl Host for Hangs {
+        fn topology(&self) -> &Topology {
+            &self.0
+        }
+
+        fn sample(&mut self) -> Result<Sample, HostError> {
+            let hangs = (self.1.as_secs_f64() / 10.0) as u64 % 2 == 1;
+            let progress = (!hangs).then_some(self.1.0 / 1_000);
+            let server = AppSample { name: "server".into(), progress, ..AppSample::default() };
+            let batch = AppSample { id: AppId(1), name: "batch".into(), ..AppSample::default() };
+            Ok(Sample { at: self.1, apps: vec![server, batch], ..Sample::default() })
+        }
+
+        fn watch(&mut self, _: Time) {}
+
+        fn apply(&mut self, orders: &[Order]) -> Vec<Outcome> {
+            vec![Outcome::Applied; orders.len()]
+        }
+
+        fn wait(&mut self, until: Time) -> Wake {
+            self.1 = until;
+            if until >= Time::from_secs(50) { Wake::Exit } else { Wake::Tick }
+        }
+    }
+
+    #[test]
+    fn each_outage_of_a_metric_is_logged_with_its_end() {
+        let machine = synthetic::parse("pack:1 l3:1 core:2 pu:1").unwrap();
+        let mut logbook = Logbook::new(Watch::new(&machine, Duration::from_secs(1)), Known::of(&machine));
+        let high = Protected { app: AppId(0), metric: "progress".parse().unwrap(), goal: Some(0.9) };
+        let config = keep(&[high], vec![AppId(1)]);
+        let policy = Qos(config.settings.of::<Qos>().unwrap());
+        let (profile, apps) = (MachineProfile::default(), BTreeMap::new());
+        let ctx = Ctx { topology: &machine, machine: &profile, apps: &apps, config: &config };
+        let mut lines = logged(|| {
+            let mut host = Hangs(machine.clone(), Time::default());
+            let policies = ["qos".to_owned()];
+            drive(&mut host, &policy, &ctx, Mode::Enforce, |round| logbook.round(round, &policies, true)).unwrap();
+            for why in [Some("refused"), Some("reset"), None, Some("refused")] {
+                logbook.remark_while("server: metric", why);
+            }
+        });
+        lines.retain(|line| !line.contains("batch"));
+        let outage = [
+            "server: no reading of progress for 5.0 s; nothing is throttled for it until there is one",
+            "server: there are readings of progress again",
+        ];
+        assert_eq!(lines, [&outage[..], &outage, &["refused", "refused"]].concat());
+    }
 
     /// Services and threads that come and go cause remarks without limit.
     #[test]

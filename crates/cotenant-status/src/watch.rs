@@ -55,6 +55,8 @@ struct Now {
     /// What it does, in its own unit.
     level: Level,
     bandwidth: Option<f64>,
+    /// Whether nothing is heard of it any more.
+    silent: bool,
     /// What its policy says of it, and when it did last.
     protected: Option<(Time, ProtectedApp)>,
     /// Whether others make it miss its goal then, not what is throttled for it.
@@ -292,6 +294,8 @@ pub struct Watch {
     since: f64,
     /// Whether speeds alone are true.
     judged: bool,
+    /// How often a protected application fell silent or was heard again.
+    pub silences: u64,
     /// Why no goal can be judged now, whatever its figures are.
     pub crowded: Option<String>,
 }
@@ -315,6 +319,7 @@ impl Watch {
             at: Time::default(),
             since: 0.0,
             judged: false,
+            silences: 0,
             crowded: None,
         }
     }
@@ -374,6 +379,7 @@ impl Watch {
             }
         }
         if let Some(explanation) = round.explain() {
+            explanation.protected.iter().for_each(|app| self.heard(app));
             if judged {
                 let slowed = explanation.throttling.map_or_else(Vec::new, |throttling| throttling.slowed);
                 explanation.protected.iter().for_each(|app| self.protected(app, slowed.contains(&app.app)));
@@ -394,6 +400,15 @@ impl Watch {
     /// Whether others make a service of class high miss its goal, not those of class low.
     pub fn is_slowed(&self, app: AppId) -> bool {
         self.now.get(&app).is_some_and(|now| now.slowed && now.protected(self.at).is_some())
+    }
+
+    /// Takes in whether anything is heard of a protected application.
+    fn heard(&mut self, app: &ProtectedApp) {
+        if let Some(now) = self.now.get_mut(&app.app)
+            && std::mem::replace(&mut now.silent, app.silent) != app.silent
+        {
+            self.silences += 1;
+        }
     }
 
     /// Takes in how a protected application stands.

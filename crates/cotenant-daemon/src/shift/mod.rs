@@ -426,10 +426,9 @@ impl Shift<'_> {
             if let Some(slept) = self.host.slept_of(*app) {
                 self.logbook.watch.slept(*app, slept.waited_s(), at);
             }
-            if let Some(why) = self.host.failing_metric(*app) {
-                let name = &service.name;
-                self.logbook.remark_as(&format!("{name}: metric"), &format!("{name}: {why}"));
-            }
+            let name = &service.name;
+            let failing = self.host.failing_metric(*app).map(|why| format!("{name}: {why}"));
+            self.logbook.remark_while(&format!("{name}: metric"), failing.as_deref());
         }
         self.logbook.watch.crowded = self.crowded();
         let services = self.managed.values().map(|Managed { service, app, .. }| {

@@ -90,7 +90,7 @@ impl Policy for Qos {
             state.ladder.note(ctx, config, view, results, state.phase);
             let before = state.silent.clone();
             let new = if needed { state.go_on(config, view, ctx.topology, now) } else { state.let_go() };
-            notes = state.silences(config, &before);
+            notes = state.silences(config, view, &before);
             let steps = state.steps(config, new, now);
             if config.place {
                 let phase = state.phase.map(|phase| (phase, state.began));

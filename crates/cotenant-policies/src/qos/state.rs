@@ -165,17 +165,18 @@ impl QosState {
     }
 
     /// Which programs have fallen silent since, and which speak again.
-    pub(super) fn silences(&self, config: &QosConfig, before: &[bool]) -> Vec<String> {
+    pub(super) fn silences(&self, config: &QosConfig, view: &View, before: &[bool]) -> Vec<String> {
         let before = before.iter().copied().chain(std::iter::repeat(false));
         let says = |(i, before): (usize, bool)| {
-            let (metric, (_, window)) = (&config.high.get(i)?.metric, self.heard.get(i)?);
+            let (high, (_, window)) = (config.high.get(i)?, self.heard.get(i)?);
+            let (name, metric) = (&view.app(high.app)?.name, &high.metric);
             let seconds = || number::significant(config.silence(*window).as_secs_f64(), 2);
             match (before, self.silent.get(i)?) {
                 (false, true) => Some(format!(
-                    "{metric}: no reading for {} s; nothing is throttled for it until there is one",
+                    "{name}: no reading of {metric} for {} s; nothing is throttled for it until there is one",
                     seconds()
                 )),
-                (true, false) => Some(format!("{metric}: there are readings again")),
+                (true, false) => Some(format!("{name}: there are readings of {metric} again")),
                 _ => None,
             }
         };

@@ -184,7 +184,10 @@ fn silence_is_said_and_so_is_its_end() {
     .unwrap();
     assert_eq!(
         notes,
-        ["p99: no reading for 5.0 s; nothing is throttled for it until there is one", "p99: there are readings again"]
+        [
+            "high: no reading of p99 for 5.0 s; nothing is throttled for it until there is one",
+            "high: there are readings of p99 again"
+        ]
     );
 }
 
