@@ -138,8 +138,10 @@ impl QosState {
         let phase = phase.by(phase.held.map(|held| config.to_its_own(held)));
         let why = if phase.is_blind() && seen.is_silent() { Why::Silent } else { phase.why };
         let phase = Phase { why, ..phase };
+        // What a controller has forgotten, since it may be another now, stands with its age until a pause says so.
         if let Some(alone) = controller.alone() {
-            self.alone = alone.to_vec();
+            self.alone.resize(config.high.len(), None);
+            self.alone.iter_mut().zip(alone).for_each(|(kept, alone)| *kept = alone.or(*kept));
         }
         self.alone_at.resize(self.alone.len(), now);
         // A pause is over when something else begins: what was seen in its last part is the speed alone.

@@ -170,6 +170,25 @@ fn no_order_outlives_its_readings() {
     }
 }
 
+/// A server that hangs for some seconds is the same one until a pause says otherwise, which comes soon.
+#[test]
+fn the_speed_alone_outlives_silence() {
+    for (controller, metric) in [("steady", "p99"), ("tracking", "progress"), ("targeted", "progress")] {
+        let config = config(controller, metric, false);
+        let at = |end_s: u64| {
+            let mut plant = Plant { silent_s: 30.0..42.0, ..Plant::new(0.4, end_s) };
+            let high = first(&driven(&mut plant, &config), &config);
+            let alone = high.alone.unwrap_or_else(|| panic!("{controller}: nothing is known at {end_s} s"));
+            (high.silent, (alone.speed / 1e6 * 100.0).round(), alone.interval.is_some(), alone.at.as_secs_f64())
+        };
+        let [before, silent, after] = [30, 41, 60].map(at);
+        let enough = controller != "steady"; // a pause of three readings gives no interval, two do
+        assert_eq!((silent.0, silent.1, silent.2, silent.3 <= 30.2), (true, before.1, enough, true), "{silent:?}");
+        assert_eq!((after.0, after.1), (false, before.1), "{controller}: {after:?}");
+        assert!(after.3 > 42.0 || !enough && after.2, "{controller}: it is measured again {after:?}");
+    }
+}
+
 #[test]
 fn silence_is_said_and_so_is_its_end() {
     let config = config("steady", "p99", false);
