@@ -47,6 +47,8 @@ pub enum Clipped {
     Beyond(f64),
     /// Below the first bound: anywhere down to 0.
     Below(f64),
+    /// Anywhere: there is no bound above 0.
+    Unbounded,
 }
 
 impl Clipped {
@@ -56,6 +58,7 @@ impl Clipped {
         match self {
             Self::Beyond(bound) => Self::Beyond(bound * factor),
             Self::Below(bound) => Self::Below(bound * factor),
+            Self::Unbounded => self,
         }
     }
 
@@ -64,6 +67,7 @@ impl Clipped {
         match self {
             Self::Beyond(_) => "give its histogram buckets that reach further",
             Self::Below(_) => "give its histogram finer buckets below that",
+            Self::Unbounded => "give it buckets",
         }
     }
 }
@@ -74,6 +78,7 @@ impl fmt::Display for Clipped {
         match self {
             Self::Beyond(bound) => write!(f, "beyond the last bound {bound}"),
             Self::Below(bound) => write!(f, "below the first bound {bound}"),
+            Self::Unbounded => f.write_str("in a histogram without a bound above 0"),
         }
     }
 }
@@ -82,6 +87,7 @@ impl Bucket {
     /// What its observations are known to be beyond or below, where that is all that is known of them.
     fn clips(&self) -> Option<Clipped> {
         match () {
+            () if self.high.is_infinite() && (self.low == 0.0 || self.low.is_infinite()) => Some(Clipped::Unbounded),
             () if self.high.is_infinite() => Some(Clipped::Beyond(self.low)),
             () if self.low.is_infinite() || self.low == 0.0 && self.high > 0.0 => Some(Clipped::Below(self.high)),
             () => None,
@@ -224,6 +230,12 @@ mod tests {
         assert_eq!(told(0.95), (false, Some(Clipped::Beyond(1.0))));
         assert_eq!(Clipped::Beyond(1.0).to_string(), "beyond the last bound 1");
         assert_eq!(Clipped::Below(0.005).to_string(), "below the first bound 0.005");
+        for low in [0.0, f64::NEG_INFINITY] {
+            let told = of(&[(low, f64::INFINITY, 9)]).clipped(0.5).unwrap();
+            assert_eq!(told.to_string(), "in a histogram without a bound above 0");
+            let text = serde_json::to_string(&told).unwrap();
+            assert_eq!(serde_json::from_str::<Clipped>(&text).unwrap(), told);
+        }
         let text = serde_json::to_string(&h).unwrap();
         assert_eq!(text, "[[0.0,0.1,20],[0.1,1.0,70],[1.0,null,10]]");
         assert_eq!(serde_json::from_str::<Histogram>(&text).unwrap(), h);

@@ -251,20 +251,27 @@ fn an_endpoint_tells_numbers_rates_and_quantiles() {
     });
 }
 
-/// All that is observed takes longer than the last bound, or all is in a first bucket.
+/// All that is observed takes longer than the last bound, all is in a first bucket, or there is no other bucket.
 #[test]
 fn a_histogram_that_does_not_tell_its_quantile_says_so() {
     for (buckets, clipped, why) in [
-        ([0, 0], Clipped::Beyond(1.0), "its p99 is beyond the last bound 1; give its histogram buckets that reach"),
-        ([1, 1], Clipped::Below(0.1), "its p99 is below the first bound 0.1; give its histogram finer buckets"),
+        (
+            &[("0.1", 0), ("1", 0)][..],
+            Clipped::Beyond(1.0),
+            "its p99 is beyond the last bound 1; give its histogram buckets that reach",
+        ),
+        (
+            &[("0.1", 1), ("1", 1)],
+            Clipped::Below(0.1),
+            "its p99 is below the first bound 0.1; give its histogram finer buckets",
+        ),
+        (&[], Clipped::Unbounded, "its p99 is in a histogram without a bound above 0; give it buckets"),
     ] {
         let url = server(move |n| {
-            let [first, second] = buckets.map(|of| of * n * 100);
-            ok(&format!(
-                "# TYPE h histogram\nh_bucket{{le=\"0.1\"}} {first}\nh_bucket{{le=\"1\"}} {second}\n\
-                 h_bucket{{le=\"+Inf\"}} {}\n",
-                n * 100
-            ))
+            let all = buckets.iter().chain(&[("+Inf", 1)]);
+            let lines: Vec<String> =
+                all.map(|(le, of)| format!("h_bucket{{le=\"{le}\"}} {}\n", of * n * 100)).collect();
+            ok(&format!("# TYPE h histogram\n{}", lines.concat()))
         });
         let metrics = metrics(&[&format!("{url}/m#h,every=20ms")]);
         eventually("it to be told", || metrics.failing().is_some());
