@@ -611,10 +611,11 @@ pub fn can_follow(pid: u32, other_users: bool) -> Result<(), String> {
     match () {
         () if status.tgid != pid => Err(format!("is a thread of process {}; name that", status.tgid)),
         () if stat.is_kernel_thread() => Err("is a kernel thread, which is left alone".to_owned()),
-        () if status.uid != sys::euid() && !other_users => Err(format!(
-            "belongs to user {}; with --all-users those of others are managed, too",
-            sys::user_name(status.uid)
-        )),
+        () if status.uid != sys::euid() && !other_users => {
+            let user = sys::user_name(status.uid);
+            let root = if sys::euid() == 0 { "" } else { "run as root: " };
+            Err(format!("belongs to user {user}; {root}with --all-users those of others are managed, too"))
+        }
         () => Ok(()),
     }
 }

@@ -245,9 +245,17 @@ fn without_permission_one_line_says_so() {
     let Ok(true) = nobody(&["--version"]).map(|out| out.status.success()) else {
         return skip("no setpriv, or the binary lies where nobody may look");
     };
-    let out = nobody(&["attach", "-p", &target.pid().to_string(), "--interval", "10ms"]).unwrap();
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert_eq!((out.status.code(), complaints(&said)), (Some(1), 1), "{said}");
+    let pid = target.pid().to_string();
+    for (args, code) in [
+        (&["attach", "-p", &pid, "--interval", "10ms"][..], 1),
+        (&["record", "-o", "/proc/nonexistent/x", "-p", &pid], 1),
+        (&["qos", "--high", "sleep 1", "--metric", "progress", "--low-pid", &pid], 2),
+    ] {
+        let out = nobody(args).unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!((out.status.code(), complaints(&said)), (Some(code), 1), "{args:?}: {said}");
+        assert!(said.contains("belongs to user root; run as root: with --all-users"), "{args:?}: {said}");
+    }
     assert_eq!(masks(target.pid()), own);
 }
 
