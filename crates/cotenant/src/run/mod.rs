@@ -30,6 +30,7 @@ use cotenant_record::{DEFAULTS, Header, HostDescription, RecordedRule};
 use cotenant_setup::known::Known;
 use cotenant_setup::settings::{Decider, Setup};
 use recorder::Recorder;
+use std::sync::Once;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use summary::{Recorded, Summary, Tally};
 
@@ -62,6 +63,9 @@ pub(crate) trait Observer {
         Vec::new()
     }
 }
+
+/// A comparison makes one run after the other: what holds for all of them is said once.
+static UNPRIVILEGED: Once = Once::new();
 
 /// A run that is about to begin.
 pub(crate) struct Run<'a> {
@@ -115,7 +119,11 @@ impl<'a> Run<'a> {
         let names: Vec<String> = apps.iter().map(|app| app.name.clone()).collect();
         if options.other_users && sys::euid() != 0 {
             let text = "--all-users: without root, programs of other users can hardly be seen, and not be changed";
-            if told { tell(text) } else { early.push(text.to_owned()) }
+            if told {
+                UNPRIVILEGED.call_once(|| tell(text));
+            } else {
+                early.push(text.to_owned());
+            }
         }
         let mut live = LinuxHost::new(&setup.topology, apps, options)?;
         let remedy = if queue.is_some() { "jobs that still run go on" } else { "everything was given back" };
