@@ -39,7 +39,11 @@ impl From<Bucket> for (f64, Option<f64>, u64) {
     }
 }
 
-/// Where a quantile lies that a histogram does not tell: in a bucket that is open at one end.
+/// A bucket whose bounds are further apart than this tells no goal: whatever its observations are, a quantile in it
+/// seems to be the same. The usual bounds of Prometheus' libraries are 2 to 2.5 times apart.
+const WIDE: f64 = 4.0;
+
+/// Where a quantile lies that a histogram does not tell: in a bucket that is open at one end, or too wide.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Clipped {
@@ -49,6 +53,8 @@ pub enum Clipped {
     Below(f64),
     /// Anywhere: there is no bound above 0.
     Unbounded,
+    /// Anywhere between these bounds.
+    Between(f64, f64),
 }
 
 impl Clipped {
@@ -59,6 +65,7 @@ impl Clipped {
             Self::Beyond(bound) => Self::Beyond(bound * factor),
             Self::Below(bound) => Self::Below(bound * factor),
             Self::Unbounded => self,
+            Self::Between(low, high) => Self::Between(low * factor, high * factor),
         }
     }
 
@@ -68,6 +75,7 @@ impl Clipped {
             Self::Beyond(_) => "give its histogram buckets that reach further",
             Self::Below(_) => "give its histogram finer buckets below that",
             Self::Unbounded => "give it buckets",
+            Self::Between(..) => "its buckets are too wide, give its histogram finer ones between these",
         }
     }
 }
@@ -78,6 +86,7 @@ impl fmt::Display for Clipped {
         match self {
             Self::Beyond(bound) => write!(f, "beyond the last bound {bound}"),
             Self::Below(bound) => write!(f, "below the first bound {bound}"),
+            Self::Between(low, high) => write!(f, "anywhere between the bounds {low} and {high}"),
             Self::Unbounded => f.write_str("in a histogram without a bound above 0"),
         }
     }
@@ -90,6 +99,7 @@ impl Bucket {
             () if self.high.is_infinite() && (self.low == 0.0 || self.low.is_infinite()) => Some(Clipped::Unbounded),
             () if self.high.is_infinite() => Some(Clipped::Beyond(self.low)),
             () if self.low.is_infinite() || self.low == 0.0 && self.high > 0.0 => Some(Clipped::Below(self.high)),
+            () if self.low > 0.0 && self.high > WIDE * self.low => Some(Clipped::Between(self.low, self.high)),
             () => None,
         }
     }
@@ -181,7 +191,8 @@ impl Histogram {
         Some(bucket.low + (bucket.high - bucket.low) * inside)
     }
 
-    /// Why the quantile is not known although there are observations: it lies in a bucket that is open at one end.
+    /// Why the quantile is not known although there are observations: it lies in a bucket that is open at one end, or
+    /// too wide.
     pub fn clipped(&self, q: f64) -> Option<Clipped> {
         self.bucket_of(q)?.0.clips()
     }
@@ -223,11 +234,11 @@ mod tests {
     /// Twenty below 0.1, seventy up to 1, ten beyond.
     #[test]
     fn a_quantile_in_an_open_bucket_is_not_known() {
-        let h = of(&[(0.0, 0.1, 20), (0.1, 1.0, 70), (1.0, f64::INFINITY, 10)]);
+        let h = of(&[(0.0, 0.1, 20), (0.1, 0.4, 70), (0.4, f64::INFINITY, 10)]);
         let told = |q| (h.quantile(q).is_some(), h.clipped(q));
         assert_eq!(told(0.1), (false, Some(Clipped::Below(0.1))));
         assert_eq!(told(0.5), (true, None));
-        assert_eq!(told(0.95), (false, Some(Clipped::Beyond(1.0))));
+        assert_eq!(told(0.95), (false, Some(Clipped::Beyond(0.4))));
         assert_eq!(Clipped::Beyond(1.0).to_string(), "beyond the last bound 1");
         assert_eq!(Clipped::Below(0.005).to_string(), "below the first bound 0.005");
         for low in [0.0, f64::NEG_INFINITY] {
@@ -237,8 +248,22 @@ mod tests {
             assert_eq!(serde_json::from_str::<Clipped>(&text).unwrap(), told);
         }
         let text = serde_json::to_string(&h).unwrap();
-        assert_eq!(text, "[[0.0,0.1,20],[0.1,1.0,70],[1.0,null,10]]");
+        assert_eq!(text, "[[0.0,0.1,20],[0.1,0.4,70],[0.4,null,10]]");
         assert_eq!(serde_json::from_str::<Histogram>(&text).unwrap(), h);
+    }
+
+    /// Of 0.001 to 1000 its 0.99 would be 990, however long requests take.
+    #[test]
+    fn a_quantile_in_a_wide_bucket_is_not_known() {
+        let wide = of(&[(0.001, 1_000.0, 500)]);
+        assert_eq!((wide.quantile(0.99), wide.clipped(0.99)), (None, Some(Clipped::Between(0.001, 1_000.0))));
+        let told = Clipped::Between(1e-3, 1e3);
+        assert_eq!(told.to_string(), "anywhere between the bounds 0.001 and 1000");
+        let text = serde_json::to_string(&told).unwrap();
+        assert_eq!(serde_json::from_str::<Clipped>(&text).unwrap(), told);
+        for [low, high] in [[0.005, 0.01], [0.01, 0.025], [2.5, 5.0], [1.0, 4.0]] {
+            assert!(of(&[(low, high, 500)]).quantile(0.99).is_some(), "{low} to {high}");
+        }
     }
 
     #[test]

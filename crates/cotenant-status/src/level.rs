@@ -118,8 +118,8 @@ impl Level {
         let is_low = direction == Direction::LowerIsBetter;
         let is_within = match self.clipped.map(|(_, clipped)| clipped) {
             _ if mean.is_finite() => Some(if is_low { mean <= goal } else { mean >= goal }),
-            Some(Clipped::Beyond(bound)) if bound >= goal => Some(!is_low),
-            Some(Clipped::Below(bound)) if bound <= goal => Some(is_low),
+            Some(Clipped::Beyond(bound) | Clipped::Between(bound, _)) if bound >= goal => Some(!is_low),
+            Some(Clipped::Below(bound) | Clipped::Between(_, bound)) if bound <= goal => Some(is_low),
             _ => None,
         };
         if let Some(is_within) = is_within {

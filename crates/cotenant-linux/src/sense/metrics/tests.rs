@@ -251,7 +251,7 @@ fn an_endpoint_tells_numbers_rates_and_quantiles() {
     });
 }
 
-/// All that is observed takes longer than the last bound, all is in a first bucket, or there is no other bucket.
+/// All that is observed takes longer than the last bound, all is in a first bucket, in a wide one, or in the only one.
 #[test]
 fn a_histogram_that_does_not_tell_its_quantile_says_so() {
     for (buckets, clipped, why) in [
@@ -264,6 +264,11 @@ fn a_histogram_that_does_not_tell_its_quantile_says_so() {
             &[("0.1", 1), ("1", 1)],
             Clipped::Below(0.1),
             "its p99 is below the first bound 0.1; give its histogram finer buckets",
+        ),
+        (
+            &[("0.001", 0), ("1000", 1)],
+            Clipped::Between(0.001, 1_000.0),
+            "its p99 is anywhere between the bounds 0.001 and 1000; its buckets are too wide",
         ),
         (&[], Clipped::Unbounded, "its p99 is in a histogram without a bound above 0; give it buckets"),
     ] {
