@@ -94,7 +94,7 @@ const ANSWERS: &[&str] = &[
     r#"{"data":{"result":[1,"2"],"resultType":"scalar"},"status":"success"}"#,
 ];
 
-const EXPOSITION: &str = "# TYPE t histogram\nt_bucket{le=\"0.1\",a=\"x\\\"\"} 5 1395066363000\nt_bucket{le=\"+Inf\"} 1e3\nt_count 5\n\
+const EXPOSITION: &str = "# TYPE t histogram\nt_bucket{le=\"0.1\",a=\"x\\\"\"} 5 1395066363000\nt_bucket{le=\"+Inf\",a=\"x\\\"\"} 1e3\nt_count 5\n\
                           # TYPE done counter\ndone_total{a=\"b\"} 17 # {trace=\"x\"} 1\n# EOF\n";
 
 const CONTAINERS: &str = r#"{"version":1,"verb":"containers","containers":[{"cgroup":"/kubepods.slice/a.scope","namespace":"shop",

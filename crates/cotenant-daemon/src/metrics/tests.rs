@@ -38,6 +38,7 @@ fn full() -> Status {
     let database = ServiceStatus {
         threads: 12,
         cpus: Some(1.5),
+        waiting: Some(0.25),
         speed: Some(200.0),
         source: Some("progress".to_owned()),
         measured: Some(Measured {

@@ -200,7 +200,7 @@ fn a_browser_draws_it_all_without_a_complaint() {
         let text = browser.value("document.body.textContent").to_string();
         for part in [
             "missed: 84 % (82 to 86; goal 90 %)",
-            "waits 35.0 %",
+            "throttled 35.0 %",
             "postgresql@15-main.service +2",
             "(others)",
             "other programs",

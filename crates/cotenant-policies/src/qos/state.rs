@@ -139,7 +139,7 @@ impl QosState {
         let why = if phase.is_blind() && seen.is_silent() { Why::Silent } else { phase.why };
         let phase = Phase { why, ..phase };
         // What a controller has forgotten, since it may be another now, stands with its age until a pause says so.
-        if let Some(alone) = controller.alone() {
+        if let Some(alone) = controller.alone().filter(|alone| alone.iter().any(Option::is_some)) {
             self.alone.resize(config.high.len(), None);
             self.alone.iter_mut().zip(alone).for_each(|(kept, alone)| *kept = alone.or(*kept));
         }

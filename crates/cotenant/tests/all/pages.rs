@@ -273,7 +273,7 @@ impl Step {
 }
 
 /// What a measurement may come to: a page shows one of them.
-const VERDICTS: [[&str; 2]; 3] = [["faster", "by"], ["slower", "by"], ["cannot", "tell"]];
+const VERDICTS: [[&str; 2]; 4] = [["faster", "by"], ["slower", "by"], ["cannot", "tell"], ["not", "judged:"]];
 
 /// The first two words of a line, whatever the numbers, which may be absent; of a line that begins with a mark, that
 /// mark.

@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args, target: &Target, all: bool) -> Result<ExitCode> {
     let Watch { order, state, moves, .. } = watch;
     let (done, asked) = (state.values.len() / 2, count(args.runs, "pair"));
     let rows = metrics.iter().enumerate().map(|(i, metric)| Row::new(metric, i, &state, &order));
-    let mut rows: Vec<Row> = rows.collect();
+    let rows: Vec<Row> = rows.collect();
     let silent = rows.iter().find(|row| done > 0 && row.compared.pairs.is_empty());
     if let Some(signal) = summary.signal {
         tell(format_args!("stopped after {done} of {asked}"));
@@ -113,11 +113,7 @@ pub(super) fn run(args: &Args, target: &Target, all: bool) -> Result<ExitCode> {
     };
     let Summary { policy, seconds, tier, usage: others, mut notes, .. } = summary;
     notes.extend(notes::nothing_changed(moves, policy));
-    if let Some(busy) = others.busy(setup.topology.usable().len() as f64) {
-        for row in &mut rows {
-            row.verdict = notes::not_judged(&busy, &row.verdict);
-        }
-    }
+    notes.extend(others.busy(setup.topology.usable().len() as f64));
     let report = Report {
         policy,
         window_s: length.as_secs_f64(),
