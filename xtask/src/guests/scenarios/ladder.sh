@@ -32,7 +32,7 @@ await idle_is 1
 await masks_are "$spin" 2-3
 limit_is max || fail "it is limited before naps were tried"
 # At last it is limited to the least duty, a hundredth of four CPUs.
-patience=300
+patience=900
 await limit_is 4000
 await grep -q 'low on CPUs 2-3; limits, since naps did not keep the goal' /tmp/cotenant
 await grep -q 'pauses by cpu.max, limit in force: cpu.max 4000 100000' /tmp/cotenant
