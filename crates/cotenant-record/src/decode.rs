@@ -29,7 +29,7 @@ pub struct Decoder {
     /// State of each rule, and the sample of its last decision; `None`: the recording's first one.
     rules: Vec<(State, Option<Arc<Sample>>)>,
     first: Arc<Sample>,
-    /// What used the machine, as far as that was told.
+    /// What used the machine, as far as that is known.
     pub usage: Seen,
 }
 

@@ -77,7 +77,7 @@ pub fn roster(args: &[String]) {
     let sample = host.sample().unwrap();
     assert_eq!((third, ids(&sample)), (AppId(2), vec![0, 2]));
 
-    // Who wants to see more sees it of those that are there.
+    // A policy that wants to see more sees it of those that are there.
     assert!(sample.apps.iter().all(|app| app.io.is_none()));
     host.look_at(memory::Options { placement: true, accesses: true, ..memory::Options::default() }, true);
     let sample = host.sample().unwrap();

@@ -73,8 +73,8 @@ impl Room {
 }
 
 /// Marks the jobs that run: those that are marked already stay, then the head of the queue, which always runs, then
-/// whoever comes nearest to what is left of the target, per CPU (TPDS Algorithm 1, lines 9–17), by the target that is
-/// given, else by that of the last quantum's rates. `fifo` takes them in order.
+/// the job that comes nearest to what is left of the target, per CPU (TPDS Algorithm 1, lines 9–17), by the target that
+/// is given, else by that of the last quantum's rates. `fifo` takes them in order.
 pub(super) fn select(round: &Round<'_>, jobs: &mut [Job], given: Option<f64>) -> Selection {
     let cores = round.cpus.len();
     let mut room = Room { left: cores, cpus: cores, reserved: CpuSet::new() };

@@ -49,7 +49,7 @@ struct Oracle {
     /// Contexts of a core.
     contexts: u32,
     ours: bool,
-    /// Each core takes one task, and those that want less than a tenth of a CPU are nobody's business (§4.3).
+    /// Each core takes one task, and those that want less than a tenth of a CPU have no core of their own (§4.3).
     whole: bool,
     tasks: Vec<Task>,
     moves: Vec<(usize, u32)>,

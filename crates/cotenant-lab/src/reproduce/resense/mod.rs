@@ -60,7 +60,7 @@ fn together(programs: &[String]) -> Workload {
 #[derive(Clone, Debug)]
 enum Who<'a> {
     Linux,
-    /// `ReSense` with these profiles, as the paper has it: who contends has a core of every instance.
+    /// `ReSense` with these profiles, as the paper has it: a program that contends has a core of every instance.
     Resense(&'a BTreeMap<String, AppProfile>),
     /// The same over two instances, which is ours and what users get.
     Two(&'a BTreeMap<String, AppProfile>),

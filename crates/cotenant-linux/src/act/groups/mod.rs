@@ -152,7 +152,7 @@ impl Group {
     /// Its processes.
     ///
     /// # Errors
-    /// Where they cannot be read: it is gone, or somebody has made it a threaded one.
+    /// Where they cannot be read: it is gone, or it was made a threaded one.
     pub fn members(&self) -> Result<Vec<u32>, GroupError> {
         let path = self.path.join("cgroup.procs");
         match bounded::text(&path, Limit::Ids) {
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
     use cotenant_testing::TempDir;
 
-    /// As of a group that somebody has made a threaded one.
+    /// As of a group that was made a threaded one.
     #[test]
     fn a_group_that_does_not_tell_its_members_is_not_empty() {
         let dir = TempDir::new("members");

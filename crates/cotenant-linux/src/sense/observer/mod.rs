@@ -243,7 +243,7 @@ impl Observer {
         })
     }
 
-    /// Looks at this from the next sample on; whoever is followed is followed on.
+    /// Looks at this from the next sample on; what is followed is followed on.
     pub fn look_at(&mut self, memory: memory::Options, proxies: bool) {
         if proxies != self.options.proxies {
             self.options.proxies = proxies;
@@ -463,8 +463,8 @@ impl Observer {
         self.apps.iter().map(app).collect()
     }
 
-    /// Brings the cycles and instructions of these tasks up to date, of whoever may have run since the last look: one
-    /// read each, where a look reads everything there is of them. False where nothing is counted.
+    /// Brings the cycles and instructions of these tasks up to date, of those that may have run since the last look:
+    /// one read each, where a look reads everything there is of them. False where nothing is counted.
     pub fn count(&mut self, tasks: &mut [TaskSample]) -> bool {
         let Some(opener) = &self.opener else { return false };
         let mut counts = false;

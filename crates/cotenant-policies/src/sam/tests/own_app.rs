@@ -95,7 +95,7 @@ fn o_08_a_home_is_worth_more_than_others_lose_by_leaving_it() {
     // Twenty times the threshold, 3 × 20 × 5 %, is worth it, and a CPU-bound m loses nothing.
     assert_eq!(s.clone().count("abc", Signal::Inter, 20 * COHERENCE).next(), "m k l o | b c a n");
     assert_eq!(s.clone().count("m", Signal::LlcMisses, 0).next(), "m k l o | b c a n");
-    // Most are on S1, but nobody has to leave S0.
+    // Most are on S1, but none has to leave S0.
     let mut s = of(own(scene("a . . . | b c m n").inter("abc").mem("mn")), "abc", 1);
     assert_eq!(s.next(), "a b c . | . . m n");
 }
