@@ -2,6 +2,7 @@
 
 use crate::table::Table;
 use crate::terminal::stderr_columns;
+use cotenant_model::metric::NO_PASSWORD;
 use cotenant_model::text::{LINE, within};
 use std::fmt::Display;
 use std::io::Write;
@@ -41,9 +42,6 @@ pub fn chain(error: &anyhow::Error) -> String {
 /// What the parser of arguments says besides: usage and a hint at help, which one line has no room for, and that any
 /// option could be handed on to a command, which is seldom meant.
 const LEFT_OUT: [&str; 3] = ["Usage:", "For more information", "tip: to pass '"];
-
-/// How it begins where a value has a password in it.
-const NO_PASSWORD: &str = "no password stands in a metric";
 
 /// What the parser of arguments says, as one line that ends with where to read on: its usage is one `--help` away.
 pub fn one_line(rendered: &str, command: &str) -> String {

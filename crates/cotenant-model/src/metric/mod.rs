@@ -111,8 +111,8 @@ impl FromStr for Metric {
     /// `SOURCE[,OPTION]…`. Options are read from the end, so that the source may hold commas.
     fn from_str(text: &str) -> Result<Self, MetricError> {
         if has_password(text) {
-            // Not the text: whoever reads what is said of it is not to read that.
-            return Err(MetricError(PASSWORD.to_owned()));
+            // Not the text: a log or a screen that shows the error is not to show the password.
+            return Err(MetricError(format!("{NO_PASSWORD}: {INSTEAD}")));
         }
         let error = MetricError;
         let mut rest = text.trim();
@@ -181,12 +181,14 @@ impl FromStr for Metric {
     }
 }
 
-/// What is said of a password in an argument, which every user of the machine may read.
-const PASSWORD: &str = "no password stands in a metric: redis takes it from REDISCLI_AUTH, PostgreSQL from PGPASSWORD or \
-                        ~/.pgpass, and for HTTP write cmd: with a program that logs in";
+/// How it begins what is said of a password in an argument, which every user of the machine may read.
+pub const NO_PASSWORD: &str = "no password stands in a metric";
+const INSTEAD: &str = "redis takes it from REDISCLI_AUTH, PostgreSQL from PGPASSWORD or ~/.pgpass, and for HTTP write \
+                       cmd: with a program that logs in";
 
 /// Whether a text that is no command has a password in it: `http://USER:PASSWORD@…`, `password=…`.
 fn has_password(text: &str) -> bool {
+    let text = text.trim();
     let in_address = |scheme: &str| {
         let authority = text.strip_prefix(scheme)?.split(['/', '?', '#']).next()?;
         Some(authority.rsplit_once('@')?.0.contains(':'))
@@ -331,6 +333,7 @@ mod tests {
             "postgres://bob:topsecret@127.0.0.1:5432/db",
             "redis://:topsecret@127.0.0.1",
             "redis:6379:p99,password=topsecret",
+            " http://bob:topsecret@127.0.0.1/m",
         ] {
             let why = text.parse::<Metric>().unwrap_err().to_string();
             assert!(why.contains("REDISCLI_AUTH") && !why.contains("topsecret"), "{why}");

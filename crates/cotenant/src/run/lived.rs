@@ -83,9 +83,9 @@ impl Lived {
     pub fn each(&self, names: &[String]) -> Vec<AppTimes> {
         let of = |(i, name): (usize, &String)| {
             let app = AppId(i as u32);
-            let there = (self.there_s(app) > 0.0).then(|| self.cpus(app))?;
+            let cpus = (self.there_s(app) > 0.0).then(|| self.cpus(app))?;
             let short = self.of(app).ended > SHORT * (self.of(app).cpu + self.of(app).ended);
-            Some(AppTimes { name: name.clone(), cpus: there, waiting: self.waiting(app), short })
+            Some(AppTimes { name: name.clone(), cpus, waiting: self.waiting(app), short })
         };
         names.iter().enumerate().filter_map(of).collect()
     }
@@ -102,7 +102,7 @@ impl Times {
 }
 
 impl AppTimes {
-    /// `xz: 0.52 CPUs; 1.40 threads waited for a CPU, while 1.5 of 2 CPUs by other programs: rustc 1.5`
+    /// `xz: 0.52 CPUs; 1.40 threads waited for a CPU, behind its own`; `…; meanwhile 1.5 of 2 CPUs by other programs: rustc 1.5`
     pub fn line(&self, others: Option<&Usage>) -> String {
         let Self { name, cpus, waiting, short } = self;
         let short = if *short { ", not counting those that live for moments" } else { "" };

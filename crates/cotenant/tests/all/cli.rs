@@ -882,6 +882,8 @@ fn a_program_that_could_not_be_started_is_said_and_is_an_exit_code() {
     let out = run(&args("sleep 0.5; nosuchlater"));
     let said = text(&out.stderr);
     assert!(said.contains(" s with exit code 127") && !said.contains("never ran"), "{said}");
+    let out = run(&args("i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done; nosuchlater"));
+    assert!(!text(&out.stderr).contains("never ran"), "a loop of the shell alone: {}", text(&out.stderr));
     let said = text(&run(&args("exit 3")).stderr);
     assert!(said.contains(" s with exit code 3"), "{said}");
 }

@@ -2,7 +2,8 @@
 //!
 //! Threads are counted once they stay, so a build or a shell script whose processes live for milliseconds would seem
 //! to do nothing. The kernel adds the time of children that have ended to their parents', and that of threads to their
-//! processes'; what is used more than was counted of threads is theirs.
+//! processes'; what is used more than was counted of threads is theirs, or that of threads that are left out, such as
+//! real-time ones.
 
 use super::task::Task;
 use crate::sense::processes::Process;

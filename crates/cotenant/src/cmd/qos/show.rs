@@ -147,8 +147,9 @@ struct LowRow {
     pub ended: Option<Ended>,
 }
 
-/// Commands are lines for this; one that could not start anything was this alone.
+/// Commands are lines for this; one that could not start anything was this alone, and used next to no CPU time, seconds.
 const SHELL: &str = "sh";
+const IDLE_S: f64 = 0.1;
 
 /// What is added up while it runs.
 #[derive(Debug)]
@@ -234,7 +235,8 @@ impl Observer for Table {
     fn end(&mut self, host: &LinuxHost) {
         self.slept = host.slept();
         let ended = |(app, code, at): &(AppId, u8, Time)| {
-            let empty = !self.started.contains(app);
+            let used_s = self.lived.cpus(*app) * self.lived.there_s(*app);
+            let empty = !self.started.contains(app) && used_s < IDLE_S;
             (*app, Ended { code: *code, at_s: at.as_secs_f64(), empty })
         };
         self.ended = host.ended().iter().map(ended).collect();
