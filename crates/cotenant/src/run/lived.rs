@@ -102,7 +102,7 @@ impl Times {
 }
 
 impl AppTimes {
-    /// `xz: 0.52 CPUs; 1.40 threads waited for a CPU, behind its own`; `…; meanwhile 1.5 of 2 CPUs by other programs: rustc 1.5`
+    /// `xz: 0.52 CPUs; 1.40 threads waited for a CPU; meanwhile 1.5 of 2 CPUs by other programs: rustc 1.5`
     pub fn line(&self, others: Option<&Usage>) -> String {
         let Self { name, cpus, waiting, short } = self;
         let short = if *short { ", not counting those that live for moments" } else { "" };

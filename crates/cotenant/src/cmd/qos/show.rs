@@ -147,7 +147,8 @@ struct LowRow {
     pub ended: Option<Ended>,
 }
 
-/// Commands are lines for this; one that could not start anything was this alone, and used next to no CPU time, seconds.
+/// Commands are lines for this; one that could not start anything was this alone, and used next to no CPU time,
+/// seconds.
 const SHELL: &str = "sh";
 const IDLE_S: f64 = 0.1;
 
