@@ -105,17 +105,20 @@ impl AppTimes {
     /// `xz: 0.52 CPUs; 1.40 threads waited for a CPU; meanwhile 1.5 of 2 CPUs by other programs: rustc 1.5`
     pub fn line(&self, others: Option<&Usage>) -> String {
         let Self { name, cpus, waiting, short } = self;
-        let short = if *short { ", not counting those that live for moments" } else { "" };
+        let but = if *short { ", not counting those that live for moments" } else { "" };
         let waits = match *waiting {
             None => String::new(),
-            Some(threads) if threads < HARDLY && short.is_empty() => "; it had a CPU whenever it wanted one".to_owned(),
+            Some(threads) if threads < HARDLY && *short => {
+                "; its processes live too short to know their waits".to_owned()
+            }
+            Some(threads) if threads < HARDLY => "; it had a CPU whenever it wanted one".to_owned(),
             Some(threads) => {
                 let behind = match others {
                     None => String::new(),
                     Some(others) if others.others + others.stolen < LITTLE => ", behind its own".to_owned(),
                     Some(others) => format!("; meanwhile {}", others.text()),
                 };
-                format!("; {threads:.2} threads waited for a CPU{short}{behind}")
+                format!("; {threads:.2} threads waited for a CPU{but}{behind}")
             }
         };
         format!("{name}: {cpus:.2} CPUs{waits}")
@@ -128,6 +131,8 @@ mod tests {
 
     #[test]
     fn it_is_said_what_a_program_waited_for() {
+        let short = AppTimes { name: "sh".to_owned(), cpus: 0.5, waiting: Some(0.0), short: true };
+        assert_eq!(short.line(None), "sh: 0.50 CPUs; its processes live too short to know their waits");
         let line = |waiting, others: f64| {
             let usage = Usage { seconds: 1.0, of_cpus: 2, others, ..Usage::default() };
             AppTimes { name: "xz".to_owned(), cpus: 0.5, waiting, short: false }.line(Some(&usage))
