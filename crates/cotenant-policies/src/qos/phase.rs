@@ -158,9 +158,11 @@ pub enum Why {
     Increase,
     /// The goal was missed.
     Decrease,
+    /// The goal was missed, and the waits for a CPU were behind the low-priority programs.
+    Waits,
     /// At the goal.
     Hold,
-    /// The goal is missed as much in a pause as without.
+    /// The goal is missed as much in a pause as without, or the waits for a CPU are behind others.
     Others,
 }
 
@@ -178,6 +180,7 @@ impl fmt::Display for Why {
             Self::Silent => "no reading comes any more",
             Self::Increase => "above the goal, more is tried",
             Self::Decrease => "below the goal",
+            Self::Waits => "below the goal, it waits for a CPU behind the low-priority programs",
             Self::Hold => "at the goal",
             Self::Others => "others make it slow, not the low-priority programs",
         })
@@ -207,12 +210,60 @@ pub struct PhaseResult {
     pub grain: Option<Duration>,
     /// Whether nothing has been heard of each for long.
     pub silent: Vec<bool>,
+    /// What each waited for a CPU behind; `None` where the kernel does not show that.
+    pub waited: Vec<Option<Waited>>,
+}
+
+/// Waits of a high-priority program for a CPU, seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Waited {
+    /// How long that was counted.
+    pub of_s: f64,
+    /// Behind the low-priority programs.
+    pub low_s: f64,
+    /// Behind all that is not named: other programs, the kernel, the host.
+    pub others_s: f64,
+}
+
+/// What a high-priority program waited behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behind {
+    /// The low-priority programs.
+    Low,
+    /// Others.
+    Others,
+}
+
+/// Seconds of waiting per second that may make latencies longer: a wait of 1 ms each second. Less is how CPUs wake up.
+const HARMFUL: f64 = 1e-3;
+
+/// From this share of the waits on it is their doing, and below the other one it is not.
+const THEIRS: f64 = 0.5;
+const NOT_THEIRS: f64 = 0.1;
+
+impl Waited {
+    /// What it waited behind, where that is beyond doubt.
+    fn behind(&self) -> Option<Behind> {
+        let all = self.low_s + self.others_s;
+        let share = self.low_s / all;
+        let harmful = |seconds: f64| seconds >= HARMFUL * self.of_s;
+        match () {
+            () if harmful(self.low_s) && share >= THEIRS => Some(Behind::Low),
+            () if harmful(self.others_s) && share < NOT_THEIRS => Some(Behind::Others),
+            () => None,
+        }
+    }
 }
 
 impl PhaseResult {
     /// Whether the speed of any program is known.
     pub(super) fn is_known(&self) -> bool {
         self.speeds.iter().any(|speed| usable(*speed).is_some())
+    }
+
+    /// What a program, by its place, waited for a CPU behind, where that is beyond doubt.
+    pub(super) fn behind(&self, high: usize) -> Option<Behind> {
+        self.waited.get(high).copied().flatten()?.behind()
     }
 
     /// Whether nothing has been heard of any program for long.

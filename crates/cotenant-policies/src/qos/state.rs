@@ -5,7 +5,7 @@ use super::actuation::steps::{Moment, Ordered, RENEWED};
 use super::actuation::{Away, Ladder, NOBODY};
 use super::controller;
 use super::measurement::{self, Gathered, Measurement, Pauses, QosSums, Sum, Taken, Wanted};
-use super::phase::{Lasts, Phase, Why};
+use super::phase::{Lasts, Phase, Waited, Why};
 use super::settings::{High, QosConfig};
 use cotenant_model::policy::Alone;
 use cotenant_model::speed::Source;
@@ -46,6 +46,9 @@ pub struct QosState {
     /// CPU time of the low-priority programs in this phase.
     #[serde(default)]
     taken: Taken,
+    /// What each high-priority program waited behind in this phase, where that is seen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    waited: Vec<Option<Waited>>,
     #[serde(flatten)]
     ordered: Ordered,
     /// Where programs run.
@@ -124,6 +127,7 @@ impl QosState {
         let room = config.place && self.away.knows_threads() && cpus.len() > 1;
         let mut seen = measurement::seen(&self.sums, self.taken, room);
         seen.silent.clone_from(&self.silent);
+        seen.waited = std::mem::take(&mut self.waited);
         seen.no_background = !self.ladder.has_background(config);
         let before = self.alone.clone();
         if phase.duty <= 0.0 && state.alone().is_none() {
@@ -204,6 +208,7 @@ impl QosState {
         self.ordered.turn_ends = now;
         self.sums = vec![Sum::default(); config.high.len()];
         self.taken = Taken::default();
+        self.waited.clear();
     }
 
     /// What is to be ordered now, in a phase that has just begun or goes on; without one, everything is taken back.
@@ -244,6 +249,10 @@ impl QosState {
         let alone = state.and_then(controller::State::reference).unwrap_or_default();
         for (i, high) in config.high.iter().enumerate() {
             let Some(app) = view.app(high.app) else { continue };
+            if app.waits.is_some() {
+                self.waited.resize(config.high.len(), None);
+                measurement::add_waits(&mut self.waited[i], app, config, self.began);
+            }
             let news = high.metric.term(view, app).filter(|[speed, _]| *speed > 0.0);
             let news = news.and_then(|_| high.metric.reading(view, app)).map(|reading| (reading.at, reading.window));
             // One whose histogram does not tell its quantile answers all the same.

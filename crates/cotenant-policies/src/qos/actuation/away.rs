@@ -102,7 +102,7 @@ impl Away {
                 |task: &TaskView| Proposal { action: Action::Release { task: task.info.id }, reason: reason.clone() };
             return low.filter(|_| back).map(release).collect();
         };
-        let contended = began == now && matches!(phase.why, Why::Contention | Why::Decrease);
+        let contended = began == now && matches!(phase.why, Why::Contention | Why::Decrease | Why::Waits);
         let due = if told { self.sent.is_none() } else { contended };
         let answers = due && self.send(ctx, told, now);
         let (why, newest) = match self.newest {

@@ -167,7 +167,7 @@ impl Ladder {
         for result in results.iter().filter(naps) {
             self.refused = if refused(result) { self.refused + 1 } else { 0 };
         }
-        let kept_badly = matches!(phase.why, Why::Contention | Why::Decrease | Why::Between);
+        let kept_badly = matches!(phase.why, Why::Contention | Why::Decrease | Why::Waits | Why::Between);
         if phase.duty > least * ABOUT {
             self.missed_s = 0.0;
         } else if phase.duty > 0.0 && kept_badly {

@@ -3,10 +3,11 @@
 mod alone;
 mod latencies;
 
-use super::phase::{Excess, PhaseResult, Why};
+use super::phase::{Excess, PhaseResult, Waited, Why};
+use super::settings::QosConfig;
 pub use alone::{Measurement, Pauses};
 use cotenant_model::speed::Source;
-use cotenant_model::{AppId, AppView, Signal, Time, View};
+use cotenant_model::{AppId, AppView, Cause, Signal, Time, View};
 pub use latencies::{Gathered, Told, Wanted};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -110,6 +111,27 @@ impl Taken {
     }
 }
 
+/// Adds what the view tells of a program's waits, where they were all counted since `from`.
+pub fn add_waits(waited: &mut Option<Waited>, app: &AppView, config: &QosConfig, from: Time) {
+    let Some(waiting) = &app.waits else { return };
+    let counted = Duration::try_from_secs_f64(waiting.seconds).unwrap_or_default();
+    if waiting.at - from < counted {
+        return;
+    }
+    let is_high = |app: &AppId| config.high.iter().any(|high| high.app == *app);
+    let waited = waited.get_or_insert_default();
+    waited.of_s += waiting.seconds;
+    for (cause, threads) in &waiting.behind {
+        match cause {
+            Cause::App(low) if config.low.contains(low) => waited.low_s += threads * waiting.seconds,
+            // Its own doing, or that of another one that is protected.
+            Cause::Quota => {}
+            Cause::App(app) if is_high(app) => {}
+            _ => waited.others_s += threads * waiting.seconds,
+        }
+    }
+}
+
 /// What the controller is told of a phase.
 pub fn seen(sums: &[Sum], taken: Taken, room: bool) -> PhaseResult {
     PhaseResult {
@@ -123,6 +145,7 @@ pub fn seen(sums: &[Sum], taken: Taken, room: bool) -> PhaseResult {
         alone: sums.iter().map(|sum| sum.alone).collect(),
         grain: sums.iter().filter_map(|sum| sum.batches.grain()).max(),
         silent: Vec::new(),
+        waited: Vec::new(),
     }
 }
 

@@ -22,7 +22,7 @@
 mod baseline;
 mod blame;
 
-use crate::qos::phase::{Excess, Figure, Held, Lasts, Phase, PhaseResult, Why};
+use crate::qos::phase::{Behind, Excess, Figure, Held, Lasts, Phase, PhaseResult, Why};
 use blame::{Blame, DOUBT, FASTER, is_default, slowest};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -162,20 +162,7 @@ impl Steady {
 
     pub(super) fn next(&self, mut state: SteadyState, seen: &PhaseResult) -> (Phase, SteadyState) {
         if !seen.is_known() {
-            state.in_vain = state.in_vain.saturating_add(u32::from(state.pause));
-            (state.pause, state.accused, state.making_up) = (false, None, false);
-            let never = state.baseline.iter().all(Option::is_none);
-            state.unknown = state.unknown.saturating_add(u32::from(never || seen.is_silent()));
-            let let_go = state.unknown > UNKNOWNS || seen.is_silent() && !never;
-            if seen.is_silent() {
-                state.owed.clear();
-            }
-            if state.unknown > UNKNOWNS {
-                // A service that reports again may be another by then.
-                (state.baseline, state.blame) = (Vec::new(), Blame::default());
-            }
-            let (background, aside) = (!state.beside && !let_go, state.aside && !let_go);
-            return (Phase { background, aside, ..Phase::new(1.0, UNKNOWN, Why::Unknown) }, state);
+            return Self::unknown(state, seen);
         }
         state.unknown = 0;
         if state.pause {
@@ -208,7 +195,12 @@ impl Steady {
         state.since += 1;
         state.blame.note(seen, missed, &state.baseline, self.goal);
         let in_a_row = if missed { state.misses + 1 } else { 0 };
-        let may_ask = state.before.is_some() || state.blame.may_ask(in_a_row);
+        let others_too = state.is_others();
+        let behind = seen.behind(high).filter(|behind| missed || others_too && *behind == Behind::Others);
+        if behind == Some(Behind::Others) {
+            return self.others_do(state, seen, in_a_row);
+        }
+        let may_ask = behind.is_some() || state.before.is_some() || state.blame.may_ask(in_a_row);
         // In the background that is usual where CPUs are to spare: one that never idles wakes sooner.
         let usual = full && !state.beside && excess.is_some();
         state.faster = if speed >= FASTER && !usual { state.faster + 1 } else { 0 };
@@ -219,7 +211,7 @@ impl Steady {
         } else if missed && full {
             state.accused = Some((decrease * far, excess));
             Why::Decrease
-        } else if missed && state.blame.is_doubtful(in_a_row) || state.blame.is_due() {
+        } else if missed && behind.is_none() && state.blame.is_doubtful(in_a_row) || state.blame.is_due() {
             // The less they run the less it can be their doing.
             state.accused = Some((state.duty * decrease, excess));
             Why::Decrease
@@ -262,13 +254,69 @@ impl Steady {
         }
         let threshold = if why == Why::Increase { self.goal * (1.0 + self.hold) } else { self.goal };
         let held = Held::new(high, if known_others { Figure::Left } else { Figure::Kept }, speed, threshold);
+        if let (Some(Behind::Low), Some((duty, _))) = (behind, state.accused) {
+            return self.they_do(state, seen, duty, held);
+        }
         if state.accused.is_some() {
             (state.pause, state.accused_by) = (true, held);
             (state.misses, state.missed) = (0, 0);
             state.blame.ask(seen);
             return (Phase { lasts: Lasts::Readings(1), why: Why::Blame, ..self.pause(&state) }.by(held), state);
         }
+        let why = if why == Why::Decrease && behind == Some(Behind::Low) { Why::Waits } else { why };
         self.go_on(state, why, held)
+    }
+
+    /// No speed is known.
+    fn unknown(mut state: SteadyState, seen: &PhaseResult) -> (Phase, SteadyState) {
+        state.in_vain = state.in_vain.saturating_add(u32::from(state.pause));
+        (state.pause, state.accused, state.making_up) = (false, None, false);
+        let never = state.baseline.iter().all(Option::is_none);
+        state.unknown = state.unknown.saturating_add(u32::from(never || seen.is_silent()));
+        let let_go = state.unknown > UNKNOWNS || seen.is_silent() && !never;
+        if seen.is_silent() {
+            state.owed.clear();
+        }
+        if state.unknown > UNKNOWNS {
+            // A service that reports again may be another by then.
+            (state.baseline, state.blame) = (Vec::new(), Blame::default());
+        }
+        let (background, aside) = (!state.beside && !let_go, state.aside && !let_go);
+        (Phase { background, aside, ..Phase::new(1.0, UNKNOWN, Why::Unknown) }, state)
+    }
+
+    /// What it waits for a CPU behind is others' doing: no pause is needed to find that out, and they run on.
+    fn others_do(&self, mut state: SteadyState, seen: &PhaseResult, misses: u32) -> (Phase, SteadyState) {
+        state.note(seen, true);
+        state.misses = misses;
+        state.blame.enter(true, seen);
+        state.let_run(true);
+        self.go_on(state, Why::Hold, None)
+    }
+
+    /// What it waits for a CPU behind is theirs, likewise.
+    fn they_do(
+        &self,
+        mut state: SteadyState,
+        seen: &PhaseResult,
+        duty: f64,
+        held: Option<Held>,
+    ) -> (Phase, SteadyState) {
+        (state.accused, state.proven) = (None, false);
+        state.blame.enter(false, seen);
+        state.let_run(false);
+        self.throttle(&mut state, duty, seen.room);
+        self.go_on(state, Why::Waits, held)
+    }
+
+    /// They made it slow: in the background again where they were beside the others, else this duty.
+    fn throttle(&self, state: &mut SteadyState, duty: f64, room: bool) {
+        if state.duty >= 1.0 || state.beside {
+            let before = state.before.take();
+            state.retreat(before.unwrap_or(duty).max(self.least), room);
+        } else {
+            state.duty = duty.max(self.least);
+        }
     }
 
     /// What was decided, once what is owed is made up for.
@@ -317,12 +365,8 @@ impl Steady {
                 // A moment that somebody else made slow may have ended just before the pause; if not, single answers
                 // soon tell.
                 (Why::Hold, held)
-            } else if full || state.beside {
-                let before = state.before.take();
-                state.retreat(before.unwrap_or(duty).max(self.least), seen.room);
-                (Why::Decrease, held)
             } else {
-                state.duty = duty.max(self.least);
+                self.throttle(&mut state, duty, seen.room);
                 (Why::Decrease, held)
             }
         } else {

@@ -1,6 +1,7 @@
 //! `steady`, by speeds.
 
 use super::*;
+use crate::qos::phase::Waited;
 
 #[test]
 fn steady_doubles_then_climbs_and_falls() {
@@ -251,4 +252,54 @@ fn nobody_is_tried_beside_others_who_is_there_already() {
         (0..20).map(&mut next).skip(3).fold(1.0, f64::min)
     };
     assert_eq!([false, true].map(least), [0.25, 1.0]);
+}
+
+/// Readings of a program that waits behind these, seconds of a second each: the low-priority programs, others.
+fn waiting(readings: &[(f64, Option<[f64; 2]>)]) -> Vec<(f64, bool, Why)> {
+    let controller = preset("steady");
+    let (_, mut state) = controller.start();
+    let mut next = |(speed, waits): &(f64, Option<[f64; 2]>)| {
+        let waited = waits.map(|[low_s, others_s]| Waited { of_s: 1.0, low_s, others_s });
+        let seen = PhaseResult { waited: vec![waited], ..PhaseResult::one(*speed) };
+        let (phase, after) = controller.next(state.clone(), &seen);
+        state = after;
+        (phase.duty, phase.background, phase.why)
+    };
+    readings.iter().map(&mut next).collect()
+}
+
+/// Alone 100; the goal is 90. What it waits behind is seen, so no pause asks whose doing a miss is.
+#[test]
+fn what_it_waits_behind_is_blamed_without_a_pause() {
+    let quiet = Some([0.0, 0.0002]);
+    let until = [(100.0, quiet), (99.0, quiet), (99.0, quiet)];
+    let then = |last: &[(f64, Option<[f64; 2]>)]| waiting(&[&until[..], last].concat())[3..].to_vec();
+    let (theirs, others) = (Some([0.2, 0.02]), Some([0.0, 0.3]));
+    assert_eq!(then(&[(80.0, theirs)]), [(0.5, true, Why::Waits)], "halved at once");
+    assert_eq!(
+        then(&[(80.0, theirs); 3])[1..],
+        [(0.35, true, Why::Waits), (0.35 * 0.7, true, Why::Waits)],
+        "and less yet"
+    );
+    assert_eq!(then(&[(80.0, others)]), [(1.0, true, Why::Others)], "they run on");
+    // Both in part, less than can be felt, or not seen: a pause tells.
+    for waits in [Some([0.1, 0.2]), quiet, None] {
+        assert_eq!(then(&[(80.0, waits)]), [(0.0, true, Why::Blame)], "{waits:?}");
+    }
+    // Beside the others: in the background again, and not less.
+    let beside = [(99.0, quiet); 4];
+    let retreats = then(&[&beside[..], &[(80.0, theirs)]].concat());
+    assert_eq!(retreats[3..], [(1.0, false, Why::Hold), (1.0, true, Why::Waits)]);
+}
+
+/// Two foreign programs keep the CPUs busy for as long as you like: nothing pauses for what they do, and when they are
+/// gone the speed alone is measured anew.
+#[test]
+fn nothing_pauses_for_waits_behind_others() {
+    let quiet = Some([0.0, 0.0002]);
+    let others = [(40.0, Some([0.001, 1.4])); 200];
+    let readings = [&[(100.0, quiet), (99.0, quiet), (60.0, Some([0.0, 0.4]))][..], &others, &[(99.0, quiet)]].concat();
+    let phases = waiting(&readings);
+    assert!(phases[3..203].iter().all(|(duty, _, why)| (*duty, *why) == (1.0, Why::Others)), "{phases:?}");
+    assert_eq!(phases[203].2, Why::Baseline, "they are gone: the speed alone is measured anew");
 }
