@@ -82,8 +82,10 @@ impl Tracer {
     /// # Errors
     /// [`Blind`]
     pub fn load() -> Result<Self, Blind> {
-        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        if version(&release).is_some_and(|version| version < OLDEST) {
+        // A version that cannot be read is tried.
+        if let Ok(release) = fs::read_to_string("/proc/sys/kernel/osrelease")
+            && version(&release).is_some_and(|version| version < OLDEST)
+        {
             return Err(Blind::TooOld(release.trim().to_owned()));
         }
         if !Path::new("/sys/kernel/btf/vmlinux").exists() {

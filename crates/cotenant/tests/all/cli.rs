@@ -130,6 +130,31 @@ fn a_run_says_how_long_its_program_waited_for_a_cpu() {
     assert!(cpus < 1.1 && waiting > 0.3 && (1.05..2.1).contains(&(cpus + waiting)), "{program}");
 }
 
+/// The same two threads wait behind each other; without BPF that is not known.
+#[test]
+fn a_run_says_behind_what_its_program_waited() {
+    let doctor: Value = serde_json::from_slice(&run(&["doctor", "--json"]).stdout).unwrap();
+    let causes =
+        doctor["capabilities"].as_array().unwrap().iter().find(|one| one["name"] == "causes of waits").unwrap();
+    if causes["standing"] != "available" {
+        return eprintln!("skipped: {}", causes["found"]);
+    }
+    let own = mask(std::process::id());
+    let cpu = own.split([',', '-']).next().unwrap();
+    let spin = "while :; do :; done & while :; do :; done";
+    let behind = |options: &[&str]| {
+        let command = ["--", "taskset", "-c", cpu, "timeout", "4", "sh", "-c", spin];
+        let out = run(&[&["run", "--json"], options, &command].concat());
+        let stderr = text(&out.stderr);
+        let summary: Value = serde_json::from_str(stderr.lines().last().unwrap()).unwrap();
+        summary["programs"][0]["behind"].clone()
+    };
+    let seen = behind(&[]);
+    let own = |one: &Value| one["what"] == "its own threads" && one["threads"].as_f64().is_some_and(|n| n > 0.05);
+    assert!(seen.as_array().is_some_and(|all| all.iter().any(own)), "{seen}");
+    assert_eq!(behind(&["--no-bpf"]), Value::Null);
+}
+
 #[test]
 fn run_behaves_like_the_command_itself() {
     let out = run(&["run", "--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
