@@ -240,15 +240,19 @@ fn wide_lines(file: &Path, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Pages of the book that its table of contents does not name.
+/// Pages that the contents beside them do not name: of the book, and of measurements.
 fn pages_left_out(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
-    let contents = fs::read_to_string(root.join("docs/SUMMARY.md"))?;
-    let pages =
-        files.iter().filter_map(|f| f.strip_prefix("docs").ok()).filter(|f| f.extension().is_some_and(|e| e == "md"));
-    Ok(pages
-        .filter(|page| *page != Path::new("SUMMARY.md") && !contents.contains(&format!("]({})", page.display())))
-        .map(|page| format!("docs/SUMMARY.md: the page '{}' is missing", page.display()))
-        .collect())
+    let mut missing = Vec::new();
+    for (folder, contents) in [("docs", "docs/SUMMARY.md"), ("lab/docs", "lab/docs/README.md")] {
+        let text = fs::read_to_string(root.join(contents)).context(contents)?;
+        let pages = files.iter().filter(|file| *file != Path::new(contents));
+        let pages = pages
+            .filter_map(|file| file.strip_prefix(folder).ok())
+            .filter(|page| page.extension() == Some("md".as_ref()));
+        let unnamed = pages.filter(|page| !text.contains(&format!("]({})", page.display())));
+        missing.extend(unnamed.map(|page| format!("{contents}: the page '{}' is missing", page.display())));
+    }
+    Ok(missing)
 }
 
 /// Every dependency has a line in CONTRIBUTING.md that says why it is there.
