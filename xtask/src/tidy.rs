@@ -41,6 +41,7 @@ pub fn check(root: &Path) -> Result<()> {
         }
     }
     wrong.extend(pages_left_out(root, &files)?);
+    wrong.extend(words::count(root)?.wrong());
     wrong.extend(crate::reference::wrong(root));
     wrong.extend(crate::pictures::wrong(root));
     wrong.extend(tables::wrong(root)?);

@@ -49,8 +49,11 @@ pub fn comments(text: &str) -> String {
 /// The strings of a file, a line for each.
 pub fn literals(text: &str) -> String {
     let literals = pieces(text).filter(|(piece, text)| *piece == Piece::Text && text.ends_with(['"', '#']));
-    let inside = |text: &str| text.trim_matches(['r', '#', '"']).split_whitespace().collect::<Vec<_>>().join(" ");
-    literals.map(|(_, text)| inside(text) + "\n").collect()
+    let text = |text: &str| -> String {
+        let inside = text.trim_start_matches(['b', 'c', 'r', '#']).trim_end_matches('#').trim_matches('"');
+        inside.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    literals.map(|(_, literal)| text(literal) + "\n").collect()
 }
 
 /// A piece of source text.
