@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod book;
+mod bpf;
 mod commands;
 mod fuzz;
 mod guests;
@@ -52,6 +53,8 @@ enum Task {
         #[arg(long)]
         build: bool,
     },
+    /// Compile the BPF object anew, which is committed (clang 19, libbpf-dev)
+    Bpf,
     /// Rewrite the tables of the pages that come from docs/results
     Tables(tables::Args),
     /// Draw the pictures of the README and the book, into docs/pictures
@@ -96,6 +99,7 @@ fn run(task: &Task) -> Result<ExitCode> {
         Task::Completions => completions(&root.join("target/completions")),
         Task::Reference => reference::write(root),
         Task::Book { build } => book::make(root, *build),
+        Task::Bpf => bpf::compile(root),
         Task::Tables(args) => tables::write(root, args),
         Task::Pictures(args) => pictures::draw(root, args),
         Task::Bless => cargo(root, &["test", "--workspace", "--all-features"], &[("COTENANT_BLESS", "1")]),

@@ -40,7 +40,7 @@ pub(crate) fn setup(config: &Config, machine: (Topology, MachineProfile)) -> Res
         deciders.push(config.decider("none", &machine)?);
     }
     let mut setup = Setup::of(machine, None, BTreeMap::new(), deciders)?;
-    setup.mode = config.mode;
+    (setup.mode, setup.bpf) = (config.mode, config.bpf);
     Ok(setup)
 }
 

@@ -54,6 +54,7 @@ struct File {
     interval: Option<Spanned<String>>,
     bridge: Option<Spanned<String>>,
     slurm: Option<bool>,
+    bpf: Option<bool>,
     /// Settings of policies by policy and key, as `--set` takes them.
     set: BTreeMap<Spanned<String>, BTreeMap<Spanned<String>, toml::Value>>,
     rule: Vec<Spanned<RuleText>>,
@@ -187,6 +188,8 @@ pub(crate) struct Config {
     pub bridge: Option<u32>,
     /// Whether jobs of Slurm are known, and told of in a table.
     pub slurm: bool,
+    /// Whether it is seen by BPF what services wait for.
+    pub bpf: bool,
     pub rules: Vec<Rule>,
     settings: Settings,
 }
@@ -244,6 +247,7 @@ impl Config {
             interval: PolicyConfig::default().interval,
             bridge: None,
             slurm: false,
+            bpf: true,
             rules: Vec::new(),
             settings: Settings::default(),
         }
@@ -278,6 +282,7 @@ impl Config {
             self.bridge = Some(uid);
         }
         self.slurm = file.slurm.unwrap_or(self.slurm);
+        self.bpf = file.bpf.unwrap_or(self.bpf);
         for (policy, table) in &file.set {
             let wrong = |why: &dyn std::fmt::Display| usage(format!("{}: set: {why}", at(policy.span().start)));
             let section = registry().section(policy.get_ref()).map_err(|why| wrong(&why))?;

@@ -66,7 +66,7 @@ impl<T: Send + 'static> Work<T> {
             let _ = SignalMask::of(1..=64).apply(); // these are for threads that wait for them
             let _ = tell.send(work()); // the receiver may be gone
         };
-        thread::Builder::new().name("worker".to_owned()).stack_size(256 << 10).spawn(run).ok()?;
+        thread::Builder::new().name("worker".to_owned()).stack_size(1 << 20).spawn(run).ok()?;
         Some(Self { answer, until: Instant::now() + within })
     }
 

@@ -104,6 +104,7 @@ pub mod text;
 pub mod topology;
 pub mod usage;
 pub mod view;
+pub mod waits;
 
 pub use action::{
     Action, ActionOutcome, Decision, Effect, Evidence, Order, Outcome, PlaceKind, Proposal, Reason, Unit,
@@ -118,3 +119,4 @@ pub use sample::{AppSample, CpuSample, Direction, Moved, Reading, Sample, TaskIn
 pub use signal::{Count, Counters, Signal};
 pub use topology::Topology;
 pub use view::{AppView, ByApp, TaskView, View};
+pub use waits::{Behind, Cause, Waiting, Waits};

@@ -1,7 +1,7 @@
 //! What a host saw at one instant: raw and cumulative, never rates.
 
 use crate::histogram::Clipped;
-use crate::{AppId, Counters, CpuId, CpuSet, Histogram, NodeId, TaskId, Time};
+use crate::{AppId, Counters, CpuId, CpuSet, Histogram, NodeId, TaskId, Time, Waits};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,6 +105,9 @@ pub struct AppSample {
     /// used is known late, by a second or so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ns: Option<u64>,
+    /// Waits of its threads for a CPU, where the kernel's scheduler shows them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<Waits>,
     /// Bytes that its processes read and wrote, where a policy asked for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<Moved>,

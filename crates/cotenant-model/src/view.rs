@@ -3,7 +3,7 @@
 use crate::sample::ClippedReading;
 use crate::{
     AppId, AppSample, Count, CpuId, Direction, Histogram, Moved, NodeId, Reading, Sample, Signal, TaskId, TaskInfo,
-    TaskSample, Time, Topology,
+    TaskSample, Time, Topology, Waiting,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,6 +86,9 @@ pub struct AppView {
     pub mpi_per_s: Option<f64>,
     /// CPUs' worth of time of its processes and threads that ended before they were counted.
     pub ended_cpus: Option<f64>,
+    /// Waits of its threads for a CPU, between two counts that may lie before the samples; `None` where nothing new
+    /// was counted.
+    pub waits: Option<Waiting>,
     /// Instructions per second of its threads; `None` where one that ran is not counted, or none ran.
     pub instructions_per_s: Option<f64>,
     /// Latencies of the interval in nanoseconds, as reported by the program.
@@ -206,6 +209,7 @@ impl AppView {
             openmp_per_s: per_s(|app| app.openmp),
             mpi_per_s: per_s(|app| app.mpi),
             ended_cpus: per_s(|app| app.ended_ns).map(|ns_per_s| ns_per_s / 1e9),
+            waits: before.and_then(|before| now.waits.as_ref()?.since(before.waits.as_ref()?)),
             instructions_per_s: None,
             latency_ns,
             io: before.and_then(|before| bytes_per_s(before.io?, now.io?)),

@@ -268,6 +268,9 @@ pub struct ScopeArgs {
     /// Also manage tasks of other users (needs the right to)
     #[arg(long, hide_short_help = true)]
     pub all_users: bool,
+    /// Do without BPF, by which it is seen what programs wait for a CPU behind (needs root)
+    #[arg(long, hide_short_help = true)]
+    pub no_bpf: bool,
 }
 
 /// What is said.

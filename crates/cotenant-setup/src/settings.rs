@@ -179,6 +179,8 @@ pub struct Setup {
     pub cpus: Option<CpuSet>,
     /// How accesses to memory are found out, and the share of a CPU that this may cost.
     collector: (Choice, f64),
+    /// Whether BPF may be used, where it is allowed.
+    pub bpf: bool,
 }
 
 impl Setup {
@@ -301,6 +303,7 @@ impl Setup {
         let mut setup = Self::of((topology, machine), cpus, apps, Decider::all(policy, config))?;
         setup.mode = mode.or(file.mode).unwrap_or_default();
         if let Some(scope) = live.map(|manage| &manage.scope) {
+            setup.bpf = !scope.no_bpf;
             setup.collector.0 = scope.collector.unwrap_or_default();
             setup.collector.1 = scope.collector_budget.map_or(setup.collector.1, |percent| percent / 100.0);
         }
@@ -319,7 +322,7 @@ impl Setup {
         deciders: Vec<Decider>,
     ) -> Result<Self> {
         let collector = (Choice::default(), memory::Options::default().budget);
-        let setup = Self { topology, machine, apps, deciders, mode: Mode::Enforce, cpus, collector };
+        let setup = Self { topology, machine, apps, deciders, mode: Mode::Enforce, cpus, collector, bpf: true };
         for Rule { policy, ctx, .. } in setup.rules() {
             policy.check(&ctx).map_err(|refusal| usage(refusal.to_string()))?;
         }
@@ -351,6 +354,7 @@ impl Setup {
             profiles: self.apps.clone(),
             memory: self.memory(recorded),
             proxies: self.needs(|needs| needs.proxies),
+            waits: self.bpf,
             move_pages: self.deciders.iter().any(|decider| decider.config.move_pages),
             ..HostOptions::default()
         }

@@ -11,7 +11,7 @@ use cotenant_model::action::{Evidence, Outcome};
 use cotenant_model::interference::Row;
 use cotenant_model::policy::Statement;
 use cotenant_model::usage::Usage;
-use cotenant_model::{CpuId, CpuSet, Mode, number};
+use cotenant_model::{Behind, CpuId, CpuSet, Mode, number};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -109,6 +109,9 @@ pub struct ServiceStatus {
     /// (the kernel's `run_delay`); absent where that was not counted.
     #[serde(default)]
     pub waiting: Option<f64>,
+    /// What had the CPU meanwhile, most first, where BPF is allowed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub behind: Vec<Behind>,
     /// How fast it was by the last reading, in units of its source; absent where that is the inverse of a latency.
     pub speed: Option<f64>,
     /// What tells that.

@@ -12,8 +12,8 @@ use cotenant_model::interference::{Interference, Row};
 use cotenant_model::policy::{ProtectedApp, Statement, TrialResult};
 use cotenant_model::view::merge;
 use cotenant_model::{
-    AppId, CpuId, CpuSample, Direction, Effect, Look, Looks, Order, Outcome, Reading, Round, Sample, Signal, TaskId,
-    TaskView, Time, Topology,
+    AppId, Behind, CpuId, CpuSample, Direction, Effect, Look, Looks, Order, Outcome, Reading, Round, Sample, Signal,
+    TaskId, TaskView, Time, Topology, Waits,
 };
 use cotenant_record::moves::Move;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -44,6 +44,9 @@ struct Now {
     ran: Option<(Ran, Time)>,
     cpus: Option<f64>,
     waiting: Option<f64>,
+    /// Waits until the window began, and what they were behind in the one before.
+    waits: Option<Waits>,
+    behind: Option<Vec<Behind>>,
     places: Vec<Place>,
     moved: Vec<MovedTime>,
     busiest: Vec<ThreadStatus>,
@@ -153,6 +156,15 @@ impl Now {
     /// How it is protected, where its policy still says so.
     fn protected(&self, at: Time) -> Option<&ProtectedApp> {
         self.protected.as_ref().filter(|(said, _)| at < *said + STALE_AFTER).map(|(_, protected)| protected)
+    }
+
+    /// Takes in its waits so far; tells what they were behind where a window is over.
+    fn waits(&mut self, app: AppId, waits: &Waits, window: Duration, name: impl Fn(AppId) -> Option<String>) {
+        let since = self.waits.get_or_insert_with(|| waits.clone());
+        if waits.at - since.at >= window {
+            self.behind = waits.since(since).map(|waiting| Behind::all(&waiting.behind, app, name));
+            self.waits = Some(waits.clone());
+        }
     }
 
     /// Takes in what its threads ran from look to look, and CPUs' worth of time of what `ended` before it was counted;
@@ -350,6 +362,11 @@ impl Watch {
                 let now = self.now.entry(app.id).or_default();
                 let threads = tasks.of(app.id);
                 now.threads = threads.len();
+                if let Some(waits) = &app.waits {
+                    now.waits(app.id, waits, self.window, |id| {
+                        round.sample.apps.iter().find(|app| app.id == id).map(|app| app.name.clone())
+                    });
+                }
                 let ended = look.view.app(app.id).and_then(|app| app.ended_cpus).unwrap_or_default();
                 now.ran(look, (threads, ended), &domains, self.window, self.topology.line_size());
             }
@@ -521,8 +538,9 @@ impl Watch {
         let judgement = status.goal.map(|goal| self.judgement(goal, kept, &now, protected, metric_error.as_ref()));
         let (cpus, waiting, source) = (now.cpus, now.waiting, now.told);
         let (latencies, places, moved, busiest) = (now.level.latency.told, now.places, now.moved, now.busiest);
-        let (threads, bandwidth) = (now.threads, now.bandwidth);
-        let known = ServiceStatus { threads, cpus, waiting, speed, source, metric_error, kept, throttled, ..status };
+        let (threads, bandwidth, behind) = (now.threads, now.bandwidth, now.behind.unwrap_or_default());
+        let known =
+            ServiceStatus { threads, cpus, waiting, behind, speed, source, metric_error, kept, throttled, ..status };
         let known =
             ServiceStatus { measured, within_goal, latencies, said, bandwidth, places, moved, busiest, ..known };
         let Some(judgement) = judgement else { return known };

@@ -362,7 +362,7 @@ impl Shift<'_> {
         let new = setup.host_options(false);
         let other_host = new.act != self.setup.host_options(false).act;
         // Policies that come want to see more: that is no reason to give any service back.
-        self.host.look_at(new.memory, new.proxies);
+        self.host.look_at(&new);
         // Whoever has the same rule as before stays; the others are given back, and found again by the next look.
         let stays = |service: &Service| {
             let rule = &self.config.rules[service.rule];

@@ -109,6 +109,7 @@ impl LinuxHost {
         let mut observe = Options {
             memory: options.memory,
             proxies: options.proxies,
+            waits: options.waits,
             other_users: options.other_users,
             ..Options::default()
         };
@@ -268,13 +269,14 @@ impl LinuxHost {
         Ok(())
     }
 
-    /// Looks at this from the next sample on; see [`HostOptions`].
-    pub fn look_at(&mut self, memory: memory::Options, proxies: bool) {
+    /// Looks at memory, proxies and waits as these options say, from the next sample on.
+    pub fn look_at(&mut self, new: &HostOptions) {
+        let HostOptions { memory, proxies, waits, .. } = *new;
         if memory != self.options.memory {
             self.notes.extend(about(memory));
         }
-        (self.options.memory, self.options.proxies) = (memory, proxies);
-        self.observer.look_at(memory, proxies);
+        self.options = HostOptions { memory, proxies, waits, ..std::mem::take(&mut self.options) };
+        self.observer.look_at(memory, proxies, waits);
     }
 
     /// Manages an application no more: all that is its own is given back, and it runs on.
@@ -346,7 +348,8 @@ impl LinuxHost {
             .chain(memory.notes())
             .chain(self.observer.proxy_notes())
             .cloned()
-            .chain(found);
+            .chain(found)
+            .chain(self.observer.wait_notes());
         self.notes.iter().cloned().chain(self.act.iter().flat_map(Actuators::notes)).chain(seen).collect()
     }
 

@@ -41,6 +41,8 @@ pub struct HostOptions {
     pub memory: memory::Options,
     /// Whether what programs read, write, send and receive is counted, as a speed of those that report none.
     pub proxies: bool,
+    /// Whether to see by BPF what threads wait for, where that is allowed.
+    pub waits: bool,
     /// Whether the memory of programs may be moved, too.
     pub move_pages: bool,
     /// Applications by name, of which rates stand in for signals that cannot be counted.

@@ -5,12 +5,13 @@ use crate::FsRoot;
 use crate::bounded::{self, Limit};
 use crate::sense::capability::{Capability, Standing};
 use crate::sense::memory;
+use cotenant_bpf::{Blind, Tracer};
 use std::path::Path;
 
 /// Looks below `root` (`/` on a live machine).
 pub fn detect(root: &Path) -> Vec<Capability> {
     let mut all = vec![performance_events(root), memory_nodes(root)];
-    all.extend([resctrl(root), page_placement(root)]);
+    all.extend([resctrl(root), page_placement(root), waits(root)]);
     all.extend(memory::capabilities(&FsRoot::at(root)));
     all
 }
@@ -59,6 +60,24 @@ fn page_placement(root: &Path) -> Capability {
     Capability::new("page placement", standing, found, cost, "a kernel with CONFIG_NUMA")
 }
 
+/// Tried on a live machine: what a kernel refuses is known when it has refused it.
+fn waits(root: &Path) -> Capability {
+    let tried = match root.join("sys/kernel/btf/vmlinux").exists() {
+        false => Err(Blind::NoBtf),
+        true if root == Path::new("/") => Tracer::load().map(|tracer| tracer.missing().to_vec()),
+        true => Ok(Vec::new()),
+    };
+    let (standing, found) = match tried {
+        Ok(missing) if missing.is_empty() => (Standing::Available, "the scheduler's tracepoints, by BPF".to_owned()),
+        Ok(missing) => (Standing::Limited, missing.join("; ")),
+        Err(why) => (Standing::Missing, why.to_string()),
+    };
+    let cost = "how long programs wait for a CPU is known, and not behind which others";
+    let remedy = "run as root, or setcap cap_bpf,cap_perfmon+ep on the cotenant binary";
+    let remedy = if found == Blind::NotAllowed.to_string() { remedy } else { "" };
+    Capability::new("causes of waits", standing, found, cost, remedy)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,6 +116,7 @@ mod tests {
             "full",
             &[
                 ("proc/sys/kernel/perf_event_paranoid", "1\n"),
+                ("sys/kernel/btf/vmlinux", ""),
                 ("proc/self/numa_maps", ""),
                 ("proc/self/clear_refs", ""),
                 ("proc/self/smaps", ""),

@@ -19,3 +19,4 @@ pub mod sharing;
 pub mod tier;
 pub mod topology;
 pub mod usage;
+mod waits;

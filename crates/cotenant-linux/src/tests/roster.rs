@@ -79,7 +79,8 @@ pub fn roster(args: &[String]) {
 
     // A policy that wants to see more sees it of those that are there.
     assert!(sample.apps.iter().all(|app| app.io.is_none()));
-    host.look_at(memory::Options { placement: true, accesses: true, ..memory::Options::default() }, true);
+    let memory = memory::Options { placement: true, accesses: true, ..memory::Options::default() };
+    host.look_at(&HostOptions { memory, proxies: true, ..HostOptions::default() });
     let sample = host.sample().unwrap();
     assert!(sample.apps.iter().all(|app| app.io.is_some()) && ids(&sample) == [0, 2], "{sample:?}");
     let nap = Action::Nap { app: attached, until: sample.at + Duration::from_secs(1) };

@@ -8,8 +8,8 @@ use cotenant_model::sample::ClippedReading;
 use cotenant_model::testing::machine;
 use cotenant_model::usage::{Program, Seen, Usage};
 use cotenant_model::{
-    AppId, AppSample, Count, CpuId, CpuSample, CpuSet, Direction, Moved, NodeId, Reading, Sample, Signal, TaskId,
-    TaskInfo, TaskSample, Time, View,
+    AppId, AppSample, Cause, Count, CpuId, CpuSample, CpuSet, Direction, Moved, NodeId, Reading, Sample, Signal,
+    TaskId, TaskInfo, TaskSample, Time, View, Waits,
 };
 use cotenant_policies::{Resense, Sam, SamConfig};
 use cotenant_record::testing::{Gather, Role, Scripted, header, record};
@@ -383,6 +383,13 @@ fn sample() -> impl Strategy<Value = Sample> {
                 openmp: progress,
                 mpi: at,
                 ended_ns: at,
+                waits: at.map(|ns| Waits {
+                    at: Time(ns),
+                    ns,
+                    count: ns / 2,
+                    behind: vec![(Cause::App(AppId(1)), ns), (Cause::Kernel("k".to_owned()), 1)],
+                    lengths: Histogram::new([Bucket { low: 0.0, high: 512.0, count: ns }]),
+                }),
                 io: progress.map(|bytes| Moved { bytes, at: Time(at.unwrap_or(0)) }),
                 tcp: at.map(|bytes| Moved { bytes, at: Time::default() }),
                 metrics: vec![(

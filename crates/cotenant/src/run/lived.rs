@@ -1,7 +1,7 @@
 //! What the threads of each program had of the CPUs, and how long they waited for one.
 
 use cotenant_model::usage::Usage;
-use cotenant_model::{AppId, Signal, View};
+use cotenant_model::{AppId, Behind, Cause, Signal, View};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -16,7 +16,11 @@ const LITTLE: f64 = 0.05;
 
 /// Sums over a run, by program.
 #[derive(Debug, Default)]
-pub(crate) struct Lived(BTreeMap<AppId, Times>);
+pub(crate) struct Lived {
+    times: BTreeMap<AppId, Times>,
+    /// Seconds of waiting by what had the CPU meanwhile.
+    behind: BTreeMap<AppId, BTreeMap<Cause, f64>>,
+}
 
 /// Seconds: of CPU time, of that of processes and threads that ended before they were counted, of waiting for a CPU
 /// where that is counted, and how long the program was there.
@@ -36,6 +40,9 @@ pub(crate) struct AppTimes {
     pub cpus: f64,
     /// Threads that were ready to run and had no CPU, on average; absent where that was not counted.
     pub waiting: Option<f64>,
+    /// What had the CPU meanwhile, where BPF is allowed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub behind: Vec<Behind>,
     /// Whether much of its CPU time is that of processes and threads that ended before they were counted: how long
     /// these waited is not known.
     #[serde(skip)]
@@ -46,12 +53,18 @@ impl Lived {
     pub fn add(&mut self, view: &View) {
         let seconds = view.interval.as_secs_f64();
         for app in &view.apps {
-            let times = self.0.entry(app.id).or_default();
+            let times = self.times.entry(app.id).or_default();
             times.there += seconds;
             times.ended += app.ended_cpus.unwrap_or_default() * seconds;
+            if let Some(waiting) = &app.waits {
+                let sums = self.behind.entry(app.id).or_default();
+                for (cause, threads) in &waiting.behind {
+                    *sums.entry(cause.clone()).or_default() += threads * waiting.seconds;
+                }
+            }
         }
         for task in &view.tasks {
-            let Some(times) = self.0.get_mut(&task.info.app) else { continue };
+            let Some(times) = self.times.get_mut(&task.info.app) else { continue };
             times.cpu += task.per_s(Signal::CpuTime).unwrap_or_default() / 1e9 * seconds;
             if let Some(ns_per_s) = task.per_s(Signal::RunQueueWait) {
                 *times.waited.get_or_insert_default() += ns_per_s / 1e9 * seconds;
@@ -74,6 +87,16 @@ impl Lived {
         self.of(app).waited.map(|seconds| self.of(app).per_s(seconds))
     }
 
+    /// What had the CPU meanwhile, most first; empty where that is not seen. `names`: of programs.
+    pub fn behind(&self, app: AppId, names: &[String]) -> Vec<Behind> {
+        let Some(sums) = self.behind.get(&app) else { return Vec::new() };
+        let all: f64 = sums.values().sum();
+        // It may have been seen for a part of the time alone.
+        let threads = self.waiting(app).unwrap_or_default() / all.max(f64::MIN_POSITIVE);
+        let parts: Vec<_> = sums.iter().map(|(cause, seconds)| (cause.clone(), seconds * threads)).collect();
+        Behind::all(&parts, app, |app| names.get(app.0 as usize).cloned())
+    }
+
     /// CPUs that protected programs want: what they use, and one more for the next question.
     pub fn wanted(&self, protected: impl IntoIterator<Item = AppId>) -> f64 {
         protected.into_iter().map(|app| self.cpus(app)).sum::<f64>() + 1.0
@@ -85,13 +108,14 @@ impl Lived {
             let app = AppId(i as u32);
             let cpus = (self.there_s(app) > 0.0).then(|| self.cpus(app))?;
             let short = self.of(app).ended > SHORT * (self.of(app).cpu + self.of(app).ended);
-            Some(AppTimes { name: name.clone(), cpus, waiting: self.waiting(app), short })
+            let (waiting, behind) = (self.waiting(app), self.behind(app, names));
+            Some(AppTimes { name: name.clone(), cpus, waiting, behind, short })
         };
         names.iter().enumerate().filter_map(of).collect()
     }
 
     fn of(&self, app: AppId) -> Times {
-        self.0.get(&app).copied().unwrap_or_default()
+        self.times.get(&app).copied().unwrap_or_default()
     }
 }
 
@@ -104,7 +128,7 @@ impl Times {
 impl AppTimes {
     /// `xz: 0.52 CPUs; 1.40 threads waited for a CPU; meanwhile 1.5 of 2 CPUs by other programs: rustc 1.5`
     pub fn line(&self, others: Option<&Usage>) -> String {
-        let Self { name, cpus, waiting, short } = self;
+        let Self { name, cpus, waiting, behind, short } = self;
         let but = if *short { ", not counting those that live for moments" } else { "" };
         let waits = match *waiting {
             None => String::new(),
@@ -112,6 +136,9 @@ impl AppTimes {
                 "; its processes live too short to know their waits".to_owned()
             }
             Some(threads) if threads < HARDLY => "; it had a CPU whenever it wanted one".to_owned(),
+            Some(threads) if !behind.is_empty() => {
+                format!("; {threads:.2} threads waited for a CPU{but}: {}", Behind::text(behind))
+            }
             Some(threads) => {
                 let behind = match others {
                     None => String::new(),
@@ -131,15 +158,18 @@ mod tests {
 
     #[test]
     fn it_is_said_what_a_program_waited_for() {
-        let short = AppTimes { name: "sh".to_owned(), cpus: 0.5, waiting: Some(0.0), short: true };
+        let short = AppTimes { name: "sh".to_owned(), cpus: 0.5, waiting: Some(0.0), behind: Vec::new(), short: true };
         assert_eq!(short.line(None), "sh: 0.50 CPUs; its processes live too short to know their waits");
         let line = |waiting, others: f64| {
             let usage = Usage { seconds: 1.0, of_cpus: 2, others, ..Usage::default() };
-            AppTimes { name: "xz".to_owned(), cpus: 0.5, waiting, short: false }.line(Some(&usage))
+            AppTimes { name: "xz".to_owned(), cpus: 0.5, waiting, behind: Vec::new(), short: false }.line(Some(&usage))
         };
         assert_eq!(line(None, 1.0), "xz: 0.50 CPUs");
         assert_eq!(line(Some(0.001), 1.0), "xz: 0.50 CPUs; it had a CPU whenever it wanted one");
         assert_eq!(line(Some(1.4), 0.01), "xz: 0.50 CPUs; 1.40 threads waited for a CPU, behind its own");
+        let behind = vec![Behind { what: "rustc".to_owned(), cgroup: None, threads: 1.3 }];
+        let known = AppTimes { name: "xz".to_owned(), cpus: 0.5, waiting: Some(1.4), behind, short: false };
+        assert_eq!(known.line(None), "xz: 0.50 CPUs; 1.40 threads waited for a CPU: 1.30 behind rustc");
         assert_eq!(
             line(Some(1.4), 1.5),
             "xz: 0.50 CPUs; 1.40 threads waited for a CPU; meanwhile 1.5 of 2 CPUs by other programs: none of them can be seen here"

@@ -129,8 +129,13 @@ fn daemon(socket: Option<&Path>, topology: &Topology, first: bool, to: &Sender<N
 /// Looks at what this user may see, and changes nothing.
 fn own(first: bool, to: &Sender<News>) -> Result<()> {
     let (topology, machine) = settings::live_machine(None)?;
-    let options =
-        HostOptions { until: Until::Asked, other_users: sys::euid() == 0, proxies: true, ..HostOptions::default() };
+    let options = HostOptions {
+        until: Until::Asked,
+        other_users: sys::euid() == 0,
+        proxies: true,
+        waits: true,
+        ..HostOptions::default()
+    };
     let mut host = LinuxHost::new(&topology, Vec::new(), options)?;
     let mut drive = Drive::begin(&mut host)?;
     let mut watch = Watch::new(&topology, EVERY);

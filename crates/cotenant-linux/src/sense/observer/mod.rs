@@ -18,6 +18,7 @@ use crate::sense::processes::{Follower, Process, Target};
 use crate::sense::progress::{Producer, Progress, Reported};
 use crate::sense::proxies::Proxies;
 use crate::sense::tier::{self, TierReport};
+use crate::sense::waits::Waits;
 use crate::sys::{self, thread::Identity};
 use cotenant_model::{
     AppId, AppSample, CpuId, CpuSet, NodeId, Sample, Signal, TaskId, TaskInfo, TaskSample, Time, Topology,
@@ -79,6 +80,8 @@ pub struct Options {
     pub memory: memory::Options,
     /// Whether to count what programs read, write, send and receive.
     pub proxies: bool,
+    /// Whether to see by BPF what their threads wait for.
+    pub waits: bool,
     /// Whether to observe processes of other users.
     pub other_users: bool,
     /// Threads at most; further ones are left out and reported.
@@ -93,6 +96,7 @@ impl Default for Options {
             signals: plan::SAM_SIGNALS.to_vec(),
             memory: memory::Options::default(),
             proxies: false,
+            waits: false,
             other_users: false,
             max_tasks: 16_384,
         }
@@ -172,6 +176,7 @@ pub struct Observer {
     node_of: BTreeMap<CpuId, NodeId>,
     progress: Progress,
     proxies: Option<Proxies>,
+    waits: Option<Waits>,
     /// Descriptors that files of `/proc` may still take.
     proc_files_left: usize,
     /// Threads that were left out because there were too many.
@@ -226,6 +231,7 @@ impl Observer {
             nodes,
             progress: Progress::default(),
             proxies: options.proxies.then(Proxies::default),
+            waits: None,
             proc_files_left: descriptors / 4,
             left_out: 0,
             last: None,
@@ -244,7 +250,9 @@ impl Observer {
     }
 
     /// Looks at this from the next sample on; what is followed is followed on.
-    pub fn look_at(&mut self, memory: memory::Options, proxies: bool) {
+    pub fn look_at(&mut self, memory: memory::Options, proxies: bool, waits: bool) {
+        self.options.waits = waits;
+        self.waits.take_if(|_| !waits);
         if proxies != self.options.proxies {
             self.options.proxies = proxies;
             self.proxies = proxies.then(Proxies::default);
@@ -402,9 +410,13 @@ impl Observer {
         self.read(at, interval);
         self.ended.look(self.follower.processes(), &self.tasks, at);
         let cpus = self.busy.read()?;
-        // What looking at memory and proxies costs has a budget of its own.
+        // What looking at memory, proxies and waits costs has a budget of its own.
         let proxies = self.proxies.as_mut().map(|proxies| proxies.look(self.follower.processes(), at));
-        let others = self.look_at_memory(at) + proxies.unwrap_or_default();
+        let waits = self.options.waits.then(|| {
+            let waits = self.waits.get_or_insert_with(|| Waits::new(at));
+            waits.look(self.follower.processes(), at)
+        });
+        let others = self.look_at_memory(at) + proxies.unwrap_or_default() + waits.unwrap_or_default();
         if self.nodes.len() > 1 && at >= self.numa_due {
             self.numa_balancing = numa_balancing(&self.options.fs);
             self.numa_due = at + NUMA_BALANCING;
@@ -454,6 +466,7 @@ impl Observer {
                 openmp: told(Producer::OpenMp).map(|counted| counted.units),
                 mpi: told(Producer::Mpi).map(|counted| counted.units),
                 ended_ns: self.ended.of(id),
+                waits: self.waits.as_ref().and_then(|waits| waits.of(id)),
                 io,
                 tcp,
                 metrics: Vec::new(),
@@ -488,6 +501,11 @@ impl Observer {
     /// Remarks on what programs read, write, send and receive.
     pub fn proxy_notes(&self) -> impl Iterator<Item = &String> {
         self.proxies.iter().flat_map(Proxies::notes)
+    }
+
+    /// Why waits are not seen, in whole or in part.
+    pub fn wait_notes(&self) -> Vec<String> {
+        self.waits.as_ref().map_or_else(Vec::new, Waits::notes)
     }
 
     /// Reports that were not believed, and why.

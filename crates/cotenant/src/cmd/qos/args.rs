@@ -28,6 +28,7 @@ Examples:
 /// Arguments of `cotenant qos`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
+#[allow(clippy::struct_excessive_bools)] // each is an option of its own
 pub struct Args {
     /// High priority: a command that keeps its speed, as a line for `sh -c`; may be repeated
     #[arg(long, value_name = "CMD")]
@@ -95,6 +96,9 @@ pub struct Args {
     /// Also look at and pause programs of other users (needs the right to)
     #[arg(long)]
     pub all_users: bool,
+    /// Do without BPF, by which it is seen what programs wait for a CPU behind (needs root)
+    #[arg(long, hide_short_help = true)]
+    pub no_bpf: bool,
     /// What is said
     #[command(flatten)]
     pub output: Output,

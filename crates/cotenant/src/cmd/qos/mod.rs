@@ -66,6 +66,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let low = low.into_iter().map(|app| AppSpec { throttled: Some(args.means.into()), ..app });
     run.apps = high.chain(low).collect();
     run.options = HostOptions { other_users: args.all_users, until: Until::AllEnd, after: args.time, ..run.options };
+    run.options.waits = !args.no_bpf;
     run.options.refused = (!args.wait_for_metric).then_some(REFUSED);
     run.told = !args.output.quiet && !args.output.json;
     run.view = show::live_view(args);

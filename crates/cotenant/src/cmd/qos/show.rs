@@ -16,7 +16,7 @@ use cotenant_linux::host::LinuxHost;
 use cotenant_linux::sense::nice::Weight;
 use cotenant_model::policy::{Explanation, Limited};
 use cotenant_model::usage::{Seen, Usage, slowed_by_others};
-use cotenant_model::{AppId, Mode, Round, Time};
+use cotenant_model::{AppId, Behind, Mode, Round, Time};
 use cotenant_record::naps::Naps;
 use cotenant_setup::args::MetricArg;
 use cotenant_status::goals::{Goals, Standing};
@@ -75,6 +75,9 @@ struct HighRow {
     pub metric: String,
     /// Threads that were ready to run and had no CPU, on average; absent where that was not counted.
     pub waiting: Option<f64>,
+    /// What had the CPU meanwhile, where BPF is allowed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub behind: Vec<Behind>,
     #[serde(flatten)]
     pub standing: Standing,
     /// How it ended, where Cotenant started it and it has.
@@ -131,6 +134,9 @@ struct LowRow {
     pub cpus: f64,
     /// Threads that were ready to run and had no CPU, on average; absent where that was not counted.
     pub waiting: Option<f64>,
+    /// What had the CPU meanwhile, where BPF is allowed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub behind: Vec<Behind>,
     /// Share of the time in which it really ran, by what it or its freezer says; absent where CPU time is limited
     /// instead.
     pub duty: Option<f64>,
@@ -345,6 +351,7 @@ impl Table {
                 name,
                 metric,
                 waiting: self.lived.waiting(AppId(i as u32)),
+                behind: self.lived.behind(AppId(i as u32), &self.names),
                 standing: self.goals.standing(i, whole),
                 ended: self.ended.get(&AppId(i as u32)).copied(),
             }
@@ -364,7 +371,8 @@ impl Table {
             let duty = duty.filter(|_| not_started.is_none());
             let (naps_ordered, naps_carried_out) = (self.naps.ordered(app), self.naps.carried_out(app));
             let (name, cpus, waiting) = (name.clone(), self.lived.cpus(app), self.lived.waiting(app));
-            LowRow { name, cpus, waiting, duty, naps_ordered, naps_carried_out, slept, not_started, ended }
+            let behind = self.lived.behind(app, &self.names);
+            LowRow { name, cpus, waiting, behind, duty, naps_ordered, naps_carried_out, slept, not_started, ended }
         };
         self.names.iter().enumerate().skip(self.metrics.len()).map(row).collect()
     }
@@ -452,8 +460,9 @@ impl Report<'_> {
 }
 
 fn high_line(row: &HighRow) -> String {
-    let HighRow { name, standing, waiting, .. } = row;
-    let waits = waiting.map_or_else(String::new, |threads| format!("; {threads:.2} threads waited for a CPU"));
+    let HighRow { name, standing, waiting, behind, .. } = row;
+    let behind = if behind.is_empty() { String::new() } else { format!(": {}", Behind::text(behind)) };
+    let waits = waiting.map_or_else(String::new, |threads| format!("; {threads:.2} threads waited for a CPU{behind}"));
     if let Some(ended) = row.ended.filter(|ended| ended.not_started().is_some()) {
         return format!("{}: {}", with_class("high", name), ended.line());
     }
@@ -507,6 +516,7 @@ mod tests {
                 name,
                 cpus: 0.96,
                 waiting: None,
+                behind: Vec::new(),
                 duty: Some(1.0),
                 naps_ordered: 0,
                 naps_carried_out: 0,

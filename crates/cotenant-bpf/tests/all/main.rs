@@ -1,0 +1,197 @@
+//! Waits of real programs on the kernel that runs this, beside what the kernel itself counts.
+//!
+//! Where BPF is not allowed a test says so and is skipped.
+
+use cotenant_bpf::Tracer;
+use cotenant_model::{AppId, Cause, Time, Waits};
+use cotenant_testing::{TempDir, eventually, spawn_fresh};
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::Instant;
+
+const VICTIM: AppId = AppId(3);
+const BESIDE: AppId = AppId(7);
+const SPIN: &str = "while :; do :; done";
+
+/// A shell under a name of its own, on CPU 0; killed with all that it started.
+struct Spinner(Child);
+
+impl Spinner {
+    fn start(folder: &Path, name: &str, script: &str) -> Self {
+        use std::os::unix::process::CommandExt;
+        let program = folder.join(name);
+        if !program.exists() {
+            fs::copy("/bin/sh", &program).unwrap();
+        }
+        let mut command = Command::new("taskset");
+        command.args(["-c", "0"]).arg(&program).args(["-c", script]).process_group(0);
+        let spinner = Self(spawn_fresh(&mut command));
+        eventually("it has its name", || spinner.proc("comm").trim() == name);
+        spinner
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn proc(&self, file: &str) -> String {
+        fs::read_to_string(format!("/proc/{}/{file}", self.pid())).unwrap_or_default()
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: sends a signal to a process group of ours that was not waited for yet.
+        assert_eq!(unsafe { libc::kill(-(self.pid() as i32), signal) }, 0);
+    }
+
+    /// Stops it, and waits until it has stopped.
+    fn stop(&self) {
+        self.signal(libc::SIGSTOP);
+        eventually("it has stopped", || self.proc("stat").contains(") T "));
+    }
+
+    fn run_delay(&self) -> u64 {
+        self.proc("schedstat").split(' ').nth(1).unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.signal(libc::SIGKILL);
+        let _ = self.0.wait();
+    }
+}
+
+/// A tracer, and when it began.
+struct Live(Tracer, Instant);
+
+impl Live {
+    fn new() -> Option<Self> {
+        match Tracer::load() {
+            Ok(tracer) => {
+                assert_eq!(tracer.missing(), [""; 0], "this kernel has all tracepoints");
+                Some(Self(tracer, Instant::now()))
+            }
+            Err(why) => {
+                eprintln!("skipped: {why}");
+                None
+            }
+        }
+    }
+
+    fn follow(&mut self, all: &[(&Spinner, AppId)]) {
+        self.0.follow(all.iter().map(|(spinner, app)| (spinner.pid(), *app))).unwrap();
+    }
+
+    fn read(&mut self) -> Waits {
+        self.0.read(Time(self.1.elapsed().as_nanos() as u64), |id| format!("group {id}")).unwrap();
+        self.0.waits(VICTIM).cloned().unwrap_or_default()
+    }
+
+    /// Reads until it has waited for so long since.
+    fn until_waited(&mut self, since: &Waits, ns: u64) -> Waits {
+        let mut waits = Waits::default();
+        eventually("it has waited", || {
+            waits = self.read();
+            waits.ns >= since.ns + ns
+        });
+        waits
+    }
+}
+
+fn is_program(cause: &Cause, name: &str) -> bool {
+    matches!(cause, Cause::Program { program, .. } if program == name)
+}
+
+fn behind(waits: &Waits, is: impl Fn(&Cause) -> bool) -> u64 {
+    waits.behind.iter().filter(|(cause, _)| is(cause)).map(|(_, ns)| ns).sum()
+}
+
+/// What is seen is the kernel's `run_delay`, and all of it is laid on something, the program beside it above all.
+#[test]
+fn waits_are_the_kernels_run_delay_and_are_laid_on_what_ran() {
+    let Some(mut live) = Live::new() else { return };
+    let folder = TempDir::new("waits");
+    let [victim, noisy] = ["quiet", "noisy"].map(|name| Spinner::start(folder.path(), name, SPIN));
+    victim.stop();
+    let before = victim.run_delay();
+    live.follow(&[(&victim, VICTIM)]);
+    victim.signal(libc::SIGCONT);
+    live.until_waited(&Waits::default(), 1_500_000_000);
+    victim.stop();
+    let (seen, counted) = (live.read(), victim.run_delay() - before);
+    assert!(seen.ns.abs_diff(counted) * 100 < counted * 3, "{} of {counted} ns", seen.ns);
+    assert_eq!(seen.lengths.count(), seen.count);
+    let laid: u64 = seen.behind.iter().map(|(_, ns)| ns).sum();
+    let unknown = behind(&seen, |cause| *cause == Cause::Unknown);
+    assert!((laid - unknown).abs_diff(seen.ns) * 100 < seen.ns, "{laid} of {} ns, {unknown} unknown", seen.ns);
+    // On a CPU that is busy with other tests, too, it gets its share.
+    assert!(behind(&seen, |cause| is_program(cause, "noisy")) * 20 > seen.ns, "{:?}", seen.behind);
+    assert_eq!(behind(&seen, |cause| is_program(cause, "quiet")), 0, "one thread does not wait behind itself");
+    drop(noisy);
+}
+
+/// What is observed is named as an application, its children with it, though nothing ever named these; and so are the
+/// waits of children that live for moments.
+#[test]
+fn children_belong_to_the_application_of_their_parent() {
+    let Some(mut live) = Live::new() else { return };
+    let folder = TempDir::new("waits-children");
+    let moments = |name: &str| {
+        let moment = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
+        Spinner::start(folder.path(), name, &format!("while :; do ({moment}); done"))
+    };
+    let [victim, beside] = ["parent", "aside"].map(moments);
+    live.follow(&[(&victim, VICTIM), (&beside, BESIDE)]);
+    // The children of this moment were never named.
+    let first = live.until_waited(&Waits::default(), 300_000_000);
+    let before = victim.run_delay();
+    let seen = live.until_waited(&first, 1_000_000_000);
+    let own = victim.run_delay() - before;
+    assert!(own * 2 < seen.ns - first.ns, "its children waited, {} ns, and not itself, {own} ns", seen.ns);
+    assert!(behind(&seen, |cause| *cause == Cause::App(BESIDE)) * 20 > seen.ns, "{:?}", seen.behind);
+    let of = |waits| behind(waits, |cause| is_program(cause, "aside"));
+    assert_eq!(of(&seen), of(&first), "{:?}", seen.behind);
+}
+
+/// A program is blamed in every stretch in which it ran, and in none in which it did not.
+#[test]
+fn what_does_not_run_is_not_blamed() {
+    let Some(mut live) = Live::new() else { return };
+    let folder = TempDir::new("waits-stretches");
+    let [victim, third] = ["waiter", "third"].map(|name| Spinner::start(folder.path(), name, SPIN));
+    let onoff = Spinner::start(folder.path(), "onoff", SPIN);
+    live.follow(&[(&victim, VICTIM)]);
+    for _ in 0..3 {
+        for runs in [true, false] {
+            if runs {
+                onoff.signal(libc::SIGCONT);
+            } else {
+                onoff.stop();
+            }
+            // A wait that began before is counted when it ends: two of them later all is of this stretch.
+            let before = live.read();
+            let before = live.until_waited(&before, 100_000_000);
+            let after = live.until_waited(&before, 300_000_000);
+            let of = |waits| behind(waits, |cause| is_program(cause, "onoff"));
+            assert_eq!(of(&after) > of(&before), runs, "{before:?} {after:?}");
+        }
+    }
+    drop(third);
+}
+
+/// An application that is forgotten and comes back begins at nothing.
+#[test]
+fn an_application_that_comes_back_begins_anew() {
+    let Some(mut live) = Live::new() else { return };
+    let folder = TempDir::new("waits-anew");
+    let [victim, _noisy] = ["comes", "loud"].map(|name| Spinner::start(folder.path(), name, SPIN));
+    live.follow(&[(&victim, VICTIM)]);
+    let first = live.until_waited(&Waits::default(), 300_000_000);
+    live.follow(&[]);
+    assert_eq!(live.read(), Waits::default(), "it is observed no more");
+    live.follow(&[(&victim, VICTIM)]);
+    let anew = live.read();
+    assert!(anew.ns < first.ns, "{} < {}", anew.ns, first.ns);
+    live.until_waited(&anew, 100_000_000);
+}

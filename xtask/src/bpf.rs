@@ -1,0 +1,52 @@
+//! `cargo xtask bpf`: the BPF object from its source. It is committed, so that users need no clang.
+
+use crate::commands::done;
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What compiles it; another version may choose other instructions.
+const CLANG: &str = "clang-19";
+const STRIP: &str = "llvm-strip-19";
+
+/// Writes `waits.bpf.o`.
+pub fn compile(root: &Path) -> Result<()> {
+    let folder = folder(root);
+    compile_to(&folder, &folder.join("waits.bpf.o"))?;
+    println!("{}", folder.join("waits.bpf.o").display());
+    Ok(())
+}
+
+fn folder(root: &Path) -> PathBuf {
+    root.join("crates/cotenant-bpf/src")
+}
+
+/// Needs clang 19, LLVM's tools and the headers of libbpf. The object names its source without a folder.
+fn compile_to(folder: &Path, object: &Path) -> Result<()> {
+    let headers = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+    let options = ["-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror", "-c", "waits.bpf.c"];
+    let compile = done(Command::new(CLANG).args(options).arg(headers).arg("-o").arg(object).current_dir(folder));
+    compile.with_context(|| format!("install {CLANG}, llvm-19 and libbpf-dev"))?;
+    // Debug information goes, what describes types for the kernel stays.
+    done(Command::new(STRIP).arg("-g").arg(object)).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cotenant_testing::TempDir;
+    use std::fs;
+
+    #[test]
+    fn the_object_is_made_of_its_source() {
+        let folder = folder(Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap());
+        let temporary = TempDir::new("bpf-object");
+        let object = temporary.path().join("waits.bpf.o");
+        if let Err(why) = compile_to(&folder, &object) {
+            assert!(!format!("{why:#}").contains("error:"), "{why:#}");
+            return eprintln!("skipped: {why:#}");
+        }
+        let same = fs::read(object).unwrap() == fs::read(folder.join("waits.bpf.o")).unwrap();
+        assert!(same, "waits.bpf.o is not what waits.bpf.c gives; run cargo xtask bpf");
+    }
+}
