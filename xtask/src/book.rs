@@ -71,7 +71,11 @@ fn lay_out(root: &Path, to: &Path) -> Result<()> {
         update(&root.join(file), &place(inside), Some(text.as_bytes()))?;
         for file in linked {
             // As text: a browser shows it, whatever language it is.
-            update(&root.join(&file), &place(Path::new(SOURCES)).join(format!("{file}.txt")), None)?;
+            let (from, to) = (root.join(&file), place(Path::new(SOURCES)).join(format!("{file}.txt")));
+            let is_page = from.extension().is_some_and(|e| e == "md");
+            let page = if is_page { Some(fs::read_to_string(&from).with_context(|| file.clone())?) } else { None };
+            let page = page.map(|text| crate::tables::without_templates(&text));
+            update(&from, &to, page.as_ref().map(String::as_bytes))?;
         }
     }
     Ok(())

@@ -104,9 +104,9 @@ fn files(root: &Path) -> Vec<String> {
     names
 }
 
-/// The pages of the book, and the README.
+/// The pages of the book, those of measurements, and the README.
 fn pages(root: &Path) -> Result<Vec<PathBuf>> {
-    let list = ["ls-files", "-co", "--exclude-standard", "docs/*.md", "README.md"];
+    let list = ["ls-files", "-co", "--exclude-standard", "docs/*.md", "lab/docs/*.md", "README.md"];
     let list = crate::commands::done(Command::new("git").args(list).current_dir(root))?;
     Ok(list.lines().map(|file| root.join(file)).filter(|file| file.exists()).collect())
 }

@@ -1,5 +1,6 @@
 //! What neither the compiler nor clippy checks.
 
+use crate::house::words;
 use crate::tables;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
@@ -14,6 +15,7 @@ const UNFINISHED: &[&str] =
 /// Runs every check and fails with the list of what is wrong.
 pub fn check(root: &Path) -> Result<()> {
     let files = tracked(root)?;
+    let longer = fs::read_to_string(root.join(LONGER)).context(LONGER)?;
     let mut wrong = Vec::new();
     for file in &files {
         let Ok(text) = fs::read_to_string(root.join(file)) else { continue };
@@ -30,7 +32,7 @@ pub fn check(root: &Path) -> Result<()> {
             Some("md") => {
                 wrong.extend(broken_links(root, file, &text));
                 wrong.extend(wide_lines(file, &text));
-                wrong.extend(long_page(file, &text));
+                wrong.extend(long_page(file, &text, &longer));
             }
             Some("toml") if file.starts_with("machines") && !text.contains("source") => {
                 wrong.push(format!("{name}: no source; say where its figures come from"));
@@ -39,6 +41,7 @@ pub fn check(root: &Path) -> Result<()> {
         }
     }
     wrong.extend(pages_left_out(root, &files)?);
+    wrong.extend(words::count(root)?.wrong());
     wrong.extend(crate::reference::wrong(root));
     wrong.extend(crate::pictures::wrong(root));
     wrong.extend(tables::wrong(root)?);
@@ -196,13 +199,23 @@ fn anchors(text: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// The most lines of a page of the book; its table of contents is as long as it has to be.
-const PAGE_LINES: usize = 150;
+/// Pages of the book that are longer than the budget, each with the most words that it may have. A limit only shrinks.
+const LONGER: &str = "xtask/src/tidy/longer.txt";
 
-fn long_page(file: &Path, text: &str) -> Option<String> {
-    let lines = tables::without_templates(text).lines().count();
-    let long = file.starts_with("docs") && file != Path::new("docs/SUMMARY.md") && lines > PAGE_LINES;
-    long.then(|| format!("{}: {lines} lines, {PAGE_LINES} at most; what are its two purposes?", file.display()))
+/// A page of the book that has more words than it may, or a limit that it does not need.
+fn long_page(file: &Path, text: &str, longer: &str) -> Option<String> {
+    let exempt = file == Path::new("docs/SUMMARY.md") || file.starts_with(words::WRITTEN);
+    if !file.starts_with("docs") || exempt {
+        return None;
+    }
+    let name = file.display().to_string();
+    let listed = longer.lines().find_map(|line| line.strip_prefix(&*name)?.trim().parse().ok());
+    let (count, limit) = (words::words_of_page(text), listed.unwrap_or(words::PAGE_WORDS));
+    if count > limit {
+        return Some(format!("{name}: {count} words, {limit} at most; what can go, or stand on its own?"));
+    }
+    let needless = listed.is_some() && count <= words::PAGE_WORDS;
+    needless.then(|| format!("{name}: {count} words need no limit; take it out of {LONGER}"))
 }
 
 /// Lines of prose, in pages and comments, that are wider than 120 columns. Tables and examples are as wide as they have
@@ -228,15 +241,19 @@ fn wide_lines(file: &Path, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Pages of the book that its table of contents does not name.
+/// Pages that the contents beside them do not name: of the book, and of measurements.
 fn pages_left_out(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
-    let contents = fs::read_to_string(root.join("docs/SUMMARY.md"))?;
-    let pages =
-        files.iter().filter_map(|f| f.strip_prefix("docs").ok()).filter(|f| f.extension().is_some_and(|e| e == "md"));
-    Ok(pages
-        .filter(|page| *page != Path::new("SUMMARY.md") && !contents.contains(&format!("]({})", page.display())))
-        .map(|page| format!("docs/SUMMARY.md: the page '{}' is missing", page.display()))
-        .collect())
+    let mut missing = Vec::new();
+    for (folder, contents) in [("docs", "docs/SUMMARY.md"), ("lab/docs", "lab/docs/README.md")] {
+        let text = fs::read_to_string(root.join(contents)).context(contents)?;
+        let pages = files.iter().filter(|file| *file != Path::new(contents));
+        let pages = pages
+            .filter_map(|file| file.strip_prefix(folder).ok())
+            .filter(|page| page.extension() == Some("md".as_ref()));
+        let unnamed = pages.filter(|page| !text.contains(&format!("]({})", page.display())));
+        missing.extend(unnamed.map(|page| format!("{contents}: the page '{}' is missing", page.display())));
+    }
+    Ok(missing)
 }
 
 /// Every dependency has a line in CONTRIBUTING.md that says why it is there.
@@ -257,7 +274,7 @@ fn unknown_tests(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     let rust = files.iter().filter(|f| f.extension().is_some_and(|e| e == "rs"));
     let sources: Vec<String> = rust.filter_map(|f| fs::read_to_string(root.join(f)).ok()).collect();
     let mut wrong = Vec::new();
-    for document in ["ARCHITECTURE.md", "SPECIFICATION.md"] {
+    for document in ["ARCHITECTURE.md", "SPECIFICATION.md", "lab/docs/departures.md", "lab/docs/threats-tests.md"] {
         let text = fs::read_to_string(root.join(document))?;
         let quoted = text.split('`').skip(1).step_by(2);
         let is_test = |name: &&str| {
@@ -325,7 +342,19 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_past_the_door_is_told() {
+    fn a_page_keeps_its_budget_or_its_limit() {
+        let wrong = |count: usize, longer: &str| long_page(Path::new("docs/a.md"), &"word ".repeat(count), longer);
+        assert_eq!(wrong(600, ""), None);
+        assert!(wrong(601, "").is_some());
+        assert_eq!(wrong(700, "docs/a.md 700\n"), None);
+        assert!(wrong(701, "docs/a.md 700\n").is_some());
+        assert!(wrong(600, "docs/b.md 9\ndocs/a.md 700\n").is_some());
+        assert_eq!(long_page(Path::new("docs/reference/commands/a.md"), &"word ".repeat(601), ""), None);
+        assert_eq!(long_page(Path::new("lab/docs/a.md"), &"word ".repeat(601), ""), None);
+    }
+
+    #[test]
+    fn asking_past_the_door_is_found() {
         let wrong = |file: &str, text: &str| asks_past_the_door(Path::new(file), text).len();
         let past = "fs::read(format!(\"/proc/{pid}/environ\")); use crate::sys::mempolicy::move_pages;";
         assert_eq!(wrong("crates/cotenant-linux/src/sense/a.rs", past), 2);
@@ -336,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_an_error_for_an_empty_file_is_told() {
+    fn taking_an_error_for_an_empty_file_is_found() {
         let wrong = |file: &str, text: &str| unread_as_empty(Path::new(file), text).len();
         let file = "crates/cotenant-linux/src/sense/a.rs";
         for empty in [
@@ -354,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_embedded_from_outside_is_told() {
+    fn what_is_embedded_from_outside_is_found() {
         let wrong = |file: &str, text: &str| embedded_from_outside(Path::new(file), text).len();
         let far = "let a = include_str!(\"../../../machines/a.toml\");";
         assert_eq!(wrong("crates/a/src/b/c.rs", far), 1);

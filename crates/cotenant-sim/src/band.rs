@@ -22,7 +22,7 @@ fn range(key: &str, stands_for_any: bool) -> (f64, f64) {
     match key {
         // The 10th and the 90th percentile over the median of the 28 curves in `workloads/memory.toml`.
         "memory_queue_ns" => (0.6, 2.3),
-        // 10 line buffers (Nehalem to Haswell) to 24: `docs/reference/workloads-errors-memory.md`.
+        // 10 line buffers (Nehalem to Haswell) to 24: `lab/docs/workloads-errors-memory.md`.
         "lines_in_flight" => (0.625, 1.5),
         // 0.5 to 0.75 where the guess is 0.6.
         "smt" => (0.83, 1.25),

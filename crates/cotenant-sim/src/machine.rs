@@ -308,7 +308,7 @@ impl SimMachine {
     /// Above that, `mlp` means latency that prefetching hides, and it hides what it was built for: a prefetcher runs
     /// so many lines ahead, not so many nanoseconds. What memory takes longer, by load or by distance, each line
     /// shows once per lines under way. PROFET's programs on four memories bear this out
-    /// (`docs/reference/workloads-errors-memory.md`).
+    /// (`lab/docs/workloads-errors-memory.md`).
     pub fn overlap(&self, mlp: f64) -> f64 {
         mlp.min(self.lines_in_flight)
     }

@@ -6,7 +6,7 @@
 //!   libcotenant and in those that have not; and of the kernels without marks over the same, built with its functions
 //!   elsewhere (`layout`). Where a loop happens to lie changes its speed by up to a half, marks or not: so each is
 //!   built sixteen times, with its functions somewhere else, and the row is the median over the builds with its 95 %
-//!   interval. 2 % is what we want; docs/reference/compiler-pass-cost.md says where it is not reached.
+//!   interval. 2 % is what we want; lab/docs/compiler-pass-cost.md says where it is not reached.
 //!
 //! `cargo bench -p cotenant --bench pass`; needs clang 19, and says so where there is none. `COTENANT_BENCH_PAIRS` of
 //! each build (default 7).

@@ -1,4 +1,4 @@
-//! Rust's source text as tokens: identifiers and punctuation, without comments, strings and lifetimes.
+//! Rust's source text as tokens: identifiers and punctuation. Comments and strings are apart.
 
 /// One token of source text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,35 +27,79 @@ impl Token {
 
 /// The tokens of a file.
 pub fn tokens(text: &str) -> Vec<Token> {
-    let mut rest = text;
     let mut tokens = Vec::new();
-    while let Some(first) = rest.chars().next() {
-        let (token, length) = if first.is_whitespace() {
-            (None, first.len_utf8())
-        } else if rest.starts_with("//") {
-            (None, rest.find('\n').unwrap_or(rest.len()))
-        } else if rest.starts_with("/*") {
-            (None, block_comment(rest))
-        } else if rest.starts_with("::") {
-            (Some(Token::Path), 2)
-        } else if let Some(length) = string(rest) {
-            (Some(Token::Literal), length)
-        } else if first.is_ascii_digit() {
-            (Some(Token::Literal), word(rest))
-        } else if first.is_alphabetic() || first == '_' {
-            let raw = if rest.starts_with("r#") { 2 } else { 0 };
-            let length = raw + word(&rest[raw..]);
-            (Some(Token::Word(rest[raw..length].to_owned())), length)
-        } else if first == '\'' {
-            // A lifetime is one of the few words that no path contains.
-            (None, 1 + word(&rest[1..]))
-        } else {
-            (Some(Token::Sign(first)), first.len_utf8())
-        };
-        tokens.extend(token);
-        rest = &rest[length..];
+    for (piece, text) in pieces(text) {
+        tokens.extend(match piece {
+            Piece::Path => Some(Token::Path),
+            Piece::Text | Piece::Number => Some(Token::Literal),
+            Piece::Word => Some(Token::Word(text.trim_start_matches("r#").to_owned())),
+            Piece::Sign => text.chars().next().map(Token::Sign),
+            Piece::Comment | Piece::Between => None,
+        });
     }
     tokens
+}
+
+/// The comments of a file, without their marks, a line for each.
+pub fn comments(text: &str) -> String {
+    let comments = pieces(text).filter(|(piece, _)| *piece == Piece::Comment);
+    comments.map(|(_, text)| text.trim_matches(['/', '!', '*', ' ']).to_owned() + "\n").collect()
+}
+
+/// The strings of a file, a line for each.
+pub fn literals(text: &str) -> String {
+    let literals = pieces(text).filter(|(piece, text)| *piece == Piece::Text && text.ends_with(['"', '#']));
+    let text = |text: &str| -> String {
+        let inside = text.trim_start_matches(['b', 'c', 'r', '#']).trim_end_matches('#').trim_matches('"');
+        inside.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    literals.map(|(_, literal)| text(literal) + "\n").collect()
+}
+
+/// A piece of source text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Piece {
+    Comment,
+    Path,
+    /// A string or a character.
+    Text,
+    Number,
+    Word,
+    Sign,
+    /// White space and lifetimes.
+    Between,
+}
+
+/// The pieces of a file, in order.
+fn pieces(text: &str) -> impl Iterator<Item = (Piece, &str)> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let first = rest.chars().next()?;
+        let (piece, length) = if first.is_whitespace() {
+            (Piece::Between, first.len_utf8())
+        } else if rest.starts_with("//") {
+            (Piece::Comment, rest.find('\n').unwrap_or(rest.len()))
+        } else if rest.starts_with("/*") {
+            (Piece::Comment, block_comment(rest))
+        } else if rest.starts_with("::") {
+            (Piece::Path, 2)
+        } else if let Some(length) = string(rest) {
+            (Piece::Text, length)
+        } else if first.is_ascii_digit() {
+            (Piece::Number, word(rest))
+        } else if first.is_alphabetic() || first == '_' {
+            let raw = if rest.starts_with("r#") { 2 } else { 0 };
+            (Piece::Word, raw + word(&rest[raw..]))
+        } else if first == '\'' {
+            // A lifetime is one of the few words that no path contains.
+            (Piece::Between, 1 + word(&rest[1..]))
+        } else {
+            (Piece::Sign, first.len_utf8())
+        };
+        let (piece_text, after) = rest.split_at(length);
+        rest = after;
+        Some((piece, piece_text))
+    })
 }
 
 /// The length of the word or number that `text` begins with.

@@ -1,9 +1,11 @@
-//! How the house stands: circles among source files, arrows that run up, test binaries, and where `scripts/test` spends
-//! its time. `cargo xtask tidy` holds the circles against the list in ARCHITECTURE.md.
+//! How the house stands: circles among source files, arrows that run up, test binaries, words of pages, comments and
+//! messages, and where `scripts/test` spends its time. `cargo xtask tidy` holds the circles against the list in
+//! ARCHITECTURE.md, and the pages of the book against their budget.
 
 mod graph;
 mod imports;
 mod lexer;
+pub mod words;
 
 use crate::commands::{cargo_program, target_folder};
 use anyhow::{Context, Result};
@@ -27,6 +29,9 @@ pub struct Args {
     /// Print only where the last scripts/test spent its time, and its slowest tests
     #[arg(long, conflicts_with = "why")]
     times: bool,
+    /// Print only the words of the book, changelog and specification, and the dialect in comments, messages and pages
+    #[arg(long, conflicts_with_all = ["why", "times"])]
+    words: bool,
     /// Print what the files of this crate's circles import from each other, as crates/cotenant
     #[arg(long, value_name = "CRATE")]
     why: Option<String>,
@@ -36,6 +41,7 @@ pub struct Args {
 #[derive(Serialize)]
 struct House {
     crates: Vec<Crate>,
+    words: words::Words,
     test_binaries: Vec<TestBinaries>,
     /// Of the last run of `scripts/test`, where there was one.
     steps: Vec<Step>,
@@ -80,9 +86,19 @@ pub fn print(root: &Path, args: &Args) -> Result<()> {
         print_times(&steps(root), &slowest(root));
         return Ok(());
     }
+    let words = words::count(root)?;
+    if args.words {
+        if args.json {
+            println!("{}", serde_json::to_string_pretty(&words)?);
+        } else {
+            words.print();
+        }
+        return Ok(());
+    }
     let names = crates(root)?;
     let crates = names.iter().map(|name| look(root, name)).collect::<Result<_>>()?;
-    let house = House { crates, test_binaries: test_binaries(root)?, steps: steps(root), slowest: slowest(root) };
+    let test_binaries = test_binaries(root)?;
+    let house = House { crates, words, test_binaries, steps: steps(root), slowest: slowest(root) };
     if args.json {
         println!("{}", serde_json::to_string_pretty(&house)?);
     } else {
@@ -122,6 +138,8 @@ fn print_table(house: &House) {
     for one in &house.test_binaries {
         println!("  {:>3} {}", one.count, one.package);
     }
+    println!();
+    house.words.print();
     println!();
     print_times(&house.steps, &house.slowest);
 }

@@ -45,9 +45,13 @@ pub(super) fn shared(root: &Path, share: &Path, zsh: &str) -> Result<()> {
     })
 }
 
-/// The book, which help texts and comments name as `docs`.
+/// The book, which help texts and comments name as `docs`, and the measurements that it links to.
 pub(super) fn book(root: &Path, doc: &Path) -> Result<()> {
-    done(Command::new("cp").arg("--recursive").args([root.join("docs"), doc.join("docs")])).map(drop)
+    ["docs", "lab/docs"].iter().try_for_each(|folder| {
+        let to = doc.join(folder);
+        fs::create_dir_all(&to).with_context(|| to.display().to_string())?;
+        done(Command::new("cp").arg("--recursive").args([root.join(folder).join("."), to])).map(drop)
+    })
 }
 
 /// Writes a file into a folder that is made.

@@ -61,8 +61,8 @@ pub fn generate(data: &Path) -> Result<BTreeMap<&'static str, String>> {
         ("workloads/spec-cpu2006.toml", suite(&programs, "06", &back)),
         ("workloads/distances.toml", distances::file(&data.join("core-to-core"))?),
         ("workloads/memory.toml", page::memory_file(&loads)),
-        ("docs/reference/workloads-errors.md", page::errors(&rows, &programs, &runs)?),
-        ("docs/reference/workloads-errors-memory.md", page::memory_errors(&programs, &curves, &runs)?),
+        ("lab/docs/workloads-errors.md", page::errors(&rows, &programs, &runs)?),
+        ("lab/docs/workloads-errors-memory.md", page::memory_errors(&programs, &curves, &runs)?),
     ]))
 }
 

@@ -34,8 +34,8 @@ pub fn errors(
     runs: &BTreeMap<String, BTreeMap<String, Run>>,
 ) -> Result<String> {
     let mut out = String::from(
-        "# How well the workloads fit\n\nWritten by `cargo xtask workloads`. [Workloads](workloads.md) says how the figures \
-         come about;\n[memory](workloads-errors-memory.md) has the errors of the memory side.\n",
+        "# How well the workloads fit\n\nWritten by `cargo xtask workloads`. [Workloads](../../docs/reference/workloads.md) says how the figures come \
+         about;\n[memory](workloads-errors-memory.md) has the errors of the memory side.\n",
     );
     solo(&mut out, programs);
     below(&mut out, rows);
@@ -51,8 +51,8 @@ pub fn memory_errors(
 ) -> Result<String> {
     let loads = &memory::loads(measured);
     let mut out = String::from(
-        "# How well the workloads fit: memory\n\nWritten by `cargo xtask workloads`. [Workloads](workloads.md) says how the \
-         figures come about;\n[programs and caches](workloads-errors.md) have a page of their own.\n",
+        "# How well the workloads fit: memory\n\nWritten by `cargo xtask workloads`. [Workloads](../../docs/reference/workloads.md) says how the figures come \
+         about;\n[programs and caches](workloads-errors.md) have a page of their own.\n",
     );
     curves(&mut out, loads);
     foretold(&mut out, measured);
@@ -165,11 +165,11 @@ fn crowded(
     let _ = write!(
         out,
         "\n## Sixteen copies on another machine\n\n\
-         PROFET's Sandy Bridge ran 16 copies at once. A copy's share of the last-level cache is 2.5 MiB (assumed: two sockets\n\
-         of 8 cores and 20 MiB, as in its line of products). The table compares the lines that memory delivered per 1,000\n\
-         instructions with the solo curve at 2.5 MiB, for the {} programs with at least one such line. Nothing is fitted.\n\
-         Private caches (256 KiB there), inputs and compilers differ. Why the far outliers differ is not known.\n\
-         {} are not among them: [their lines come from here](workloads.md#from-a-solo-curve-to-a-program).\n\n\
+         PROFET's Sandy Bridge ran 16 copies at once. A copy's share of the last-level cache is 2.5 MiB (assumed: two sockets of\n\
+         8 cores and 20 MiB, as in its line of products). The table compares the lines that memory delivered per 1,000\n\
+         instructions with the solo curve at 2.5 MiB, for the {} programs with at least one such line. Nothing is fitted. Private\n\
+         caches (256 KiB there), inputs and compilers differ. Why the far outliers differ is not known. {} are\n\
+         not among them: [their lines come from here](../../docs/reference/workloads.md#from-a-solo-curve-to-a-program).\n\n\
          Its cache is inclusive, the measured one is not: all the bytes of LLC and L2 together are 1 MiB fewer for the same\n\
          2.5 MiB (last column). That is nearer for mcf, soplex and cactusADM, farther for omnetpp, sphinx3 and the streams.\n\
          These runs do not decide it.\n\n\

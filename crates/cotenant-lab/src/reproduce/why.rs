@@ -1,7 +1,7 @@
 //! Why statements of the papers are not met, for those rows that do not say so themselves: what was tried, by changing
 //! one thing at a time and running the experiment again, and what came of it. What was changed is something that the
 //! machine or the programs could really have. The pages of the experiments have the figures
-//! (`docs/reference/reproduce-*.md`).
+//! (`lab/docs/reproduce-*.md`).
 
 /// A sentence for an experiment.
 const WHY: &[(&str, &str)] = &[

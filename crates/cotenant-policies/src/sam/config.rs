@@ -85,7 +85,7 @@ switches! {
 
 impl SamConfig {
     /// The default with what made simulated mixes faster, but is not what figure 4 says
-    /// (`docs/policies/sam-switches.md`): what `auto` uses unless it is told otherwise.
+    /// (`lab/docs/sam-switches.md`): what `auto` uses unless it is told otherwise.
     pub const fn recommended() -> Self {
         Self { own_app: true, hold_partners: true, ..Self::usual() }
     }

@@ -204,7 +204,7 @@ fn both_replacements_agree_with_an_exact_cache() {
     }
 }
 
-/// What the models are worth for caches that replace as Intel's do: `docs/reference/simulator-models.md` has the
+/// What the models are worth for caches that replace as Intel's do: `lab/docs/simulator-models.md` has the
 /// figures.
 #[test]
 fn quad_age_is_nearer_to_lru() {

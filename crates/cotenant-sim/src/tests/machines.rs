@@ -158,7 +158,7 @@ fn a_front_side_bus_is_shared_by_its_package() {
 }
 
 /// What our loops do (crates/cotenant-kernels/c/smash.c), and what they reach where it was measured
-/// (docs/reference/kernels-measurements.md).
+/// (lab/docs/kernels-measurements.md).
 #[test]
 fn simulated_kernels_do_what_the_loops_do() {
     let text = "name = 'zen3'\ndescription = 'measured'\nsource = 'test'\nclock_hz = 3.2e9\n\

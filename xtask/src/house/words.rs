@@ -1,0 +1,257 @@
+//! Words: how long the book is, and how often comments, messages and pages speak in the dialect that newcomers stumble
+//! over.
+
+use super::lexer;
+use crate::tables;
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Programs are treated as persons, or plain words are avoided. A pair is one entry with a space.
+const DIALECT: [&str; 19] = [
+    "who",
+    "whom",
+    "whoever",
+    "whomever",
+    "nobody",
+    "somebody",
+    "anybody",
+    "everybody",
+    "told",
+    "dear",
+    "dearer",
+    "let wait",
+    "lets wait",
+    "let nap",
+    "lets nap",
+    "comes to",
+    "came to",
+    "takes part",
+    "take part",
+];
+
+/// People may be "who".
+const PEOPLE: [&str; 12] = [
+    "people",
+    "person",
+    "user",
+    "users",
+    "operator",
+    "operators",
+    "administrator",
+    "administrators",
+    "author",
+    "authors",
+    "reader",
+    "readers",
+];
+
+/// The most dialect in 1,000 words of the book.
+const LIMIT: f64 = 0.5;
+
+/// A literal with fewer words is a name or a key, not a message.
+const MESSAGE: usize = 3;
+
+/// What is counted in words.
+#[derive(Serialize)]
+pub struct Words {
+    /// All pages of the book; examples of code and templates of tables are left out.
+    book: usize,
+    /// Of those, on pages that a command writes.
+    written_by_command: usize,
+    /// Pages of the book that are longer than the budget, with their words; those that a command writes are exempt.
+    long_pages: Vec<(String, usize)>,
+    /// Of measurements, which are not in the book.
+    measurements: usize,
+    changelog_unreleased: usize,
+    changelog_unreleased_lines: usize,
+    specification_rows: usize,
+    /// Dialect in 1,000 words, with the words themselves.
+    dialect: BTreeMap<&'static str, Dialect>,
+}
+
+/// How often a kind of text uses the dialect.
+#[derive(Serialize)]
+struct Dialect {
+    words: usize,
+    per_thousand: f64,
+    found: BTreeMap<&'static str, usize>,
+}
+
+/// Counts the words of the repository.
+pub fn count(root: &Path) -> Result<Words> {
+    let read = |file: &Path| {
+        fs::read_to_string(root.join(file)).map_err(anyhow::Error::from).with_context(|| file.display().to_string())
+    };
+    let (mut book, mut written_by_command, mut long_pages, mut pages) = (0, 0, Vec::new(), String::new());
+    for page in tracked(root, &["docs/*.md"])? {
+        let text = read(&page)?;
+        let words = words_of_page(&text);
+        book += words;
+        if page.starts_with(WRITTEN) {
+            written_by_command += words;
+            continue;
+        }
+        pages.push_str(&prose(&text));
+        if page != Path::new("docs/SUMMARY.md") && words > PAGE_WORDS {
+            long_pages.push((page.display().to_string(), words));
+        }
+    }
+    long_pages.sort_by_key(|(_, words)| std::cmp::Reverse(*words));
+    let (mut measurements, mut measured) = (0, String::new());
+    for page in tracked(root, &["lab/docs/*.md"])? {
+        let text = read(&page)?;
+        measurements += words_of_page(&text);
+        measured.push_str(&prose(&text));
+    }
+    let (mut comments, mut messages) = (String::new(), String::new());
+    for file in tracked(root, &["*.rs"])? {
+        let text = read(&file)?;
+        let is_test = file
+            .iter()
+            .any(|part| ["tests", "tests.rs", "benches", "cotenant-testing"].map(Path::new).contains(&Path::new(part)));
+        let shipped = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        comments.push_str(&lexer::comments(&text));
+        if !is_test {
+            let literals = lexer::literals(shipped);
+            let long = literals.lines().filter(|line| line.split_whitespace().count() >= MESSAGE);
+            long.for_each(|line| messages.extend([line, "\n"]));
+        }
+    }
+    let changelog = read(Path::new("CHANGELOG.md"))?;
+    let unreleased = changelog.split("\n## ").find(|part| part.starts_with("Unreleased")).unwrap_or_default();
+    let unreleased = unreleased.split_once('\n').map_or("", |(_, below)| below);
+    let specification = read(Path::new("SPECIFICATION.md"))?;
+    let rows = specification.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| promise"));
+    Ok(Words {
+        book,
+        written_by_command,
+        long_pages,
+        measurements,
+        changelog_unreleased: words_of_page(unreleased),
+        changelog_unreleased_lines: unreleased.lines().filter(|line| !line.trim().is_empty()).count(),
+        specification_rows: rows.count(),
+        dialect: [("comments", comments), ("messages", messages), ("pages", pages), ("measurements", measured)]
+            .map(|(kind, text)| (kind, dialect(&text)))
+            .into(),
+    })
+}
+
+/// Pages that a command writes.
+pub const WRITTEN: &str = "docs/reference/commands";
+
+/// The most words of a page of the book.
+pub const PAGE_WORDS: usize = 600;
+
+/// Words of a page, also in its tables, but not in examples of code and in templates of tables.
+pub fn words_of_page(text: &str) -> usize {
+    prose(text).split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).count()
+}
+
+/// A page without examples, templates, and the targets of links.
+fn prose(text: &str) -> String {
+    let mut example = false;
+    let mut out = String::new();
+    for line in tables::without_templates(text).lines() {
+        let fence = line.trim_start().starts_with("```");
+        if !fence && !example {
+            let mut parts = line.split("](");
+            out.push_str(parts.next().unwrap_or_default());
+            parts.for_each(|part| out.push_str(part.split_once(')').map_or(part, |(_, rest)| rest)));
+            out.push('\n');
+        }
+        example ^= fence;
+    }
+    out
+}
+
+fn dialect(text: &str) -> Dialect {
+    let lower = text.to_lowercase();
+    let words: Vec<&str> =
+        lower.split(|c: char| !c.is_alphabetic() && c != '\'').filter(|word| !word.is_empty()).collect();
+    let mut found = BTreeMap::new();
+    for (at, word) in words.iter().enumerate() {
+        let after_people = at > 0 && PEOPLE.contains(&words[at - 1]);
+        let pair = format!("{word} {}", words.get(at + 1).unwrap_or(&""));
+        let of_dialect = DIALECT.into_iter().find(|entry| entry == word || **entry == pair);
+        if let Some(entry) = of_dialect.filter(|entry| *entry != "who" || !after_people) {
+            *found.entry(entry).or_default() += 1;
+        }
+    }
+    let count: usize = found.values().sum();
+    Dialect { words: words.len(), per_thousand: 1000.0 * count as f64 / words.len().max(1) as f64, found }
+}
+
+impl Words {
+    /// Whether the book speaks plainly enough, and where not, the words that it should not use.
+    pub fn wrong(&self) -> Option<String> {
+        let Dialect { per_thousand, found, .. } = self.dialect.get("pages")?;
+        let words = found.keys().copied().collect::<Vec<_>>().join(", ");
+        (*per_thousand > LIMIT).then(|| {
+            format!("docs: {per_thousand:.2} of 1,000 words are dialect ({words}), {LIMIT} at most; write the sentences anew")
+        })
+    }
+
+    /// Prints what was counted.
+    pub fn print(&self) {
+        let Self { book, written_by_command, measurements, .. } = self;
+        println!("words of the book: {book}, of which {written_by_command} are written by a command");
+        println!("words of measurements, outside of the book: {measurements}");
+        println!(
+            "changelog, Unreleased: {} lines, {} words",
+            self.changelog_unreleased_lines, self.changelog_unreleased
+        );
+        println!("rows of SPECIFICATION.md: {}", self.specification_rows);
+        println!("dialect in 1,000 words");
+        for (kind, dialect) in &self.dialect {
+            let mut found: Vec<_> = dialect.found.iter().collect();
+            found.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+            let found: Vec<String> = found.iter().map(|(word, count)| format!("{word} {count}")).collect();
+            println!("  {kind:<12} {:>5.2} of {:>7} words: {}", dialect.per_thousand, dialect.words, found.join(", "));
+        }
+        println!("pages above {PAGE_WORDS} words: {}", self.long_pages.len());
+        for (page, words) in &self.long_pages {
+            println!("  {words:>5}  {page}");
+        }
+    }
+}
+
+fn tracked(root: &Path, patterns: &[&str]) -> Result<Vec<PathBuf>> {
+    let list = ["ls-files", "-co", "--exclude-standard"].iter().chain(patterns);
+    let list = crate::commands::done(Command::new("git").args(list).current_dir(root))?;
+    Ok(list.lines().map(PathBuf::from).filter(|file| root.join(file).exists()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn examples_templates_and_numbers_of_links_are_no_words() {
+        let page = "# A [b c](d/e-f.md)\n\n| 1 | – | two |\n\n```sh\nnot counted\n```\nend\n";
+        assert_eq!(words_of_page(page), 6);
+        let templated = "a\n<!-- results: x\n| b |\n-->\n\n| c |\n";
+        assert_eq!(words_of_page(templated), 2);
+    }
+
+    #[test]
+    fn programs_are_not_who() {
+        let found = |text: &str| dialect(text).found;
+        assert_eq!(
+            found("Who takes part may let wait, as told."),
+            [("let wait", 1), ("takes part", 1), ("told", 1), ("who", 1)].into()
+        );
+        assert_eq!(found("users who wait").len(), 0);
+        assert!((dialect("a b c who").per_thousand - 250.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn comments_and_messages_are_kept_apart() {
+        let source = "//! One two.\nfn a() { let b = \"three // four\"; /* five */ } // six\n";
+        assert_eq!(lexer::comments(source).split_whitespace().collect::<Vec<_>>(), ["One", "two.", "five", "six"]);
+        assert_eq!(lexer::literals(source).trim(), "three // four");
+    }
+}
