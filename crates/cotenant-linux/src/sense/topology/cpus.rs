@@ -20,23 +20,39 @@ pub(super) struct Listed {
 }
 
 /// The CPUs that sysfs lists. As in hwloc, one that is online but tells no topology (it is just going offline) is not
-/// used; where none tells any, sysfs is of no use and the answer is `None`.
-pub(super) fn listed(fs: &Sysfs<'_>, allowed: &Allowed, notes: &mut Assembly) -> Option<Listed> {
+/// used; where none tells any, sysfs is of no use and the answer is `None`. `runs_on`: where this process may run, of
+/// CPUs that are online.
+pub(super) fn listed(
+    fs: &Sysfs<'_>,
+    allowed: &Allowed,
+    runs_on: Option<&CpuSet>,
+    notes: &mut Assembly,
+) -> Option<Listed> {
     let all: CpuSet = fs.numbered(CPU, "cpu")?.into_iter().map(CpuId).collect();
+    // Containers may hide folders of CPUs that the kernel lets us use.
+    let may = allowed.cpus.as_ref().filter(|_| allowed.is_online).or(runs_on);
+    let hidden = may.filter(|_| !all.is_empty()).map_or_else(CpuSet::new, |may| may.minus(&all));
+    if !hidden.is_empty() {
+        notes.note(format!(
+            "CPUs {hidden} have no folder in {CPU}, but this process may run on them; what they share is known as far as \
+             others tell it"
+        ));
+    }
     let mut list = fs.list(&format!("{CPU}/online"));
     if let Some(online) = &mut list {
-        let without = online.minus(&all);
+        let said = online.clone();
+        let without = online.minus(&all).minus(&hidden);
         if !without.is_empty() && !all.is_empty() {
             notes.note(format!("{CPU}/online names CPUs {without}, which have no folder there; they are left out"));
         }
         *online = online.and(&all);
         // A list of a container's own making: what the kernel lets us use is online.
-        let there = |set: &Option<CpuSet>| set.as_ref().map(|set| set.and(&all)).filter(|set| !set.is_empty());
-        let cpuset = there(&allowed.cpus).filter(|set| allowed.is_online && !set.is_subset(online));
-        let task = there(&allowed.task).filter(|set| !set.intersects(online));
+        let there = |set: Option<&CpuSet>| set.map(|set| set.and(&all)).filter(|set| !set.is_empty());
+        let cpuset = there(allowed.cpus.as_ref()).filter(|set| allowed.is_online && !set.is_subset(online));
+        let task = there(allowed.task.as_ref().or(runs_on)).filter(|set| !set.intersects(online));
         if let Some(may) = cpuset.or(task) {
             notes.note(format!(
-                "{CPU}/online says {online}, but this process may run on CPUs {may}; the list is not believed"
+                "{CPU}/online says {said}, but this process may run on CPUs {may}; the list is not believed"
             ));
             list = None;
         }
@@ -54,7 +70,8 @@ pub(super) fn listed(fs: &Sysfs<'_>, allowed: &Allowed, notes: &mut Assembly) ->
         let mute: CpuSet = mute.into_iter().collect();
         notes.note(format!("CPUs {mute} are online but have no {CPU}/cpuN/topology; they are taken as offline"));
     }
-    Some(Listed { all, online: online.into_iter().collect(), has_topology: true })
+    let online: CpuSet = online.into_iter().collect();
+    Some(Listed { all: all.or(&hidden), online: online.or(&hidden), has_topology: true })
 }
 
 /// The CPUs where sysfs is hidden or has no topology: those of `/proc/cpuinfo` with the packages and cores that it
