@@ -75,24 +75,24 @@ fn own_cpus() -> CpuSet {
 /// # Errors
 /// [`ReadError`] where there is no CPU, or where what is there makes no machine.
 pub fn read(root: &FsRoot, fallback: Option<&CpuSet>) -> Result<Discovered, ReadError> {
-    let shown = || root.path("/").display().to_string();
+    let place = || root.path("/").display().to_string();
     let fs = Sysfs::new(root);
     let mut assembly = Assembly::default();
     let info = fs.text("/proc/cpuinfo").map(|text| parse::cpuinfo(&text)).unwrap_or_default();
     let mut allowed = fs.allowed(&mut assembly);
     let listed = match cpus::listed(&fs, &allowed, fallback, &mut assembly) {
         Some(listed) => listed,
-        None => cpus::without_sysfs(&fs, &info, fallback, &mut assembly).ok_or_else(|| ReadError::NoCpus(shown()))?,
+        None => cpus::without_sysfs(&fs, &info, fallback, &mut assembly).ok_or_else(|| ReadError::NoCpus(place()))?,
     };
-    let cpus::Listed { all, online, has_topology } = listed;
+    let cpus::Listed { all, online, shown, has_topology } = listed;
     if all.len() > MAX_CPUS {
         let error = TopologyError::TooMany(format!("{} CPUs", all.len()));
-        return Err(ReadError::Contradiction { path: shown(), error });
+        return Err(ReadError::Contradiction { path: place(), error });
     }
     let nodes::Memory { nodes, distances, accesses } = nodes::read(&fs, &online, &mut assembly);
     if has_topology {
-        let caches = caches::listed(&fs, &online);
-        let told = cpus::Told { caches: &caches, nodes: &nodes, info: &info };
+        let caches = caches::listed(&fs, &online, &shown);
+        let told = cpus::Told { shown: &shown, caches: &caches, nodes: &nodes, info: &info };
         let packages = cpus::read(&fs, &online, &told, &mut assembly);
         caches::insert(caches, &packages, &nodes, &info, &mut assembly);
     }
@@ -134,7 +134,7 @@ pub fn read(root: &FsRoot, fallback: Option<&CpuSet>) -> Result<Discovered, Read
         assembly.note(unread);
     }
     let said = assembly.finish_into(&mut parts);
-    let topology = Topology::new(parts).map_err(|error| ReadError::Contradiction { path: shown(), error })?;
+    let topology = Topology::new(parts).map_err(|error| ReadError::Contradiction { path: place(), error })?;
     Ok(Discovered { topology, notes: said })
 }
 
