@@ -164,6 +164,8 @@ pub(crate) struct Rule {
     text: String,
     /// File, line and column.
     place: String,
+    /// Why it can match nothing, where that is so.
+    pub never: Option<String>,
 }
 
 /// Rules that say the same manage the same services in the same way.
@@ -424,6 +426,7 @@ impl Rule {
             annotations: text.annotations.clone(),
             text: written.to_owned(),
             place: text.policy.as_ref().map_or_else(|| at(None), place),
+            never: never(&text.matches),
         })
     }
 
@@ -467,6 +470,33 @@ impl Rule {
         let classes = classes.into_iter().filter(move |class| any || *class == self.class);
         classes.map(|class| self.policy.as_deref().unwrap_or_else(|| default_policy(class)))
     }
+}
+
+/// Why what a rule names can be nowhere, whatever runs; with what to write instead.
+fn never(matches: &MatchText) -> Option<String> {
+    let of = |value: &Option<Spanned<String>>| value.as_ref().map(|value| value.get_ref().clone());
+    let begins_open = |text: &str| text.starts_with(['*', '[', '{']);
+    let ends_open = |text: &str| text.ends_with(['*', '?', ']', '}']);
+    let cgroup = of(&matches.cgroup).and_then(|text| {
+        let below = text.strip_prefix("/sys/fs/cgroup").filter(|rest| rest.is_empty() || rest.starts_with('/'));
+        match below {
+            Some(rest) => Some(format!("cgroup = \"{text}\": paths are as in /proc/PID/cgroup, such as \"{rest}\"")),
+            None if text.starts_with('/') || begins_open(&text) => None,
+            None => Some(format!("cgroup = \"{text}\": paths begin with a slash, such as \"/{text}\"")),
+        }
+    });
+    let unit = of(&matches.unit).and_then(|text| {
+        let is = [".service", ".scope", ".slice"].iter().any(|kind| text.ends_with(kind)) || ends_open(&text);
+        let others = [".socket", ".timer", ".path", ".mount", ".automount", ".target", ".swap", ".device"];
+        let name = others.iter().find_map(|kind| text.strip_suffix(kind)).unwrap_or(&text);
+        let units = "units with processes end in .service, .scope or .slice";
+        (!is).then(|| format!("unit = \"{text}\": {units}, such as \"{name}.service\""))
+    });
+    let command = of(&matches.command).and_then(|text| {
+        let is = text.starts_with('/') || !text.contains('/') || begins_open(&text);
+        (!is).then(|| format!("command = \"{text}\": give the whole path, or the name without folders"))
+    });
+    cgroup.or(unit).or(command)
 }
 
 /// A user by number or name.
@@ -683,6 +713,38 @@ mod tests {
         ] {
             let said = Config::empty("c".into()).take(Path::new("c"), text).unwrap_err().to_string();
             assert!(said.contains(why), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_nowhere_is_told_with_what_to_write() {
+        let never = |matches: &str| {
+            let text = format!("[[rule]]\nname = 'a'\nmatch = {{ {matches} }}\n");
+            Config::empty("c".into()).take(Path::new("c"), &text).unwrap().remove(0).never
+        };
+        for (matches, write) in [
+            ("cgroup = '/sys/fs/cgroup/batch.slice/**'", "such as \"/batch.slice/**\""),
+            ("cgroup = 'batch.slice'", "such as \"/batch.slice\""),
+            ("unit = 'nginx'", "such as \"nginx.service\""),
+            ("unit = 'nginx.socket'", "end in .service, .scope or .slice, such as \"nginx.service\""),
+            ("command = 'bin/redis-server'", "give the whole path"),
+        ] {
+            let why = never(matches).unwrap_or_default();
+            assert!(why.contains(write) && !why.contains('\n'), "{matches}: {why}");
+        }
+        for matches in [
+            "cgroup = '/batch.slice'",
+            "cgroup = '/sys/fs/cgroups'",
+            "cgroup = '**/batch'",
+            "cgroup = '{/a,/b}'",
+            "unit = 'nginx*'",
+            "unit = 'pg@*.service'",
+            "unit = '*.{service,scope}'",
+            "command = 'redis-server'",
+            "command = '**/redis'",
+            "user = '0'",
+        ] {
+            assert_eq!(never(matches), None, "{matches}");
         }
     }
 

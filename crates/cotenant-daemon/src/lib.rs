@@ -34,12 +34,13 @@ use crate::config::{Config, Rule};
 use crate::control::{Control, Shared};
 use crate::desk::Desk;
 use crate::pauses::Kept;
+use crate::services::Service;
 use crate::shift::{Next, serve};
 use crate::web::Web;
 use anyhow::Result;
-use cotenant_setup::settings;
+use cotenant_setup::{names, settings};
 use cotenant_status::class::Class;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -93,8 +94,21 @@ pub struct CheckedRule {
     pub class: Class,
     /// The policy that places its services; empty where they are left alone.
     pub policy: String,
-    /// The names of its services.
+    /// The names of its services, with the programs of each that are called otherwise.
     pub services: Vec<String>,
+}
+
+/// Processes of a service that are looked at for their names, and names that are told.
+const LOOKS: usize = 64;
+const NAMED: usize = 3;
+
+/// Its name, and those of its programs: `batch.slice (gzip, tar)`.
+fn with_programs(service: &Service) -> String {
+    let names = service.target.pids().into_iter().take(LOOKS).filter_map(names::of_process);
+    let others: BTreeSet<String> = names.filter(|name| *name != service.name).collect();
+    let mut shown: Vec<&str> = others.iter().take(NAMED).map(String::as_str).collect();
+    shown.extend((others.len() > NAMED).then_some("…"));
+    if shown.is_empty() { service.name.clone() } else { format!("{} ({})", service.name, shown.join(", ")) }
 }
 
 /// Checks a configuration, and finds out what its rules match now, and whether their metrics answer: commands only if
@@ -109,7 +123,7 @@ pub fn check(named: Option<&Path>, ask_commands: bool) -> Result<Checked> {
     let warnings = preflight::warnings(&config.rules, &found, ask_commands)?;
     let mut of_rule: BTreeMap<usize, Vec<String>> = BTreeMap::new();
     for service in found.into_values() {
-        of_rule.entry(service.rule).or_default().push(service.name);
+        of_rule.entry(service.rule).or_default().push(with_programs(&service));
     }
     let rule = |(i, rule): (usize, &Rule)| CheckedRule {
         name: rule.name.clone(),

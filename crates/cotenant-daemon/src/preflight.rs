@@ -37,7 +37,8 @@ pub(crate) fn all_answer(config: &Config) -> Result<()> {
 
 /// What will not work as it stands, of services that run.
 pub(crate) fn warnings(rules: &[Rule], found: &BTreeMap<String, Service>, ask_commands: bool) -> Result<Vec<String>> {
-    let mut warnings = Vec::new();
+    let never = |rule: &Rule| Some(format!("rule {} can match nothing: {}", rule.name, rule.never.as_ref()?));
+    let mut warnings: Vec<String> = rules.iter().filter_map(never).collect();
     let may_ask = |metric: &Metric| ask_commands || !matches!(metric.source, MetricSource::Command(_));
     for (rule, no) in unanswered(rules, found, may_ask)? {
         warnings.push(format!("rule {}: its metric does not answer: {}", rules[rule].name, no.why));

@@ -30,7 +30,9 @@ pub fn programs(census: &Census, own: u32) -> BTreeMap<String, Program> {
             continue;
         }
         let of_unit = unit.map(|(name, _)| text::name(name.as_bytes()));
-        let of_program = || Some(names::base(without_mark(resident.program.as_deref()?)));
+        // Better by the link that people know: `redis-server`, whose file is `redis-check-rdb`.
+        let link = || resident.called.iter().find(|called| called.proven).map(|called| &*called.name);
+        let of_program = || Some(names::base(without_mark(link().or(resident.program.as_deref())?)));
         // Programs that guard secrets do not let others read what they execute.
         let Some(name) = of_unit.or_else(of_program).or_else(|| names::of_process(pid)) else { continue };
         found.entry(name).or_insert((resident.uid, Vec::new())).1.push(pid);

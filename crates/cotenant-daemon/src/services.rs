@@ -5,12 +5,14 @@ use crate::containers::{CONTAINERS, Container, Containers};
 use crate::parties::{Parties, Party, may_all};
 use cotenant_linux::FsRoot;
 use cotenant_linux::act::throttle::Enforcer;
+use cotenant_linux::sense::called::Called;
 use cotenant_linux::sense::census::{Census, Resident};
 use cotenant_linux::sense::processes::Target;
 use cotenant_linux::sys;
 use cotenant_model::text;
 use cotenant_status::class::Class;
 use cotenant_status::identity::{Identity, PEOPLE};
+use globset::GlobSet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
@@ -138,6 +140,7 @@ pub(crate) fn find(
     let (ours, residents) = (sys::euid(), census.residents());
     let our_group = residents.get(&own).map(|me| &*me.cgroup).filter(|path| *path != "/");
     let we = BTreeSet::from([own]);
+    let by_command = rules.iter().any(|rule| rule.matches.command.is_some());
     let mut found: BTreeMap<Key, Found> = BTreeMap::new();
     let mut belongs = Whose::new();
     // Control groups of those who are not to wait: whom no rule names or one of another class, and who opted out.
@@ -148,11 +151,18 @@ pub(crate) fn find(
             continue;
         }
         let inside = containers.around(&resident.cgroup);
+        let script = by_command.then(|| census.script(pid, resident)).flatten();
         let covers = |(i, rule): (usize, &Rule)| {
-            let whole = covers(&rule.matches, resident, inside.map(|c| &**c))?;
-            // Whoever writes a program chooses its name.
-            let by_name = rule.class == Class::High && rule.matches.user.is_none() && whole.is_program();
-            (!by_name || ours != 0 || census.executes_roots_file(pid)).then_some((i, whole))
+            let command = rule.matches.command.as_ref();
+            let (path, proven) = match command {
+                Some(command) => meant(command, resident, script).map(|(path, proven)| (Some(path), proven))?,
+                None => (own_path(resident), true),
+            };
+            let whole = covers(&rule.matches, resident, path, inside.map(|c| &**c))?;
+            // Whoever writes a program chooses its name, and so does the process itself where nothing is proven.
+            let may_be_high = || proven && (!whole.is_program() || census.executes_roots_file(pid));
+            let by_name = rule.class == Class::High && rule.matches.user.is_none() && ours == 0;
+            (!by_name || may_be_high()).then_some((i, whole))
         };
         let may_be = ours == 0 || resident.uid == ours;
         let Some((i, whole)) = rules.iter().enumerate().find_map(covers).filter(|_| may_be) else {
@@ -344,16 +354,29 @@ struct Found {
     mixed: bool,
 }
 
-/// Whom the rule takes together with this process; `None` where it does not match.
-fn covers<'a>(matches: &Matches, resident: &'a Resident, inside: Option<&'a Container>) -> Option<Whole<'a>> {
+/// By which of its names a command is meant: that of its file, or what people call it; and whether that is so, and not
+/// only what the process says.
+fn meant<'a>(command: &GlobSet, resident: &'a Resident, script: Option<&'a Called>) -> Option<(&'a Path, bool)> {
+    let own = own_path(resident).map(|path| (path, true));
+    let others = resident.called.iter().chain(script).map(|called| (&*called.name, called.proven));
+    let is = |path: &Path| command.is_match(path) || path.file_name().is_some_and(|name| command.is_match(name));
+    own.into_iter().chain(others).find(|(path, _)| is(path))
+}
+
+/// What it executes.
+fn own_path(resident: &Resident) -> Option<&Path> {
+    resident.program.as_deref().map(without_mark)
+}
+
+/// Whom the rule takes together with this process, which it names by a path if by any; `None` where it does not match.
+fn covers<'a>(
+    matches: &Matches,
+    resident: &'a Resident,
+    path: Option<&'a Path>,
+    inside: Option<&'a Container>,
+) -> Option<Whole<'a>> {
     if matches.user.is_some_and(|user| user != resident.uid) {
         return None;
-    }
-    let program = resident.program.as_deref().map(without_mark);
-    if let Some(command) = &matches.command {
-        let path = program?;
-        let is = command.is_match(path) || path.file_name().is_some_and(|name| command.is_match(name));
-        is.then_some(())?;
     }
     if matches.cgroup.as_ref().is_some_and(|cgroup| !cgroup.is_match(&*resident.cgroup)) {
         return None;
@@ -371,7 +394,7 @@ fn covers<'a>(matches: &Matches, resident: &'a Resident, inside: Option<&'a Cont
             units(&resident.cgroup).find(|(name, _)| unit.is_match(name)).map(|(_, path)| Whole::Group(path))
         }
         (None, Some(_)) => Some(Whole::Group(&resident.cgroup)),
-        (None, None) => Some(program.map_or_else(|| Whole::User(format!("user {}", resident.uid)), Whole::Program)),
+        (None, None) => Some(path.map_or_else(|| Whole::User(format!("user {}", resident.uid)), Whole::Program)),
     }
 }
 

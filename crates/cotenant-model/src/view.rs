@@ -30,6 +30,9 @@ pub struct View {
     pub cpus: Vec<CpuView>,
     /// Applications of the later sample, in ascending order of id.
     pub apps: Vec<AppView>,
+    /// CPU seconds that went to what is not in the view, or to the host, as far as the counts of both samples tell:
+    /// below 0 where they are not of the same moment. Unlike [`CpuView::foreign`] it adds up over glances.
+    pub others_s: Option<f64>,
     /// Whether the kernel moves memory after the threads that use it.
     pub numa_balancing: bool,
 }
@@ -112,6 +115,9 @@ impl View {
         let tasks: Vec<TaskView> = merge(&prev.tasks, &next.tasks, |t| t.info.id)
             .map(|(before, now)| TaskView::new(before, now, seconds))
             .collect();
+        let busy_ns = merge(&prev.cpus, &next.cpus, |c| c.id)
+            .filter_map(|(before, now)| now.busy_ns.checked_sub(before?.busy_ns))
+            .fold(None, |sum: Option<u64>, ns| Some(sum.unwrap_or(0).saturating_add(ns)));
         let mut cpus: Vec<CpuView> = merge(&prev.cpus, &next.cpus, |c| c.id)
             .filter_map(|(before, now)| {
                 let busy_ns = now.busy_ns.checked_sub(before?.busy_ns)?;
@@ -140,7 +146,11 @@ impl View {
         for (app, sum) in apps.iter_mut().zip(instructions) {
             app.instructions_per_s = sum.filter(|sum| usable(*sum));
         }
-        Self { at: next.at, interval, tasks, cpus, apps, numa_balancing: next.numa_balancing }
+        let ran = tasks.iter().filter(|task| task.ran() != Some(false));
+        let ran: Option<f64> = ran.map(|task| Some(task.per_s(Signal::CpuTime)? / 1e9 * seconds)).sum();
+        let ended: f64 = apps.iter().filter_map(|app| app.ended_cpus).map(|cpus| cpus * seconds).sum();
+        let others_s = busy_ns.zip(ran).map(|(busy, ran)| busy as f64 / 1e9 - ran - ended);
+        Self { at: next.at, interval, tasks, cpus, apps, others_s, numa_balancing: next.numa_balancing }
     }
 
     /// The task of that id.
@@ -442,6 +452,23 @@ mod tests {
             sample.tasks[0].counters.set(Signal::Cycles, cycles);
         }
         assert_eq!(View::new(&a, &b).cpu(CpuId(3)).unwrap().foreign, 0.0);
+    }
+
+    /// A glance has the counts of the look before it: what it leaves out, the next look has.
+    #[test]
+    fn what_others_used_adds_up_over_glances() {
+        let at = |ms, ran: u64, busy: [u64; 2]| {
+            let mut sample = sample(ms, &[(1, 3, &[(Signal::CpuTime, Count::exact(ran * 1_000_000))])]);
+            let cpu = |(id, busy): (usize, u64)| CpuSample { id: CpuId(id as u32), busy_ns: busy * 1_000_000 };
+            sample.cpus = busy.into_iter().enumerate().map(cpu).collect();
+            sample
+        };
+        let samples = [at(0, 0, [0, 0]), at(75, 0, [0, 0]), at(100, 60, [100, 50]), at(200, 70, [200, 50])];
+        let others: Vec<Option<f64>> = samples.windows(2).map(|pair| View::new(&pair[0], &pair[1]).others_s).collect();
+        let of_looks = [0.0, 0.09, 0.09];
+        assert!(others.iter().zip(of_looks).all(|(got, is)| (got.unwrap() - is).abs() < 1e-9), "{others:?}");
+        let unknown = Sample { cpus: Vec::new(), ..samples[1].clone() };
+        assert_eq!(View::new(&samples[0], &unknown).others_s, None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::run::lived::Lived;
 use cotenant_model::policy::{DynPolicy, Explanation, State};
 use cotenant_model::usage::Seen;
-use cotenant_model::{AppId, AppSample, Mode, Round, Sample, View, text};
+use cotenant_model::{AppId, AppSample, Mode, Round, Sample, Time, View, text};
 use cotenant_record::naps::Naps;
 use cotenant_record::{Header, RecordedRound};
 use cotenant_setup::registry::registry;
@@ -77,9 +77,15 @@ impl Recorded {
             self.call(app);
         }
         self.naps.round(recorded.sample.at, &recorded.orders, &recorded.outcomes);
-        for app in &self.low {
-            self.watch.slept(*app, self.naps.seconds(*app, recorded.sample.at), recorded.sample.at);
+        for app in recorded.sample.apps.iter().filter(|app| self.low.contains(&app.id)) {
+            self.watch.slept(app.id, self.slept(app, recorded.sample.at), recorded.sample.at);
         }
+    }
+
+    /// Seconds that an application was kept from running by a sample; by the naps that were ordered, where a recording
+    /// of before does not tell it.
+    pub fn slept(&self, app: &AppSample, at: Time) -> f64 {
+        app.paused_ns.map_or_else(|| self.naps.seconds(app.id, at), |ns| ns as f64 / 1e9)
     }
 
     /// Takes in what used the machine: where that left too little, no goal is judged.

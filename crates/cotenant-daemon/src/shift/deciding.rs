@@ -4,8 +4,6 @@
 use super::{Managed, Shift};
 use crate::cast::Cast;
 use anyhow::Result;
-use cotenant_linux::FsRoot;
-use cotenant_linux::sense::nice::Weight;
 use cotenant_model::policy::Policy;
 use cotenant_model::{Effect, Owns};
 use cotenant_policies::Qos;
@@ -34,19 +32,17 @@ impl Shift<'_> {
         Ok(())
     }
 
-    /// Finds services of class low whose nice values mean nothing to those of class high, one process of each, and
-    /// no more than [`COMPARED`] of a class: each takes some files to read.
+    /// Begins to find services of class low whose nice values mean nothing to those of class high, no more than
+    /// [`COMPARED`] of a class.
     pub(super) fn find_in_vain(&mut self) {
-        let (processes, fs) = (self.host.processes(), FsRoot::live());
-        let of = |class| {
+        let mut processes = self.host.processes();
+        let mut of = |class| {
             let services = self.managed.values().filter(|managed| managed.service.terms.class == class);
-            let weight = |managed: &Managed| Weight::of(&fs, *processes.get(&managed.app)?.first()?);
-            let named = |managed: &Managed| Some((managed.service.name.clone(), weight(managed)?));
+            let named = |managed: &Managed| Some((managed.service.name.clone(), processes.remove(&managed.app)?));
             services.take(COMPARED).filter_map(named).collect::<Vec<_>>()
         };
-        let (low, high) = (of(Class::Low), of(Class::High));
-        let pairs = low.iter().flat_map(|low| high.iter().map(move |high| (low, high)));
-        self.in_vain = pairs.filter_map(|(low, high)| low.1.in_vain(&low.0, (&high.0, &high.1))).collect();
+        let [low, high] = [Class::Low, Class::High].map(&mut of);
+        self.comparison.begin(low, high);
     }
 
     /// The applications that keep a goal, or give way, are others from now on.

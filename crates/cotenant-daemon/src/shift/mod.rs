@@ -16,6 +16,7 @@ use cotenant_cli::messages::count;
 use cotenant_linux::FsRoot;
 use cotenant_linux::host::{AppSpec, LinuxHost, Until, What};
 use cotenant_linux::sense::census::Census;
+use cotenant_linux::sense::nice::Comparison;
 use cotenant_linux::sense::usage::Watch;
 use cotenant_linux::{sys, worker};
 use cotenant_model::host::{Drive, Ended};
@@ -78,6 +79,7 @@ struct Shift<'a> {
     /// What uses this machine besides, and what means to give way and does not.
     others: Watch,
     usage: Option<Usage>,
+    comparison: Comparison,
     in_vain: BTreeSet<String>,
     looked: Option<Instant>,
     told: Option<Instant>,
@@ -111,6 +113,7 @@ pub(crate) fn serve(config: &mut Config, named: Option<&Path>, desk: &mut Desk) 
         desk,
         others: Watch::new(setup.topology.usable()),
         usage: None,
+        comparison: Comparison::default(),
         in_vain: BTreeSet::new(),
         census: Census::new(FsRoot::live()),
         host,
@@ -503,6 +506,9 @@ impl Shift<'_> {
         if let Some(usage) = self.others.tend(managed) {
             self.usage = Some(usage);
             self.find_in_vain();
+        }
+        if let Some(found) = self.comparison.take() {
+            self.in_vain = found;
         }
     }
 

@@ -299,6 +299,11 @@ impl Actuators {
         self.throttles.get(&app).map(|throttle| throttle.slept(now))
     }
 
+    /// How long an application was kept from running, where it is throttled.
+    pub fn paused(&self, now: Time, app: AppId) -> Option<Duration> {
+        self.throttles.get(&app).map(|throttle| throttle.paused(now))
+    }
+
     /// How much is changed now, by kind. Naps from inside end by themselves, and are none of it.
     pub fn outstanding(&self) -> [(&'static str, usize); 5] {
         let throttled = |kind: fn(&Throttle) -> bool| self.throttles.values().filter(|throttle| kind(throttle)).count();

@@ -417,10 +417,22 @@ impl Throttle {
         self.settle(journal, now);
     }
 
+    /// In which it was paused from outside.
+    fn outside(&self, now: Time) -> Duration {
+        self.outside + self.paused_since.map_or(Duration::ZERO, |since| now - since)
+    }
+
+    /// As [`Slept::waited_s`].
+    pub fn paused(&self, now: Time) -> Duration {
+        let (_, inside_s) = self.marks.slept();
+        self.outside(now)
+            + Duration::try_from_secs_f64(inside_s / self.marks.threads.max(1) as f64).unwrap_or(Duration::ZERO)
+    }
+
     /// How it slept.
     pub fn slept(&self, now: Time) -> Slept {
         let (naps, inside_s) = self.marks.slept();
-        let outside = self.outside + self.paused_since.map_or(Duration::ZERO, |since| now - since);
+        let outside = self.outside(now);
         let by = match (&self.job, self.inside) {
             (_, true) => "its marks".to_owned(),
             (Some(job), false) => job.mechanism().to_string(),

@@ -554,6 +554,8 @@ impl LinuxHost {
     fn measured(&self, mut sample: Sample) -> Sample {
         sample.apps.retain(|app| self.apps.get(&app.id).is_some_and(|known| !known.gone));
         for app in &mut sample.apps {
+            let paused = self.act.as_ref().and_then(|act| act.paused(sample.at, app.id));
+            app.paused_ns = paused.and_then(|paused| u64::try_from(paused.as_nanos()).ok());
             if let Some(metrics) = self.apps.get(&app.id).and_then(|known| known.metrics.as_ref()) {
                 app.metrics = metrics.readings();
                 app.clipped = metrics.clipped();

@@ -8,9 +8,10 @@
 use crate::FsRoot;
 use crate::address_space::{self, What};
 use crate::bounded;
+use crate::sense::called::{self, Called};
 use crate::sys::cgroups;
 use cotenant_model::proc_text::TaskStat;
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -42,6 +43,12 @@ pub struct Resident {
     pub uid: u32,
     /// What it executes; absent where that may not be read.
     pub program: Option<PathBuf>,
+    /// As the kernel calls it.
+    comm: String,
+    /// What it is called besides, as people call it.
+    pub called: Vec<Called>,
+    /// The script that it runs, once that was asked.
+    script: OnceCell<Option<Called>>,
     /// Its control group, from the root of the hierarchy, such as `/system.slice/nginx.service`.
     pub cgroup: String,
     /// Told by [`Census::has_opted_out`], and whether this was asked since the last look at all of it.
@@ -147,12 +154,14 @@ impl Census {
         if let Some(mut known) = before.filter(|known| known.start_ticks == stat.start_ticks) {
             known.looks = known.looks.saturating_add(1);
             (known.parent, known.group, known.session) = (stat.ppid, stat.pgrp, stat.session);
-            if known.looks > YOUNG && known.looks % THEN_EVERY != 0 {
+            if known.looks > YOUNG && known.looks % THEN_EVERY != 0 && known.comm == stat.comm {
                 return Some(known);
             }
             let now = self.read(pid, stat)?;
-            let opted_out = known.opted_out.take().filter(|_| now.program == known.program);
-            return Some(Resident { looks: known.looks, opted_out: Cell::new(opted_out), ..now });
+            let same = now.program == known.program;
+            let opted_out = known.opted_out.take().filter(|_| same);
+            let script = if same { known.script } else { OnceCell::new() };
+            return Some(Resident { looks: known.looks, opted_out: Cell::new(opted_out), script, ..now });
         }
         self.read(pid, stat)
     }
@@ -161,9 +170,22 @@ impl Census {
         let uid = fs::metadata(self.fs.path(&format!("/proc/{pid}"))).ok()?.uid();
         let cgroup = self.group_now(pid).unwrap_or_else(|| "/".to_owned());
         let program = fs::read_link(self.fs.path(&format!("/proc/{pid}/exe"))).ok();
-        let TaskStat { start_ticks, ppid: parent, pgrp: group, session, .. } = *stat;
-        let (opted_out, is_asked) = (Cell::new(None), Cell::new(false));
-        Some(Resident { start_ticks, parent, group, session, uid, program, cgroup, opted_out, is_asked, looks: 0 })
+        let called = program.as_ref().and_then(|program| called::by_kernel(&self.fs, pid, program, &stat.comm));
+        Some(Resident {
+            start_ticks: stat.start_ticks,
+            parent: stat.ppid,
+            group: stat.pgrp,
+            session: stat.session,
+            uid,
+            program,
+            comm: stat.comm.clone(),
+            called: called.into_iter().collect(),
+            script: OnceCell::new(),
+            cgroup,
+            opted_out: Cell::new(None),
+            is_asked: Cell::new(false),
+            looks: 0,
+        })
     }
 
     /// The control group of a process at this moment, which a look reads rarely.
@@ -196,6 +218,17 @@ impl Census {
         let program = fs::metadata(self.fs.path(&format!("/proc/{pid}/exe")));
         program.is_ok_and(|file| file.uid() == 0 && file.mode() & 0o022 == 0)
             && namespace(&pid.to_string()) == namespace("self")
+    }
+
+    /// The script that a resident runs, where what it executes is an interpreter. `None` also while it does not let
+    /// itself be asked.
+    pub fn script<'a>(&self, pid: u32, resident: &'a Resident) -> Option<&'a Called> {
+        let program = resident.program.as_deref().filter(|program| called::is_interpreter(program))?;
+        if resident.script.get().is_none() {
+            let script = called::script(&self.fs, pid, program, self.patient).ok()?;
+            let _ = resident.script.set(script);
+        }
+        resident.script.get()?.as_ref()
     }
 
     /// Whether a resident was started with `COTENANT=off` in its environment. Not where that may not be read; `None`

@@ -1,5 +1,6 @@
 //! Observing: one reader per source. Nothing here changes anything.
 
+pub mod called;
 pub mod capability;
 pub mod census;
 pub mod cpus;

@@ -3,10 +3,13 @@
 
 use crate::FsRoot;
 use crate::bounded::{self, Limit};
+use crate::deadline::{Progress, Work};
 use crate::sys::cgroups;
 use cotenant_model::proc_text::TaskStat;
 use cotenant_model::text::name;
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// `SCHED_IDLE`.
 const IDLE: u32 = 5;
@@ -14,62 +17,76 @@ const IDLE: u32 = 5;
 /// The session of processes that have not begun one since the kernel started, whose file is empty. Others count from 1.
 const ROOT_SESSION: u64 = 0;
 
-/// By what a process gets its CPU time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Weight {
-    /// Its nice value, of its first thread; `SCHED_IDLE` is `None`.
-    nice: Option<i32>,
+/// Threads of a process, and processes of a program, that are looked at.
+const THREADS: usize = 256;
+const PROCESSES: usize = 256;
+
+/// A thread that has run for less than this part of an average one of its process does not count.
+const BUSY: u64 = 20;
+
+/// A comparison that takes longer is given up.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where a process has its CPU time from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Share {
     /// The control group that has a share of CPU time.
     group: String,
     /// Its session, where that has a share.
     autogroup: Option<u64>,
 }
 
+/// By what a process gets its CPU time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Weight {
+    low: Option<Low>,
+    share: Share,
+}
+
+/// How it gives way, or means to, by nice values or classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Low {
+    /// The lowest of its threads' nice values; `SCHED_IDLE` is `None`.
+    nice: Option<i32>,
+    /// Whether all of them are low.
+    all: bool,
+}
+
 impl Weight {
     /// Of a process that is there.
     pub fn of(fs: &FsRoot, pid: u32) -> Option<Self> {
-        let stat = bounded::read(fs.path(&format!("/proc/{pid}/stat")), Limit::Value).ok()?;
-        let stat = TaskStat::parse(&stat).ok()?;
-        let (group, is_root) = group(fs, pid);
-        let autogroup = if is_root && by_session(fs) {
-            let text = bounded::text(fs.path(&format!("/proc/{pid}/autogroup")), Limit::Value).ok()?;
-            Some(if text.is_empty() { ROOT_SESSION } else { autogroup(&text)?.0 })
-        } else {
-            None
-        };
-        Some(Self { nice: (stat.policy != IDLE).then_some(stat.nice), group, autogroup })
+        Machine::new(fs).weight(pid)
     }
 
-    /// Whether it gives way, or means to, by its nice value or its class.
+    /// Whether it gives way, or means to, by nice values or classes of threads that run.
     pub fn is_low(&self) -> bool {
-        self.nice.is_none_or(|nice| nice > 0)
-    }
-
-    /// Whether it has its CPU time by its session.
-    pub fn is_by_session(&self) -> bool {
-        self.autogroup.is_some()
+        self.low.is_some()
     }
 
     /// That it means to give way to another one and does not, for people: `gzip is at nice 19, which has no effect on
     /// postgres: other autogroup`.
     pub fn in_vain(&self, low: &str, (high, other): (&str, &Self)) -> Option<String> {
-        let why = Some(self).filter(|own| own.is_low())?.apart(other)?;
-        Some(format!("{low} is {}, which has no effect on {high}: {why}", self.at()))
+        let why = Some(self).filter(|own| own.is_low())?.share.apart(&other.share)?;
+        Some(format!("{low} {}, which has no effect on {high}: {why}", self.at()))
     }
 
-    /// How low it is, as people read it.
+    /// How low it is, as people read it: `is at nice 19`.
     pub fn at(&self) -> String {
-        self.nice.map_or_else(|| "under SCHED_IDLE".to_owned(), |nice| format!("at nice {nice}"))
+        let Some(Low { nice, all }) = self.low else { return "is not low".to_owned() };
+        let at = nice.map_or_else(|| "under SCHED_IDLE".to_owned(), |nice| format!("at nice {nice}"));
+        format!("{} {at}", if all { "is" } else { "has threads" })
     }
 
     /// Inside of what that counts, as people read it.
     pub fn place(&self) -> String {
-        let group = || format!("the control group {}", name(self.group.as_bytes()));
-        let session = self.autogroup.filter(|id| *id != ROOT_SESSION);
+        let group = || format!("the control group {}", name(self.share.group.as_bytes()));
+        let session = self.share.autogroup.filter(|id| *id != ROOT_SESSION);
         session.map_or_else(group, |id| format!("autogroup {id}"))
     }
+}
 
-    /// Why neither means anything to another process; `None` where it does.
+impl Share {
+    /// Why nice values mean nothing to another process; `None` where they do.
     fn apart(&self, other: &Self) -> Option<&'static str> {
         match () {
             () if self.group != other.group => Some("other control group"),
@@ -81,9 +98,62 @@ impl Weight {
     }
 }
 
+/// Whether a process gets its CPU time by its session.
+pub fn is_by_session(fs: &FsRoot, pid: u32) -> bool {
+    Machine::new(fs).share(pid).is_some_and(|share| share.autogroup.is_some())
+}
+
+/// A program's name and its processes.
+pub type Program = (String, Vec<u32>);
+
+/// [`Weight::in_vain`] of each of these programs to each of those: each of its processes counts, as far as a limit.
+pub fn in_vain(fs: &FsRoot, low: &[Program], high: &[Program]) -> BTreeSet<String> {
+    let machine = Machine::new(fs);
+    let weights = |programs: &[Program]| -> BTreeSet<(String, Weight)> {
+        let each = programs.iter().flat_map(|(name, pids)| pids.iter().take(PROCESSES).map(move |pid| (name, *pid)));
+        each.filter_map(|(name, pid)| Some((name.clone(), machine.weight(pid)?))).collect()
+    };
+    let mut low = weights(low);
+    low.retain(|(_, weight)| weight.is_low());
+    if low.is_empty() {
+        return BTreeSet::new(); // most often
+    }
+    let high = weights(high);
+    let pairs = low.iter().flat_map(|low| high.iter().map(move |high| (low, high)));
+    pairs.filter_map(|((low, weight), (high, other))| weight.in_vain(low, (high, other))).collect()
+}
+
 /// [`Weight::in_vain`] of two processes.
 pub fn remark(fs: &FsRoot, (low, low_pid): (&str, u32), (high, high_pid): (&str, u32)) -> Option<String> {
-    Weight::of(fs, low_pid)?.in_vain(low, (high, &Weight::of(fs, high_pid)?))
+    in_vain(fs, &[(low.to_owned(), vec![low_pid])], &[(high.to_owned(), vec![high_pid])]).pop_first()
+}
+
+/// [`in_vain`] of programs of this machine, in the background: there may be many processes.
+#[derive(Debug, Default)]
+pub struct Comparison(Option<Work<BTreeSet<String>>>);
+
+impl Comparison {
+    /// Begins, unless one goes on.
+    pub fn begin(&mut self, low: Vec<Program>, high: Vec<Program>) {
+        if self.0.is_none() {
+            self.0 = Work::begin(PATIENCE, move || in_vain(&FsRoot::live(), &low, &high));
+        }
+    }
+
+    /// What one has found that is over.
+    pub fn take(&mut self) -> Option<BTreeSet<String>> {
+        match self.0.as_ref()?.progress() {
+            Progress::GoesOn => None,
+            Progress::Done(found) => {
+                self.0 = None;
+                Some(found)
+            }
+            Progress::GivenUp => {
+                self.0 = None;
+                None
+            }
+        }
+    }
 }
 
 /// The number of a session's group and its nice value, as `/proc/PID/autogroup` has them.
@@ -92,27 +162,79 @@ pub fn autogroup(text: &str) -> Option<(u64, i32)> {
     Some((id.parse().ok()?, nice.parse().ok()?))
 }
 
-fn by_session(fs: &FsRoot) -> bool {
-    bounded::text(fs.path("/proc/sys/kernel/sched_autogroup_enabled"), Limit::Value).is_ok_and(|on| on.trim() == "1")
+/// How a machine portions out CPU time.
+struct Machine<'a> {
+    fs: &'a FsRoot,
+    root: PathBuf,
+    /// Where the hierarchy with the controller is mounted, of version 1; and version 2.
+    first: Option<PathBuf>,
+    second: Option<PathBuf>,
+    by_session: bool,
 }
 
-/// The control group by which CPU time is portioned out, and whether that is the root, whose members have theirs by
-/// session.
-fn group(fs: &FsRoot, pid: u32) -> (String, bool) {
-    let root = fs.path("/");
-    let of = |controller| {
-        let mount = cgroups::mounts(&root, controller).into_iter().next()?;
-        Some((root.join(mount), cgroups::of(&root, &pid.to_string(), controller)?))
-    };
-    if let Some((mount, path)) = of(Some("cpu")) {
-        let is_root = mount.join(path.trim_start_matches('/')).join("release_agent").exists(); // the root's alone
-        return (path, is_root);
+impl<'a> Machine<'a> {
+    fn new(fs: &'a FsRoot) -> Self {
+        let root = fs.path("/");
+        let [first, second] =
+            [Some("cpu"), None].map(|kind| Some(root.join(cgroups::mounts(&root, kind).into_iter().next()?)));
+        let by_session = bounded::text(fs.path("/proc/sys/kernel/sched_autogroup_enabled"), Limit::Value);
+        let by_session = by_session.is_ok_and(|on| on.trim() == "1");
+        Self { fs, root, first, second, by_session }
     }
-    let Some((mount, path)) = of(None) else { return ("/".to_owned(), true) };
-    // A group without the controller shares that of the one around it.
-    let groups = Path::new(path.trim_start_matches('/')).ancestors();
-    let shares = groups.map(|group| (group, mount.join(group))).find(|(_, at)| at.join("cpu.weight").exists());
-    shares.map_or_else(|| ("/".to_owned(), true), |(group, _)| (format!("/{}", group.display()), false))
+
+    /// `None` where there is no such process.
+    fn weight(&self, pid: u32) -> Option<Weight> {
+        let whole = self.stat(&format!("/proc/{pid}/stat"))?;
+        Some(Weight { low: self.low(pid, &whole), share: self.share(pid)? })
+    }
+
+    fn low(&self, pid: u32, whole: &TaskStat) -> Option<Low> {
+        let is_low = |stat: &TaskStat| stat.policy == IDLE || stat.nice > 0;
+        let nice = |stat: &TaskStat| (stat.policy != IDLE).then_some(stat.nice);
+        if whole.threads <= 1 {
+            return is_low(whole).then(|| Low { nice: nice(whole), all: true });
+        }
+        let threads = self.fs.numbered(&format!("/proc/{pid}/task"), "").ok()?;
+        let each = threads.iter().take(THREADS).filter_map(|tid| self.stat(&format!("/proc/{pid}/task/{tid}/stat")));
+        let runs = |stat: &TaskStat| stat.ticks.saturating_mul(BUSY * threads.len() as u64) >= whole.ticks;
+        let busy: Vec<TaskStat> = each.filter(runs).collect();
+        let all = busy.iter().all(is_low);
+        // `SCHED_IDLE` is below all nice values.
+        let lowest = busy.iter().filter(|stat| is_low(stat)).max_by_key(|stat| nice(stat).unwrap_or(i32::MAX));
+        lowest.map(|stat| Low { nice: nice(stat), all })
+    }
+
+    fn stat(&self, path: &str) -> Option<TaskStat> {
+        TaskStat::parse(&bounded::read(self.fs.path(path), Limit::Value).ok()?).ok()
+    }
+
+    fn share(&self, pid: u32) -> Option<Share> {
+        let (group, is_root) = self.group(pid);
+        let autogroup = if is_root && self.by_session {
+            let text = bounded::text(self.fs.path(&format!("/proc/{pid}/autogroup")), Limit::Value).ok()?;
+            Some(if text.is_empty() { ROOT_SESSION } else { autogroup(&text)?.0 })
+        } else {
+            None
+        };
+        Some(Share { group, autogroup })
+    }
+
+    /// The control group by which CPU time is portioned out, and whether that is the root, whose members have theirs by
+    /// session.
+    fn group(&self, pid: u32) -> (String, bool) {
+        let of = |mount: &Option<PathBuf>, controller| {
+            Some((mount.clone()?, cgroups::of(&self.root, &pid.to_string(), controller)?))
+        };
+        if let Some((mount, path)) = of(&self.first, Some("cpu")) {
+            let is_root = mount.join(path.trim_start_matches('/')).join("release_agent").exists(); // the root's alone
+            return (path, is_root);
+        }
+        let Some((mount, path)) = of(&self.second, None) else { return ("/".to_owned(), true) };
+        // A group without the controller shares that of the one around it.
+        let groups = Path::new(path.trim_start_matches('/')).ancestors();
+        let shares = groups.map(|group| (group, mount.join(group))).find(|(_, at)| at.join("cpu.weight").exists());
+        shares.map_or_else(|| ("/".to_owned(), true), |(group, _)| (format!("/{}", group.display()), false))
+    }
 }
 
 #[cfg(test)]
@@ -120,9 +242,14 @@ mod tests {
     use super::*;
     use cotenant_testing::TempDir;
 
-    struct Machine(TempDir);
+    struct Files(TempDir);
 
-    impl Machine {
+    fn stat([nice, policy]: [i32; 2], threads: usize, ticks: u64) -> String {
+        let zeros = |n| vec!["0"; n].join(" ");
+        format!("7 (x) S {} {ticks} 0 0 0 0 {nice} {threads} {} {policy} 0 0\n", zeros(10), zeros(20))
+    }
+
+    impl Files {
         fn new(v2: bool, autogroup: bool) -> Self {
             let dir = TempDir::new("nice");
             let mounts = if v2 { "none /cg cgroup2 rw 0 0\n" } else { "none /cg cgroup rw,cpu 0 0\n" };
@@ -133,13 +260,21 @@ mod tests {
         }
 
         fn process(&self, pid: u32, nice: i32, policy: u32, group: &str, session: u64) {
-            let [before, after] = [15, 21].map(|n| vec!["0"; n].join(" "));
-            let stat = format!("{pid} (x) S {before} {nice} {after} {policy} 0 0\n");
-            self.0.write(&format!("proc/{pid}/stat"), stat);
+            self.0.write(&format!("proc/{pid}/stat"), stat([nice, policy as i32], 1, 0));
             let list = if self.0.path().join("cg/release_agent").exists() { "3:cpu:" } else { "0::" };
             self.0.write(&format!("proc/{pid}/cgroup"), format!("{list}{group}\n"));
             let autogroup = format!("/autogroup-{session} nice 0\n");
             self.0.write(&format!("proc/{pid}/autogroup"), if session == ROOT_SESSION { "" } else { &autogroup });
+        }
+
+        /// Nice value and ticks of each thread.
+        fn threads(&self, pid: u32, threads: &[(i32, u64)]) {
+            let _ = std::fs::remove_dir_all(self.0.path().join(format!("proc/{pid}/task")));
+            let all = threads.iter().map(|(_, ticks)| ticks).sum();
+            self.0.write(&format!("proc/{pid}/stat"), stat([threads[0].0, 0], threads.len(), all));
+            for (tid, (nice, ticks)) in (pid..).zip(threads) {
+                self.0.write(&format!("proc/{pid}/task/{tid}/stat"), stat([*nice, 0], threads.len(), *ticks));
+            }
         }
 
         fn remark(&self) -> Option<String> {
@@ -151,7 +286,7 @@ mod tests {
     fn nice_counts_inside_a_session_only() {
         let text = |at, why| Some(format!("gzip is {at}, which has no effect on postgres: {why}"));
         for v2 in [false, true] {
-            let machine = Machine::new(v2, true);
+            let machine = Files::new(v2, true);
             machine.process(1, 0, 0, "/", 7);
             machine.process(2, 19, 0, "/", 8);
             assert_eq!(machine.remark(), text("at nice 19", "other autogroup"));
@@ -167,9 +302,10 @@ mod tests {
             machine.process(1, 0, 0, "/", 7);
             machine.process(2, 19, 0, "/", ROOT_SESSION);
             assert_eq!(machine.remark(), None, "it weighs less than any session");
-            let weight = Weight::of(&FsRoot::at(machine.0.path()), 2).unwrap();
-            assert!(weight.is_by_session() && weight.place() == "the control group /", "{weight:?}");
-            let without = Machine::new(v2, false);
+            let fs = FsRoot::at(machine.0.path());
+            assert_eq!(Weight::of(&fs, 2).unwrap().place(), "the control group /");
+            assert!(is_by_session(&fs, 2));
+            let without = Files::new(v2, false);
             without.process(1, 0, 0, "/", 7);
             without.process(2, 19, 0, "/", 8);
             assert_eq!(without.remark(), None, "sessions have no shares");
@@ -179,7 +315,7 @@ mod tests {
     #[test]
     fn nice_counts_inside_a_control_group_only() {
         let apart = Some("gzip is at nice 5, which has no effect on postgres: other control group".to_owned());
-        let machine = Machine::new(true, true);
+        let machine = Files::new(true, true);
         for group in ["system.slice/pg", "user.slice"] {
             machine.0.write(&format!("cg/{group}/cpu.weight"), "100\n");
         }
@@ -190,9 +326,30 @@ mod tests {
         // The controller is not on below: both are of one group, whatever their sessions are.
         machine.process(1, 0, 0, "/user.slice/other", 8);
         assert_eq!(machine.remark(), None);
-        let first = Machine::new(false, true);
+        let first = Files::new(false, true);
         first.process(1, 0, 0, "/pg", 7);
         first.process(2, 5, 0, "/", 7);
         assert_eq!(first.remark(), apart);
+    }
+
+    #[test]
+    fn nice_values_of_threads_and_of_every_process_count() {
+        let machine = Files::new(true, true);
+        machine.process(1, 0, 0, "/", 7);
+        machine.process(2, 0, 0, "/", 8);
+        let remark = |threads: &[(i32, u64)]| {
+            machine.threads(2, threads);
+            machine.remark()
+        };
+        let text = |at| Some(format!("gzip {at}, which has no effect on postgres: other autogroup"));
+        assert_eq!(remark(&[(0, 50), (0, 50)]), None);
+        assert_eq!(remark(&[(0, 50), (19, 50), (5, 50)]), text("has threads at nice 19"));
+        assert_eq!(remark(&[(0, 0), (19, 50), (19, 50)]), text("is at nice 19"), "the first one only waits");
+        assert_eq!(remark(&[(0, 100), (19, 1)]), None, "it hardly runs");
+        machine.process(3, 0, 0, "/", 7);
+        machine.process(4, 10, 0, "/", 8);
+        let programs = [("gzip".to_owned(), vec![2, 4, 99]), ("xz".to_owned(), vec![3])];
+        let found = in_vain(&FsRoot::at(machine.0.path()), &programs, &[("postgres".to_owned(), vec![98, 1])]);
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), text("is at nice 10").into_iter().collect::<Vec<_>>());
     }
 }

@@ -176,7 +176,7 @@ fn in_vain(root: &Path) -> Option<Rival> {
         let stat = TaskStat::parse(&stat).ok().filter(|stat| !stat.is_kernel_thread() && !stat.is_dead())?;
         let runs = stat.ticks as f64 >= RUNS * (now - stat.start_ticks as f64).max(1.0);
         let weight = Weight::of(&fs, pid).filter(|weight| runs && weight.is_low())?;
-        Some(format!("{} (process {pid}) is {} in {}", stat.comm, weight.at(), weight.place()))
+        Some(format!("{} (process {pid}) {} in {}", stat.comm, weight.at(), weight.place()))
     };
     let mut found: Vec<String> = fs.numbered("/proc", "").ok()?.into_iter().filter_map(one).collect();
     let more = found.len().saturating_sub(NAMED);

@@ -73,7 +73,8 @@ pub enum MetricSource {
     Probe {
         /// How it is asked.
         protocol: Protocol,
-        /// `HOST:PORT`, with the path behind it where that is asked for; or the path of a socket.
+        /// `HOST:PORT`, with the path behind it where that is asked for; or the path of a socket, of `PostgreSQL` that of
+        /// its folder where nothing is said of the port.
         address: String,
     },
 }
@@ -198,8 +199,8 @@ fn has_password(text: &str) -> bool {
     schemes.into_iter().any(|scheme| in_address(scheme) == Some(true)) || asks && text.contains("password=")
 }
 
-/// `redis:[HOST:]PORT:pQ`, `postgres:[HOST:]PORT:pQ`, `postgres:/FOLDER:pQ`, `http:[HOST:]PORT[/PATH]:pQ`; `None`
-/// where it is another source.
+/// `redis:[HOST:]PORT:pQ`, `postgres:[HOST:]PORT:pQ`, `postgres:/FOLDER[:PORT]:pQ`, `http:[HOST:]PORT[/PATH]:pQ`;
+/// `None` where it is another source.
 fn probe(text: &str) -> Option<Result<(MetricSource, f64), String>> {
     let (name, rest) = text.split_once(':')?;
     let all = [Protocol::Redis, Protocol::Postgres, Protocol::Http];
@@ -210,7 +211,7 @@ fn probe(text: &str) -> Option<Result<(MetricSource, f64), String>> {
     let wrong = || {
         let place = match protocol {
             Protocol::Redis => "redis:[HOST:]PORT:p99",
-            Protocol::Postgres => "postgres:[HOST:]PORT:p99, or postgres:/FOLDER/OF/SOCKET:p99",
+            Protocol::Postgres => "postgres:[HOST:]PORT:p99, or postgres:/FOLDER/OF/SOCKET[:PORT]:p99",
             Protocol::Http => "http:[HOST:]PORT[/PATH]:p99",
         };
         Err(format!("'{text}' names no port and quantile; write {place}"))
@@ -224,7 +225,9 @@ fn probe(text: &str) -> Option<Result<(MetricSource, f64), String>> {
     let percent = quantile.parse::<f64>().ok().filter(|percent| (0.0..=100.0).contains(percent));
     let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
     let address = match place.rsplit_once(':') {
-        _ if place.starts_with('/') && protocol == Protocol::Postgres => Some(format!("{place}/.s.PGSQL.5432")),
+        Some((folder, number)) if place.starts_with('/') && protocol == Protocol::Postgres => {
+            port(number).map(|port| socket(folder, port))
+        }
         _ if place.starts_with('/') => Some(place.to_owned()),
         Some((host, number)) if !host.is_empty() => port(number).map(|_| place.to_owned()),
         Some(_) => None,
@@ -235,6 +238,11 @@ fn probe(text: &str) -> Option<Result<(MetricSource, f64), String>> {
         (Some(address), Some(percent)) => Ok((MetricSource::Probe { protocol, address }, percent / 100.0)),
         _ => wrong(),
     })
+}
+
+/// Where `PostgreSQL` listens in a folder.
+pub fn socket(folder: &str, port: u16) -> String {
+    format!("{}/.s.PGSQL.{port}", folder.trim_end_matches('/'))
 }
 
 fn source(text: &str) -> Result<MetricSource, String> {
@@ -377,7 +385,10 @@ mod tests {
         assert_eq!((m.direction, m.name.as_str()), (Some(Direction::LowerIsBetter), "redis"));
         assert_eq!(metric("redis:db:6380:p50").source, probe(Protocol::Redis, "db:6380"));
         let m = metric("postgres:/run/postgresql:p99.9,name=pg");
-        assert_eq!(m.source, probe(Protocol::Postgres, "/run/postgresql/.s.PGSQL.5432"));
+        assert_eq!(m.source, probe(Protocol::Postgres, "/run/postgresql"));
+        for text in ["postgres:/run/pg:5433:p99", "postgres:/run/pg/:5433:p99", "postgres:/run/pg/.s.PGSQL.5433:p99"] {
+            assert_eq!(metric(text).source, probe(Protocol::Postgres, "/run/pg/.s.PGSQL.5433"), "{text}");
+        }
         assert!(m.quantile.is_some_and(|q| (q - 0.999).abs() < 1e-12) && m.name == "pg");
         assert_eq!(metric("http:8080:p99").source, probe(Protocol::Http, "127.0.0.1:8080"));
         assert!(!m.elsewhere && !metric("redis:6379:p99,clients=here").elsewhere);
@@ -410,6 +421,7 @@ mod tests {
             ("redis:6379", "names no port"),
             ("redis:0:p99", "names no port"),
             ("postgres:h:x:p99", "names no port"),
+            ("postgres:/run/pg:0:p99", "names no port"),
             ("http:8080", "names no port"),
             ("http:/x:p99", "names no port"),
             ("http:h:80/a b:p99", "names no port"),

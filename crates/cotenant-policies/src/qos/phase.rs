@@ -164,6 +164,8 @@ pub enum Why {
     Hold,
     /// The goal is missed as much in a pause as without, or the waits for a CPU are behind others.
     Others,
+    /// Others leave next to nothing of the machine.
+    Crowded,
 }
 
 impl fmt::Display for Why {
@@ -183,6 +185,7 @@ impl fmt::Display for Why {
             Self::Waits => "below the goal, it waits for a CPU behind the low-priority programs",
             Self::Hold => "at the goal",
             Self::Others => "others make it slow, not the low-priority programs",
+            Self::Crowded => "others fill the machine, so that no pause would tell anything",
         })
     }
 }
@@ -206,6 +209,8 @@ pub struct PhaseResult {
     pub room: bool,
     /// Whether the background is no means: they run beside the others all the time.
     pub no_background: bool,
+    /// Whether others, and the high-priority programs, fill the machine.
+    pub crowded: bool,
     /// Time between two batches of progress, where the phase showed that; the longest of all programs.
     pub grain: Option<Duration>,
     /// Whether nothing has been heard of each for long.

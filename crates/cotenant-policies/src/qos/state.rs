@@ -4,7 +4,7 @@ use super::actuation::step::Step;
 use super::actuation::steps::{Moment, Ordered, RENEWED};
 use super::actuation::{Away, Ladder, NOBODY};
 use super::controller;
-use super::measurement::{self, Gathered, Measurement, Pauses, QosSums, Sum, Taken, Wanted};
+use super::measurement::{self, Crowd, Gathered, Measurement, Pauses, QosSums, Sum, Taken, Wanted};
 use super::phase::{Lasts, Phase, Waited, Why};
 use super::settings::{High, QosConfig};
 use cotenant_model::policy::Alone;
@@ -49,6 +49,9 @@ pub struct QosState {
     /// What each high-priority program waited behind in this phase, where that is seen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     waited: Vec<Option<Waited>>,
+    /// How full others make the machine.
+    #[serde(default, skip_serializing_if = "is_default")]
+    crowd: Crowd,
     #[serde(flatten)]
     ordered: Ordered,
     /// Where programs run.
@@ -76,6 +79,10 @@ pub struct QosState {
     pub alone: Vec<Option<f64>>,
     /// Sums since the beginning.
     pub total: QosSums,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl QosState {
@@ -116,6 +123,7 @@ impl QosState {
         self.silent = self.heard.iter().map(|(at, window)| now - *at >= config.silence(*window)).collect();
         let cpus = topology.usable();
         self.taken.add(view, &config.low, cpus.len());
+        self.crowd.add(view, &config.low, cpus.len());
         if !self.is_over(config, phase, now) {
             return false;
         }
@@ -129,6 +137,7 @@ impl QosState {
         seen.silent.clone_from(&self.silent);
         seen.waited = std::mem::take(&mut self.waited);
         seen.no_background = !self.ladder.has_background(config);
+        seen.crowded = self.is_crowded(config);
         let before = self.alone.clone();
         if phase.duty <= 0.0 && state.alone().is_none() {
             self.note_alone(&seen.speeds);
@@ -276,6 +285,12 @@ impl QosState {
         }
     }
 
+    /// Whether nothing can be judged: others fill the machine, and the low-priority programs can be kept from taking any
+    /// of it from them.
+    fn is_crowded(&self, config: &QosConfig) -> bool {
+        self.crowd.is_full && self.ladder.has_background(config)
+    }
+
     fn is_over(&self, config: &QosConfig, phase: Phase, now: Time) -> bool {
         match phase.lasts {
             Lasts::For(time) => now >= self.began + time,
@@ -293,6 +308,7 @@ impl QosState {
                 let alarm = phase.duty >= 1.0 && self.sums.iter().any(alarming);
                 // It measures nothing any more.
                 let in_vain = phase.why == Why::Baseline && self.sums.iter().any(|sum| sum.clipped);
+                let in_vain = in_vain || phase.duty <= 0.0 && self.is_crowded(config);
                 enough || alarm || gone || in_vain || now >= self.began + config.patience * if silent { 1 } else { n }
             }
         }

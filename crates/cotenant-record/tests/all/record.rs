@@ -390,6 +390,7 @@ fn sample() -> impl Strategy<Value = Sample> {
                     behind: vec![(Cause::App(AppId(1)), ns), (Cause::Kernel("k".to_owned()), 1)],
                     lengths: Histogram::new([Bucket { low: 0.0, high: 512.0, count: ns }]),
                 }),
+                paused_ns: progress,
                 io: progress.map(|bytes| Moved { bytes, at: Time(at.unwrap_or(0)) }),
                 tcp: at.map(|bytes| Moved { bytes, at: Time::default() }),
                 metrics: vec![(

@@ -132,6 +132,8 @@ struct Digest<'a> {
     /// What was so since the last look.
     now: Stretch,
     so_far: BTreeMap<AppId, SoFar>,
+    /// Seconds that each was kept from running, by the last sample that has it.
+    slept: BTreeMap<AppId, f64>,
     apps: BTreeMap<AppId, (String, BTreeSet<TaskId>)>,
     names: BTreeMap<TaskId, String>,
     spans: BTreeMap<TaskId, Vec<Stay>>,
@@ -206,6 +208,7 @@ pub fn section<R: Read>(
         longest: SHORTEST,
         now: Stretch::default(),
         so_far: BTreeMap::new(),
+        slept: BTreeMap::new(),
         apps: BTreeMap::new(),
         names: BTreeMap::new(),
         spans: BTreeMap::new(),
@@ -322,7 +325,8 @@ impl Digest<'_> {
             self.so_far.retain(|app, _| sample.apps.iter().any(|there| there.id == *app));
         }
         for app in &sample.apps {
-            let slept = self.recorded.naps.seconds(app.id, sample.at);
+            let slept = self.recorded.slept(app, sample.at);
+            self.slept.insert(app.id, slept);
             let before = self.so_far.insert(
                 app.id,
                 SoFar {
@@ -672,7 +676,8 @@ impl Digest<'_> {
         table.rows.extend(apps.into_iter().map(|app| {
             let limits = self.limits.get(&app).map_or(0, |limit| limit.1);
             let (ordered, carried_out) = (self.recorded.naps.ordered(app), self.recorded.naps.carried_out(app));
-            let asleep = format!("{:.3}", self.recorded.naps.seconds(app, end));
+            let asleep = self.slept.get(&app).copied().unwrap_or_else(|| self.recorded.naps.seconds(app, end));
+            let asleep = format!("{asleep:.3}");
             vec![self.app_name(app), ordered.to_string(), carried_out.to_string(), asleep, limits.to_string()]
         }));
         if !table.rows.is_empty() {

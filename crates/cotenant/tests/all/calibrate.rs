@@ -58,6 +58,7 @@ fn a_profile_is_written_found_and_known_to_be_stale() {
         &[
             "calibrate",
             "--quick",
+            "--force",
             "--only",
             "clock,core-to-core,migration",
             "--json",
@@ -169,6 +170,34 @@ fn interrupted_it_leaves_no_half_profile() {
 const FIT: [&str; 5] =
     ["calibrate", "--contentiousness", "--quick", "--kernels", "naive-4mb,naive-50mb,bst-4mb,sledge-small"];
 
+/// What others disturbed is none that later commands use, and replaces none.
+#[test]
+fn what_a_busy_machine_tells_is_not_written() {
+    let folder = Folder::new("busy");
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let spin = |_| Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();
+    let mut spinners: Vec<Child> = (0..2 * cpus).map(spin).collect();
+    let mine = folder.0.join("mine.toml");
+    let quick = ["calibrate", "--quick", "--only", "clock"];
+    let on = ["-o", mine.to_str().unwrap()];
+    let [found, named, again, forced] = [&[][..], &on, &on, &["-o", mine.to_str().unwrap(), "--force"]].map(|more| {
+        let out = run(&folder.0, &[&quick[..], more].concat());
+        (out.status.code(), text(&out.stderr), fs::read_to_string(&mine).ok())
+    });
+    for spinner in &mut spinners {
+        spinner.kill().unwrap();
+        spinner.wait().unwrap();
+    }
+    assert!(
+        found.0 == Some(4) && found.1.contains(": not written; calibrate again when nothing else runs"),
+        "{found:?}"
+    );
+    assert!(fs::read_dir(folder.0.join("cotenant/machines")).unwrap().next().is_none(), "no later command finds it");
+    assert!(named.0 == Some(0) && named.1.contains("too noisy") && named.2.is_some(), "a new file is: {named:?}");
+    assert!(again.0 == Some(4) && again.2 == named.2, "it replaces none: {again:?}");
+    assert!(forced.0 == Some(0) && forced.2 != named.2, "{forced:?}");
+}
+
 /// Whether lines can be known here, or cachegrind could tell them.
 fn has_valgrind() -> bool {
     let tried = Command::new("valgrind").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -186,7 +215,7 @@ fn the_contentiousness_model_is_fitted_and_stored() {
     let data = &folder.0;
     let path = data.join("profile.toml");
     fs::write(&path, "clock_hz = 1e9\n[heuristic]\nsharing = 0.4\nfootprint_per_ms = 4000\n").unwrap();
-    let out = run(data, &[&FIT[..], &["-o", path.to_str().unwrap()]].concat());
+    let out = run(data, &[&FIT[..], &["--force", "-o", path.to_str().unwrap()]].concat());
     let said = text(&out.stderr);
     assert!(said.contains("24 runs to come"), "{said}");
     if !out.status.success() {
@@ -215,7 +244,7 @@ fn the_contentiousness_model_is_fitted_and_stored() {
 fn a_contentiousness_model_is_kept_and_used_where_it_says_something() {
     let folder = Folder::new("used");
     let data = &folder.0;
-    let calibrate = ["calibrate", "--quick", "--only", "clock"];
+    let calibrate = ["calibrate", "--quick", "--force", "--only", "clock"];
     assert!(run(data, &calibrate).status.success());
     let path = profile(data);
     let read = || cotenant_model::machine::parse_profile(&fs::read_to_string(&path).unwrap()).unwrap();

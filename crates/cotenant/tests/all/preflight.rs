@@ -118,6 +118,17 @@ fn the_daemon_begins_only_where_metrics_may_answer_and_its_check_warns() {
     rule("");
     let (said, code) = end(daemon(&["--check"]));
     assert!(code == Some(0) && said.contains("warning: rule db: nothing tells how fast server is"), "{said}");
+    // What runs is named by its programs; and what can be nowhere, whatever runs, is warned of.
+    let rules = "[[rule]]\nname = 'mine'\nmatch = { user = '0' }\nclass = 'low'\n\
+                 [[rule]]\nname = 'none'\nmatch = { unit = 'not-there.service' }\n\
+                 [[rule]]\nname = 'batch'\nmatch = { cgroup = '/sys/fs/cgroup/batch.slice' }\n";
+    let uid = fs::metadata("/proc/self").map(|me| std::os::unix::fs::MetadataExt::uid(&me)).unwrap();
+    fs::write(&config, rules.replace("'0'", &format!("'{uid}'"))).unwrap();
+    let (said, code) = end(daemon(&["--check"]));
+    let warned: Vec<&str> = said.lines().filter(|line| line.contains("warning")).collect();
+    let [warned] = warned[..] else { panic!("{said}") };
+    assert!(code == Some(0) && warned.contains("rule batch can match nothing: cgroup = "), "{said}");
+    assert!(warned.contains("such as \"/batch.slice\""), "{warned}");
     // Whose service does not run is not asked.
     rule(&format!("metric = 'redis:{address}:p99'"));
     drop(server);

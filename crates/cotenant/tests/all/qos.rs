@@ -491,6 +491,10 @@ fn summary_report_and_why_count_the_same_naps() {
     let page = fs::read_to_string(&page).unwrap();
     let row = format!("<th scope=\"row\">low sleep</th><td class=\"n\">{naps}</td><td class=\"n\">{naps}</td>");
     assert!(page.contains(&row), "{row} {page}");
+    // What it says of the time in them is what they really took: the last sample may be a little older than the end.
+    let asleep = page.split(&row).nth(1).and_then(|rest| rest.strip_prefix("<td class=\"n\">")?.split('<').next());
+    let (asleep, really): (f64, f64) = (asleep.unwrap().parse().unwrap(), low["outside_s"].as_f64().unwrap());
+    assert!((really - 0.3..=really + 1e-3).contains(&asleep), "{asleep} of {really}");
     // And so does the report of the summary itself.
     folder.write("summary.json", json.to_string());
     let summary = folder.path().join("summary.json").display().to_string();

@@ -4,7 +4,7 @@
 use crate::FsRoot;
 use crate::fault::around;
 use crate::notes::Notes;
-use crate::sense::nice::{Weight, autogroup};
+use crate::sense::nice::{self, autogroup};
 use crate::sys::thread::{Held, numbers_in, process_stat};
 use crate::undo::{Effect, Journal, Living, Record, RestoreReport, Undoer, number};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +55,7 @@ impl Autogroup {
 
 /// Whether a process gets its CPU time by its session.
 pub fn by_session(pid: u32) -> bool {
-    Weight::of(&FsRoot::live(), pid).is_some_and(|weight| weight.is_by_session())
+    nice::is_by_session(&FsRoot::live(), pid)
 }
 
 /// Autogroups with a living process that neither is one of these nor descends from one.

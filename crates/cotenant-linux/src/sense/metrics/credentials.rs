@@ -4,7 +4,7 @@
 
 use crate::bounded::{self, Limit};
 use crate::sys;
-use cotenant_model::metric::Metric;
+use cotenant_model::metric::{Metric, socket};
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -17,6 +17,16 @@ const MOST: usize = 1 << 10;
 
 /// A file of passwords is at most that long, bytes.
 const MOST_FILE: u64 = 1 << 20;
+
+/// Where `PostgreSQL` listens unless it is told otherwise.
+const PORT: u16 = 5432;
+
+/// What `PostgreSQL` calls its sockets, before their ports.
+pub const SOCKET: &str = ".s.PGSQL.";
+
+fn is_socket(name: &str) -> bool {
+    name.starts_with(SOCKET)
+}
 
 /// A password. It prints nothing of itself.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -69,9 +79,10 @@ impl fmt::Debug for Secret {
 pub struct Given {
     /// Of the user who runs this.
     pub login: String,
-    /// `PGUSER`, `PGDATABASE`.
+    /// `PGUSER`, `PGDATABASE`, `PGPORT`.
     pub user: Option<String>,
     pub database: Option<String>,
+    pub port: Option<u16>,
     /// `PGPASSWORD`, and the file that `PGPASSFILE` names or that is in the home.
     pub postgres: Secret,
     pub file: Option<PathBuf>,
@@ -90,6 +101,7 @@ impl Given {
             login: login.or_else(|| text("USER")).unwrap_or_else(|| "postgres".to_owned()),
             user: text("PGUSER"),
             database: text("PGDATABASE"),
+            port: text("PGPORT").and_then(|port| port.parse().ok()),
             postgres: secret("PGPASSWORD"),
             file: var("PGPASSFILE").map(PathBuf::from).or_else(|| Some(home?.join(".pgpass"))),
             redis: secret("REDISCLI_AUTH"),
@@ -126,6 +138,12 @@ impl Credentials {
     /// Role of `PostgreSQL`.
     pub fn role(&self) -> &str {
         self.user.as_ref().or(self.given.user.as_ref()).unwrap_or(&self.given.login)
+    }
+
+    /// Where `PostgreSQL` is asked: of a folder, the socket for the port that is usual here.
+    pub fn place(&self, address: &str) -> String {
+        let is_folder = address.starts_with('/') && !address.rsplit('/').next().is_some_and(is_socket);
+        if is_folder { socket(address, self.given.port.unwrap_or(PORT)) } else { address.to_owned() }
     }
 
     /// For a role of a database behind an address; or why there is none, with what to do.
@@ -280,6 +298,18 @@ mod tests {
             ("127.0.0.1.example:1", "127.0.0.1.example", "1"),
         ] {
             assert_eq!(named(address), (names.to_owned(), port.to_owned()), "{address}");
+        }
+    }
+
+    #[test]
+    fn a_folder_has_the_socket_of_the_usual_port() {
+        let place = |port, address| {
+            Credentials { given: Given { port, ..Given::default() }, ..Credentials::default() }.place(address)
+        };
+        assert_eq!(place(None, "/run/postgresql"), "/run/postgresql/.s.PGSQL.5432");
+        assert_eq!(place(Some(5_433), "/run/postgresql/"), "/run/postgresql/.s.PGSQL.5433");
+        for said in ["/run/postgresql/.s.PGSQL.5434", "db:5432"] {
+            assert_eq!(place(Some(5_433), said), said);
         }
     }
 

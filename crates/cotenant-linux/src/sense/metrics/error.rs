@@ -53,7 +53,7 @@ pub(crate) enum FetchError {
     #[error("it ended with exit code {0}; run it by hand to see why")]
     Failed(String),
     #[error("{path}: {why}")]
-    File { path: String, why: String },
+    File { path: String, why: String, certain: bool },
     #[error("{path}: none of {lines} new lines matches the pattern; try it with grep -E")]
     Unheard { path: String, lines: u64 },
     #[error("{url}: {why}")]
@@ -85,7 +85,9 @@ impl FetchError {
     /// Whether the next reading will fail in the same way until somebody does something about it.
     pub fn is_certain(&self) -> bool {
         match self {
-            Self::Probe { certain, .. } | Self::Http { certain, .. } => *certain,
+            Self::Probe { certain, .. } | Self::Http { certain, .. } | Self::File { certain, .. } => *certain,
+            // What prints nothing yet, or NaN, may come to a number.
+            Self::Meter(why) => matches!(why, MeterError::NoNumber(_) | MeterError::NoHistogram),
             Self::Scrape(why) => !matches!(why, ScrapeError::Line { .. } | ScrapeError::Buckets(_)),
             Self::Query(why) => matches!(why, QueryError::Refused(_) | QueryError::Several(_) | QueryError::Kind(_)),
             // Of the shell: what it was to run is not there, or no program.
@@ -93,6 +95,12 @@ impl FetchError {
             _ => false,
         }
     }
+}
+
+/// What to do about it, where it is not the path.
+pub(super) fn status_cure(status: u16) -> Option<&'static str> {
+    let logs_in = "it wants to know who asks: name a path that is open, or write cmd: with a program that logs in";
+    matches!(status, 401 | 403).then_some(logs_in)
 }
 
 /// Whether a web server's no stays one.

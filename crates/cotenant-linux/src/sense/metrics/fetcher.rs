@@ -7,7 +7,7 @@ use super::http::Http;
 use super::log::Log;
 use super::probe::Probe;
 use super::stop::Stop;
-use cotenant_model::metric::{Measured, Meter, Metric, MetricSource, QUANTILE};
+use cotenant_model::metric::{Measured, Meter, Metric, MetricSource, Protocol, QUANTILE};
 use cotenant_model::{Direction, Time};
 use std::time::Duration;
 
@@ -26,8 +26,13 @@ impl Fetcher {
             MetricSource::Log { path, pattern } => Self::Log(Log::new(path, pattern)?),
             MetricSource::Probe { protocol, address } => {
                 let quantile = metric.quantile.unwrap_or(QUANTILE);
-                let probe = Probe::new(*protocol, address, quantile, metric.every, metric.timeout);
-                Self::Probe(Box::new(probe.for_clients(metric.elsewhere).by(Credentials::of(metric))))
+                let credentials = Credentials::of(metric);
+                let address = match protocol {
+                    Protocol::Postgres => credentials.place(address),
+                    Protocol::Redis | Protocol::Http => address.clone(),
+                };
+                let probe = Probe::new(*protocol, &address, quantile, metric.every, metric.timeout);
+                Self::Probe(Box::new(probe.for_clients(metric.elsewhere).by(credentials)))
             }
             MetricSource::Http { url, series } => {
                 let meter = Meter::new(metric.quantile);

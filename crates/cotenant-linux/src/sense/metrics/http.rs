@@ -1,7 +1,7 @@
 //! Numbers that a server answers with.
 
-use super::error::{FetchError, is_no};
-use super::wire::is_certain;
+use super::error::{FetchError, is_no, status_cure};
+use super::wire::{cure, is_certain};
 use cotenant_model::Time;
 use cotenant_model::metric::{
     Measured, Meter, ScrapeError, Scraped, Selector, is_query, number, offers, queried, scrape,
@@ -37,11 +37,16 @@ impl Http {
             Error::Timeout(_) => FetchError::Slow(self.timeout),
             Error::BodyExceedsLimit(_) => FetchError::Huge((MOST >> 10) as usize),
             Error::StatusCode(code) => {
-                self.failed(&format!("status {code}; check the path, and the query if it is one"), is_no(code))
+                let cure = status_cure(code).unwrap_or("check the path, and the query if it is one");
+                self.failed(&format!("status {code}; {cure}"), is_no(code))
             }
             other => {
-                let why = format!("{other}; check that it is the right address and answers");
-                self.failed(&why, is_certain(&other.into_io()))
+                let (said, why) = (other.to_string(), other.into_io());
+                let cure = match cure(&why) {
+                    "" => "; check that it is the right address and answers",
+                    cure => cure,
+                };
+                self.failed(&format!("{said}{cure}"), is_certain(&why))
             }
         })?;
         let said = match &self.series {

@@ -56,8 +56,12 @@ impl Log {
     pub fn fetch(&mut self) -> Result<Option<(f64, u64)>, FetchError> {
         let mut found = Found { pattern: &self.pattern, last: None, count: 0, lines: 0 };
         let named = |e: io::Error| {
-            let remedy = if e.kind() == io::ErrorKind::NotFound { "; check the path" } else { "" };
-            FetchError::File { path: self.path.clone(), why: format!("{e}{remedy}") }
+            let (remedy, certain) = match e.kind() {
+                io::ErrorKind::NotFound => ("; check the path", true),
+                io::ErrorKind::PermissionDenied => ("; let this user read it", true),
+                kind => ("", kind == io::ErrorKind::Other),
+            };
+            FetchError::File { path: self.path.clone(), why: format!("{e}{remedy}"), certain }
         };
         let mut there = std::fs::metadata(&self.path).map(|meta| identity(&meta));
         if let Some(file) = &mut self.file {

@@ -3,8 +3,9 @@
 //! The server says which way a password is proved. In the clear `PostgreSQL` gets it on this machine only: over a
 //! network what answers in its place could ask for that.
 
-use super::credentials::{Credentials, Secret, is_here};
+use super::credentials::{Credentials, SOCKET, Secret, is_here};
 use super::wire::{MOST_PARTS, Wire, code, denied, message, refused, too_many};
+use crate::FsRoot;
 use postgres_protocol::authentication::md5_hash;
 use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
 use std::io;
@@ -20,13 +21,27 @@ const NO_DATABASE: &str = "3D000";
 /// that is always there.
 pub fn postgres(address: &str, timeout: Duration, credentials: &Credentials) -> io::Result<Wire> {
     let to = |database: &str| {
-        let mut wire = Wire::open(address, timeout)?;
+        let mut wire = Wire::open(address, timeout).map_err(|why| beside(address, why))?;
         start(&mut wire, address, database, credentials)?;
         Ok(wire)
     };
     match &credentials.given.database {
         Some(database) => to(database),
         None => to(credentials.role()).or_else(|why| if code(&why) == NO_DATABASE { to(ANY) } else { Err(why) }),
+    }
+}
+
+/// Where there is no socket, which others are in its folder.
+fn beside(address: &str, why: io::Error) -> io::Error {
+    let Some((folder, _)) = address.rsplit_once('/').filter(|_| why.kind() == io::ErrorKind::NotFound) else {
+        return why;
+    };
+    match FsRoot::live().numbered(folder, SOCKET).ok().and_then(|ports| ports.first().copied()) {
+        Some(port) => {
+            let why = format!("{why}; it listens at another port: postgres:{folder}:{port}:p99, or set PGPORT");
+            io::Error::new(io::ErrorKind::NotFound, why)
+        }
+        None => why,
     }
 }
 
@@ -46,23 +61,12 @@ pub fn start(wire: &mut Wire, address: &str, database: &str, credentials: &Crede
         match kind {
             b'Z' => return Ok(()),
             b'D' => return Err(refused("it answers what it was not asked")),
-            b'E' => return Err(wire.said(&body, |code| cure(code, address, &credentials.given.login))),
+            b'E' => return Err(wire.said(&body, |code, routine| proof.cure(code, routine))),
             b'R' => proof.answer(wire, &body)?,
             _ => {}
         }
     }
     Err(too_many())
-}
-
-/// What to do about an error at the start.
-fn cure(code: &str, address: &str, login: &str) -> String {
-    match code {
-        "28P01" => "; see PGPASSWORD, .pgpass, PGUSER and user=".to_owned(),
-        code if code.starts_with("28") && address.starts_with('/') => {
-            format!("; through a socket it takes {login} alone: runuser -u postgres -- createuser {login}")
-        }
-        _ => "; see PGUSER and PGDATABASE".to_owned(),
-    }
 }
 
 /// What is done to prove who asks.
@@ -81,6 +85,34 @@ enum Stage {
 }
 
 impl Proof<'_> {
+    /// What to do about an error at the start, by its SQLSTATE and the routine of the server that says it: of these
+    /// its language does not matter.
+    fn cure(&self, code: &str, routine: &str) -> String {
+        let (role, login, database) = (self.credentials.role(), &self.credentials.given.login, self.database);
+        match (code, routine) {
+            ("28P01", _) => "; see PGPASSWORD, .pgpass, PGUSER and user=".to_owned(),
+            (NO_DATABASE, _) => "; see PGDATABASE".to_owned(),
+            ("42501", _) => format!("; GRANT CONNECT ON DATABASE {database} TO {role}"),
+            ("55000", _) => "; name another one by PGDATABASE".to_owned(),
+            ("28000", "ClientAuthentication") => {
+                let from = if self.address.starts_with('/') { "local" } else { "host" };
+                format!("; give pg_hba.conf a line {from} for {role} and {database}, and reload it")
+            }
+            ("28000", "InitializeSessionUserId") => {
+                format!("; runuser -u postgres -- createuser {role}, or ALTER ROLE {role} LOGIN")
+            }
+            (code, _) if code.starts_with("28") && self.address.starts_with('/') => {
+                format!("; through a socket it takes {login} alone: runuser -u postgres -- createuser {login}")
+            }
+            (code, _) if code.starts_with("28") => {
+                "; say scram-sha-256 for this address in pg_hba.conf, or ask through the socket: \
+                 postgres:/run/postgresql:p99"
+                    .to_owned()
+            }
+            _ => String::new(),
+        }
+    }
+
     /// Answers what a server asks for.
     fn answer(&mut self, wire: &mut Wire, body: &[u8]) -> io::Result<()> {
         let (kind, rest) = body.split_first_chunk().ok_or_else(|| refused("it speaks no PostgreSQL"))?;
@@ -167,10 +199,7 @@ pub fn redis(wire: &mut Wire, credentials: &Credentials) -> io::Result<()> {
     match wire.text_line() {
         Ok(line) if line == b"+OK" => Ok(()),
         Ok(_) => Err(refused("it answers what it was not asked")),
-        Err(why) => Err(match code(&why) {
-            "WRONGPASS" => denied(format!("{why}; see REDISCLI_AUTH and user=")),
-            _ => why,
-        }),
+        Err(why) => Err(why),
     }
 }
 

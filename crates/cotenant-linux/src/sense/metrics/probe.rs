@@ -12,11 +12,11 @@
 //! quick ones. Questions sent in one go would all wait behind the same things, and tell no more than one of them.
 
 use super::credentials::Credentials;
-use super::error::{FetchError, is_no};
+use super::error::{FetchError, is_no, status_cure};
 use super::http;
 use super::login;
 use super::stop::Stop;
-use super::wire::{Wire, denied, is_certain, refused};
+use super::wire::{Wire, cure, denied, is_certain, refused};
 use cotenant_model::Direction;
 use cotenant_model::histogram::{Histogram, answers};
 use cotenant_model::metric::{Measured, Protocol};
@@ -232,7 +232,7 @@ impl Probe {
             return FetchError::Slow(self.timeout);
         }
         let certain = is_certain(why);
-        let why = why.to_string().replace('\n', " ");
+        let why = format!("{why}{}", cure(why)).replace('\n', " ");
         FetchError::Probe { what: format!("{}:{}", self.protocol.name(), self.address), why, certain }
     }
 
@@ -284,7 +284,8 @@ fn get(agent: &Agent, url: &str) -> io::Result<()> {
     page().map(drop).map_err(|why| match why {
         ureq::Error::Timeout(_) => io::ErrorKind::TimedOut.into(),
         ureq::Error::StatusCode(code) => {
-            let why = format!("it answers with status {code}; name a path that it serves, as in http:PORT/PATH:p99");
+            let cure = status_cure(code).unwrap_or("name a path that it serves, as in http:PORT/PATH:p99");
+            let why = format!("it answers with status {code}; {cure}");
             if is_no(code) { denied(why) } else { refused(why) }
         }
         ureq::Error::BodyExceedsLimit(_) => {

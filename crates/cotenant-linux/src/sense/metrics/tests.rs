@@ -385,10 +385,10 @@ fn what_is_asked_before_says_whether_it_will_ever_answer() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = silent.local_addr().unwrap();
     let cases = [
-        (format!("redis:{closed}:p99"), Some("refused"), true),
-        (format!("http://{closed}/"), Some("refused"), true),
-        (format!("http:{closed}:p99"), Some("refused"), true),
-        ("postgres:/nowhere:p99".to_owned(), Some("No such file"), true),
+        (format!("redis:{closed}:p99"), Some("refused (os error 111); nothing listens there: start"), true),
+        (format!("http://{closed}/"), Some("nothing listens there: start"), true),
+        (format!("http:{closed}:p99"), Some("nothing listens there: start"), true),
+        ("postgres:/nowhere:p99".to_owned(), Some("error 2); start the server, or name the path"), true),
         (server(|_| ok("up 1\n")) + "#down", Some("no series 'down'"), true),
         (server(|_| "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".into()), Some("404"), true),
         (server(|_| "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n".into()), Some("503"), false),
@@ -398,7 +398,14 @@ fn what_is_asked_before_says_whether_it_will_ever_answer() {
         ("cmd:echo 1".to_owned(), None, false),
         ("cmd:sleep 1000".to_owned(), Some(""), false),
         (format!("redis:{silent}:p99"), Some(""), false),
-        ("log:/nowhere:x".to_owned(), Some("No such file"), false),
+        ("log:/nowhere:x".to_owned(), Some("No such file"), true),
+        ("log:/proc:x".to_owned(), Some("no regular file"), true),
+        ("cmd:echo 12 apples".to_owned(), Some("no number"), true),
+        ("cmd:true".to_owned(), Some("printed nothing"), false),
+        // Names that no look-up has to be asked about.
+        ("redis:no..host:6379:p99".to_owned(), Some("check the name of the host"), true),
+        ("http://no..host/".to_owned(), Some("check the name of the host"), true),
+        (server(|_| "HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n".into()), Some("that logs in"), true),
     ];
     let parsed: Vec<Metric> = cases.iter().map(|(text, ..)| text.parse().unwrap()).collect();
     // As long as the quick ones take on a busy machine.

@@ -174,7 +174,13 @@ impl Wire {
             Some(b'-') => {
                 let said = self.excerpt(&line[1..]);
                 let code = said.split(' ').next().unwrap_or_default().to_owned();
-                Err(io::Error::other(Refusal { why: format!("it says '{said}'"), code }))
+                let cure = match &*code {
+                    "NOPERM" => "; let it, as in ACL SETUSER NAME +ping",
+                    "WRONGPASS" => "; see REDISCLI_AUTH and user=",
+                    "DENIED" => "; ask it from its own machine, or set a password",
+                    _ => "",
+                };
+                Err(io::Error::other(Refusal { why: format!("it says '{said}'{cure}"), code }))
             }
             Some(_) => Err(refused(format!("it says '{}' where a redis repeats a word", self.excerpt(&line)))),
         }
@@ -190,7 +196,7 @@ impl Wire {
                 b'Z' if row.is_none() => return Ok(()),
                 b'D' if row.take().is_some_and(|row| body.ends_with(row.as_bytes())) => {}
                 b'Z' | b'D' => return Err(refused("it answers what it was not asked")),
-                b'E' => return Err(self.said(&body, |_| String::new())),
+                b'E' => return Err(self.said(&body, |_, _| String::new())),
                 _ => {}
             }
         }
@@ -222,11 +228,12 @@ impl Wire {
         Ok((head[0], body))
     }
 
-    /// An error of `PostgreSQL`, with what to do.
-    pub fn said(&self, body: &[u8], cure: impl Fn(&str) -> String) -> io::Error {
+    /// An error of `PostgreSQL`, with what to do: by its SQLSTATE, and the routine of the server that says it.
+    pub fn said(&self, body: &[u8], cure: impl Fn(&str, &str) -> String) -> io::Error {
         let field = |kind: u8| body.split(|byte| *byte == 0).find_map(|field| field.strip_prefix(&[kind]));
-        let code = String::from_utf8_lossy(field(b'C').unwrap_or_default()).into_owned();
-        let why = format!("it says '{}'{}", self.excerpt(field(b'M').unwrap_or_default()), cure(&code));
+        let text = |kind| String::from_utf8_lossy(field(kind).unwrap_or_default()).into_owned();
+        let code = text(b'C');
+        let why = format!("it says '{}'{}", self.excerpt(field(b'M').unwrap_or_default()), cure(&code, &text(b'R')));
         io::Error::other(Refusal { why, code })
     }
 
@@ -272,12 +279,33 @@ pub fn too_many() -> io::Error {
 /// Whether the next time will give the same until somebody does something about it.
 pub fn is_certain(why: &io::Error) -> bool {
     let code = code(why);
-    let denied = matches!(code, "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" | "3D000") || code.starts_with("28");
-    denied
+    // Of PostgreSQL: what may not be, no such database, one that takes no connections.
+    matches!(code, "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" | "42501" | "3D000" | "55000")
+        || code.starts_with("28")
+        || is_unknown_host(why)
         || matches!(
             why.kind(),
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
         )
+}
+
+/// What to do where there is no connection.
+pub fn cure(why: &io::Error) -> &'static str {
+    match why.kind() {
+        io::ErrorKind::ConnectionRefused => "; nothing listens there: start the server, or name its port",
+        io::ErrorKind::NotFound if why.raw_os_error().is_some() => "; start the server, or name the path of its socket",
+        io::ErrorKind::PermissionDenied => "; its socket is not open to this user: ask through TCP, or as another user",
+        _ if is_unknown_host(why) => "; check the name of the host, or give its address",
+        _ => "",
+    }
+}
+
+/// That no host is called so. Of the standard library's errors only the text says it; that names cannot be looked up
+/// at the moment is another one.
+fn is_unknown_host(why: &io::Error) -> bool {
+    let why = why.to_string();
+    let later = ["Temporary failure in name resolution", "Try again"];
+    why.starts_with("failed to lookup address") && !later.iter().any(|later| why.ends_with(later))
 }
 
 /// The code of a server's no.
@@ -440,6 +468,27 @@ pub mod tests {
         for address in [postgres(welcome(), twice), postgres(welcome(), ready)] {
             let why = probe(Protocol::Postgres, &address).unwrap_err().to_string();
             assert!(why.contains("it was not asked"), "{why}");
+        }
+    }
+
+    #[test]
+    fn what_stays_so_is_told_from_what_passes() {
+        let lookup = |why| io::Error::other(format!("failed to lookup address information: {why}"));
+        let said = |code: &str| io::Error::other(Refusal { why: String::new(), code: code.to_owned() });
+        let kind = |kind: io::ErrorKind| io::Error::from(kind);
+        for (why, certain) in [
+            (lookup("Name or service not known"), true),
+            (lookup("Temporary failure in name resolution"), false),
+            (kind(io::ErrorKind::ConnectionRefused), true),
+            (kind(io::ErrorKind::ConnectionReset), false),
+            (said("42501"), true),
+            (said("28000"), true),
+            (said("57P03"), false), // it starts up
+            (said("53300"), false), // too many connections
+            (said("NOPERM"), true),
+            (said("LOADING"), false),
+        ] {
+            assert_eq!(is_certain(&why), certain, "{why:?}");
         }
     }
 

@@ -467,6 +467,7 @@ impl Observer {
                 mpi: told(Producer::Mpi).map(|counted| counted.units),
                 ended_ns: self.ended.of(id),
                 waits: self.waits.as_ref().and_then(|waits| waits.of(id)),
+                paused_ns: None,
                 io,
                 tcp,
                 metrics: Vec::new(),

@@ -1,5 +1,6 @@
 //! The caches of the online CPUs.
 
+use super::cpus::is_first;
 use super::nodes::home;
 use super::sysfs::Sysfs;
 use cotenant_model::parse::{self, CpuInfo};
@@ -7,16 +8,19 @@ use cotenant_model::topology::assembly::Assembly;
 use cotenant_model::topology::{CacheType, Kind, MemoryNode, Resource};
 use cotenant_model::{CpuId, CpuSet};
 
-/// The caches that the kernel lists; machines whose sysfs lists none have none here.
-pub(super) fn listed(fs: &Sysfs<'_>, online: &CpuSet) -> Vec<Resource> {
+/// The caches of these CPUs that the kernel lists, by those that it shows; machines whose sysfs lists none have none
+/// here.
+pub(super) fn listed(fs: &Sysfs<'_>, online: &CpuSet, shown: &CpuSet) -> Vec<Resource> {
     let mut caches = Vec::new();
-    for cpu in online.iter() {
+    for cpu in shown.iter() {
         let folder = Sysfs::cpu_path(cpu, "cache");
         let indexes = fs.numbered(&folder, "index").unwrap_or_default();
         if indexes.is_empty() {
-            caches.extend(beside_topology(fs, cpu, online));
+            caches.extend(beside_topology(fs, cpu, [online, shown]));
         }
-        caches.extend(indexes.iter().filter_map(|index| cache(fs, cpu, &format!("{folder}/index{index}"), online)));
+        caches.extend(
+            indexes.iter().filter_map(|index| cache(fs, cpu, &format!("{folder}/index{index}"), [online, shown])),
+        );
     }
     caches
 }
@@ -71,10 +75,10 @@ fn cache_type(name: &str) -> CacheType {
 }
 
 /// The caches of a core as sparc's kernel lists them, beside its topology.
-fn beside_topology(fs: &Sysfs<'_>, cpu: CpuId, online: &CpuSet) -> Vec<Resource> {
+fn beside_topology(fs: &Sysfs<'_>, cpu: CpuId, [online, shown]: [&CpuSet; 2]) -> Vec<Resource> {
     let core = fs.mask(&["core_cpus", "thread_siblings"].map(|n| Sysfs::cpu_path(cpu, &format!("topology/{n}"))));
     let cpus = core.map_or_else(|| CpuSet::single(cpu), |core| core.and(online));
-    if cpus.first() != Some(cpu) {
+    if !is_first(cpu, &cpus, shown) {
         return Vec::new();
     }
     let cache = |(name, level, kind): (&str, u8, CacheType)| {
@@ -90,14 +94,14 @@ fn beside_topology(fs: &Sysfs<'_>, cpu: CpuId, online: &CpuSet) -> Vec<Resource>
 }
 
 /// One cache; `None` where it is incomplete or another CPU's turn to report it.
-fn cache(fs: &Sysfs<'_>, cpu: CpuId, folder: &str, online: &CpuSet) -> Option<Resource> {
+fn cache(fs: &Sysfs<'_>, cpu: CpuId, folder: &str, [online, shown]: [&CpuSet; 2]) -> Option<Resource> {
     let mut cpus = fs.mask(&[format!("{folder}/shared_cpu_map")])?;
     if cpus.is_empty() {
         // Some kernels leave the map of a core's own cache empty.
         cpus = fs.mask(&["core_cpus", "thread_siblings"].map(|n| Sysfs::cpu_path(cpu, &format!("topology/{n}"))))?;
     }
     cpus = cpus.and(online);
-    if cpus.first() != Some(cpu) {
+    if !is_first(cpu, &cpus, shown) {
         return None;
     }
     let level = fs.number(&format!("{folder}/level")).and_then(|l| u8::try_from(l).ok()).filter(|l| *l > 0)?;

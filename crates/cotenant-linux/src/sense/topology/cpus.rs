@@ -15,28 +15,53 @@ pub(super) struct Listed {
     pub(super) all: CpuSet,
     /// Those that are switched on.
     pub(super) online: CpuSet,
+    /// Of these, those of which sysfs tells.
+    pub(super) shown: CpuSet,
     /// Whether sysfs tells what they share.
     pub(super) has_topology: bool,
 }
 
+impl Listed {
+    /// Sysfs tells of none of them.
+    fn untold(cpus: CpuSet) -> Self {
+        Self { all: cpus.clone(), online: cpus, shown: CpuSet::new(), has_topology: false }
+    }
+}
+
 /// The CPUs that sysfs lists. As in hwloc, one that is online but tells no topology (it is just going offline) is not
-/// used; where none tells any, sysfs is of no use and the answer is `None`.
-pub(super) fn listed(fs: &Sysfs<'_>, allowed: &Allowed, notes: &mut Assembly) -> Option<Listed> {
+/// used; where none tells any, sysfs is of no use and the answer is `None`. `runs_on`: where this process may run, of
+/// CPUs that are online.
+pub(super) fn listed(
+    fs: &Sysfs<'_>,
+    allowed: &Allowed,
+    runs_on: Option<&CpuSet>,
+    notes: &mut Assembly,
+) -> Option<Listed> {
     let all: CpuSet = fs.numbered(CPU, "cpu")?.into_iter().map(CpuId).collect();
+    // Containers may hide folders of CPUs that the kernel lets us use.
+    let may = allowed.cpus.as_ref().filter(|_| allowed.is_online).or(runs_on);
+    let hidden = may.filter(|_| !all.is_empty()).map_or_else(CpuSet::new, |may| may.minus(&all));
+    if !hidden.is_empty() {
+        notes.note(format!(
+            "CPUs {hidden} have no folder in {CPU}, but this process may run on them; what they share is known as far as \
+             others tell it"
+        ));
+    }
     let mut list = fs.list(&format!("{CPU}/online"));
     if let Some(online) = &mut list {
-        let without = online.minus(&all);
+        let said = online.clone();
+        let without = online.minus(&all).minus(&hidden);
         if !without.is_empty() && !all.is_empty() {
             notes.note(format!("{CPU}/online names CPUs {without}, which have no folder there; they are left out"));
         }
         *online = online.and(&all);
         // A list of a container's own making: what the kernel lets us use is online.
-        let there = |set: &Option<CpuSet>| set.as_ref().map(|set| set.and(&all)).filter(|set| !set.is_empty());
-        let cpuset = there(&allowed.cpus).filter(|set| allowed.is_online && !set.is_subset(online));
-        let task = there(&allowed.task).filter(|set| !set.intersects(online));
+        let there = |set: Option<&CpuSet>| set.map(|set| set.and(&all)).filter(|set| !set.is_empty());
+        let cpuset = there(allowed.cpus.as_ref()).filter(|set| allowed.is_online && !set.is_subset(online));
+        let task = there(allowed.task.as_ref().or(runs_on)).filter(|set| !set.intersects(online));
         if let Some(may) = cpuset.or(task) {
             notes.note(format!(
-                "{CPU}/online says {online}, but this process may run on CPUs {may}; the list is not believed"
+                "{CPU}/online says {said}, but this process may run on CPUs {may}; the list is not believed"
             ));
             list = None;
         }
@@ -54,7 +79,8 @@ pub(super) fn listed(fs: &Sysfs<'_>, allowed: &Allowed, notes: &mut Assembly) ->
         let mute: CpuSet = mute.into_iter().collect();
         notes.note(format!("CPUs {mute} are online but have no {CPU}/cpuN/topology; they are taken as offline"));
     }
-    Some(Listed { all, online: online.into_iter().collect(), has_topology: true })
+    let shown: CpuSet = online.into_iter().collect();
+    Some(Listed { all: all.or(&hidden), online: shown.or(&hidden), shown, has_topology: true })
 }
 
 /// The CPUs where sysfs is hidden or has no topology: those of `/proc/cpuinfo` with the packages and cores that it
@@ -78,7 +104,7 @@ pub(super) fn without_sysfs(
         for ((kind, _, id), cpus) in found {
             out.insert(resource(kind, cpus, Some(id)));
         }
-        return Some(Listed { all: from_info.clone(), online: from_info, has_topology: false });
+        return Some(Listed::untold(from_info));
     }
     // Kernels for one CPU tell nothing of it.
     let list = ["online", "possible"].iter().find_map(|file| fs.list(&format!("{CPU}/{file}")));
@@ -88,14 +114,19 @@ pub(super) fn without_sysfs(
                 "nothing tells what CPUs {cpus} share; they are taken as one package without shared caches"
             ));
         }
-        return Some(Listed { all: cpus.clone(), online: cpus, has_topology: false });
+        return Some(Listed::untold(cpus));
     }
     let cpus = fallback.filter(|cpus| !cpus.is_empty())?;
     out.note(format!(
         "neither {CPU} nor /proc/cpuinfo can be read here; CPUs {cpus} are taken as one package without shared caches; \
          mount /sys into the container to place by what is shared"
     ));
-    Some(Listed { all: cpus.clone(), online: cpus.clone(), has_topology: false })
+    Some(Listed::untold(cpus.clone()))
+}
+
+/// Whether a CPU is the first of these that sysfs shows: it tells for all.
+pub(super) fn is_first(cpu: CpuId, of: &CpuSet, shown: &CpuSet) -> bool {
+    of.and(shown).first() == Some(cpu)
 }
 
 fn resource(kind: Kind, cpus: CpuSet, os_index: Option<u32>) -> Resource {
@@ -104,6 +135,8 @@ fn resource(kind: Kind, cpus: CpuSet, os_index: Option<u32>) -> Resource {
 
 /// What tells packages from clusters.
 pub(super) struct Told<'a> {
+    /// The CPUs of which sysfs tells.
+    pub(super) shown: &'a CpuSet,
     pub(super) caches: &'a [Resource],
     pub(super) nodes: &'a [MemoryNode],
     pub(super) info: &'a CpuInfo,
@@ -116,7 +149,7 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, told: &Told<'_>, out: &mut A
     let has_compute_units = info.vendor.as_deref() == Some("AuthenticAMD") && matches!(info.family, Some(21 | 22));
     let mut done: BTreeMap<Kind, CpuSet> = BTreeMap::new();
     let mut found = Vec::new();
-    for cpu in online.iter() {
+    for cpu in told.shown.iter() {
         // The first name is that of kernels since 5.3, the second the older one.
         for (kind, names, id) in [
             (Kind::Core, &["core_cpus", "thread_siblings"][..], "core_id"),
@@ -135,7 +168,7 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, told: &Told<'_>, out: &mut A
                 cpus = CpuSet::single(cpu);
             }
             // Clusters and dies of one CPU are what kernels write where there are none.
-            if cpus.first() != Some(cpu) || (cpus.len() == 1 && matches!(kind, Kind::Cluster | Kind::Die)) {
+            if !is_first(cpu, &cpus, told.shown) || (cpus.len() == 1 && matches!(kind, Kind::Cluster | Kind::Die)) {
                 continue;
             }
             *covered = covered.or(&cpus);

@@ -15,6 +15,7 @@ mod nodes;
 mod sysfs;
 
 use crate::fsroot::FsRoot;
+use crate::sys;
 use cotenant_model::topology::assembly::Assembly;
 use cotenant_model::topology::{Cpu, MAX_CPUS, MemoryNode, Parts, Topology, TopologyError};
 use cotenant_model::{CpuId, CpuSet, NodeId, parse};
@@ -48,7 +49,7 @@ pub enum ReadError {
     },
 }
 
-/// Reads this machine. Where sysfs is hidden, the CPUs are those that the process may run on.
+/// Reads this machine. Where sysfs hides CPUs, those that the process may run on exist all the same.
 ///
 /// # Errors
 /// As [`read`].
@@ -56,10 +57,10 @@ pub fn live() -> Result<Discovered, ReadError> {
     read(&FsRoot::live(), Some(&own_cpus()))
 }
 
-/// The CPUs that this process may run on; where `/proc` is hidden too, as many as the standard library counts.
+/// The CPUs that this process may run on, of those that are online; where that is refused, as many as the standard
+/// library counts.
 fn own_cpus() -> CpuSet {
-    let status = FsRoot::live().read("/proc/self/status").ok();
-    status.and_then(|status| parse::status_list(&status, "Cpus_allowed_list")).unwrap_or_else(|| {
+    sys::getaffinity(0).unwrap_or_else(|_| {
         let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         (0..count.min(MAX_CPUS)).map(|n| CpuId(n as u32)).collect()
     })
@@ -67,30 +68,31 @@ fn own_cpus() -> CpuSet {
 
 /// Reads the machine below `root`. No privileges are needed.
 ///
-/// `fallback` names the CPUs that exist where sysfs and `/proc/cpuinfo` are hidden, as in some containers: what
-/// `sched_getaffinity` or the count of online CPUs tells. They then form one package, which a note says.
+/// `fallback` names CPUs that exist also where sysfs and `/proc/cpuinfo` hide them, as in some containers: what
+/// `sched_getaffinity` or the count of online CPUs tells. Where nothing else is there, they form one package. A note
+/// says so.
 ///
 /// # Errors
 /// [`ReadError`] where there is no CPU, or where what is there makes no machine.
 pub fn read(root: &FsRoot, fallback: Option<&CpuSet>) -> Result<Discovered, ReadError> {
-    let shown = || root.path("/").display().to_string();
+    let place = || root.path("/").display().to_string();
     let fs = Sysfs::new(root);
     let mut assembly = Assembly::default();
     let info = fs.text("/proc/cpuinfo").map(|text| parse::cpuinfo(&text)).unwrap_or_default();
     let mut allowed = fs.allowed(&mut assembly);
-    let listed = match cpus::listed(&fs, &allowed, &mut assembly) {
+    let listed = match cpus::listed(&fs, &allowed, fallback, &mut assembly) {
         Some(listed) => listed,
-        None => cpus::without_sysfs(&fs, &info, fallback, &mut assembly).ok_or_else(|| ReadError::NoCpus(shown()))?,
+        None => cpus::without_sysfs(&fs, &info, fallback, &mut assembly).ok_or_else(|| ReadError::NoCpus(place()))?,
     };
-    let cpus::Listed { all, online, has_topology } = listed;
+    let cpus::Listed { all, online, shown, has_topology } = listed;
     if all.len() > MAX_CPUS {
         let error = TopologyError::TooMany(format!("{} CPUs", all.len()));
-        return Err(ReadError::Contradiction { path: shown(), error });
+        return Err(ReadError::Contradiction { path: place(), error });
     }
     let nodes::Memory { nodes, distances, accesses } = nodes::read(&fs, &online, &mut assembly);
     if has_topology {
-        let caches = caches::listed(&fs, &online);
-        let told = cpus::Told { caches: &caches, nodes: &nodes, info: &info };
+        let caches = caches::listed(&fs, &online, &shown);
+        let told = cpus::Told { shown: &shown, caches: &caches, nodes: &nodes, info: &info };
         let packages = cpus::read(&fs, &online, &told, &mut assembly);
         caches::insert(caches, &packages, &nodes, &info, &mut assembly);
     }
@@ -132,7 +134,7 @@ pub fn read(root: &FsRoot, fallback: Option<&CpuSet>) -> Result<Discovered, Read
         assembly.note(unread);
     }
     let said = assembly.finish_into(&mut parts);
-    let topology = Topology::new(parts).map_err(|error| ReadError::Contradiction { path: shown(), error })?;
+    let topology = Topology::new(parts).map_err(|error| ReadError::Contradiction { path: place(), error })?;
     Ok(Discovered { topology, notes: said })
 }
 

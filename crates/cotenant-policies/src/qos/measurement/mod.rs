@@ -132,11 +132,48 @@ pub fn add_waits(waited: &mut Option<Waited>, app: &AppView, config: &QosConfig,
     }
 }
 
+/// How long ago what others used counts half, and how long it is watched before it counts.
+const LATELY: Duration = Duration::from_secs(5);
+const WATCHED: Duration = Duration::from_secs(1);
+
+/// Shares of all CPU time that others and the high-priority programs use together from which on the machine is full, and
+/// below which it is not any more. In the background there is next to nothing left to take away from others then.
+const FULL: [f64; 2] = [0.9, 0.8];
+
+/// How full the machine is without the low-priority programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Crowd {
+    /// CPU seconds of the others and the high-priority programs, and of all; older ones count less.
+    used: f64,
+    all: f64,
+    watched: Duration,
+    pub is_full: bool,
+}
+
+impl Crowd {
+    /// Adds what a view tells.
+    pub fn add(&mut self, view: &View, low: &[AppId], cpus: usize) {
+        let seconds = view.interval.as_secs_f64();
+        let high = |app: &AppId| !low.contains(app);
+        let own = view.tasks.iter().filter(|task| high(&task.info.app)).filter_map(|task| task.per_s(Signal::CpuTime));
+        let ended = view.apps.iter().filter(|app| high(&app.id)).filter_map(|app| app.ended_cpus);
+        let Some(others) = view.others_s else { return };
+        let keeps = LATELY.as_secs_f64() / (LATELY.as_secs_f64() + seconds);
+        let used = others + (own.sum::<f64>() / 1e9 + ended.sum::<f64>()) * seconds;
+        (self.used, self.all) = (self.used * keeps + used, self.all * keeps + seconds * cpus as f64);
+        self.watched += view.interval;
+        let [enters, leaves] = FULL;
+        let least = if self.is_full { leaves } else { enters };
+        self.is_full = self.watched >= WATCHED && self.used >= least * self.all;
+    }
+}
+
 /// What the controller is told of a phase.
 pub fn seen(sums: &[Sum], taken: Taken, room: bool) -> PhaseResult {
     PhaseResult {
         room,
         no_background: false,
+        crowded: false,
         taken: taken.share(),
         measured: sums.iter().map(Sum::mean).collect(),
         speeds: sums.iter().map(Sum::mean).collect(),

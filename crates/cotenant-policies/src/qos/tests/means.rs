@@ -188,3 +188,25 @@ fn turns_are_long_enough_to_be_obeyed() {
         );
     }
 }
+
+/// Others that nobody manages fill what the first program leaves: no pause would tell anything, and the second one has
+/// in the background what there is. When they are gone, its speed alone is measured.
+#[test]
+fn where_others_fill_the_machine_nobody_pauses() {
+    let run = |others: f64| {
+        let mut plant = Plant { others, ..Plant::new(0.3, 60) };
+        plant.allowed = Some(plant.topology.usable().clone());
+        let config = Config { interval: MS(25), ..config("steady", "p99", false) };
+        let config = with(config, |qos| qos.climb = true);
+        let (_, _, state) = super::run(&mut plant, &config);
+        let naps = plant.actions.iter().filter_map(|action| match action {
+            Action::Nap { until, .. } => Some(*until),
+            _ => None,
+        });
+        (naps.max().unwrap_or_default(), plant.background, state.alone.iter().any(Option::is_some))
+    };
+    let (last, background, known) = run(0.95);
+    assert!(last < Time::from_secs(2) && background && !known, "{last:?}: before that is known it measures");
+    let (last, _, known) = run(0.5);
+    assert!(last > Time::from_secs(2) && known, "{last:?}");
+}

@@ -13,8 +13,8 @@ use cotenant_model::profile::MachineProfile;
 use cotenant_model::sample::ClippedReading;
 use cotenant_model::testing::machine;
 use cotenant_model::{
-    Action, AppSample, Count, Counters, CpuId, CpuSet, Direction, Histogram, Host, Mode, Order, Outcome, Reading,
-    Sample, Signal, TaskId, TaskInfo, TaskSample, Topology, Wake,
+    Action, AppSample, Count, Counters, CpuId, CpuSample, CpuSet, Direction, Histogram, Host, Mode, Order, Outcome,
+    Reading, Sample, Signal, TaskId, TaskInfo, TaskSample, Topology, Wake,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,6 +75,8 @@ struct Plant {
     obeys: f64,
     /// How late each look is.
     late: Duration,
+    /// CPUs that programs use which nobody manages.
+    others: f64,
 }
 
 impl Plant {
@@ -108,6 +110,7 @@ impl Plant {
             of_caches: Outcome::NotThisMachine,
             obeys: 1.0,
             late: Duration::ZERO,
+            others: 0.0,
         }
     }
 
@@ -179,7 +182,10 @@ impl Host for Plant {
             let another = (self.now >= self.another_at).then(|| thread(2, 1, allowed.first(), 0.0));
             [first, thread(1, 1, allowed.first(), self.ran_s)].into_iter().chain(another).collect()
         });
-        Ok(Sample { at: self.now, apps, tasks: tasks.unwrap_or_default(), ..Sample::default() })
+        let busy_s = self.now.as_secs_f64() * (1.0 + self.others) + self.ran_s;
+        let cpu = (self.others > 0.0).then_some(CpuSample { id: CpuId(0), busy_ns: (busy_s * 1e9) as u64 });
+        let cpus = cpu.into_iter().collect();
+        Ok(Sample { at: self.now, apps, tasks: tasks.unwrap_or_default(), cpus, ..Sample::default() })
     }
 
     fn watch(&mut self, _: Time) {}

@@ -12,6 +12,7 @@ Examples:
 /// Arguments of `cotenant calibrate`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
+#[allow(clippy::struct_excessive_bools)] // independent options
 pub struct Args {
     /// Write the profile here [default: `cotenant/machines/ID.toml` in `$XDG_DATA_HOME` or `~/.local/share`, where
     /// every command looks for this machine's]
@@ -31,6 +32,9 @@ pub struct Args {
     /// three of 500 ms
     #[arg(long)]
     pub quick: bool,
+    /// Write the profile also where other programs disturbed what was measured
+    #[arg(long)]
+    pub force: bool,
     /// Draw the matrix and the curves (SVG) into this folder
     #[arg(long, value_name = "DIR")]
     pub svg_dir: Option<PathBuf>,

@@ -2,7 +2,8 @@
 //! caches.
 
 use super::args::Args;
-use super::noise;
+use super::{noise, whither};
+use crate::run::summary::NOT_JUDGED;
 use anyhow::{Context, Result};
 use cotenant_cli::messages::{count, tell};
 use cotenant_cli::page::Sheet;
@@ -73,22 +74,28 @@ pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) 
     let model = model(points).context("these programs are too much alike to fit a model; name other --kernels")?;
     let fitted = Contentiousness::new(&model, rounds, calibrated::stamp(topology));
     let mut fitted = fitted.context("the fit has no three coefficients")?;
-    fitted.used_by_others = noise::remark(watch.catch_up(&[]).as_ref());
+    let usage = watch.catch_up(&[]);
+    fitted.used_by_others = noise::remark(usage.as_ref());
     let doubt = fitted.doubt();
     if let Some(why) = &doubt {
         tell(format_args!(
             "this model is not going to be used: {why}; measure again when the machine is quiet, with all kernels"
         ));
     }
-    calibrated::update(path, |before| {
-        Ok(MachineProfile { contentiousness: Some(Box::new(fitted.clone())), ..before? })
-    })?;
+    let written = noise::may_write(noise::is_too_noisy(usage.as_ref()) || doubt.is_some(), args, path);
+    if written {
+        calibrated::update(path, |before| {
+            Ok(MachineProfile { contentiousness: Some(Box::new(fitted.clone())), ..before? })
+        })?;
+    }
+    let path = written.then_some(path);
     let json = serde_json::json!({"contentiousness": fitted, "points": model.points, "doubt": doubt, "path": path});
-    cotenant_cli::answer(args.json, &json, |out| {
+    let code = cotenant_cli::answer(args.json, &json, |out| {
         table(out, &model, &fitted)?;
         let (runs, time) = (count(runs as u64, "run"), about(begin.elapsed()));
-        Ok(writeln!(out, "{runs} in {time}; written to {}", path.display())?)
-    })
+        Ok(writeln!(out, "{runs} in {time}; {}", whither(path))?)
+    })?;
+    Ok(if written { code } else { NOT_JUDGED.into() })
 }
 
 fn table(out: &mut Sheet<'_>, model: &Model, fitted: &Contentiousness) -> Result<()> {

@@ -4,6 +4,7 @@ mod args;
 mod contention;
 mod noise;
 
+use crate::run::summary::NOT_JUDGED;
 use anyhow::{Context, Result, anyhow, bail};
 pub use args::Args;
 use cotenant_cli::messages::count;
@@ -71,19 +72,26 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut record = calibration.record(calibrated::stamp(&topology));
     seen.during = watch.catch_up(&[]);
     record.used_by_others = noise::remark(seen.during.as_ref());
+    let written = noise::may_write(noise::is_too_noisy(seen.during.as_ref()), args, &path);
     record.usage = seen;
-    // A damaged one is replaced: that is what calibrating again is for.
-    calibrated::update(&path, |before| {
-        Ok(record.clone().profile(before.unwrap_or_else(|_| MachineProfile::default())))
-    })?;
+    if written {
+        // A damaged one is replaced: that is what calibrating again is for.
+        calibrated::update(&path, |before| {
+            Ok(record.clone().profile(before.unwrap_or_else(|_| MachineProfile::default())))
+        })?;
+    }
     if let Some(folder) = &args.svg_dir {
         draw(folder, &calibration)?;
     }
-    cotenant_cli::answer(args.json, &record, |out| {
+    let code = cotenant_cli::answer(args.json, &record, |out| {
         table(out, &calibration, &record, &cpus)?;
-        writeln!(out, "written to {}", path.display())?;
-        Ok(())
-    })
+        Ok(writeln!(out, "{}", whither(written.then_some(&*path)))?)
+    })?;
+    Ok(if written { code } else { NOT_JUDGED.into() })
+}
+
+fn whither(written: Option<&Path>) -> String {
+    written.map_or_else(|| "not written".to_owned(), |path| format!("written to {}", path.display()))
 }
 
 fn draw(folder: &Path, calibration: &Calibration) -> Result<()> {

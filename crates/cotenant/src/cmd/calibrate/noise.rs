@@ -1,9 +1,11 @@
 //! Whether other programs disturb a measurement.
 
+use super::args::Args;
 use cotenant_cli::messages::tell;
 use cotenant_linux::sense::usage::Watch;
 use cotenant_model::CpuSet;
 use cotenant_model::usage::{Seen, Usage};
+use std::path::Path;
 
 /// What other programs may use of the CPUs before the whole calibration is called noisy: rounds that follow each
 /// other within seconds do not show what changes over minutes.
@@ -14,10 +16,27 @@ pub(super) fn look_first(cpus: &CpuSet) -> (Watch, Seen) {
     let mut watch = Watch::new(cpus);
     let seen = Seen { before: watch.moment(&[]), during: None };
     if let Some(busy) = seen.busy(cpus.len() as f64) {
-        tell(format_args!("{busy}; better calibrate when it is not"));
+        tell(format_args!("{busy}; better calibrate when it is not: what it disturbs replaces no profile"));
     }
     watch.catch_up(&[]);
     (watch, seen)
+}
+
+/// Whether the profile is written: what others disturbed, or says nothing, neither replaces one nor is found by later
+/// commands, unless the user wants that. Says so.
+pub(super) fn may_write(disturbed: bool, args: &Args, path: &Path) -> bool {
+    let is_new = args.output.is_some() && !path.is_file();
+    let may = !disturbed || is_new || args.force;
+    if !may {
+        let path = path.display();
+        tell(format_args!("{path}: not written; calibrate again when nothing else runs, or add --force"));
+    }
+    may
+}
+
+/// Whether they disturbed a measurement too much.
+pub(super) fn is_too_noisy(usage: Option<&Usage>) -> bool {
+    usage.is_some_and(|usage| usage.share() > QUIET)
 }
 
 /// The share of the CPUs' time that other programs used. Warns where they disturbed a measurement too much.

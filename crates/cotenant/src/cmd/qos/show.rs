@@ -13,7 +13,7 @@ use cotenant_cli::table::wrapped;
 use cotenant_linux::FsRoot;
 use cotenant_linux::act::throttle::Slept;
 use cotenant_linux::host::LinuxHost;
-use cotenant_linux::sense::nice::Weight;
+use cotenant_linux::sense::nice;
 use cotenant_model::policy::{Explanation, Limited};
 use cotenant_model::usage::{Seen, Usage, slowed_by_others};
 use cotenant_model::{AppId, Behind, Mode, Round, Time};
@@ -36,7 +36,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Before this, it is not held against a program that nothing is known of its speed: it takes its time to begin.
 const SILENT: Duration = Duration::from_secs(10);
 
-/// Programs have begun after so long; threads that are looked at.
+/// Programs have begun after so long; processes of each that are looked at.
 const BEGUN: Duration = Duration::from_secs(1);
 const LOOKED_AT: usize = 64;
 
@@ -292,17 +292,15 @@ impl Table {
     fn find_in_vain(&mut self, round: &Round<'_>) {
         let Some(at) = self.compare_at.filter(|at| *at <= self.start.elapsed()) else { return };
         let protected = self.metrics.len();
-        let (fs, mut weights) = (FsRoot::live(), BTreeMap::new());
-        for task in round.sample.tasks.iter().take(LOOKED_AT) {
-            let pid = task.info.pid;
-            weights.entry((task.info.app.index(), pid)).or_insert_with(|| Weight::of(&fs, pid));
+        let mut pids = vec![BTreeSet::new(); self.names.len()];
+        for task in &round.sample.tasks {
+            pids[task.info.app.index()].insert(task.info.pid);
         }
-        let of = |high: bool| weights.iter().filter(move |((app, _), _)| (*app < protected) == high);
-        let pairs = of(false).flat_map(|low| of(true).map(move |high| (low, high)));
-        let remarks = pairs.filter_map(|(((low, _), weight), ((high, _), other))| {
-            weight.as_ref()?.in_vain(&self.names[*low], (&self.names[*high], other.as_ref()?))
-        });
-        let remarks: BTreeSet<String> = remarks.collect();
+        let programs =
+            self.names.iter().cloned().zip(pids.iter().map(|of| of.iter().copied().take(LOOKED_AT).collect()));
+        let mut high: Vec<nice::Program> = programs.collect();
+        let low = high.split_off(protected);
+        let remarks = nice::in_vain(&FsRoot::live(), &low, &high);
         self.compare_at = remarks.is_empty().then_some(at * 2);
         self.notes.extend(remarks);
     }

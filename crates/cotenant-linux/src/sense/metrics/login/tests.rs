@@ -6,7 +6,7 @@ use super::super::wire::tests::{message, repeated, selected, server, welcome};
 use super::super::{FetchError, stop};
 use super::*;
 use crate::sys;
-use cotenant_model::metric::{Measured, Protocol};
+use cotenant_model::metric::{Measured, Metric, MetricSource, Protocol};
 use cotenant_testing::{TempDir, eventually};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -102,6 +102,32 @@ fn a_server_that_repeats_a_password_is_not_quoted() {
     });
     let why_it = why(Protocol::Redis, &address, &credentials("", PASSWORD));
     assert!(why_it.contains("WRONGPASS no …") && why_it.contains("REDISCLI_AUTH"), "{why_it}");
+}
+
+/// Each in the words of a server that speaks another language.
+#[test]
+fn a_refusal_names_its_cure() {
+    for (code, routine, cure) in [
+        ("28000", "ClientAuthentication", "; give pg_hba.conf a line host for ann and ann"),
+        ("28000", "InitializeSessionUserId", "createuser ann, or ALTER ROLE ann LOGIN"),
+        ("28000", "auth_failed", "; say scram-sha-256 for this address in pg_hba.conf"),
+        ("28P01", "auth_failed", "PGPASSWORD"),
+        ("42501", "CheckMyDatabase", "GRANT CONNECT ON DATABASE ann TO ann"),
+        ("55000", "CheckMyDatabase", "PGDATABASE"),
+        ("57P03", "ProcessStartupPacket", "'nein'"),
+    ] {
+        let says = message(b'E', format!("SFATAL\0C{code}\0Mnein\0R{routine}\0\0").as_bytes());
+        let address = postgres_that(vec![], |_| says);
+        let why = ask(Protocol::Postgres, &address, &credentials("ann", "")).unwrap_err();
+        assert_eq!(why.is_certain(), code != "57P03", "{code}: {why}");
+        assert!(why.to_string().contains(cure), "{code}: {why}");
+    }
+    let address = redis_that(|words| match &*words[0] {
+        "AUTH" => b"+OK\r\n".to_vec(),
+        _ => b"-NOPERM User ann has no permissions to run the 'ping' command\r\n".to_vec(),
+    });
+    let why = ask(Protocol::Redis, &address, &credentials("ann", "x")).unwrap_err();
+    assert!(why.is_certain() && why.to_string().contains("ACL SETUSER NAME +ping"), "{why}");
 }
 
 #[test]
@@ -250,11 +276,14 @@ fn real_postgres() -> Result<Real, String> {
         "exec"
     };
     let hba = "local all super trust\nlocal all all peer\nhost all scram 127.0.0.1/32 scram-sha-256\n\
-               host all md 127.0.0.1/32 md5\nhost all clear 127.0.0.1/32 password\n";
+               host all md 127.0.0.1/32 md5\nhost all clear 127.0.0.1/32 password\n\
+               host all nologin,shut 127.0.0.1/32 trust\n";
     let quoted = PASSWORD.replace('\'', "''");
     let sql = format!(
         "CREATE ROLE scram LOGIN PASSWORD '{quoted}'; CREATE ROLE clear LOGIN PASSWORD '{quoted}';\n\
-         SET password_encryption = 'md5'; CREATE ROLE md LOGIN PASSWORD '{quoted}';\n"
+         SET password_encryption = 'md5'; CREATE ROLE md LOGIN PASSWORD '{quoted}';\n\
+         CREATE ROLE stranger LOGIN; CREATE ROLE nologin; CREATE ROLE shut LOGIN;\n\
+         CREATE DATABASE shut;\nREVOKE CONNECT ON DATABASE shut FROM PUBLIC;\n"
     );
     fs::write(folder.path().join("hba"), hba).unwrap();
     fs::write(folder.path().join("sql"), sql).unwrap();
@@ -305,6 +334,37 @@ fn a_real_postgres_is_asked_in_each_way() {
     let socket = format!("{}/.s.PGSQL.{}", real.folder.path().display(), real.address.rsplit_once(':').unwrap().1);
     let peer = why(Protocol::Postgres, &socket, &credentials("scram", PASSWORD));
     assert!(peer.contains("Peer authentication failed") && peer.contains("createuser nobody"), "{peer}");
+    for (user, cure) in [
+        ("stranger", "; give pg_hba.conf a line host"),
+        ("nologin", "ALTER ROLE nologin LOGIN"),
+        ("nobody-at-all", "; give pg_hba.conf a line host"),
+        ("shut", "GRANT CONNECT ON DATABASE shut TO shut"),
+    ] {
+        let why = ask(Protocol::Postgres, &real.address, &credentials(user, "")).unwrap_err();
+        assert!(why.is_certain() && why.to_string().contains(cure), "{user}: {why}");
+    }
+    // Its folder, where its port is said in each way; and where another one is.
+    let folder = real.folder.path().display();
+    let port = real.address.rsplit_once(':').unwrap().1;
+    let given = |port: Option<&str>| Credentials {
+        given: Given { port: port.map(|port| port.parse().unwrap()), ..credentials("super", "").given },
+        ..credentials("super", "")
+    };
+    let place = |text: String, credentials: &Credentials| match text.parse::<Metric>().unwrap().source {
+        MetricSource::Probe { address, .. } => credentials.place(&address),
+        other => panic!("{other:?}"),
+    };
+    for (text, port) in [
+        (format!("postgres:{folder}:{port}:p99"), None),
+        (format!("postgres:{folder}/.s.PGSQL.{port}:p99"), None),
+        (format!("postgres:{folder}:p99"), Some(port)),
+    ] {
+        let credentials = given(port);
+        let address = place(text.clone(), &credentials);
+        assert!(ask(Protocol::Postgres, &address, &credentials).is_ok(), "{text}");
+    }
+    let why = why(Protocol::Postgres, &place(format!("postgres:{folder}:p99"), &given(None)), &given(None));
+    assert!(why.contains(&format!("another port: postgres:{folder}:{port}:p99, or set PGPORT")), "{why}");
 }
 
 #[test]

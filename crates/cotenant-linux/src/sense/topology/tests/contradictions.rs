@@ -112,6 +112,24 @@ fn cpus_without_folders_are_named() {
     assert!(found.notes[0].contains("names CPUs 4-7, which have no folder"), "{:?}", found.notes);
 }
 
+/// lxcfs passes folders of some CPUs, also where the kernel lets us use more.
+#[test]
+fn cpus_whose_folders_are_hidden_exist() {
+    let dump = with_online("hidden-folders", 4, "0\n");
+    for cpu in [0, 2, 3] {
+        std::fs::remove_dir_all(dump.0.join(format!("sys/devices/system/cpu/cpu{cpu}"))).unwrap();
+    }
+    let by_mask = read(&FsRoot::at(&dump.0), Some(&CpuSet::parse_list("0-2").unwrap())).unwrap();
+    dump.write("sys/fs/cgroup/cpuset.cpus.effective", "0-2\n");
+    dump.write("proc/self/cgroup", "0::/\n");
+    for found in [by_mask, dump.read().unwrap()] {
+        assert_eq!((usable(&found), found.topology.cores().len()), ("0-2".to_owned(), 3), "{:?}", found.notes);
+        assert_eq!(parts_of(&found, Kind::Package), ["0-2"], "what CPU 1 tells of it");
+        assert!(found.notes[0].contains("CPUs 0,2 have no folder in /sys/devices/system/cpu"), "{:?}", found.notes);
+        assert!(!found.notes.iter().any(|note| note.contains("left out")), "{:?}", found.notes);
+    }
+}
+
 #[test]
 fn one_cpu_without_topology_exists() {
     let dump = Dump::new("uniprocessor", &[("proc/cpuinfo", "Processor : ARMv7 rev 2 (v7l)\nCPU part : 0xc08\n")]);

@@ -2,7 +2,7 @@
 
 use super::blame::{DOUBT, FASTER, slowest};
 use super::{SteadyState, WAIT};
-use crate::qos::phase::{Excess, PhaseResult, usable};
+use crate::qos::phase::{Excess, Lasts, Phase, PhaseResult, Why, usable};
 
 /// Weight of a new baseline against those before.
 const BASELINE_WEIGHT: f64 = 0.5;
@@ -65,6 +65,19 @@ impl SteadyState {
     /// Whether others make it slow.
     pub(super) fn is_others(&self) -> bool {
         self.blame.is_others()
+    }
+
+    /// Nothing can be judged, and what was asked has no answer: they take what is left in the background.
+    pub(super) fn give_up(&mut self) -> Phase {
+        (self.pause, self.accused, self.accused_by, self.making_up) = (false, None, None, false);
+        (self.misses, self.missed, self.faster, self.beside) = (0, 0, 0, false);
+        self.owed.clear();
+        if self.duty < 1.0 {
+            self.before.get_or_insert(self.duty);
+            self.duty = 1.0;
+        }
+        let (lasts, aside) = (Lasts::Readings(1), self.aside);
+        Phase { duty: 1.0, lasts, why: Why::Crowded, held: None, background: true, aside }
     }
 
     /// Acts on the result of a pause: if others make it slow as much, they run all the time.

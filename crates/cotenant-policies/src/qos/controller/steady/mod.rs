@@ -14,6 +14,7 @@
 //!                │          │                                     what others leave is to be kept then, and it is asked
 //!                │          │                                     again ever more seldom whether they are still there
 //!                │          └── more answers beyond than may be ─▶ MakeUp ↺ until they are made up for ──▶ Run
+//!   Others fill the machine: in the background all the time, without any pause, until they do not any more.
 //!   No speed known, in any phase: they run for a second, and it goes on as after Run. Where nothing is heard of any
 //!   program any more, or none was ever known for five such seconds, they run beside the others; after five, the speed
 //!   alone is measured anew.
@@ -161,10 +162,21 @@ impl Steady {
     }
 
     pub(super) fn next(&self, mut state: SteadyState, seen: &PhaseResult) -> (Phase, SteadyState) {
-        if !seen.is_known() {
+        let known = seen.is_known();
+        // Where it is seen what they wait behind, nothing has to be tried.
+        let theirs = (0..seen.speeds.len()).any(|high| seen.behind(high) == Some(Behind::Low));
+        if seen.crowded && !theirs && (known || state.pause || state.making_up) {
+            return (state.give_up(), state);
+        }
+        if !known {
             return Self::unknown(state, seen);
         }
         state.unknown = 0;
+        self.judge(state, seen)
+    }
+
+    /// By how it went.
+    fn judge(&self, mut state: SteadyState, seen: &PhaseResult) -> (Phase, SteadyState) {
         if state.pause {
             state.note(seen, false);
             return self.after_pause(state, seen);

@@ -81,6 +81,30 @@ proptest! {
         }
     }
 
+    /// Where others fill the machine, no pause would tell anything: whatever was seen before, `steady` makes none, and
+    /// the low-priority programs have in the background what there is. What it asked for before comes back afterwards.
+    #[test]
+    fn no_pause_is_made_where_others_fill_the_machine(
+        before in prop::collection::vec((prop::option::of(0.1..2.0f64), 0..40u32), 0..80),
+        crowded in prop::collection::vec((prop::option::of(0.01..2.0f64), 0..40u32), 1..80),
+    ) {
+        let controller = preset("steady");
+        let (mut phase, mut state) = controller.start();
+        let seen = |(speed, beyond): (Option<f64>, u32), crowded| {
+            let excess = vec![Some(Excess::of(f64::from(beyond), 400, 0.99))];
+            PhaseResult { excess, crowded, ..PhaseResult::of(vec![speed]) }
+        };
+        for result in before {
+            (phase, state) = controller.next(state, &seen(result, false));
+        }
+        let _ = phase;
+        for result in crowded {
+            let result = seen(result, true);
+            (phase, state) = controller.next(state, &result);
+            prop_assert!(phase.duty == 1.0 && (phase.background || !result.is_known()), "{phase:?}");
+        }
+    }
+
     /// No oscillation beyond a stated band: `steady` stays between 0.7 times the duty that keeps the goal and one step
     /// above it; with noise of 1 %, which moves that duty by 0.01/loss, by so much more.
     #[test]
