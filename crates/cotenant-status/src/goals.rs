@@ -465,6 +465,7 @@ mod tests {
                 openmp_per_s: None,
                 mpi_per_s: None,
                 ended_cpus: None,
+                pressure: None,
                 instructions_per_s: None,
                 latency_ns: Some(answers),
                 io: None,

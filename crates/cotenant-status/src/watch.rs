@@ -44,6 +44,7 @@ struct Now {
     ran: Option<(Ran, Time)>,
     cpus: Option<f64>,
     waiting: Option<f64>,
+    pressure: Option<(Time, f64)>,
     places: Vec<Place>,
     moved: Vec<MovedTime>,
     busiest: Vec<ThreadStatus>,
@@ -350,7 +351,11 @@ impl Watch {
                 let now = self.now.entry(app.id).or_default();
                 let threads = tasks.of(app.id);
                 now.threads = threads.len();
-                let ended = look.view.app(app.id).and_then(|app| app.ended_cpus).unwrap_or_default();
+                let seen = look.view.app(app.id);
+                let ended = seen.and_then(|app| app.ended_cpus).unwrap_or_default();
+                if let Some(pressure) = seen.and_then(|app| app.pressure) {
+                    now.pressure = Some((self.at, pressure));
+                }
                 now.ran(look, (threads, ended), &domains, self.window, self.topology.line_size());
             }
         }
@@ -520,9 +525,11 @@ impl Watch {
         let metric_error = status.metric_error.clone().or(clipped);
         let judgement = status.goal.map(|goal| self.judgement(goal, kept, &now, protected, metric_error.as_ref()));
         let (cpus, waiting, source) = (now.cpus, now.waiting, now.told);
+        let pressure = now.pressure.filter(|(at, _)| self.at < *at + STALE_AFTER).map(|(_, pressure)| pressure);
         let (latencies, places, moved, busiest) = (now.level.latency.told, now.places, now.moved, now.busiest);
         let (threads, bandwidth) = (now.threads, now.bandwidth);
-        let known = ServiceStatus { threads, cpus, waiting, speed, source, metric_error, kept, throttled, ..status };
+        let known =
+            ServiceStatus { threads, cpus, waiting, pressure, speed, source, metric_error, kept, throttled, ..status };
         let known =
             ServiceStatus { measured, within_goal, latencies, said, bandwidth, places, moved, busiest, ..known };
         let Some(judgement) = judgement else { return known };
