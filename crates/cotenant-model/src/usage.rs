@@ -482,7 +482,7 @@ mod tests {
             |before: &Look, after: &Look| Usage::between(before, after, None, |_| false).unwrap().programs[0].waiting;
         assert_eq!(waiting(&before, &after), Some(2.0), "(1 + 1 + 2) / 2");
         assert_eq!(waiting(&at(10.0, 100), &after), None, "nobody knows how long it had waited");
-        assert_eq!(waiting(&look(10.0, [500, 600], 0, &[]), &after), None, "it was there and was not seen");
+        assert_eq!(waited(&look(10.0, [500, 600], 0, &[]), &after, 20), None, "it was there and was not seen");
         let new = with(look(12.0, [500, 600], 0, &[(20, 1, "rustc", 1_050, 100, 0)]), 20, &[(20, 1)]);
         assert_eq!(waiting(&look(10.0, [500, 600], 0, &[]), &new), Some(0.5));
         let mut short = [before, after];

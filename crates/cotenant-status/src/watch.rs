@@ -623,7 +623,7 @@ mod tests {
     use cotenant_model::policy::{Alone, Bound};
     use cotenant_model::speed::Source;
     use cotenant_model::topology::synthetic;
-    use cotenant_model::{AppSample, Count, TaskSample, View};
+    use cotenant_model::{AppSample, Count, Pressure, TaskSample, View};
 
     /// One rule decides every 60 ms, most times by a glance, one every 100 ms; the program runs 23 % of the time, waits
     /// for a CPU 45 % of it, and changes its CPU in the last second.
@@ -640,7 +640,12 @@ mod tests {
                     .collect(),
                 ..TaskSample::default()
             };
-            let app = AppSample { name: "a".to_owned(), ..AppSample::default() };
+            // Once a second it is read what of it has ended, 0.1 s of CPU time, and how long its group was short of
+            // CPUs, 0.3 s.
+            let read = at_ms / 1_000;
+            let pressure = Some(Pressure { us: read * 300_000, at: Time::from_secs(read) });
+            let ended_ns = Some(read * 100_000_000);
+            let app = AppSample { name: "a".to_owned(), ended_ns, pressure, ..AppSample::default() };
             let at = Time::from_millis(at_ms);
             Sample { at, tasks: vec![task], apps: vec![app], ..Sample::default() }
         };
@@ -677,10 +682,10 @@ mod tests {
                     status.places.iter().map(|place| place.cpus).collect(),
                     status.moved.iter().map(|moved| moved.cpus).collect(),
                 ];
-                told.push((of(status.cpus), of(status.waiting), sum(places), sum(moved)));
+                told.push((of(status.cpus), of(status.waiting), of(status.pressure), sum(places), sum(moved)));
             }
         }
-        assert_eq!(told, [(230, 450, 230, 0), (230, 450, 0, 230)]);
+        assert_eq!(told, [(330, 450, 300, 230, 100), (330, 450, 300, 0, 330)]);
     }
 
     /// One that is heard has half of its speed alone; of one that is not, nothing of before is shown.

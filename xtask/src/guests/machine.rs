@@ -253,6 +253,7 @@ pub const GUESTS: &[Guest] = &[
         ..SERVICE
     },
     Guest { name: "classes", quick: false, seconds: 240, scenarios: &["unit-class"], ..SERVICE },
+    Guest { name: "storm", quick: false, seconds: 240, scenarios: &["unit-storm"], ..SERVICE },
     Guest { name: "levels", quick: false, seconds: 240, scenarios: &["unit-level"], ..SERVICE },
     Guest { name: "throttled", quick: false, seconds: 150, scenarios: &["unit-idle", "unit-upgrade"], ..SERVICE },
     Guest {
@@ -281,6 +282,15 @@ pub const GUESTS: &[Guest] = &[
     Guest { name: "background", seconds: 60, scenarios: &["background"], ..ONE_CPU },
     ONE_CPU,
     NEWEST,
+    Guest {
+        name: "pressure",
+        kernel: Kernel::Backports,
+        told: "psi=1",
+        quick: false,
+        seconds: 120,
+        scenarios: &["pressure"],
+        ..NEWEST
+    },
     Guest {
         name: "arm",
         what: "aarch64, 4 cores with a PMU",

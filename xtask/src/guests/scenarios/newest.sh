@@ -7,6 +7,9 @@ for line in '✓ cpu_ns, wait_ns' '✓ freezer: cgroup v2' '✓ background' '✓
     grep -q "$line" /tmp/doctor || { cat /tmp/doctor; fail "doctor does not say '$line'"; }
 done
 
+if [ -e /proc/pressure ]; then pressure='✓ CPU pressure'; else pressure="helps: psi=1 on the kernel's command line"; fi
+grep -q "$pressure" /tmp/doctor || { cat /tmp/doctor; fail "doctor does not say '$pressure'"; }
+
 # Two threads that want a CPU each share one: each waits as long as it runs, and that is said at the end.
 export SPIN_BUSY=1
 manage run --policy static --map "$(map 1)" --pin cpu --interval 100ms -- spin 0 1
