@@ -154,7 +154,7 @@ fn full(root: &Path) -> Result<()> {
     };
     let script = |name: &str, args: &[&str]| counts(Path::new(name), args);
     let own = |args: &[&str]| -> Result<()> { counts(&std::env::current_exe()?, args) };
-    let steps: [(&str, &dyn Fn() -> Result<()>); 14] = [
+    let steps: [(&str, &dyn Fn() -> Result<()>); 15] = [
         // `scripts/test` has every feature on.
         ("warnings where no feature is on", &|| {
             cargo(root, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], &[])
@@ -169,6 +169,7 @@ fn full(root: &Path) -> Result<()> {
         ("the book, with all its links", &|| book::make(root, true)),
         ("the Python package", &|| script("scripts/test-python", &[])),
         ("all scenarios in guests", &|| own(&["guests"])),
+        ("all scenarios in guests, with the newest kernel", &|| own(&["guests", "--kernel", "newest"])),
         ("two hours of libFuzzer: fuzz/artifacts holds what a parser does not survive", &|| {
             own(&["fuzz", "--seconds", "7200"])
         }),

@@ -23,6 +23,7 @@ pub static PROC: Group = Group {
             parse: |bytes| {
                 let _ = proc_text::TaskStat::parse(bytes).map(|stat| (stat.is_dead(), stat.off_limits()));
                 let _ = (proc_text::SchedStat::parse(bytes), proc_text::last_pid(bytes));
+                let _ = proc_text::pressure_us(bytes);
                 let _ = (proc_text::busy_ticks(bytes, &mut Vec::new()), proc_text::stolen_ticks(bytes));
                 let _ = proc_text::ids(bytes).count();
             },

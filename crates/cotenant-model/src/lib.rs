@@ -115,7 +115,7 @@ pub use host::{Host, Mode, Round, Wake};
 pub use ids::{AppId, CpuId, NodeId, TaskId, Time};
 pub use looks::{Look, Looks};
 pub use rule::{Owns, Rule};
-pub use sample::{AppSample, CpuSample, Direction, Moved, Reading, Sample, TaskInfo, TaskSample};
+pub use sample::{AppSample, CpuSample, Direction, Moved, Pressure, Reading, Sample, TaskInfo, TaskSample};
 pub use signal::{Count, Counters, Signal};
 pub use topology::Topology;
 pub use view::{AppView, ByApp, TaskView, View};

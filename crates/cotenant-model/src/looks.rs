@@ -2,7 +2,7 @@
 //! have glanced ([`Host::glance`](crate::Host::glance)), and several rules tell of the same time.
 
 use crate::view::merge;
-use crate::{CpuId, Sample, Signal, TaskSample, TaskView, Time, View};
+use crate::{AppSample, CpuId, Sample, Signal, TaskSample, TaskView, Time, View};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const TICKS_S: f64 = 0.02;
 /// Finds the looks among the samples of a loop.
 #[derive(Clone, Debug, Default)]
 pub struct Looks {
-    /// Tasks and CPUs of the last look.
+    /// The last look.
     last: Option<Sample>,
     /// Seconds for which each CPU was busy beyond what was credited to it, as far as ticks explain them.
     spare: BTreeMap<CpuId, f64>,
@@ -44,16 +44,16 @@ struct On {
 impl Looks {
     /// Takes in the next sample; `last` is the one before it. `None` where tasks were not looked at anew.
     pub fn look(&mut self, last: &Sample, sample: &Sample) -> Option<Look> {
-        let before = self.last.get_or_insert_with(|| tasks_and_cpus(last));
+        let before = self.last.get_or_insert_with(|| counted(last));
         if sample.at < before.at {
-            *self = Self { last: Some(tasks_and_cpus(sample)), ..Self::default() }; // another clock
+            *self = Self { last: Some(counted(sample)), ..Self::default() }; // another clock
             return None;
         }
         let interval = sample.at - before.at;
         if interval.is_zero() || interval < LOOKED && is_same(before, sample) {
             return None;
         }
-        let now = tasks_and_cpus(sample);
+        let now = counted(sample);
         let (from, view) = (before.at, View::new(before, &now));
         let on = self.on(&view, &now);
         self.last = Some(now);
@@ -110,8 +110,14 @@ fn seconds(task: &TaskView, view: &View) -> Option<f64> {
     task.per_s(Signal::CpuTime).map(|ns_per_s| ns_per_s / 1e9 * view.interval.as_secs_f64())
 }
 
-fn tasks_and_cpus(sample: &Sample) -> Sample {
-    Sample { at: sample.at, tasks: sample.tasks.clone(), cpus: sample.cpus.clone(), ..Sample::default() }
+/// What is told from look to look: of applications, what the system counts of their processes and groups.
+fn counted(sample: &Sample) -> Sample {
+    let app = |app: &AppSample| {
+        let AppSample { id, ended_ns, pressure, .. } = *app;
+        AppSample { id, ended_ns, pressure, ..AppSample::default() }
+    };
+    let (tasks, cpus) = (sample.tasks.clone(), sample.cpus.clone());
+    Sample { at: sample.at, tasks, cpus, apps: sample.apps.iter().map(app).collect(), ..Sample::default() }
 }
 
 fn is_same(one: &Sample, other: &Sample) -> bool {

@@ -198,6 +198,17 @@ pub fn stolen_ticks(stat: &[u8]) -> Option<[u64; 2]> {
     Some([stolen, ticks.into_iter().fold(0, u64::saturating_add)])
 }
 
+/// `/proc/pressure/cpu`, or `cpu.pressure` of a control group: how long one thread at least was ready to run and had no
+/// CPU, in microseconds since the count began.
+///
+/// # Errors
+/// Where the line `some` has no total.
+pub fn pressure_us(text: &[u8]) -> Result<u64, ProcTextError> {
+    let line = text.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(b"some "));
+    let total = words(line.unwrap_or_default()).find_map(|word| unsigned(word.strip_prefix(b"total=")?));
+    total.ok_or_else(|| error("pressure", "the total of the line some", text))
+}
+
 /// Numbers separated by blanks or line ends: `cgroup.procs`, `task/TID/children`. What is no number is skipped.
 pub fn ids(text: &[u8]) -> impl Iterator<Item = u32> + '_ {
     words(text).filter_map(unsigned).filter_map(|n| u32::try_from(n).ok())
@@ -288,6 +299,15 @@ mod tests {
             assert!(TaskStat::parse(&good[..cut]).is_err(), "{:?}", String::from_utf8_lossy(&good[..cut]));
         }
         assert!(TaskStat::parse(b"1 )x( S").is_err());
+    }
+
+    #[test]
+    fn pressure_is_the_total_of_some() {
+        let of_kernel = "some avg10=96.95 avg60=68.04 avg300=26.71 total=105737784\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
+        assert_eq!(pressure_us(of_kernel.as_bytes()), Ok(105_737_784));
+        for bad in ["", "full avg10=0.00 total=7\n", "some avg10=1.00\n", "some total=-1\n"] {
+            assert!(pressure_us(bad.as_bytes()).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -112,6 +112,9 @@ pub struct AppSample {
     /// where it is not throttled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused_ns: Option<u64>,
+    /// How long its control group was short of CPUs, where the kernel counts that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pressure: Option<Pressure>,
     /// Bytes that its processes read and wrote, where a policy asked for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<Moved>,
@@ -133,6 +136,16 @@ pub struct Moved {
     /// How many so far.
     pub bytes: u64,
     /// When they were counted.
+    pub at: Time,
+}
+
+/// The kernel's pressure stall information (PSI) of a control group for CPUs. It is read at its own pace, and the same
+/// count stands in every sample until the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pressure {
+    /// Time in which one of its threads at least was ready to run and had no CPU (`some`), microseconds; cumulative.
+    pub us: u64,
+    /// When it was read.
     pub at: Time,
 }
 

@@ -5,6 +5,7 @@ use crate::text::name;
 use crate::{CpuId, CpuSet};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Others leave too little where they leave less than this share of the CPUs that are wanted: what is missing is then
 /// as much as the usual goal, 90 %, lets a program lose, so a verdict could be theirs alone.
@@ -12,6 +13,9 @@ const LEFT: f64 = 0.9;
 
 /// So much of the time given to other guests is worth a remark.
 const MUCH_STOLEN: f64 = 0.01;
+
+/// So much of the time in which somebody waited is worth a remark.
+const MUCH_PRESSURE: f64 = 0.01;
 
 /// Programs that are listed, and that are named in a line; what used less is not named.
 const LISTED: usize = 8;
@@ -30,6 +34,9 @@ pub struct Process {
     /// CPU time in clock ticks: its own, and that of its children that have ended.
     ticks: u64,
     ended_ticks: u64,
+    /// How long each of its threads has waited for a CPU so far, nanoseconds, by thread id; absent where that was not
+    /// read.
+    waits: Option<Arc<BTreeMap<u32, u64>>>,
 }
 
 impl Process {
@@ -37,7 +44,18 @@ impl Process {
     pub fn new(stat: TaskStat, cgroup: &str) -> Self {
         let program = if stat.is_kernel_thread() { "the kernel".to_owned() } else { stat.comm };
         let TaskStat { start_ticks, ppid: parent, ticks, ended_ticks, .. } = stat;
-        Self { start_ticks, parent, program, cgroup: name(cgroup.as_bytes()), ticks, ended_ticks }
+        Self { start_ticks, parent, program, cgroup: name(cgroup.as_bytes()), ticks, ended_ticks, waits: None }
+    }
+
+    /// With the waits of its threads so far.
+    #[must_use]
+    pub fn with_waits(self, waits: Option<Arc<BTreeMap<u32, u64>>>) -> Self {
+        Self { waits, ..self }
+    }
+
+    /// The waits of its threads so far, where they were read.
+    pub fn waits(&self) -> Option<&Arc<BTreeMap<u32, u64>>> {
+        self.waits.as_ref()
     }
 
     /// Whether it has not run since, and so has the control group that it had, as far as that matters.
@@ -66,6 +84,8 @@ pub struct Look {
     pub busy: Vec<(CpuId, u64)>,
     /// Ticks in which a hypervisor let others run, of all CPUs.
     pub stolen: u64,
+    /// Microseconds in which one thread at least was ready to run and had no CPU, where the kernel counts that (PSI).
+    pub pressure_us: Option<u64>,
     /// Processes that can be seen, those that have ended and were not waited for among them.
     pub processes: BTreeMap<u32, Process>,
 }
@@ -81,6 +101,10 @@ pub struct Program {
     pub cgroup: String,
     /// CPU time per second.
     pub cpus: f64,
+    /// Threads that were ready to run and had no CPU, on average: seconds of waiting per second; absent where that was
+    /// not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<f64>,
 }
 
 /// What used a machine between two looks, in CPUs: CPU time per second.
@@ -96,6 +120,10 @@ pub struct Usage {
     pub others: f64,
     /// Taken by the host for other guests (steal).
     pub stolen: f64,
+    /// Share of the time in which one thread at least, of whatever program, was ready to run and had no CPU; absent
+    /// where the kernel does not count that (PSI).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pressure: Option<f64>,
     /// The busiest of the others that can be seen; the rest of `others` is hidden, too little, or interrupts.
     pub programs: Vec<Program>,
 }
@@ -115,7 +143,8 @@ impl Usage {
             let all_own = descends(after, pid, &is_own);
             own += per_s(if all_own { used.theirs + used.own } else { used.own });
             if !all_own && used.theirs > 0 {
-                *seen.entry((&process.program, &process.cgroup)).or_default() += per_s(used.theirs);
+                let waiting = waited(before, after, pid).map(|ns| ns as f64 / 1e9 / seconds);
+                seen.entry((&process.program, &process.cgroup)).or_default().add(per_s(used.theirs), waiting);
             }
         }
         let then: BTreeMap<CpuId, u64> = before.busy.iter().copied().collect();
@@ -129,10 +158,12 @@ impl Usage {
         let part = of_cpus as f64 / after.busy.len() as f64;
         let stolen = per_s(after.stolen.saturating_sub(before.stolen)) * part;
         // What processes say is exact, what CPUs say counts ticks.
-        let least = if cpus.is_none() { seen.values().sum() } else { 0.0 };
+        let least = if cpus.is_none() { seen.values().map(|sum| sum.cpus).sum() } else { 0.0 };
         let others = (per_s(busy) - stolen - own).max(least).clamp(0.0, of_cpus as f64);
+        let short = after.pressure_us.zip(before.pressure_us).and_then(|(now, then)| now.checked_sub(then));
+        let pressure = short.map(|us| rounded((us as f64 / 1e6 / seconds).min(1.0)));
         let [seconds, own, others, stolen] = [seconds, own, others, stolen].map(rounded);
-        Some(Self { seconds, of_cpus, own, others, stolen, programs: busiest(&seen) })
+        Some(Self { seconds, of_cpus, own, others, stolen, pressure, programs: busiest(&seen) })
     }
 
     /// This stretch and another one, as one.
@@ -141,10 +172,13 @@ impl Usage {
         let seconds = (self.seconds + other.seconds).max(f64::MIN_POSITIVE);
         let mut sums = Sums::new();
         for usage in [self, other] {
-            for Program { program, cgroup, cpus } in &usage.programs {
-                *sums.entry((program, cgroup)).or_default() += cpus * usage.seconds / seconds;
+            for Program { program, cgroup, cpus, waiting } in &usage.programs {
+                let part = usage.seconds / seconds;
+                sums.entry((program, cgroup)).or_default().add(cpus * part, waiting.map(|threads| threads * part));
             }
         }
+        let pressure = self.pressure.zip(other.pressure);
+        let pressure = pressure.map(|(a, b)| rounded((a * self.seconds + b * other.seconds) / seconds));
         let mean = |of: fn(&Self) -> f64| rounded((of(self) * self.seconds + of(other) * other.seconds) / seconds);
         Self {
             seconds: rounded(seconds),
@@ -152,6 +186,7 @@ impl Usage {
             own: mean(|usage| usage.own),
             others: mean(|usage| usage.others),
             stolen: mean(|usage| usage.stolen),
+            pressure,
             programs: busiest(&sums),
         }
     }
@@ -159,8 +194,8 @@ impl Usage {
     /// `1.9 of 2 CPUs by other programs: rustc 0.9, qemu 0.7, others 0.3; 0.1 taken by the host (steal)`.
     pub fn text(&self) -> String {
         let mut sums = Sums::new();
-        for Program { program, cpus, .. } in &self.programs {
-            *sums.entry((program, "")).or_default() += cpus;
+        for Program { program, cpus, waiting, .. } in &self.programs {
+            sums.entry((program, "")).or_default().add(*cpus, *waiting);
         }
         let mut most = busiest(&sums);
         most.retain(|program| program.cpus >= LITTLE);
@@ -179,6 +214,30 @@ impl Usage {
             String::new()
         };
         format!("{:.1} of {} CPUs by other programs{names}{stolen}", self.others, self.of_cpus)
+    }
+
+    /// `; waiting for a CPU: rustc 1.4, qemu 0.2 threads; short of CPUs for 97 % of the time`, of what is known; empty
+    /// where nothing waited.
+    pub fn waits(&self) -> String {
+        let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
+        for Program { program, waiting, .. } in &self.programs {
+            *sums.entry(program).or_default() += waiting.unwrap_or_default();
+        }
+        let mut most: Vec<(&str, f64)> = sums.into_iter().filter(|(_, threads)| *threads >= LITTLE).collect();
+        most.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let names: Vec<String> =
+            most.iter().take(NAMED).map(|(name, threads)| format!("{name} {threads:.1}")).collect();
+        let waiting =
+            if names.is_empty() { String::new() } else { format!("; waiting for a CPU: {} threads", names.join(", ")) };
+        let short = self.pressure.filter(|share| *share >= MUCH_PRESSURE);
+        let short =
+            short.map_or_else(String::new, |share| format!("; short of CPUs for {:.0} % of the time", share * 100.0));
+        waiting + &short
+    }
+
+    /// Threads of the programs listed that were ready to run and had no CPU, on average; `None` where none was read.
+    pub fn waiting(&self) -> Option<f64> {
+        self.programs.iter().filter_map(|program| program.waiting).reduce(|a, b| a + b)
     }
 
     /// Whether others, and the host, leave too little of so many CPUs that are wanted: less than nine tenths of them.
@@ -244,13 +303,28 @@ impl Seen {
 }
 
 /// By program and control group.
-type Sums<'a> = BTreeMap<(&'a str, &'a str), f64>;
+type Sums<'a> = BTreeMap<(&'a str, &'a str), Sum>;
+
+/// What processes used, and how long they waited, where that is known.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    cpus: f64,
+    waiting: Option<f64>,
+}
+
+impl Sum {
+    fn add(&mut self, cpus: f64, waiting: Option<f64>) {
+        self.cpus += cpus;
+        self.waiting = waiting.map(|threads| threads + self.waiting.unwrap_or_default()).or(self.waiting);
+    }
+}
 
 fn busiest(sums: &Sums<'_>) -> Vec<Program> {
-    let program = |(&(program, cgroup), cpus): (&(&str, &str), &f64)| Program {
+    let program = |(&(program, cgroup), sum): (&(&str, &str), &Sum)| Program {
         program: program.to_owned(),
         cgroup: cgroup.to_owned(),
-        cpus: rounded(*cpus),
+        cpus: rounded(sum.cpus),
+        waiting: sum.waiting.map(rounded),
     };
     let mut programs: Vec<Program> = sums.iter().map(program).collect();
     programs.retain(|program| program.cpus > 0.0);
@@ -313,6 +387,26 @@ fn used_between(before: &Look, after: &Look, is_own: &impl Fn(u32) -> bool) -> B
     after.processes.iter().map(|(pid, new)| (*pid, since(*pid, new))).collect()
 }
 
+/// How long the threads of a process of the second look waited for a CPU since the first one, nanoseconds: those that
+/// live then. `None` where that was not read.
+fn waited(before: &Look, after: &Look, pid: u32) -> Option<u64> {
+    let process = &after.processes[&pid];
+    let now = process.waits.as_ref()?;
+    let seconds = after.at_s - before.at_s;
+    let then = match before.processes.get(&pid).filter(|old| old.start_ticks == process.start_ticks) {
+        Some(old) => Some(old.waits.as_ref()?),
+        // What was there before, and was not seen, has waited nobody knows how long since.
+        None if (process.start_ticks as f64) < before.at_s * after.ticks_per_s => return None,
+        None => None,
+    };
+    // The kernel counts a wait when it ends: what of it was before the first look is not of now.
+    let most = (seconds * 1e9) as u64;
+    let since = |(tid, ns): (&u32, &u64)| {
+        ns.saturating_sub(then.and_then(|then| then.get(tid)).copied().unwrap_or_default()).min(most)
+    };
+    Some(now.iter().map(since).sum())
+}
+
 /// Whether it, or an ancestor, is our own.
 fn descends(look: &Look, mut pid: u32, is_own: &impl Fn(u32) -> bool) -> bool {
     let mut seen = BTreeSet::new();
@@ -339,7 +433,8 @@ mod tests {
             (pid, Process::new(stat, &format!("/{}.scope", comm_of(pid))))
         };
         let busy = (0..).map(CpuId).zip(busy).collect();
-        Look { at_s, ticks_per_s: 100.0, busy, stolen, processes: processes.iter().map(process).collect() }
+        let processes = processes.iter().map(process).collect();
+        Look { at_s, ticks_per_s: 100.0, busy, stolen, pressure_us: None, processes }
     }
 
     fn comm_of(pid: u32) -> &'static str {
@@ -371,6 +466,37 @@ mod tests {
         assert_eq!(Usage::between(&before, &before, None, |_| false), None, "no time has gone by");
     }
 
+    #[test]
+    fn waits_are_those_of_threads_that_live_and_no_longer_than_the_time() {
+        let waits = |of: &[(u32, u64)]| Some(Arc::new(of.iter().map(|(tid, s)| (*tid, s * 1_000_000_000)).collect()));
+        let with = |mut look: Look, pid, of: &[(u32, u64)]| {
+            let process = look.processes.remove(&pid).unwrap().with_waits(waits(of));
+            look.processes.insert(pid, process);
+            look
+        };
+        let at = |at_s, ticks| look(at_s, [500, 600], 0, &[(20, 1, "rustc", 5, ticks, 0)]);
+        let before = with(at(10.0, 100), 20, &[(20, 5), (21, 7)]);
+        // One waits for 1 s of 2, one has ended, one is new and waited for 1 s, one is said to have waited before.
+        let after = with(at(12.0, 200), 20, &[(20, 6), (22, 1), (23, 90)]);
+        let waiting =
+            |before: &Look, after: &Look| Usage::between(before, after, None, |_| false).unwrap().programs[0].waiting;
+        assert_eq!(waiting(&before, &after), Some(2.0), "(1 + 1 + 2) / 2");
+        assert_eq!(waiting(&at(10.0, 100), &after), None, "nobody knows how long it had waited");
+        assert_eq!(waited(&look(10.0, [500, 600], 0, &[]), &after, 20), None, "it was there and was not seen");
+        let new = with(look(12.0, [500, 600], 0, &[(20, 1, "rustc", 1_050, 100, 0)]), 20, &[(20, 1)]);
+        assert_eq!(waiting(&look(10.0, [500, 600], 0, &[]), &new), Some(0.5));
+        let mut short = [before, after];
+        for (look, us) in short.iter_mut().zip([3_000_000, 4_500_000]) {
+            look.pressure_us = Some(us);
+        }
+        let [before, after] = short;
+        let usage = Usage::between(&before, &after, None, |_| false).unwrap();
+        assert_eq!(usage.pressure, Some(0.75));
+        assert_eq!((usage.and(&usage).pressure, usage.and(&usage).programs[0].waiting), (Some(0.75), Some(2.0)));
+        assert_eq!(usage.waits(), "; waiting for a CPU: rustc 2.0 threads; short of CPUs for 75 % of the time");
+        assert_eq!(Usage::default().waits(), "");
+    }
+
     /// Compilers: each lives for less than the time between two looks.
     #[test]
     fn children_that_ended_meanwhile_are_their_parents() {
@@ -395,7 +521,12 @@ mod tests {
 
     #[test]
     fn a_line_names_three_and_sums_the_rest() {
-        let program = |name: &str, cgroup: &str, cpus| Program { program: name.into(), cgroup: cgroup.into(), cpus };
+        let program = |name: &str, cgroup: &str, cpus| Program {
+            program: name.into(),
+            cgroup: cgroup.into(),
+            cpus,
+            waiting: None,
+        };
         let programs = vec![
             program("rustc", "/a", 0.5),
             program("cc1", "/", 0.4),
@@ -403,7 +534,7 @@ mod tests {
             program("x", "/", 0.2),
             program("y", "/", 0.1),
         ];
-        let usage = Usage { seconds: 1.0, of_cpus: 2, own: 0.1, others: 1.7, stolen: 0.2, programs };
+        let usage = Usage { seconds: 1.0, of_cpus: 2, own: 0.1, others: 1.7, stolen: 0.2, pressure: None, programs };
         assert_eq!(
             usage.text(),
             "1.7 of 2 CPUs by other programs: rustc 0.9, cc1 0.4, x 0.2, others 0.2; 0.2 taken by the host (steal)"
@@ -433,7 +564,7 @@ mod tests {
 
     #[test]
     fn who_makes_a_program_slow_is_named() {
-        let programs = vec![Program { program: "rustc".into(), cgroup: "/".into(), cpus: 1.9 }];
+        let programs = vec![Program { program: "rustc".into(), cgroup: "/".into(), cpus: 1.9, waiting: None }];
         let usage = Usage { seconds: 1.0, of_cpus: 2, others: 1.9, programs, ..Usage::default() };
         let others = "1.9 of 2 CPUs by other programs: rustc 1.9";
         let text =
@@ -447,7 +578,7 @@ mod tests {
     #[test]
     fn stretches_add_up() {
         let of = |seconds, others, name: &str| {
-            let programs = vec![Program { program: name.into(), cgroup: "/".into(), cpus: others }];
+            let programs = vec![Program { program: name.into(), cgroup: "/".into(), cpus: others, waiting: None }];
             Usage { seconds, of_cpus: 2, others, programs, ..Usage::default() }
         };
         let all = of(1.0, 0.9, "a").and(&of(2.0, 0.3, "b"));

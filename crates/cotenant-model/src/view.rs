@@ -2,8 +2,8 @@
 
 use crate::sample::ClippedReading;
 use crate::{
-    AppId, AppSample, Count, CpuId, Direction, Histogram, Moved, NodeId, Reading, Sample, Signal, TaskId, TaskInfo,
-    TaskSample, Time, Topology, Waiting,
+    AppId, AppSample, Count, CpuId, Direction, Histogram, Moved, NodeId, Pressure, Reading, Sample, Signal, TaskId,
+    TaskInfo, TaskSample, Time, Topology, Waiting,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,6 +92,9 @@ pub struct AppView {
     /// Waits of its threads for a CPU, between two counts that may lie before the samples; `None` where nothing new
     /// was counted.
     pub waits: Option<Waiting>,
+    /// Share of the time between two readings in which its control group was short of CPUs; `None` where nothing new was
+    /// read.
+    pub pressure: Option<f64>,
     /// Instructions per second of its threads; `None` where one that ran is not counted, or none ran.
     pub instructions_per_s: Option<f64>,
     /// Latencies of the interval in nanoseconds, as reported by the program.
@@ -220,6 +223,7 @@ impl AppView {
             mpi_per_s: per_s(|app| app.mpi),
             ended_cpus: per_s(|app| app.ended_ns).map(|ns_per_s| ns_per_s / 1e9),
             waits: before.and_then(|before| now.waits.as_ref()?.since(before.waits.as_ref()?)),
+            pressure: before.and_then(|before| pressure(before.pressure?, now.pressure?)),
             instructions_per_s: None,
             latency_ns,
             io: before.and_then(|before| bytes_per_s(before.io?, now.io?)),
@@ -316,6 +320,14 @@ fn bytes_per_s(before: Moved, now: Moved) -> Option<Reading> {
     let window = now.at - before.at;
     let value = bytes as f64 / window.as_secs_f64();
     (!window.is_zero()).then_some(Reading { value, direction: Direction::HigherIsBetter, window, count: 1, at: now.at })
+}
+
+/// The share of the time between two readings in which a group was short of CPUs; `None` where the second is no later
+/// one, or went backwards.
+fn pressure(before: Pressure, now: Pressure) -> Option<f64> {
+    let us = now.us.checked_sub(before.us)? as f64;
+    let window = now.at - before.at;
+    (!window.is_zero()).then(|| (us / 1e6 / window.as_secs_f64()).min(1.0))
 }
 
 /// Events between two counts, scaled from the time really counted to the time enabled (SAM §2.3: groups in turn).

@@ -108,6 +108,7 @@ pub fn usage(seen: &Seen) -> Seen {
         program: format!("program-{i}"),
         cgroup: String::new(),
         cpus: program.cpus,
+        waiting: program.waiting,
     };
     let of =
         |usage: &Usage| Usage { programs: usage.programs.iter().enumerate().map(nameless).collect(), ..usage.clone() };

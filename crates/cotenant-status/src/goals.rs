@@ -466,6 +466,7 @@ mod tests {
                 mpi_per_s: None,
                 ended_cpus: None,
                 waits: None,
+                pressure: None,
                 instructions_per_s: None,
                 latency_ns: Some(answers),
                 io: None,

@@ -112,6 +112,11 @@ pub struct ServiceStatus {
     /// What had the CPU meanwhile, most first, where BPF is allowed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<Behind>,
+    /// Share of the last second in which its control group was short of CPUs: one of its threads at least was ready to
+    /// run and had none (the kernel's `cpu.pressure`, `some`); absent where it has no group of its own, or that is not
+    /// counted.
+    #[serde(default)]
+    pub pressure: Option<f64>,
     /// How fast it was by the last reading, in units of its source; absent where that is the inverse of a latency.
     pub speed: Option<f64>,
     /// What tells that.
@@ -500,7 +505,7 @@ impl Status {
             writeln!(out, "containers: {known} told of by the bridge")?;
         }
         if let Some(usage) = &self.usage {
-            writeln!(out, "beside the services: {}", usage.text())?;
+            writeln!(out, "beside the services: {}{}", usage.text(), usage.waits())?;
         }
         if self.is_stale() {
             writeln!(out, "warning: it has looked at nobody for {}; does it hang?", about(self.age()))?;
@@ -551,6 +556,7 @@ impl Status {
             ">threads",
             ">CPUs",
             ">waits",
+            ">short",
             "told by",
             ">now",
             ">alone",
@@ -574,6 +580,7 @@ impl Status {
                 service.threads.to_string(),
                 service.cpus.map_or_else(|| "?".to_owned(), |cpus| format!("{cpus:.2}")),
                 service.waiting.map_or_else(|| "?".to_owned(), |threads| format!("{threads:.2}")),
+                service.pressure.map_or_else(String::new, |share| format!("{:.0} %", share * 100.0)),
                 service.measured.as_ref().map_or("nothing", |measured| &measured.what).to_owned(),
                 value(|measured| measured.now),
                 value(|measured| measured.alone),

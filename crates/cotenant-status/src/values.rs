@@ -16,6 +16,8 @@ pub enum Value {
     Cpus,
     /// Threads that waited for a CPU in the last second.
     Waiting,
+    /// Share of the last second in which its control group was short of CPUs.
+    Pressure,
     /// Speed in the last minute over its speed alone.
     Kept,
     /// What `Kept` is to be.
@@ -114,10 +116,11 @@ pub struct ServicePlot {
 
 impl Value {
     /// All of them, as views list them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Threads,
         Self::Cpus,
         Self::Waiting,
+        Self::Pressure,
         Self::Kept,
         Self::Goal,
         Self::OfGoal,
@@ -131,9 +134,10 @@ impl Value {
     ];
 
     /// Those that a history keeps.
-    pub const KEPT: [Self; 10] = [
+    pub const KEPT: [Self; 11] = [
         Self::Cpus,
         Self::Waiting,
+        Self::Pressure,
         Self::Kept,
         Self::Goal,
         Self::WithinGoal,
@@ -152,6 +156,7 @@ impl Value {
             Self::Threads => Some(service.threads as f64),
             Self::Cpus => service.cpus,
             Self::Waiting => service.waiting,
+            Self::Pressure => service.pressure,
             Self::Kept => service.kept,
             Self::Goal => service.goal,
             Self::OfGoal => Some(service.kept? / service.goal.filter(|goal| *goal > 0.0)?),
@@ -171,7 +176,9 @@ impl Value {
             Self::Threads => ValueUnit::Count,
             Self::Cpus => ValueUnit::Cpus,
             Self::Waiting => ValueUnit::Threads,
-            Self::Kept | Self::Goal | Self::OfGoal | Self::WithinGoal | Self::Throttled => ValueUnit::Share,
+            Self::Pressure | Self::Kept | Self::Goal | Self::OfGoal | Self::WithinGoal | Self::Throttled => {
+                ValueUnit::Share
+            }
             Self::AloneAge | Self::P99 | Self::P99Alone | Self::P99Goal => ValueUnit::Seconds,
             Self::Bandwidth => ValueUnit::BytesPerS,
         }
@@ -187,6 +194,11 @@ impl Value {
             Self::Waiting => (
                 "cotenant_service_waiting_threads",
                 "Threads of a service that were ready to run and had no CPU, on average over the last second",
+            ),
+            Self::Pressure => (
+                "cotenant_service_cpu_pressure_ratio",
+                "Share of the last second in which one thread at least of a service was ready to run and had no CPU, by \
+                 the kernel's PSI of its control group",
             ),
             Self::Kept => (
                 "cotenant_service_speed_ratio",
@@ -226,6 +238,14 @@ impl Value {
                 around: ["", " wait for a CPU"],
                 browser_label: "Waits for a CPU",
                 browser_behind: " on average",
+            }),
+            Self::Pressure => Some(Fact {
+                key: "pressure",
+                unit,
+                label: "pressure",
+                around: ["short of CPUs for ", " of the time"],
+                browser_label: "Short of CPUs",
+                browser_behind: " of the time",
             }),
             Self::Bandwidth => Some(Fact {
                 key: "bandwidth",
@@ -270,6 +290,12 @@ impl Value {
                 part: "goals",
                 title: "Threads of services that wait for a CPU, on average",
                 most: None,
+            }),
+            Self::Pressure => Some(ServicePlot {
+                id: "pressure",
+                part: "goals",
+                title: "Share of the time in which control groups of services were short of CPUs",
+                most: Some(1.0),
             }),
             Self::Throttled => Some(ServicePlot {
                 id: "throttled",

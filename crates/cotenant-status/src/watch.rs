@@ -47,6 +47,7 @@ struct Now {
     /// Waits until the window began, and what they were behind in the one before.
     waits: Option<Waits>,
     behind: Option<Vec<Behind>>,
+    pressure: Option<(Time, f64)>,
     places: Vec<Place>,
     moved: Vec<MovedTime>,
     busiest: Vec<ThreadStatus>,
@@ -367,7 +368,11 @@ impl Watch {
                         round.sample.apps.iter().find(|app| app.id == id).map(|app| app.name.clone())
                     });
                 }
-                let ended = look.view.app(app.id).and_then(|app| app.ended_cpus).unwrap_or_default();
+                let seen = look.view.app(app.id);
+                let ended = seen.and_then(|app| app.ended_cpus).unwrap_or_default();
+                if let Some(pressure) = seen.and_then(|app| app.pressure) {
+                    now.pressure = Some((self.at, pressure));
+                }
                 now.ran(look, (threads, ended), &domains, self.window, self.topology.line_size());
             }
         }
@@ -537,10 +542,11 @@ impl Watch {
         let metric_error = status.metric_error.clone().or(clipped);
         let judgement = status.goal.map(|goal| self.judgement(goal, kept, &now, protected, metric_error.as_ref()));
         let (cpus, waiting, source) = (now.cpus, now.waiting, now.told);
+        let pressure = now.pressure.filter(|(at, _)| self.at < *at + STALE_AFTER).map(|(_, pressure)| pressure);
         let (latencies, places, moved, busiest) = (now.level.latency.told, now.places, now.moved, now.busiest);
         let (threads, bandwidth, behind) = (now.threads, now.bandwidth, now.behind.unwrap_or_default());
-        let known =
-            ServiceStatus { threads, cpus, waiting, behind, speed, source, metric_error, kept, throttled, ..status };
+        let status = ServiceStatus { waiting, pressure, behind, ..status };
+        let known = ServiceStatus { threads, cpus, speed, source, metric_error, kept, throttled, ..status };
         let known =
             ServiceStatus { measured, within_goal, latencies, said, bandwidth, places, moved, busiest, ..known };
         let Some(judgement) = judgement else { return known };
@@ -634,7 +640,7 @@ mod tests {
     use cotenant_model::policy::{Alone, Bound};
     use cotenant_model::speed::Source;
     use cotenant_model::topology::synthetic;
-    use cotenant_model::{AppSample, Count, TaskSample, View};
+    use cotenant_model::{AppSample, Count, Pressure, TaskSample, View};
 
     /// One rule decides every 60 ms, most times by a glance, one every 100 ms; the program runs 23 % of the time, waits
     /// for a CPU 45 % of it, and changes its CPU in the last second.
@@ -651,7 +657,12 @@ mod tests {
                     .collect(),
                 ..TaskSample::default()
             };
-            let app = AppSample { name: "a".to_owned(), ..AppSample::default() };
+            // Once a second it is read what of it has ended, 0.1 s of CPU time, and how long its group was short of
+            // CPUs, 0.3 s.
+            let read = at_ms / 1_000;
+            let pressure = Some(Pressure { us: read * 300_000, at: Time::from_secs(read) });
+            let ended_ns = Some(read * 100_000_000);
+            let app = AppSample { name: "a".to_owned(), ended_ns, pressure, ..AppSample::default() };
             let at = Time::from_millis(at_ms);
             Sample { at, tasks: vec![task], apps: vec![app], ..Sample::default() }
         };
@@ -688,10 +699,10 @@ mod tests {
                     status.places.iter().map(|place| place.cpus).collect(),
                     status.moved.iter().map(|moved| moved.cpus).collect(),
                 ];
-                told.push((of(status.cpus), of(status.waiting), sum(places), sum(moved)));
+                told.push((of(status.cpus), of(status.waiting), of(status.pressure), sum(places), sum(moved)));
             }
         }
-        assert_eq!(told, [(230, 450, 230, 0), (230, 450, 0, 230)]);
+        assert_eq!(told, [(330, 450, 300, 230, 100), (330, 450, 300, 0, 330)]);
     }
 
     /// One that is heard has half of its speed alone; of one that is not, nothing of before is shown.

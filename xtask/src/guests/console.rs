@@ -1,6 +1,6 @@
 //! The emulator and what a guest says on its console.
 
-use super::machine::{Arch, Guest, Kernel};
+use super::machine::{Arch, Guest};
 use super::parts::Parts;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -93,10 +93,9 @@ pub fn emulator(guest: &Guest, parts: &Parts, initrd: &Path, append: &str) -> Co
     command.args(guest.arguments()).args(["-nographic", "-nodefaults", "-no-reboot"]);
     command.arg("-kernel").arg(&parts.kernel).arg("-initrd").arg(initrd);
     // What protects programs from each other flushes the emulator's TLBs at every system call, and costs it most of
-    // its time. Only where a kernel clears accessed bits and trusts that these are flushed now and then is that
-    // needed.
-    let fast = if guest.kernel == Kernel::Stable || guest.measures { "mitigations=off" } else { "" };
-    command.args(["-append", &format!("console={console} panic=-1 {fast} {append}")]);
+    // its time.
+    let fast = if guest.needs_flushes() { "" } else { "mitigations=off" };
+    command.args(["-append", &format!("console={console} panic=-1 {fast} {} {append}", guest.told)]);
     command
 }
 

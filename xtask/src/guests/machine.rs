@@ -15,7 +15,7 @@ pub enum Arch {
 }
 
 /// Which kernel a guest boots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Kernel {
     /// Debian 12's for clouds: 6.1.
     Stable,
@@ -27,8 +27,20 @@ pub enum Kernel {
     Ubuntu,
 }
 
+impl Kernel {
+    /// As people call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stable => "6.1",
+            Self::Backports => "6.12",
+            Self::Newest => "7.x",
+            Self::Ubuntu => "6.8",
+        }
+    }
+}
+
 /// A machine to emulate. CPUs are numbered socket by socket, die by die, core by core, thread by thread.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Guest {
     pub name: &'static str,
     pub what: &'static str,
@@ -53,6 +65,8 @@ pub struct Guest {
     pub system: System,
     /// Whether the kernel is measured: there is no Cotenant in it, but the program that measures.
     pub measures: bool,
+    /// What its kernel is told besides, on its command line.
+    pub told: &'static str,
     /// Whether continuous integration runs it.
     pub quick: bool,
     pub scenarios: &'static [&'static str],
@@ -77,6 +91,7 @@ const ONE_CPU: Guest = Guest {
     seconds: 45,
     system: System::Bare,
     measures: false,
+    told: "",
     quick: true,
     scenarios: &["topology", "single", SHELL],
 };
@@ -139,7 +154,7 @@ const TWO_NODES: Guest = Guest {
 /// Four CPUs of a node are as many as threads are followed, and either node has room for what these have.
 const BALANCING: Guest = Guest {
     name: "numa-balancing",
-    what: "2 sockets x 4 cores, 2 nodes, Linux 6.12",
+    what: "2 sockets x 4 cores, 2 nodes",
     kernel: Kernel::Backports,
     dies: 1,
     cores: 4,
@@ -161,6 +176,17 @@ const SERVICE: Guest = Guest {
     quick: true,
     scenarios: &["unit"],
     ..TWO_NODES
+};
+
+/// What Cotenant needs of a kernel, in the newest one.
+const NEWEST: Guest = Guest {
+    name: "newest",
+    what: "1 socket x 2 cores",
+    kernel: Kernel::Newest,
+    cores: 2,
+    seconds: 60,
+    scenarios: &["topology", "newest"],
+    ..ONE_CPU
 };
 
 /// All guests.
@@ -216,12 +242,7 @@ pub const GUESTS: &[Guest] = &[
     Guest { name: "mappings", kernel: Kernel::Stable, seconds: 150, scenarios: &["mappings"], ..TWO_NODES },
     Guest { name: "damon", kernel: Kernel::Backports, quick: false, scenarios: &["damon"], ..FOUR_NODES },
     BALANCING,
-    Guest {
-        name: "numa-balancing-new",
-        what: "2 sockets x 4 cores, 2 nodes, Linux 7.x",
-        kernel: Kernel::Newest,
-        ..BALANCING
-    },
+    Guest { name: "numa-balancing-new", kernel: Kernel::Newest, ..BALANCING },
     Guest { name: "cpusets-new", kernel: Kernel::Backports, quick: false, scenarios: &["cpusets"], ..TWO_SOCKETS },
     SERVICE,
     Guest {
@@ -232,6 +253,7 @@ pub const GUESTS: &[Guest] = &[
         ..SERVICE
     },
     Guest { name: "classes", quick: false, seconds: 240, scenarios: &["unit-class"], ..SERVICE },
+    Guest { name: "storm", quick: false, seconds: 240, scenarios: &["unit-storm"], ..SERVICE },
     Guest { name: "levels", quick: false, seconds: 240, scenarios: &["unit-level"], ..SERVICE },
     Guest { name: "throttled", quick: false, seconds: 150, scenarios: &["unit-idle", "unit-upgrade"], ..SERVICE },
     Guest {
@@ -259,6 +281,16 @@ pub const GUESTS: &[Guest] = &[
     },
     Guest { name: "background", seconds: 60, scenarios: &["background"], ..ONE_CPU },
     ONE_CPU,
+    NEWEST,
+    Guest {
+        name: "pressure",
+        kernel: Kernel::Backports,
+        told: "psi=1",
+        quick: false,
+        seconds: 120,
+        scenarios: &["pressure"],
+        ..NEWEST
+    },
     Guest {
         name: "arm",
         what: "aarch64, 4 cores with a PMU",
@@ -276,6 +308,17 @@ pub type Ingredients = (Arch, Kernel, System, bool);
 impl Guest {
     pub fn ingredients(&self) -> Ingredients {
         (self.arch, self.kernel, self.system, self.measures)
+    }
+
+    /// Whether it is run with another kernel than its own where all are; not where it is there for its kernel's sake.
+    pub fn takes_another_kernel(&self) -> bool {
+        !self.measures && !self.name.ends_with("-new")
+    }
+
+    /// Whether its kernel relies on the processor's TLBs to be flushed now and then: it clears accessed bits, and waits
+    /// until they are set again.
+    pub fn needs_flushes(&self) -> bool {
+        self.scenarios.iter().any(|scenario| ["damon", "idle-pages"].contains(scenario))
     }
 
     /// Online CPUs.

@@ -16,7 +16,7 @@ mod systemd;
 
 use anyhow::{Result, anyhow, bail};
 use console::{End, Report};
-use machine::{GUESTS, Guest, Ingredients, SHELL};
+use machine::{GUESTS, Guest, Ingredients, Kernel, SHELL};
 use parts::{Binary, Parts};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -36,6 +36,9 @@ pub struct Args {
     /// Only the guest of this name; may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
+    /// Boot them with this kernel instead of their own, but for those that are there for their kernel's sake
+    #[arg(long, value_name = "KERNEL", conflicts_with = "list")]
+    kernel: Option<Kernel>,
     /// A console in the guest of this name, with the binary and the scenarios; `exit` ends it
     #[arg(long, value_name = "NAME", conflicts_with_all = ["list", "only", "quick"])]
     shell: Option<String>,
@@ -52,6 +55,21 @@ impl Args {
     fn binary(&self) -> Binary {
         if self.quick || self.shell.is_some() { Binary::Built } else { Binary::Release }
     }
+
+    /// The guests that are to be run.
+    fn chosen(&self) -> Result<Vec<Guest>> {
+        let chosen: Vec<Guest> = match &self.only[..] {
+            [] => {
+                let wanted = |guest: &&Guest| {
+                    (guest.quick || !self.quick) && (self.kernel.is_none() || guest.takes_another_kernel())
+                };
+                GUESTS.iter().filter(wanted).copied().collect()
+            }
+            names => names.iter().map(|name| named(name)).collect::<Result<_>>()?,
+        };
+        let with = |guest: Guest| Guest { kernel: self.kernel.unwrap_or(guest.kernel), ..guest };
+        Ok(chosen.into_iter().map(with).collect())
+    }
 }
 
 /// Runs guests and reports as a test runner does.
@@ -62,17 +80,16 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
     if args.list {
         for guest in GUESTS {
             let quick = if guest.quick { " [quick]" } else { "" };
-            println!("{:<14} {}{quick}\n{:14} {}", guest.name, guest.what, "", guest.scenarios.join(", "));
+            let (name, what, kernel) = (guest.name, guest.what, guest.kernel.name());
+            println!("{name:<14} {what}, Linux {kernel}{quick}\n{:14} {}", "", guest.scenarios.join(", "));
         }
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(name) = &args.shell {
-        return open_shell(root, named(name)?, args.binary());
+        let guest = named(name)?;
+        return open_shell(root, &Guest { kernel: args.kernel.unwrap_or(guest.kernel), ..guest }, args.binary());
     }
-    let chosen: Vec<&Guest> = match &args.only[..] {
-        [] => GUESTS.iter().filter(|guest| guest.quick || !args.quick).collect(),
-        names => names.iter().map(|name| named(name)).collect::<Result<_>>()?,
-    };
+    let chosen = args.chosen()?;
     let mut parts: BTreeMap<Ingredients, Result<Parts, String>> = BTreeMap::new();
     for guest in &chosen {
         if let Entry::Vacant(none) = parts.entry(guest.ingredients()) {
@@ -98,7 +115,7 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
 }
 
 /// Runs guests, one for each CPU at a time: the emulator keeps no more than one busy.
-fn side_by_side<R: Send>(guests: &[&Guest], run: impl Fn(&Guest) -> R + Sync) -> Result<Vec<R>> {
+fn side_by_side<R: Send>(guests: &[Guest], run: impl Fn(&Guest) -> R + Sync) -> Result<Vec<R>> {
     let next = AtomicUsize::new(0);
     let lane = || {
         let places = std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)));
@@ -113,12 +130,12 @@ fn side_by_side<R: Send>(guests: &[&Guest], run: impl Fn(&Guest) -> R + Sync) ->
     Ok(done.into_iter().map(|(_, result)| result).collect())
 }
 
-fn named(name: &str) -> Result<&'static Guest> {
+fn named(name: &str) -> Result<Guest> {
     let Some(guest) = GUESTS.iter().find(|guest| guest.name == name) else {
         let names: Vec<&str> = GUESTS.iter().map(|guest| guest.name).collect();
         bail!("there is no guest '{name}'; there are {}", names.join(", "));
     };
-    Ok(guest)
+    Ok(*guest)
 }
 
 fn open_shell(root: &Path, guest: &Guest, binary: Binary) -> Result<ExitCode> {
@@ -172,7 +189,7 @@ impl Tally {
             println!("guest {}: again, since {why}", guest.name);
             self.retried.push(format!("{}: {why}", guest.name));
         }
-        println!("guest {} ({}): {seconds:.1} s", guest.name, guest.what);
+        println!("guest {} ({}, Linux {}): {seconds:.1} s", guest.name, guest.what, guest.kernel.name());
         if let Some(seen) = report.topology.take()
             && let Err(why) = guest.compare(&seen)
         {

@@ -2,6 +2,7 @@
 //!
 //! What is not known is absent, never 0.
 
+use cotenant_model::usage::Usage;
 use cotenant_model::{Mode, text};
 use cotenant_status::status::{Measured, ServiceStatus, Status};
 use cotenant_status::values::Value;
@@ -157,6 +158,30 @@ fn about_the_machine(to: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Re
          line for each miss of the last-level cache",
         Some(&Unit::Bytes),
         nodes.iter().map(|(node, bytes)| (vec![("node", &**node)], *bytes)),
+    )?;
+    let usage = status.usage.as_ref();
+    gauges(
+        to,
+        "cotenant_cpu_pressure_ratio",
+        "Share of the last ten seconds or so in which one thread at least of this machine was ready to run and had no \
+         CPU, by the kernel's PSI",
+        None,
+        usage.and_then(|usage| usage.pressure).map(|share| (Vec::new(), share)),
+    )?;
+    gauges(
+        to,
+        "cotenant_others_cpus",
+        "CPUs that programs which are not managed kept busy in the last ten seconds or so",
+        None,
+        usage.map(|usage| (Vec::new(), usage.others)),
+    )?;
+    gauges(
+        to,
+        "cotenant_others_waiting_threads",
+        "Threads of the busiest programs that are not managed that were ready to run and had no CPU, on average over \
+         the last ten seconds or so",
+        None,
+        usage.and_then(Usage::waiting).map(|threads| (Vec::new(), threads)),
     )?;
     gauges(
         to,

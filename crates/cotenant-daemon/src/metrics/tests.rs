@@ -1,5 +1,6 @@
 use super::*;
 use cotenant_model::interference::Row;
+use cotenant_model::usage::{Program, Usage};
 use cotenant_status::class::Class;
 use cotenant_status::identity::Identity;
 use cotenant_status::status::{Decisions, Measured, Quantile, WithinGoal};
@@ -39,6 +40,7 @@ fn full() -> Status {
         threads: 12,
         cpus: Some(1.5),
         waiting: Some(0.25),
+        pressure: Some(0.4),
         speed: Some(200.0),
         source: Some("progress".to_owned()),
         measured: Some(Measured {
@@ -57,11 +59,21 @@ fn full() -> Status {
         latencies: vec![Quantile { quantile: 0.5, seconds: 0.001 }, Quantile { quantile: 0.99, seconds: 0.25 }],
         ..service("db", Class::High)
     };
+    let rustc = Program { program: "rustc".to_owned(), cgroup: "/".to_owned(), cpus: 1.5, waiting: Some(0.75) };
+    let usage = Usage {
+        seconds: 10.0,
+        of_cpus: 2,
+        others: 1.6,
+        pressure: Some(0.9),
+        programs: vec![rustc],
+        ..Usage::default()
+    };
     Status {
         resident_bytes: Some(20_000_000),
         signals: [("cpu_ns".to_owned(), true), ("cycles".to_owned(), false)].into(),
         changes: [("mask".to_owned(), 3), ("pause".to_owned(), 0)].into(),
         memory: [(1, 6.4e9)].into(),
+        usage: Some(usage),
         services: vec![database, ServiceStatus { throttled: Some(0.25), ..service("batch", Class::Low) }],
         interference: (0..30).map(|i| row(0.5 - f64::from(i) / 100.0)).collect(),
         decisions: vec![Decisions { action: "placement".to_owned(), reason: "stage 1".to_owned(), count: 7 }],

@@ -5,13 +5,15 @@ use crate::FsRoot;
 use crate::bounded::{self, Limit};
 use crate::sense::capability::{Capability, Standing};
 use crate::sense::memory;
+use crate::sys::cgroups;
 use cotenant_bpf::{Blind, Tracer};
+use cotenant_model::proc_text;
 use std::path::Path;
 
 /// Looks below `root` (`/` on a live machine).
 pub fn detect(root: &Path) -> Vec<Capability> {
     let mut all = vec![performance_events(root), memory_nodes(root)];
-    all.extend([resctrl(root), page_placement(root), waits(root)]);
+    all.extend([pressure(root), waits(root), resctrl(root), page_placement(root)]);
     all.extend(memory::capabilities(&FsRoot::at(root)));
     all
 }
@@ -38,6 +40,21 @@ fn memory_nodes(root: &Path) -> Capability {
     let standing = if nodes > 1 { Standing::Available } else { Standing::Limited };
     let cost = "no memory is remote, so nothing can be gained by placing near memory";
     Capability::new("memory nodes", standing, format!("{} node(s)", nodes.max(1)), cost, "")
+}
+
+/// Pressure stall information (`Documentation/accounting/psi.rst` of the kernel).
+fn pressure(root: &Path) -> Capability {
+    let counts = text(root, "proc/pressure/cpu").is_some_and(|text| proc_text::pressure_us(text.as_bytes()).is_ok());
+    let groups = !cgroups::mounts(root, None).is_empty();
+    let (standing, found) = match (counts, groups) {
+        (true, true) => (Standing::Available, "PSI of the machine and of control groups"),
+        (true, false) => (Standing::Limited, "PSI of the machine alone: no cgroup2 is mounted"),
+        (false, _) => (Standing::Missing, "the kernel counts none: PSI is off, or it has no CONFIG_PSI"),
+    };
+    let cost = "for how much of the time services are short of CPUs is not known; how long their threads wait is";
+    let remedy =
+        if counts { "mount -t cgroup2 none /sys/fs/cgroup/unified" } else { "psi=1 on the kernel's command line" };
+    Capability::new("CPU pressure", standing, found, cost, remedy)
 }
 
 fn resctrl(root: &Path) -> Capability {
@@ -102,10 +119,12 @@ mod tests {
     fn a_bare_container_has_nothing_and_says_what_it_costs() {
         let root = machine("bare", &[("proc/filesystems", "nodev\tproc\n")]);
         let all = detect(&root);
-        for name in ["performance events", "resctrl", "page placement", "NUMA hinting faults", "accessed bits", "DAMON"]
+        for name in ["performance events", "CPU pressure", "resctrl", "page placement", "NUMA hinting faults", "DAMON"]
         {
             assert_eq!(standing(&all, name), Standing::Missing, "{name}");
         }
+        let pressure = all.iter().find(|c| c.name == "CPU pressure").unwrap();
+        assert_eq!(pressure.remedy, "psi=1 on the kernel's command line");
         assert!(all.iter().all(|c| !c.cost.is_empty()));
         fs::remove_dir_all(root).unwrap();
     }
@@ -117,6 +136,8 @@ mod tests {
             &[
                 ("proc/sys/kernel/perf_event_paranoid", "1\n"),
                 ("sys/kernel/btf/vmlinux", ""),
+                ("proc/pressure/cpu", "some avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"),
+                ("proc/self/mounts", "c /sys/fs/cgroup cgroup2 rw 0 0\n"),
                 ("proc/self/numa_maps", ""),
                 ("proc/self/clear_refs", ""),
                 ("proc/self/smaps", ""),

@@ -172,6 +172,14 @@ impl Follower {
         threads
     }
 
+    /// Targets that are control groups, by their folders.
+    pub fn groups(&self) -> impl Iterator<Item = (AppId, &Path)> {
+        self.targets.iter().filter_map(|(app, target)| match target {
+            Target::Cgroup(folder) => Some((*app, &**folder)),
+            Target::Trees(_) | Target::Pids(_) => None,
+        })
+    }
+
     /// The next update lists everything, whatever the short cuts say.
     pub fn list_soon(&mut self) {
         (self.next_slow, self.next_full, self.last_pid) = (Time::default(), Time::default(), None);

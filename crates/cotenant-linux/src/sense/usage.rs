@@ -1,8 +1,8 @@
 //! Which programs use this machine, from `/proc` without any rights: a look, and stretches between looks.
 //!
-//! A look reads a line of each process, and the control group of those that have run since the look before. What
-//! `hidepid`, or a process namespace, hides is known by `/proc/stat` alone. A worker reads, since what serves
-//! `/proc` (lxcfs does so in containers) may be stuck.
+//! A look reads a line of each process, and the control group and the waits of those that have run since the look
+//! before. What `hidepid`, or a process namespace, hides is known by `/proc/stat` alone. A worker reads, since what
+//! serves `/proc` (lxcfs does so in containers) may be stuck.
 
 use crate::FsRoot;
 use crate::bounded::{self, Limit};
@@ -10,9 +10,9 @@ use crate::deadline::{Progress, Work, with_deadline};
 use crate::sys;
 use crate::sys::cgroups::group_in;
 use cotenant_model::CpuSet;
-use cotenant_model::proc_text::{self, TaskStat};
+use cotenant_model::proc_text::{self, SchedStat, TaskStat};
 use cotenant_model::usage::{Look, Process, Usage};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::thread;
@@ -29,6 +29,9 @@ const MOMENT: Duration = Duration::from_millis(300);
 const EVERY: Duration = Duration::from_secs(10);
 const SHARE: u32 = 300;
 
+/// Threads whose waits are read in a look, of processes that have run since the one before: 10 us each.
+const THREADS: u32 = 4_096;
+
 /// Looks now; `before` spares to read what has not run since.
 ///
 /// # Errors
@@ -36,20 +39,40 @@ const SHARE: u32 = 300;
 pub fn look(fs: &FsRoot, before: Option<&Look>) -> io::Result<Look> {
     let read = |path: &str| bounded::read(fs.path(path), Limit::Machine);
     let mut look = Look { ticks_per_s: sys::ticks_per_second() as f64, ..Look::default() };
+    let mut threads_left = THREADS;
     for pid in fs.numbered("/proc", "")? {
         let Some(stat) = bounded::read(fs.path(&format!("/proc/{pid}/stat")), Limit::Value).ok() else { continue };
         let Ok(stat) = TaskStat::parse(&stat) else { continue };
         let known = before.and_then(|before| before.processes.get(&pid)).filter(|known| known.has_rested(&stat));
         let cgroup = known.map_or_else(|| cgroup(fs, pid), |known| known.cgroup().to_owned());
-        look.processes.insert(pid, Process::new(stat, &cgroup));
+        // What has not run has not ended a wait.
+        let waits = match known.and_then(Process::waits) {
+            Some(known) => Some(known.clone()),
+            None => waits(fs, pid, stat.threads, &mut threads_left).map(Arc::new),
+        };
+        look.processes.insert(pid, Process::new(stat, &cgroup).with_waits(waits));
     }
     let stat = read("/proc/stat")?;
     proc_text::busy_ticks(&stat, &mut look.busy).map_err(io::Error::other)?;
     look.stolen = proc_text::stolen_ticks(&stat).map_or(0, |[stolen, _]| stolen);
+    look.pressure_us = read("/proc/pressure/cpu").ok().and_then(|text| proc_text::pressure_us(&text).ok());
     let uptime = read("/proc/uptime")?;
     let uptime = str::from_utf8(&uptime).ok().and_then(|text| text.split(' ').next()?.parse().ok());
     look.at_s = uptime.ok_or(io::ErrorKind::InvalidData)?;
     Ok(look)
+}
+
+/// How long each thread of a process has waited for a CPU; `None` where the kernel does not say, where it has ended, and
+/// where too many threads were read before.
+fn waits(fs: &FsRoot, pid: u32, threads: u32, left: &mut u32) -> Option<BTreeMap<u32, u64>> {
+    *left = left.checked_sub(threads)?;
+    let tids = if threads > 1 { fs.numbered(&format!("/proc/{pid}/task"), "").ok()? } else { vec![pid] };
+    let of = |tid: u32| {
+        let text = bounded::read(fs.path(&format!("/proc/{pid}/task/{tid}/schedstat")), Limit::Value).ok()?;
+        Some((tid, SchedStat::parse(&text).ok()?.wait_ns))
+    };
+    let waits: BTreeMap<u32, u64> = tids.into_iter().filter_map(of).collect();
+    (!waits.is_empty()).then_some(waits)
 }
 
 /// The control group that counts for CPU time.
@@ -178,23 +201,44 @@ mod tests {
         process(&root, 7, "rustc", 1, [10, 0], "0::/user.slice/a.scope\n");
         process(&root, 8, "qemu x", 1, [0, 0], "4:cpu,cpuacct:/docker/b\n0::/\n");
         process(&root, 9, "idle", 1, [5, 0], "0::/c\n");
+        root.write("proc/7/task/7/schedstat", "1 1000000000 1\n");
+        root.write("proc/9/task/9/schedstat", "1 5000000000 1\n");
+        root.write("proc/pressure/cpu", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1000000\n");
         let before = look(&fs, None).unwrap();
         machine(&root, 101.0, [hertz, hertz], hertz / 5);
         process(&root, 7, "rustc", 1, [10 + hertz / 2, hertz * 2 / 5], "0::/user.slice/a.scope\n");
         process(&root, 8, "qemu x", 1, [hertz * 7 / 10, 0], "4:cpu,cpuacct:/docker/b\n0::/\n");
         root.write("proc/9/cgroup", "0::/not-read\n");
+        root.write("proc/9/task/9/schedstat", "not read\n");
+        root.write("proc/7/task/7/schedstat", "1 1250000000 1\n");
+        root.write("proc/pressure/cpu", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500000\n");
         let after = look(&fs, Some(&before)).unwrap();
         assert_eq!(after.processes[&9].cgroup(), "/c", "it has not run since");
+        assert_eq!(after.processes[&9].waits(), before.processes[&9].waits(), "it has not run since");
         let usage = Usage::between(&before, &after, None, |_| false).unwrap();
-        let found: Vec<(&str, &str, f64)> =
-            usage.programs.iter().map(|one| (&*one.program, &*one.cgroup, one.cpus)).collect();
-        assert_eq!(found, [("rustc", "/user.slice/a.scope", 0.9), ("qemu x", "/docker/b", 0.7)]);
+        let found: Vec<(&str, &str, f64, Option<f64>)> =
+            usage.programs.iter().map(|one| (&*one.program, &*one.cgroup, one.cpus, one.waiting)).collect();
+        assert_eq!(found, [("rustc", "/user.slice/a.scope", 0.9, Some(0.25)), ("qemu x", "/docker/b", 0.7, None)]);
+        assert_eq!(usage.pressure, Some(0.5));
         assert_eq!(
             usage.text(),
             "1.8 of 2 CPUs by other programs: rustc 0.9, qemu x 0.7, others 0.2; 0.2 taken by the host (steal)"
         );
         root.write("proc/uptime", "soon\n");
         assert!(look(&fs, None).is_err());
+    }
+
+    #[test]
+    fn waits_of_so_many_threads_are_read() {
+        let root = TempDir::new("usage-waits");
+        let fs = FsRoot::at(root.path());
+        for tid in [7, 8, 9] {
+            root.write(&format!("proc/7/task/{tid}/schedstat"), format!("1 {tid} 1\n"));
+        }
+        let mut left = 4;
+        assert_eq!(waits(&fs, 7, 3, &mut left), Some(BTreeMap::from([(7, 7), (8, 8), (9, 9)])));
+        assert_eq!((waits(&fs, 7, 3, &mut left), left), (None, 1));
+        assert_eq!(waits(&fs, 7, 1, &mut left), Some(BTreeMap::from([(7, 7)])), "a smaller one has its turn");
     }
 
     /// On this machine: what spins is ours, or another program's.

@@ -10,10 +10,13 @@ use std::sync::Arc;
 /// Rounds before and after a move whose rates are shown; of tasks, looks at them.
 pub const AROUND: usize = 3;
 
+/// Threads that were ready to run and had no CPU, on average.
+const WAITING: &str = "waiting";
+
 /// A rate of a task, or of an application, around an order.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Trend {
-    /// What: a signal, `ipc`, `cpu_share`, `progress`, a latency that the program reports, or the name of a metric.
+    /// What: a signal, `ipc`, `cpu_share`, `waiting`, `progress`, a latency that the program reports, or the name of a metric.
     pub what: Cow<'static, str>,
     /// Its unit.
     pub unit: &'static str,
@@ -81,12 +84,14 @@ pub(super) fn around(
     // Of an application some threads may not have been looked at in a round; what they used then would look like
     // nothing.
     trends.extend(task.map(|_| own("cpu_share".into(), "")));
+    trends.push(own(WAITING.into(), " threads"));
     trends.push(own("progress".into(), "/s"));
     trends.extend(readings(app).map(|source| own(source.to_string().into(), "")));
     if let Some((app, name)) = other {
         let name = name.unwrap_or_else(|| format!("app {app}"));
         let its = |what, unit| of(None, app, Some(&name), what, unit);
-        trends.extend([its("ipc".into(), "instructions/cycle"), its("progress".into(), "/s")]);
+        trends.extend([its("ipc".into(), "instructions/cycle"), its(WAITING.into(), " threads")]);
+        trends.push(its("progress".into(), "/s"));
         trends.extend(readings(app).map(|source| its(source.to_string().into(), "")));
     }
     for trend in &mut trends {
@@ -99,7 +104,7 @@ pub(super) fn around(
 impl Trend {
     /// Whether it is of tasks, which only looks tell of.
     pub(super) fn by_look(&self) -> bool {
-        matches!(&*self.what, "ipc" | "cpu_share") || Signal::from_name(&self.what).is_some()
+        matches!(&*self.what, "ipc" | "cpu_share" | WAITING) || Signal::from_name(&self.what).is_some()
     }
 
     /// Its value in a round, or in a look.
@@ -108,6 +113,7 @@ impl Trend {
         let signal = Signal::from_name(&self.what);
         match (&*self.what, signal) {
             ("ipc", _) => rate(&self.tasks(view), Signal::Instructions, Unit::PerCycle),
+            (WAITING, _) => rate(&self.tasks(view), Signal::RunQueueWait, Unit::Fraction),
             ("cpu_share", _) => view.task(self.task?)?.cpu_share(),
             (_, Some(signal)) => {
                 let units = [Unit::PerCycle, Unit::PerSecond, Unit::PerInstruction, Unit::Fraction];

@@ -8,8 +8,8 @@ use cotenant_model::sample::ClippedReading;
 use cotenant_model::testing::machine;
 use cotenant_model::usage::{Program, Seen, Usage};
 use cotenant_model::{
-    AppId, AppSample, Cause, Count, CpuId, CpuSample, CpuSet, Direction, Moved, NodeId, Reading, Sample, Signal,
-    TaskId, TaskInfo, TaskSample, Time, View, Waits,
+    AppId, AppSample, Cause, Count, CpuId, CpuSample, CpuSet, Direction, Moved, NodeId, Pressure, Reading, Sample,
+    Signal, TaskId, TaskInfo, TaskSample, Time, View, Waits,
 };
 use cotenant_policies::{Resense, Sam, SamConfig};
 use cotenant_record::testing::{Gather, Role, Scripted, header, record};
@@ -149,7 +149,8 @@ fn other_files_and_newer_versions_are_refused_with_a_remedy() {
 #[test]
 fn what_used_the_machine_is_recorded() {
     let usage = |others| {
-        let programs = vec![Program { program: "rustc".to_owned(), cgroup: "/a.scope".to_owned(), cpus: others }];
+        let programs =
+            vec![Program { program: "rustc".to_owned(), cgroup: "/a.scope".to_owned(), cpus: others, waiting: None }];
         Usage { seconds: 1.0, of_cpus: 2, others, programs, ..Usage::default() }
     };
     let at_first = Seen { before: Some(usage(1.9)), during: None };
@@ -391,6 +392,7 @@ fn sample() -> impl Strategy<Value = Sample> {
                     lengths: Histogram::new([Bucket { low: 0.0, high: 512.0, count: ns }]),
                 }),
                 paused_ns: progress,
+                pressure: at.map(|us| Pressure { us, at: Time(us) }),
                 io: progress.map(|bytes| Moved { bytes, at: Time(at.unwrap_or(0)) }),
                 tcp: at.map(|bytes| Moved { bytes, at: Time::default() }),
                 metrics: vec![(

@@ -4,7 +4,7 @@
 use cotenant_model::action::{Order, Outcome};
 use cotenant_model::histogram::{Bucket, Histogram};
 use cotenant_model::host::{Host, HostError, Mode, Wake};
-use cotenant_model::{CpuId, Direction, Reading, Sample, TaskId, Time, Topology};
+use cotenant_model::{Count, CpuId, Direction, Reading, Sample, Signal, TaskId, Time, Topology};
 use cotenant_record::testing::{Gather, Role, Scripted, header, record};
 use cotenant_record::why::{Answer, why};
 use cotenant_record::{Header, Recording};
@@ -53,7 +53,8 @@ remark of gather from 0.200 s on, in 3 rounds: task 2 could not be moved: Denied
     assert_eq!(answer.to_string(), expected);
 }
 
-/// The same with latencies that the program reports and a metric from outside, which is read every other round.
+/// The same with latencies that the program reports and a metric from outside, which is read every other round; and one
+/// thread of the application waits for a CPU.
 struct Measured(Scripted);
 
 impl Host for Measured {
@@ -72,6 +73,7 @@ impl Host for Measured {
             at: Time::from_millis(tick / 2 * 200),
         };
         sample.apps[0].metrics = vec![("queue".to_owned(), reading)];
+        sample.tasks[0].counters.set(Signal::RunQueueWait, Count::exact(tick * 10_000_000));
         sample.apps[0].latency_ns = Some(Histogram::new([Bucket { low: 1e6, high: 2e6, count: tick * 10 }]));
         Ok(sample)
     }
@@ -97,6 +99,7 @@ fn what_programs_report_and_metrics_tell_stands_beside_a_move() {
     {
         assert!(text.contains(line), "{text}");
     }
+    assert!(!text.contains("waiting"), "only another thread of it waited: {text}");
 }
 
 /// Between two looks at the tasks a rule only glances: their counts are those of the last look.

@@ -4,7 +4,7 @@ use cotenant_model::action::{Action, ActionOutcome, Decision, Order, Outcome, Pr
 use cotenant_model::host::{Host, HostError, Mode, Wake};
 use cotenant_model::policy::{Ctx, NoSettings, Policy};
 use cotenant_model::speed::Source;
-use cotenant_model::{AppId, CpuId, CpuSet, Sample, TaskId, Time, Topology, View};
+use cotenant_model::{AppId, Count, CpuId, CpuSet, Sample, Signal, TaskId, Time, Topology, View};
 use cotenant_policies::qos::controller::Controller;
 use cotenant_policies::{High, QosConfig};
 use cotenant_record::testing::{Role, Scripted, header, record};
@@ -28,7 +28,10 @@ impl Host for Obedient {
     }
 
     fn sample(&mut self) -> Result<Sample, HostError> {
-        self.0.sample()
+        let mut sample = self.0.sample()?;
+        // For a fifth of the time the thread of high priority waits for a CPU.
+        sample.tasks[0].counters.set(Signal::RunQueueWait, Count::exact(sample.at.0 / 5));
+        Ok(sample)
     }
 
     fn watch(&mut self, until: Time) {
@@ -137,12 +140,14 @@ fn the_last_order_by_each_means_is_told_with_what_became_of_it() {
          instructions/cycle   1.000 1.000 1.000 │ 1.000 1.000 1.000
          progress/s           100.000 100.000 100.000 │ 100.000 100.000 100.000
          instructions/cycle of program0 1.000 1.000 1.000 │ 1.000 1.000 1.000
+         waiting threads of program0 0.200 0.200 0.200 │ 0.200 0.200 0.200
          progress/s of program0 100.000 100.000 100.000 │ 100.000 100.000 100.000
 0.300 s  app 1 (program1) → at most 0.500 CPUs; controller: program0 kept 80.0 % of its speed alone < 90.0 %; below the goal
          applied; in force at 0.500 s
          instructions/cycle   1.000 1.000 1.000 │ 1.000 1.000 1.000
          progress/s           100.000 100.000 100.000 │ 100.000 100.000 100.000
          instructions/cycle of program0 1.000 1.000 1.000 │ 1.000 1.000 1.000
+         waiting threads of program0 0.200 0.200 0.200 │ 0.200 0.200 0.200
          progress/s of program0 100.000 100.000 100.000 │ 100.000 100.000 100.000
 0.400 s  app 1 (program1) → at most 25.0 % of cache ways and memory bandwidth; controller: below the goal
          applied; in force at 0.500 s
@@ -241,5 +246,5 @@ fn json_has_the_parts() {
     assert_eq!((&nap["reason"]["stage"], &nap["outcome"]), (&"controller".into(), &"applied".into()));
     let of: Vec<_> =
         nap["trends"].as_array().unwrap().iter().map(|trend| trend.get("of").and_then(|of| of.as_str())).collect();
-    assert_eq!(of, [None, None, Some("program0"), Some("program0")]);
+    assert_eq!(of, [None, None, Some("program0"), Some("program0"), Some("program0")]);
 }

@@ -1,5 +1,6 @@
 # DAMON tells which memory a program accesses: its thread goes there, though most of its memory is elsewhere; and the monitor is gone at the end.
 . /scenarios/lib.sh
+[ -e /sys/kernel/mm/damon ] || skip "Linux $(uname -r) has no DAMON"
 export SPIN_BUSY=1 SPIN_NODE=3 SPIN_TOUCH=1
 cotenant doctor >/tmp/doctor
 grep -q 'DAMON: for address spaces' /tmp/doctor || { cat /tmp/doctor; fail "doctor does not see DAMON in Linux $(uname -r)"; }

@@ -1,7 +1,15 @@
 # What the scenarios share; they run under `sh -eu`. Status 0: passed; 77: skipped; anything else: failed, and what was said is shown.
 fail() { echo "FAILED: $*"; exit 1; }
+skip() { echo "$*"; exit 77; }
 # The time of a scenario is over: what it waited for is said before it ends.
 trap 'echo "FAILED: out of time while waiting for: ${awaited:-nothing}"; show; exit 143' TERM
+
+# For scenarios that load BPF programs, or look at traces: the kernel's types are there, and these file systems mounted.
+tracing() {
+    [ -s /sys/kernel/btf/vmlinux ] || fail "Linux $(uname -r) has no BTF"
+    mount -t bpf bpf /sys/fs/bpf
+    mount -t tracefs tracefs /sys/kernel/tracing
+}
 
 # Waits until a command succeeds; about 15 s at most, unless $patience says how many tenths of a second.
 await() {

@@ -7,6 +7,7 @@
 
 mod ended;
 mod newcomers;
+mod pressure;
 mod task;
 
 use crate::FsRoot;
@@ -25,6 +26,7 @@ use cotenant_model::{
 };
 use ended::Ended;
 use newcomers::Newcomers;
+use pressure::Pressures;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::AsFd;
@@ -164,6 +166,7 @@ pub struct Observer {
     by_tid: HashMap<u32, TaskId>,
     newcomers: Newcomers,
     ended: Ended,
+    pressures: Pressures,
     /// Applications of which processes were found: whoever comes later is new.
     found: BTreeSet<AppId>,
     next_id: u32,
@@ -222,6 +225,7 @@ impl Observer {
             by_tid: HashMap::new(),
             newcomers: Newcomers::default(),
             ended: Ended::new(topology),
+            pressures: Pressures::new(&options.fs),
             found: BTreeSet::new(),
             next_id: 0,
             busy,
@@ -409,6 +413,7 @@ impl Observer {
         self.progress.follow(self.follower.processes(), at);
         self.read(at, interval);
         self.ended.look(self.follower.processes(), &self.tasks, at);
+        self.pressures.look(self.follower.groups(), at);
         let cpus = self.busy.read()?;
         // What looking at memory, proxies and waits costs has a budget of its own.
         let proxies = self.proxies.as_mut().map(|proxies| proxies.look(self.follower.processes(), at));
@@ -468,6 +473,7 @@ impl Observer {
                 ended_ns: self.ended.of(id),
                 waits: self.waits.as_ref().and_then(|waits| waits.of(id)),
                 paused_ns: None,
+                pressure: self.pressures.of(id),
                 io,
                 tcp,
                 metrics: Vec::new(),
