@@ -1,6 +1,7 @@
 //! What the daemon says of itself: one snapshot a second, for the control socket and the metrics.
 
 use crate::class::Class;
+use crate::hurts;
 use crate::identity::{Identity, learnt};
 use crate::quantities;
 use crate::verdict::{Judgement, Verdict};
@@ -522,6 +523,9 @@ impl Status {
                     service.within_goal.map_or_else(String::new, |it| format!("; within the goal: {}", it.text()));
                 writeln!(out, "{}: {} alone {}{within}", service.name, measured.what, measured.alone_text())?;
             }
+        }
+        for line in hurts::waits(&self.services) {
+            writeln!(out, "{line}")?;
         }
         for row in &self.interference {
             writeln!(

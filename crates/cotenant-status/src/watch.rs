@@ -545,7 +545,7 @@ impl Watch {
         let pressure = now.pressure.filter(|(at, _)| self.at < *at + STALE_AFTER).map(|(_, pressure)| pressure);
         let (latencies, places, moved, busiest) = (now.level.latency.told, now.places, now.moved, now.busiest);
         let (threads, bandwidth, behind) = (now.threads, now.bandwidth, now.behind.unwrap_or_default());
-        let status = ServiceStatus { waiting, pressure, behind, ..status };
+        let status = ServiceStatus { waiting, behind, pressure, ..status };
         let known = ServiceStatus { threads, cpus, speed, source, metric_error, kept, throttled, ..status };
         let known =
             ServiceStatus { measured, within_goal, latencies, said, bandwidth, places, moved, busiest, ..known };

@@ -6,6 +6,7 @@ use crate::top::ui::{self, Drawn};
 use cotenant_cli::live_view::cut;
 use cotenant_cli::messages::count;
 use cotenant_cli::table::wrapped;
+use cotenant_model::Behind;
 use cotenant_model::number::scaled;
 use cotenant_model::text::clean;
 use cotenant_status::hurts;
@@ -70,6 +71,7 @@ fn facts(service: &ServiceStatus) -> Vec<(&'static str, String)> {
         facts.push(("alone", measured.alone_text()));
         facts.push(("at the goal", measured.text(measured.goal)));
     }
+    facts.extend((!service.behind.is_empty()).then(|| ("behind", Behind::text(&service.behind))));
     facts.extend(service.metric_error.clone().map(|why| ("unknown", why)));
     facts.extend(Value::ALL.into_iter().filter_map(|value| of_value(value, service)));
     facts.extend(service.within_goal.map(|within| ("in goal", within.text())));

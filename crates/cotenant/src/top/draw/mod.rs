@@ -107,7 +107,7 @@ fn overview(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) -> Drawn {
     // Three heads; then who hurts whom and what was decided get some lines, and the services what they need.
     let wide = room.width >= WIDE;
     let lines = usize::from(room.height).saturating_sub(if wide { 2 } else { 3 });
-    let hurts = picture.interference.len().max(1).min((lines / 5).max(1));
+    let hurts = (hurts::waits(&picture.services).len() + picture.interference.len()).max(1).min((lines / 5).max(1));
     let least = if wide { hurts.max(lines / 4) } else { hurts + (lines / 4).max(1) };
     let rows = (listed.len().max(1)).min(lines.saturating_sub(least).max(1));
     let mut list = take(&mut room, rows as u16 + 1);
@@ -236,8 +236,12 @@ fn services(pen: &mut Pen<'_>, picture: &Picture, listed: &[&ServiceStatus], hea
 
 fn interference(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) {
     pen.head(take(&mut room, 1), "who hurts whom", "");
-    if picture.interference.is_empty() {
+    let waits = hurts::waits(&picture.services);
+    if picture.interference.is_empty() && waits.is_empty() {
         pen.text(room, 0, "nothing is known beyond doubt so far", dim());
+    }
+    for text in waits.iter().take(usize::from(room.height)) {
+        pen.text(take(&mut room, 1), 0, text, Style::new());
     }
     for row in picture.interference.iter().take(usize::from(room.height)) {
         let [loss, interval] = hurts::shares(row);

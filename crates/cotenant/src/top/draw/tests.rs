@@ -7,7 +7,7 @@ use cotenant_model::interference::Row;
 use cotenant_model::policy::{Bound, Statement};
 use cotenant_model::testing::golden;
 use cotenant_model::topology::synthetic;
-use cotenant_model::{CpuId, CpuSet};
+use cotenant_model::{Behind, CpuId, CpuSet};
 use cotenant_status::class::Class;
 use cotenant_status::picture::{self, Moment, Picture};
 use cotenant_status::status::{
@@ -48,6 +48,7 @@ fn services() -> Vec<ServiceStatus> {
         processes: 9,
         threads: 9,
         waiting: Some(0.25),
+        behind: vec![Behind { what: "gzip".to_owned(), cgroup: None, threads: 0.25 }],
         pressure: Some(0.4),
         cpus: Some(1.42),
         source: Some("latency_p99_s".to_owned()),
