@@ -184,8 +184,8 @@ const NEWEST: Guest = Guest {
     what: "1 socket x 2 cores",
     kernel: Kernel::Newest,
     cores: 2,
-    seconds: 60,
-    scenarios: &["topology", "newest"],
+    seconds: 90,
+    scenarios: &["topology", "newest", "waits"],
     ..ONE_CPU
 };
 
@@ -243,6 +243,8 @@ pub const GUESTS: &[Guest] = &[
     Guest { name: "damon", kernel: Kernel::Backports, quick: false, scenarios: &["damon"], ..FOUR_NODES },
     BALANCING,
     Guest { name: "numa-balancing-new", kernel: Kernel::Newest, ..BALANCING },
+    Guest { name: "waits-6.1", kernel: Kernel::Stable, quick: false, scenarios: &["waits"], ..NEWEST },
+    Guest { name: "waits-6.12", kernel: Kernel::Backports, quick: false, scenarios: &["waits"], ..NEWEST },
     Guest { name: "cpusets-new", kernel: Kernel::Backports, quick: false, scenarios: &["cpusets"], ..TWO_SOCKETS },
     SERVICE,
     Guest {

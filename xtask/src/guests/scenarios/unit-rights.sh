@@ -1,4 +1,4 @@
-# Under the unit's restrictions it sees what it needs of other users' services: events, progress, program, opt-out.
+# Under the unit's restrictions it sees what it needs of other users' services: events, waits, progress, program, opt-out.
 . /scenarios/units.sh
 install
 configure 'mode = "observe"
@@ -22,6 +22,8 @@ daemon=$(main_of cotenant)
 counts() { ls -l "/proc/$daemon/fd" 2>/dev/null | grep -q 'perf_event'; }
 await counts
 await says '^cotenant *kernels .* progress'
+sees() { ls -l "/proc/$daemon/fd" 2>/dev/null | grep -q 'bpf-prog'; }
+await sees
 grep -q 'NoNewPrivs:.*1' "/proc/$daemon/status" && grep -q 'Seccomp:.*2' "/proc/$daemon/status" || fail "it is not restricted"
 runs() { cotenant status --json | grep -q '"cpus": *[0-9]'; }
 await runs
