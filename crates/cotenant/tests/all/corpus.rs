@@ -172,8 +172,9 @@ fn decisions_are_the_recorded_ones_as_a_whole() {
                 // The release did not record until when answers are wanted more often, nor what CPU time `qos` gave,
                 // nor up to which thread it has moved them away, nor the figures of a bad moment, nor whose penalties
                 // those of `das` are, nor when programs were heard, nor of which pauses, and when, a speed alone was
-                // measured, nor whose doing misses are: a state that does not say has the release's.
-                let unknown: [&[&str]; 12] = [
+                // measured, nor whose doing misses are, nor how full others made the machine: a state that does not say
+                // has the release's.
+                let unknown: [&[&str]; 13] = [
                     &["taken"],
                     &["away", "newest"],
                     &["controller", "steady", "accused_by"],
@@ -183,6 +184,7 @@ fn decisions_are_the_recorded_ones_as_a_whole() {
                     &["silent"],
                     &["by_pauses"],
                     &["alone_at"],
+                    &["crowd"],
                     &["gathered", "by_pauses"],
                     &["gathered", "pieces"],
                     &["gathered", "piece"],
