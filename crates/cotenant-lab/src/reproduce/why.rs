@@ -44,13 +44,13 @@ const WHY: &[(&str, &str)] = &[
     ),
     (
         "resense-medium",
-        "how far other nodes are is a guess: with twice of it the Opteron's largest gain is 16 instead of 10 %; its \
+        "how far other nodes are is a guess: with twice of it the Opteron's largest gain is 15 instead of 10 %; its \
          46.6 % were reached by nothing that was tried (19 at most)",
     ),
     (
         "resense-large",
-        "how many programs run at a time is not in the paper: with runs of 20 s instead of 60 s the gains by simulated \
-         scores are 6 to 7 % instead of 1 to 3 %",
+        "how many programs run at a time is not in the paper: on two instances, with runs of 20 s instead of 60 s, the \
+         gains by simulated scores are 6 to 7 % instead of 2 to 3 %",
     ),
     (
         "resense-fixed-signs",
