@@ -86,8 +86,8 @@ pub struct AppView {
     pub mpi_per_s: Option<f64>,
     /// CPUs' worth of time of its processes and threads that ended before they were counted.
     pub ended_cpus: Option<f64>,
-    /// Share of the time between two readings in which its control group was short of CPUs; `None` where nothing new was
-    /// read.
+    /// Share of the time between two readings in which its control group was short of CPUs; `None` where nothing new
+    /// was read.
     pub pressure: Option<f64>,
     /// Instructions per second of its threads; `None` where one that ran is not counted, or none ran.
     pub instructions_per_s: Option<f64>,
