@@ -92,8 +92,8 @@ pub struct AppView {
     /// Waits of its threads for a CPU, between two counts that may lie before the samples; `None` where nothing new
     /// was counted.
     pub waits: Option<Waiting>,
-    /// Share of the time between two readings in which its control group was short of CPUs; `None` where nothing new was
-    /// read.
+    /// Share of the time between two readings in which its control group was short of CPUs; `None` where nothing new
+    /// was read.
     pub pressure: Option<f64>,
     /// Instructions per second of its threads; `None` where one that ran is not counted, or none ran.
     pub instructions_per_s: Option<f64>,

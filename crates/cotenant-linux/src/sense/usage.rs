@@ -62,8 +62,8 @@ pub fn look(fs: &FsRoot, before: Option<&Look>) -> io::Result<Look> {
     Ok(look)
 }
 
-/// How long each thread of a process has waited for a CPU; `None` where the kernel does not say, where it has ended, and
-/// where too many threads were read before.
+/// How long each thread of a process has waited for a CPU; `None` where the kernel does not say, where the process has
+/// ended, and where too many threads were read before.
 fn waits(fs: &FsRoot, pid: u32, threads: u32, left: &mut u32) -> Option<BTreeMap<u32, u64>> {
     *left = left.checked_sub(threads)?;
     let tids = if threads > 1 { fs.numbered(&format!("/proc/{pid}/task"), "").ok()? } else { vec![pid] };

@@ -16,7 +16,8 @@ const WAITING: &str = "waiting";
 /// A rate of a task, or of an application, around an order.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Trend {
-    /// What: a signal, `ipc`, `cpu_share`, `waiting`, `progress`, a latency that the program reports, or the name of a metric.
+    /// What: a signal, `ipc`, `cpu_share`, `waiting`, `progress`, a latency that the program reports, or the name of a
+    /// metric.
     pub what: Cow<'static, str>,
     /// Its unit.
     pub unit: &'static str,
