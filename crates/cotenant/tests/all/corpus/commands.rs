@@ -151,6 +151,7 @@ const CASES: &[(&str, &str, Json)] = &[
 const VARIES: &[(&str, &str)] = &[
     ("", ".not_applied."),
     ("", ".usage"),
+    ("", ".behind"),
     ("", ".access_distance"),
     ("", ".speeds"),
     ("topo-live", "."),
