@@ -24,7 +24,7 @@ pub const SCENARIOS: &[(&str, &str)] = scripts![
     "cpusets", "partitions", "freezer", "hotplug", "rival", "quota", "naps", "background", "ladder", "refused",
     "mappings", "damon", "numa-balancing", "faults", "idle-pages", "counters", "single", "unit", "unit-reload",
     "unit-kill", "unit-state", "unit-rights", "unit-class", "unit-idle", "unit-level", "unit-upgrade", "pods",
-    "pod-cpus", "newest", "pressure", "unit-storm", "waits",
+    "pod-cpus", "newest", "pressure", "waits",
 ];
 
 /// Writes the archive of a guest; returns its path.

@@ -255,7 +255,6 @@ pub const GUESTS: &[Guest] = &[
         ..SERVICE
     },
     Guest { name: "classes", quick: false, seconds: 240, scenarios: &["unit-class"], ..SERVICE },
-    Guest { name: "storm", quick: false, seconds: 240, scenarios: &["unit-storm"], ..SERVICE },
     Guest { name: "levels", quick: false, seconds: 240, scenarios: &["unit-level"], ..SERVICE },
     Guest { name: "throttled", quick: false, seconds: 150, scenarios: &["unit-idle", "unit-upgrade"], ..SERVICE },
     Guest {
