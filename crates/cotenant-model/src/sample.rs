@@ -108,8 +108,8 @@ pub struct AppSample {
     /// Waits of its threads for a CPU, where the kernel's scheduler shows them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<Waits>,
-    /// How long it was really kept from running by naps, its own or pauses from outside, nanoseconds; cumulative. Absent
-    /// where it is not throttled.
+    /// How long it was really kept from running by naps, its own or pauses from outside, nanoseconds; cumulative.
+    /// Absent where it is not throttled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused_ns: Option<u64>,
     /// How long its control group was short of CPUs, where the kernel counts that.

@@ -1,7 +1,6 @@
 //! What the daemon says of itself: one snapshot a second, for the control socket and the metrics.
 
 use crate::class::Class;
-use crate::hurts;
 use crate::identity::{Identity, learnt};
 use crate::quantities;
 use crate::verdict::{Judgement, Verdict};
@@ -524,7 +523,7 @@ impl Status {
                 writeln!(out, "{}: {} alone {}{within}", service.name, measured.what, measured.alone_text())?;
             }
         }
-        for line in hurts::waits(&self.services) {
+        for line in waits(&self.services) {
             writeln!(out, "{line}")?;
         }
         for row in &self.interference {
@@ -597,6 +596,21 @@ impl Status {
     }
 }
 
+/// Below this many threads on average nothing waits that could be felt.
+const HARDLY: f64 = 0.01;
+
+/// A line for each service that waits for a CPU, of class high first, then by how much:
+/// `db waits for a CPU: 0.20 threads behind backup, 0.05 behind cc1`.
+pub fn waits(services: &[ServiceStatus]) -> Vec<String> {
+    let waits = |service: &&ServiceStatus| !service.behind.is_empty() && service.waiting.is_some_and(|n| n >= HARDLY);
+    let mut all: Vec<&ServiceStatus> = services.iter().filter(waits).collect();
+    let order = |service: &ServiceStatus| (service.class != Class::High, -service.waiting.unwrap_or_default());
+    all.sort_by(|a, b| order(a).partial_cmp(&order(b)).unwrap_or(std::cmp::Ordering::Equal));
+    all.into_iter()
+        .map(|service| format!("{} waits for a CPU: {}", service.name, Behind::text(&service.behind)))
+        .collect()
+}
+
 impl Decision {
     /// `redis.service: task 7 (io, tid 12): CPU 0 → 1; shapes: …`, `sort.service: naps for 40 ms; controller: …`
     pub fn line(&self) -> String {
@@ -626,6 +640,25 @@ impl Decision {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_waits_is_a_sentence_the_protected_first() {
+        let service = |name: &str, class, waiting, what: &str| ServiceStatus {
+            name: name.to_owned(),
+            class,
+            waiting: Some(waiting),
+            behind: vec![Behind { what: what.to_owned(), cgroup: None, threads: waiting }],
+            ..ServiceStatus::default()
+        };
+        let services = [
+            service("batch", Class::Low, 1.4, "cc1"),
+            service("db", Class::High, 0.2, "batch"),
+            service("idle", Class::High, 0.001, "batch"),
+            ServiceStatus { behind: Vec::new(), ..service("blind", Class::High, 0.5, "") },
+        ];
+        let told = ["db waits for a CPU: 0.20 behind batch", "batch waits for a CPU: 1.40 behind cc1"];
+        assert_eq!(waits(&services), told);
+    }
 
     /// The daemon reads files that they may not.
     #[test]

@@ -73,8 +73,8 @@ pub enum MetricSource {
     Probe {
         /// How it is asked.
         protocol: Protocol,
-        /// `HOST:PORT`, with the path behind it where that is asked for; or the path of a socket, of `PostgreSQL` that of
-        /// its folder where nothing is said of the port.
+        /// `HOST:PORT`, with the path behind it where that is asked for; or the path of a socket, of `PostgreSQL` that
+        /// of its folder where nothing is said of the port.
         address: String,
     },
 }

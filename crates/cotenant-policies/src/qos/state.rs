@@ -285,8 +285,8 @@ impl QosState {
         }
     }
 
-    /// Whether nothing can be judged: others fill the machine, and the low-priority programs can be kept from taking any
-    /// of it from them.
+    /// Whether nothing can be judged: others fill the machine, and the low-priority programs can be kept from taking
+    /// any of it from them.
     fn is_crowded(&self, config: &QosConfig) -> bool {
         self.crowd.is_full && self.ladder.has_background(config)
     }

@@ -136,8 +136,8 @@ pub fn add_waits(waited: &mut Option<Waited>, app: &AppView, config: &QosConfig,
 const LATELY: Duration = Duration::from_secs(5);
 const WATCHED: Duration = Duration::from_secs(1);
 
-/// Shares of all CPU time that others and the high-priority programs use together from which on the machine is full, and
-/// below which it is not any more. In the background there is next to nothing left to take away from others then.
+/// Shares of all CPU time that others and the high-priority programs use together from which on the machine is full,
+/// and below which it is not any more. In the background there is next to nothing left to take away from others then.
 const FULL: [f64; 2] = [0.9, 0.8];
 
 /// How full the machine is without the low-priority programs.

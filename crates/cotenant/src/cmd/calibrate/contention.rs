@@ -2,7 +2,7 @@
 //! caches.
 
 use super::args::Args;
-use super::{noise, whither};
+use super::noise::{self, whither};
 use crate::run::summary::NOT_JUDGED;
 use anyhow::{Context, Result};
 use cotenant_cli::messages::{count, tell};

@@ -85,13 +85,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let code = cotenant_cli::answer(args.json, &record, |out| {
         table(out, &calibration, &record, &cpus)?;
-        Ok(writeln!(out, "{}", whither(written.then_some(&*path)))?)
+        Ok(writeln!(out, "{}", noise::whither(written.then_some(&*path)))?)
     })?;
     Ok(if written { code } else { NOT_JUDGED.into() })
-}
-
-fn whither(written: Option<&Path>) -> String {
-    written.map_or_else(|| "not written".to_owned(), |path| format!("written to {}", path.display()))
 }
 
 fn draw(folder: &Path, calibration: &Calibration) -> Result<()> {

@@ -53,3 +53,7 @@ pub(super) fn remark(usage: Option<&Usage>) -> Option<f64> {
     }
     Some((share * 1e3).round() / 1e3)
 }
+
+pub(super) fn whither(written: Option<&Path>) -> String {
+    written.map_or_else(|| "not written".to_owned(), |path| format!("written to {}", path.display()))
+}

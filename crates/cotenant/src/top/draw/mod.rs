@@ -14,7 +14,7 @@ use cotenant_cli::table::wrapped;
 use cotenant_model::text::clean;
 use cotenant_status::hurts;
 use cotenant_status::picture::Picture;
-use cotenant_status::status::ServiceStatus;
+use cotenant_status::status::{self, ServiceStatus};
 use cotenant_status::verdict::Verdict;
 use pen::{Pen, bold, dim, take};
 use ratatui::buffer::Buffer;
@@ -107,7 +107,7 @@ fn overview(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) -> Drawn {
     // Three heads; then who hurts whom and what was decided get some lines, and the services what they need.
     let wide = room.width >= WIDE;
     let lines = usize::from(room.height).saturating_sub(if wide { 2 } else { 3 });
-    let hurts = (hurts::waits(&picture.services).len() + picture.interference.len()).max(1).min((lines / 5).max(1));
+    let hurts = (status::waits(&picture.services).len() + picture.interference.len()).max(1).min((lines / 5).max(1));
     let least = if wide { hurts.max(lines / 4) } else { hurts + (lines / 4).max(1) };
     let rows = (listed.len().max(1)).min(lines.saturating_sub(least).max(1));
     let mut list = take(&mut room, rows as u16 + 1);
@@ -236,7 +236,7 @@ fn services(pen: &mut Pen<'_>, picture: &Picture, listed: &[&ServiceStatus], hea
 
 fn interference(pen: &mut Pen<'_>, picture: &Picture, mut room: Rect) {
     pen.head(take(&mut room, 1), "who hurts whom", "");
-    let waits = hurts::waits(&picture.services);
+    let waits = status::waits(&picture.services);
     if picture.interference.is_empty() && waits.is_empty() {
         pen.text(room, 0, "nothing is known beyond doubt so far", dim());
     }
