@@ -88,6 +88,16 @@ impl Live {
         self.0.waits(VICTIM).cloned().unwrap_or_default()
     }
 
+    /// Reads until so many waits have ended since.
+    fn until_ended(&mut self, since: &Waits, count: u64) -> Waits {
+        let mut waits = Waits::default();
+        eventually("its waits have ended", || {
+            waits = self.read();
+            waits.count >= since.count + count
+        });
+        waits
+    }
+
     /// Reads until it has waited for so long since.
     fn until_waited(&mut self, since: &Waits, ns: u64) -> Waits {
         let mut waits = Waits::default();
@@ -123,10 +133,9 @@ fn waits_are_the_kernels_run_delay_and_are_laid_on_what_ran() {
     assert!(seen.ns.abs_diff(counted) * 100 < counted * 3, "{} of {counted} ns", seen.ns);
     assert_eq!(seen.lengths.count(), seen.count);
     let laid: u64 = seen.behind.iter().map(|(_, ns)| ns).sum();
-    let unknown = behind(&seen, |cause| *cause == Cause::Unknown);
-    assert!((laid - unknown).abs_diff(seen.ns) * 100 < seen.ns, "{laid} of {} ns, {unknown} unknown", seen.ns);
-    // On a CPU that is busy with other tests, too, it gets its share.
-    assert!(behind(&seen, |cause| is_program(cause, "noisy")) * 20 > seen.ns, "{:?}", seen.behind);
+    assert!(laid.abs_diff(seen.ns) * 100 < seen.ns, "{laid} of {} ns", seen.ns);
+    // On a CPU that is busy with other tests it gets some of it, too.
+    assert!(behind(&seen, |cause| is_program(cause, "noisy")) > 0, "{:?}", seen.behind);
     assert_eq!(behind(&seen, |cause| is_program(cause, "quiet")), 0, "one thread does not wait behind itself");
     drop(noisy);
 }
@@ -149,7 +158,7 @@ fn children_belong_to_the_application_of_their_parent() {
     let seen = live.until_waited(&first, 1_000_000_000);
     let own = victim.run_delay() - before;
     assert!(own * 2 < seen.ns - first.ns, "its children waited, {} ns, and not itself, {own} ns", seen.ns);
-    assert!(behind(&seen, |cause| *cause == Cause::App(BESIDE)) * 20 > seen.ns, "{:?}", seen.behind);
+    assert!(behind(&seen, |cause| *cause == Cause::App(BESIDE)) > 0, "{:?}", seen.behind);
     let of = |waits| behind(waits, |cause| is_program(cause, "aside"));
     assert_eq!(of(&seen), of(&first), "{:?}", seen.behind);
 }
@@ -163,19 +172,16 @@ fn what_does_not_run_is_not_blamed() {
     let onoff = Spinner::start(folder.path(), "onoff", SPIN);
     live.follow(&[(&victim, VICTIM)]);
     for _ in 0..3 {
-        for runs in [true, false] {
-            if runs {
-                onoff.signal(libc::SIGCONT);
-            } else {
-                onoff.stop();
-            }
-            // A wait that began before is counted when it ends: two of them later all is of this stretch.
-            let before = live.read();
-            let before = live.until_waited(&before, 100_000_000);
-            let after = live.until_waited(&before, 300_000_000);
-            let of = |waits| behind(waits, |cause| is_program(cause, "onoff"));
-            assert_eq!(of(&after) > of(&before), runs, "{before:?} {after:?}");
-        }
+        let of = |waits: &Waits| behind(waits, |cause| is_program(cause, "onoff"));
+        onoff.signal(libc::SIGCONT);
+        let before = of(&live.read());
+        eventually("it is blamed", || of(&live.read()) > before);
+        onoff.stop();
+        // A wait that began before is counted when it ends.
+        let before = live.read();
+        let before = live.until_ended(&before, 2);
+        let after = live.until_ended(&before, 3);
+        assert_eq!(of(&after), of(&before), "{before:?} {after:?}");
     }
     drop(third);
 }
