@@ -223,8 +223,9 @@ fn qos_shows_programs_of_hostile_names() {
     for output in ["-v", "--json"] {
         let [mut high, low] = [0, 1].map(|_| place.start("/proc/nonexistent"));
         let [high_pid, low_pid] = [&high, &low].map(|program| program.0.id().to_string());
-        let pids = ["qos", "--high-pid", &high_pid, "--low-pid", &low_pid, "--metric", &metric, output];
-        let mut command = place.state.cotenant(&pids);
+        // A text instead of a number is refused before anything begins.
+        let pids = ["qos", "--high-pid", &high_pid, "--low-pid", &low_pid, "--metric", &metric, "--wait-for-metric"];
+        let mut command = place.state.cotenant(&[&pids[..], &[output]].concat());
         command.stdin(Stdio::null());
         let cotenant = Manager::start(command);
         // Asked again, the first answer was read.

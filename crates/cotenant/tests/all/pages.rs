@@ -257,6 +257,9 @@ impl Step {
         let ended = command.env("PATH", path.unwrap()).stdin(Stdio::null()).status().unwrap();
         let said = String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
         let Self { script, .. } = self;
+        if ended.code() == Some(4) && script.starts_with("cotenant calibrate") && said.contains("too noisy") {
+            return skip(&format!("{at}: other programs kept this machine busy"));
+        }
         assert_eq!(ended.code(), Some(0), "{at}: {script}\n{said}");
         let mut lines = said.lines();
         let same = |line: &str, shown: &str| {
