@@ -148,7 +148,7 @@ struct {
     __type(value, u64);
 } blamed SEC(".maps");
 
-// Who had a CPU from `from` until the next segment.
+// What had a CPU from `from` until the next segment.
 struct segment {
     u64 from, steal, id;
     u32 cause, pad;

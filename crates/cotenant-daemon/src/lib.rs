@@ -98,7 +98,7 @@ pub struct CheckedRule {
     pub services: Vec<String>,
 }
 
-/// Processes of a service that are looked at for their names, and names that are told.
+/// Processes of a service that are looked at for their names, and names that are shown.
 const LOOKS: usize = 64;
 const NAMED: usize = 3;
 

@@ -159,7 +159,7 @@ pub(crate) fn find(
                 None => (own_path(resident), true),
             };
             let whole = covers(&rule.matches, resident, path, inside.map(|c| &**c))?;
-            // Whoever writes a program chooses its name, and so does the process itself where nothing is proven.
+            // A program's author chooses its name, and so does the process itself where nothing is proven.
             let may_be_high = || proven && (!whole.is_program() || census.executes_roots_file(pid));
             let by_name = rule.class == Class::High && rule.matches.user.is_none() && ours == 0;
             (!by_name || may_be_high()).then_some((i, whole))
@@ -368,7 +368,7 @@ fn own_path(resident: &Resident) -> Option<&Path> {
     resident.program.as_deref().map(without_mark)
 }
 
-/// Whom the rule takes together with this process, which it names by a path if by any; `None` where it does not match.
+/// The processes that the rule takes with this one, which it names by a path if by any; `None` where it does not match.
 fn covers<'a>(
     matches: &Matches,
     resident: &'a Resident,

@@ -137,7 +137,7 @@ mod tests {
         let name = |path: &str, comm: &str| Some((PathBuf::from(if proves { path } else { comm }), proves));
         assert_eq!(of("redis-server"), name("/usr/bin/redis-server", "redis-server"));
         assert_eq!(of("redis-check-rdb"), None, "it is its own");
-        // What the process made up, another program, and a link of somebody's.
+        // What the process made up, another program, and a link of another user's.
         for comm in ["nginx", "other", "mine"] {
             assert_eq!(of(comm), Some((comm.into(), false)));
         }

@@ -18,7 +18,7 @@ const MOST: usize = 1 << 10;
 /// A file of passwords is at most that long, bytes.
 const MOST_FILE: u64 = 1 << 20;
 
-/// Where `PostgreSQL` listens unless it is told otherwise.
+/// Where `PostgreSQL` listens by default.
 const PORT: u16 = 5432;
 
 /// What `PostgreSQL` calls its sockets, before their ports.
