@@ -185,7 +185,7 @@ const NEWEST: Guest = Guest {
     kernel: Kernel::Newest,
     cores: 2,
     seconds: 90,
-    scenarios: &["topology", "newest", "waits"],
+    scenarios: &["topology", "newest"],
     ..ONE_CPU
 };
 
@@ -243,6 +243,7 @@ pub const GUESTS: &[Guest] = &[
     Guest { name: "damon", kernel: Kernel::Backports, quick: false, scenarios: &["damon"], ..FOUR_NODES },
     BALANCING,
     Guest { name: "numa-balancing-new", kernel: Kernel::Newest, ..BALANCING },
+    Guest { name: "waits", quick: false, scenarios: &["waits"], ..NEWEST },
     Guest { name: "waits-6.1", kernel: Kernel::Stable, quick: false, scenarios: &["waits"], ..NEWEST },
     Guest { name: "waits-6.12", kernel: Kernel::Backports, quick: false, scenarios: &["waits"], ..NEWEST },
     Guest { name: "cpusets-new", kernel: Kernel::Backports, quick: false, scenarios: &["cpusets"], ..TWO_SOCKETS },

@@ -129,8 +129,10 @@ start_spin() {
     await masks_are "$spin" "$all"
 }
 
-# manage ARGS...: a Cotenant in the background; $cotenant is its pid, /tmp/cotenant what it says.
+# manage ARGS...: a Cotenant in the background; $cotenant is its pid, /tmp/cotenant what it says. Without BPF, unless $bpf is
+# set: loading it takes seconds of an emulated CPU, which scenarios about something else measure.
 manage() {
+    case ${bpf:-}$1 in run | attach | qos) subcommand=$1; shift; set -- "$subcommand" --no-bpf "$@" ;; esac
     cotenant "$@" >/tmp/cotenant 2>&1 & cotenant=$!
 }
 gone() {

@@ -6,6 +6,7 @@ grep -q '✓ causes of waits' /tmp/doctor || { cat /tmp/doctor; fail "doctor doe
 
 # Two threads that want a CPU each share one, so each waits behind the other.
 export SPIN_BUSY=1
+bpf=yes
 manage run --policy static --map "$(map 1)" --pin cpu --interval 100ms -- spin 0 1
 await pidof spin
 spin=$(pidof spin)
