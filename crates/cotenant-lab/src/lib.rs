@@ -44,7 +44,7 @@ pub enum Command {
     /// Nodes of a cluster as simulated machines, for schedulers that run beside it
     ///
     /// Reads requests from standard input and answers on standard output, a line of JSON each: a pod starts on a node,
-    /// time goes on, who ends when, how a node stands. lab/docs/cluster-sim.md has them all.
+    /// time goes on, what ends when, how a node stands. lab/docs/cluster-sim.md has them all.
     ClusterSim(cluster_sim::Args),
 }
 

@@ -110,7 +110,7 @@ fn seconds(task: &TaskView, view: &View) -> Option<f64> {
     task.per_s(Signal::CpuTime).map(|ns_per_s| ns_per_s / 1e9 * view.interval.as_secs_f64())
 }
 
-/// What is told from look to look: of applications, what the system counts of their processes and groups.
+/// What is known from look to look: of applications, what the system counts of their processes and groups.
 fn counted(sample: &Sample) -> Sample {
     let app = |app: &AppSample| {
         let AppSample { id, ended_ns, pressure, .. } = *app;

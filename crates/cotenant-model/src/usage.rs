@@ -14,7 +14,7 @@ const LEFT: f64 = 0.9;
 /// So much of the time given to other guests is worth a remark.
 const MUCH_STOLEN: f64 = 0.01;
 
-/// So much of the time in which somebody waited is worth a remark.
+/// So much of the time in which a thread waited is worth a remark.
 const MUCH_PRESSURE: f64 = 0.01;
 
 /// Programs that are listed, and that are named in a line; what used less is not named.
@@ -395,7 +395,7 @@ fn waited(before: &Look, after: &Look, pid: u32) -> Option<u64> {
     let seconds = after.at_s - before.at_s;
     let then = match before.processes.get(&pid).filter(|old| old.start_ticks == process.start_ticks) {
         Some(old) => Some(old.waits.as_ref()?),
-        // What was there before, and was not seen, has waited nobody knows how long since.
+        // What was there before, and was not seen, has waited for an unknown time since.
         None if (process.start_ticks as f64) < before.at_s * after.ticks_per_s => return None,
         None => None,
     };

@@ -226,7 +226,7 @@ pub struct Waited {
     pub of_s: f64,
     /// Behind the low-priority programs.
     pub low_s: f64,
-    /// Behind all that is not named: other programs, the kernel, the host.
+    /// Behind other programs, the kernel and the host.
     pub others_s: f64,
 }
 

@@ -7,7 +7,7 @@ use super::phase::{Excess, PhaseResult, Waited, Why};
 use super::settings::QosConfig;
 pub use alone::{Measurement, Pauses};
 use cotenant_model::speed::Source;
-use cotenant_model::{AppId, AppView, Cause, Signal, Time, View};
+use cotenant_model::{AppId, AppView, Cause, Signal, Time, View, Waiting};
 pub use latencies::{Gathered, Told, Wanted};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -118,15 +118,18 @@ pub fn add_waits(waited: &mut Option<Waited>, app: &AppView, config: &QosConfig,
     if waiting.at - from < counted {
         return;
     }
-    let is_high = |app: &AppId| config.high.iter().any(|high| high.app == *app);
-    let waited = waited.get_or_insert_default();
+    let is_high = |app: AppId| config.high.iter().any(|high| high.app == app);
+    lay(waited.get_or_insert_default(), waiting, |app| config.low.contains(&app), is_high);
+}
+
+fn lay(waited: &mut Waited, waiting: &Waiting, is_low: impl Fn(AppId) -> bool, is_high: impl Fn(AppId) -> bool) {
     waited.of_s += waiting.seconds;
     for (cause, threads) in &waiting.behind {
         match cause {
-            Cause::App(low) if config.low.contains(low) => waited.low_s += threads * waiting.seconds,
-            // Its own doing, or that of another one that is protected.
-            Cause::Quota => {}
-            Cause::App(app) if is_high(app) => {}
+            Cause::App(app) if is_low(*app) => waited.low_s += threads * waiting.seconds,
+            // Its own doing, that of nothing that runs, or that of another one that is protected.
+            Cause::Quota | Cause::Waking | Cause::Unknown => {}
+            Cause::App(app) if is_high(*app) => {}
             _ => waited.others_s += threads * waiting.seconds,
         }
     }
@@ -306,6 +309,23 @@ impl QosSums {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A server that wakes idle CPUs ten thousand times a second waits for them, and not behind others.
+    #[test]
+    fn waking_and_a_quota_are_not_others_doing() {
+        let behind = vec![
+            (Cause::App(AppId(0)), 0.5),
+            (Cause::App(AppId(1)), 0.25),
+            (Cause::Waking, 0.9),
+            (Cause::Quota, 0.8),
+            (Cause::Unknown, 0.7),
+            (Cause::Kernel("kworker".to_owned()), 0.125),
+        ];
+        let mut waited = Waited::default();
+        let waiting = Waiting { seconds: 2.0, behind, ..Waiting::default() };
+        lay(&mut waited, &waiting, |app| app == AppId(1), |app| app == AppId(0));
+        assert_eq!(waited, Waited { of_s: 2.0, low_s: 0.5, others_s: 0.25 });
+    }
 
     /// A weight of 2 since the last measurement of the speed alone; afterwards it is 100, or what was entered stands.
     #[test]

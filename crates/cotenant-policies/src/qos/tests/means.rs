@@ -189,7 +189,7 @@ fn turns_are_long_enough_to_be_obeyed() {
     }
 }
 
-/// Others that nobody manages fill what the first program leaves: no pause would tell anything, and the second one has
+/// Programs that are not managed fill what the first program leaves: no pause would tell anything, and the second one has
 /// in the background what there is. When they are gone, its speed alone is measured.
 #[test]
 fn where_others_fill_the_machine_nobody_pauses() {

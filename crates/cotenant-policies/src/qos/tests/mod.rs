@@ -75,7 +75,7 @@ struct Plant {
     obeys: f64,
     /// How late each look is.
     late: Duration,
-    /// CPUs that programs use which nobody manages.
+    /// CPUs that programs use which are not managed.
     others: f64,
 }
 
