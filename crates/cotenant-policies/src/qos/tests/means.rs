@@ -189,8 +189,8 @@ fn turns_are_long_enough_to_be_obeyed() {
     }
 }
 
-/// Programs that are not managed fill what the first program leaves: no pause would tell anything, and the second one has
-/// in the background what there is. When they are gone, its speed alone is measured.
+/// Programs that are not managed fill what the first program leaves: no pause would tell anything, and the second one
+/// has in the background what there is. When they are gone, its speed alone is measured.
 #[test]
 fn where_others_fill_the_machine_nobody_pauses() {
     let run = |others: f64| {
