@@ -21,11 +21,13 @@ fn folder(root: &Path) -> PathBuf {
     root.join("crates/cotenant-bpf/src")
 }
 
-/// Needs clang 19, LLVM's tools and the headers of libbpf. The object names its source without a folder.
+/// Needs clang 19, LLVM's tools and the headers of libbpf. The folder that the source lies in is not in the object.
 fn compile_to(folder: &Path, object: &Path) -> Result<()> {
     let headers = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
-    let options = ["-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror", "-c", "waits.bpf.c"];
-    let compile = done(Command::new(CLANG).args(options).arg(headers).arg("-o").arg(object).current_dir(folder));
+    let options = ["-g", "-fdebug-compilation-dir=.", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror"];
+    let mut command = Command::new(CLANG);
+    command.args(options).args([&headers, "-c", "waits.bpf.c", "-o"]).arg(object).current_dir(folder);
+    let compile = done(&mut command);
     compile.with_context(|| format!("install {CLANG}, llvm-19 and libbpf-dev"))?;
     // Debug information goes, what describes types for the kernel stays.
     done(Command::new(STRIP).arg("-g").arg(object)).map(drop)
@@ -40,9 +42,10 @@ mod tests {
     #[test]
     fn the_object_is_made_of_its_source() {
         let folder = folder(Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap());
-        let temporary = TempDir::new("bpf-object");
-        let object = temporary.path().join("waits.bpf.o");
-        if let Err(why) = compile_to(&folder, &object) {
+        let elsewhere = TempDir::new("bpf-object");
+        fs::copy(folder.join("waits.bpf.c"), elsewhere.path().join("waits.bpf.c")).unwrap();
+        let object = elsewhere.path().join("waits.bpf.o");
+        if let Err(why) = compile_to(elsewhere.path(), &object) {
             assert!(!format!("{why:#}").contains("error:"), "{why:#}");
             return eprintln!("skipped: {why:#}");
         }
