@@ -1,4 +1,4 @@
-//! What must hold of the simulated kernels.
+//! Properties of the simulated kernels.
 
 use super::{cpus, ms, scenario, times, world};
 use crate::world::World;
