@@ -23,7 +23,7 @@ pub(crate) struct Case {
 }
 
 impl App {
-    /// The name in `workloads/` of what the paper calls so.
+    /// The name in `workloads/` of the paper's program.
     pub fn program(&self) -> String {
         match self.name.as_str() {
             "libq" => "libquantum06".to_owned(),

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// and Fan's definition 7).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Spread {
-    /// What is drawn together, `median task`; a group of boxes in it, `16 copies`; and one box of that, `weighted`.
+    /// A plot, `median task`; a group of boxes in it, `16 copies`; and one box, `weighted`.
     pub of: String,
     pub group: String,
     pub series: String,
@@ -18,11 +18,11 @@ pub(super) struct Spread {
     pub median: f64,
     pub q3: f64,
     pub high: f64,
-    /// What lies beyond, ascending.
+    /// Values beyond the whiskers, ascending.
     pub outliers: Vec<f64>,
 }
 
-/// The value below which that part of sorted values lies.
+/// The quantile `part` of sorted values.
 fn quantile(sorted: &[f64], part: f64) -> f64 {
     let at = part * (sorted.len() - 1) as f64;
     let (below, above) = (at.floor() as usize, at.ceil() as usize);
@@ -30,7 +30,7 @@ fn quantile(sorted: &[f64], part: f64) -> f64 {
 }
 
 impl Spread {
-    /// Of one value at least.
+    /// Requires at least one value.
     pub fn of(values: &[f64], of: &str, group: &str, series: &str) -> Self {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);

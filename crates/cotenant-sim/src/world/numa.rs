@@ -24,7 +24,7 @@ const THRESHOLD: f64 = 7.0;
 const SLOTS: f64 = 10.0;
 /// During this many passes the first fault on a page moves it.
 const EARLY: u32 = 4;
-/// Nodes with at least this fraction of the busiest node's faults are active: `ACTIVE_NODE_FRACTION`.
+/// A node is active if its faults, times this, exceed those of the busiest node: `ACTIVE_NODE_FRACTION`.
 const ACTIVE: f64 = 3.0;
 /// A swap of two threads must gain more than this many thousandths of their faults: `SMALLIMP`.
 const SMALL: f64 = 30.0;
