@@ -1,5 +1,5 @@
-//! Snapshots worked out by hand from the papers, as an examiner would who has not read the policies:
-//! `fixtures/decide/*.json` holds the situations, the tables below what must follow, with the arithmetic.
+//! Snapshots worked out by hand from the papers, independently of the policies: `fixtures/decide/*.json` has the
+//! situations, the tables below the expected moves with the arithmetic.
 //!
 //! A move reads `stage task:from>to`, with the decided contexts, and ` =affinity` where `--pin` widens it.
 
@@ -48,12 +48,12 @@ fn machine(machine: &str) -> Machine {
     } else {
         Machine::parse(&read(&format!("machines/{machine}.toml"))).unwrap()
     };
-    // Only the paper's bandwidth per cycle asks for it.
+    // Only the paper's bandwidth per cycle needs it.
     machine.profile.clock_hz.get_or_insert(2.2e9);
     machine
 }
 
-/// The moves of an answer, in short.
+/// The moves of an answer in short form.
 fn moves(answer: &Answer) -> Vec<String> {
     let list = |cpus: &[CpuId]| cpus.iter().copied().collect::<CpuSet>().to_string();
     let short = |m: &cotenant_record::moves::Move| {
@@ -87,7 +87,7 @@ impl Case {
         self
     }
 
-    /// On second contexts while there are cores enough, too.
+    /// Uses second contexts even while cores are free.
     fn any_context(mut self) -> Self {
         self.config.settings.set("sam", "whole-cores", false.into());
         self
@@ -98,13 +98,13 @@ impl Case {
         self
     }
 
-    /// The origins that are remembered afterwards: (task, package).
+    /// The origins in the resulting state: (task, package).
     fn origins(mut self, origins: &'static [(u32, u32)]) -> Self {
         self.origins = Some(origins);
         self
     }
 
-    /// A note says what is off; elsewhere there must be none.
+    /// A note names the disabled part; other cases must have none.
     fn note(mut self, part: &'static str) -> Self {
         self.note = Some(part);
         self
@@ -195,7 +195,7 @@ fn stage_1() {
         case("stage1-never-displace", IVY, &[]),
         // 2 was reluctantly moved from package 2 before: that stays its origin.
         case("stage1-origin-kept", XEON4, &["1 100:8>1", "1 2:1>8"]).origins(&[(2, 2)]).any_context(),
-        // 17 tasks, 32 cores: package 0 has more sharers than cores, so nobody comes.
+        // 17 tasks, 32 cores: package 0 has more sharers than cores, so that no task is brought there.
         case("stage1-origin-kept", XEON4, &[]).origins(&[(2, 2)]),
         // Displaced to the package that it came from: back home, the origin is forgotten.
         case("stage1-origin-home", IVY, &["1 100:10>1", "1 2:1>10"]).origins(&[]),
@@ -326,7 +326,7 @@ fn contexts() {
         case("whole-cores-helper", IVY, &[]),
         // Core 1 (CPUs 1, 21) has one context in use: the wholly idle core 2 goes first.
         case("smt-half-idle-core", IVY, &["1 100:10>2"]),
-        // CPU 1 is kept busy by somebody else.
+        // CPU 1 is kept busy by other processes.
         case("foreign-busy", IVY, &["1 2:10>2"]),
         // 1 and 2 are forbidden to task 2.
         case("allowed-mover", IVY, &["1 2:10>3"]),
@@ -364,7 +364,7 @@ fn missing_signals() {
     check(&[
         // 78e6/s on package 0: stage 1 is off, stage 3 is not; 21 leaves 52e6.
         case("no-inter", FOURS, &["3 21:1>5"]).note("stage 1"),
-        // Nothing tells whether anything ran.
+        // Nothing shows whether anything ran.
         case("no-cycles", FOURS, &[]).note("cycles"),
         // CPU time does, but no rate per cycle is known. 78e6/s on package 0.
         case("no-cycles-cpu-time", FOURS, &["3 21:1>5"]).note("stages 1 and 2"),
@@ -392,7 +392,7 @@ fn chiplets_and_pins() {
         case("chiplet-sum", EPYC, &["1 2:6>1"]),
         // Paper: sockets are packages, near is not inter.
         case("chiplet-near", EPYC, &[]).paper(),
-        // 1 | 5, 5 in package 1: those two join first, then 1 comes to them.
+        // 1 | 5, 5 in package 1: those two join first, then 1 is brought to them.
         case("chiplet-package-first", EPYC, &["1 21:54>53", "1 22:55>144", "1 23:56>145", "1 24:57>146", "1 25:58>147", "1 1:0>148"]).any_context(),
         // The chiplet of six cores has room for one of those; the other four come to 1.
         case("chiplet-package-first", EPYC, &["1 21:54>53", "1 22:55>1", "1 23:56>2", "1 24:57>3", "1 25:58>4"]),
