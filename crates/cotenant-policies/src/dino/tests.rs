@@ -37,7 +37,7 @@ impl Bench {
         })
     }
 
-    /// The next look, one second later; all of it is carried out.
+    /// The next look one second later, with every move carried out.
     fn look(&mut self, view: ViewBuilder) -> Decision<DinoState> {
         self.at_s += 1;
         let view = view.at(Time::from_secs(self.at_s)).view();
@@ -101,7 +101,8 @@ fn a_class_changes_when_seven_of_ten_looks_agree() {
     let mut bench = bench(machine(2, 1, 2, 1));
     let with = |first: char| [(first, 0, 0), ('d', 1, 1), ('d', 2, 2), ('t', 3, 3)];
     bench.look(bench.draw(&with('t')));
-    // Domain 0 has thread 1, the devil, and a turtle; thread 0 behaves as a super-devil from now on, but for one look.
+    // Domain 0 has thread 1, the devil, and a turtle; thread 0 looks like a super-devil from now on, with one
+    // exception.
     for look in 1..=8 {
         let decision = bench.look(bench.draw(&with(if look == 3 { 't' } else { 's' })));
         let state = &decision.state;
@@ -112,15 +113,14 @@ fn a_class_changes_when_seven_of_ten_looks_agree() {
 
 #[test]
 fn only_as_many_move_as_a_change_takes() {
-    // Nodes: s d | s d, all in place. Thread 0 becomes a turtle: the remaining super-devil stays, so do both devils,
-    // and it itself.
+    // Nodes: s d | s d, all in place. Thread 0 becomes a turtle: the other super-devil, both devils and thread 0 stay.
     let mut bench = bench(machine(2, 1, 2, 1));
     let with = |first: char| [(first, 0, 0), ('d', 1, 1), ('s', 2, 2), ('d', 3, 3)];
     assert_eq!(moves(&bench.look(bench.draw(&with('s')))), "0→0-1 1→0-1 2→2-3 3→2-3");
     for _ in 0..10 {
         assert_eq!(moves(&bench.look(bench.draw(&with('t')))), "");
     }
-    // A newcomer that is a super-devil goes where there is none.
+    // A new super-devil goes to the node without one.
     let five = |bench: &Bench| counted(bench.draw(&with('t')).task(9, 9, 3), 's');
     assert_eq!(moves(&bench.look(five(&bench))), "9→0-1");
 }

@@ -1,4 +1,4 @@
-//! The paper's examples (§2.3) by hand, then what it leaves open.
+//! The paper's examples (§2.3) by hand, then cases that it leaves open.
 
 use super::*;
 use cotenant_model::action::{Action, Outcome};
@@ -33,7 +33,7 @@ impl Bench {
         Ctx { topology: &self.topology, machine: &self.machine, apps: &self.apps, config: &self.config }
     }
 
-    /// Applications with so many threads each. Nobody runs anywhere yet, so that no place is home.
+    /// Applications with this many threads each. No thread runs yet, so that none has a current place.
     fn view(&self, threads: &[u32]) -> View {
         let all = (0..).zip(threads).flat_map(|(app, &n)| (0..n).map(move |_| app));
         let tasks = (0..).zip(all);
@@ -220,7 +220,7 @@ fn unknown_applications_get_what_is_left() {
     let note =
         "nothing is known of the sensitivity of 'app0', it gets any free core; `cotenant characterize` measures it";
     assert_eq!(decision.notes, [note]);
-    // Nobody is known: Linux does as well.
+    // Without any scores Linux does as well.
     bench.apps.clear();
     assert_eq!(bench.decide(&view, ResenseState::default(), &[]).proposals, []);
     // A score of 0 is known, and neutral.
@@ -249,11 +249,11 @@ fn calm_until_somebody_comes_or_goes() {
     let both = bench.view(&[2, 2]);
     let third = bench.decide(&both, second.state, &[]);
     assert_eq!(placed(&both, &third), ["", "1,3"]);
-    // A thread of B ends: nobody has to move for that.
+    // A thread of B ends: no thread has to move.
     let fewer = bench.view(&[2, 1]);
     let fourth = bench.decide(&fewer, third.state.clone(), &applied(&third));
     assert_eq!(placed(&fewer, &fourth), ["", ""]);
-    // A ends: its tasks are forgotten.
+    // A ends: its tasks are dropped.
     let b: Vec<_> = both.tasks.iter().filter(|t| t.info.app.0 == 1).cloned().collect();
     let gone = View { tasks: b, ..both.clone() };
     let fifth = bench.decide(&gone, third.state.clone(), &applied(&third));
@@ -276,7 +276,7 @@ fn masks_and_foreign_load_are_kept_to() {
     let view = ViewBuilder::new(&bench.topology).task(0, 0, 0).allowed("3").task(1, 0, 0).view();
     // Task 0 may only use the second L2; task 1 follows it there.
     assert_eq!(placed(&view, &bench.decide(&view, ResenseState::default(), &[])), ["2-3"]);
-    // Somebody keeps CPU 1 busy: the other L2 has room for both.
+    // CPU 1 is busy with foreign work: the other L2 has room for both.
     let busy = |b: ViewBuilder, cpu: u32| b.cpu_busy(cpu, if cpu == 1 { 0.9 } else { 0.0 });
     let view =
         (0..4).fold(ViewBuilder::new(&bench.topology).task(0, 0, 2).nowhere().task(1, 0, 2).nowhere(), busy).view();
@@ -298,7 +298,7 @@ fn of_equal_places_the_one_where_a_thread_is() {
     let tasks = [(0, 0, 11), (1, 0, 8), (2, 1, 4), (3, 1, 5)];
     let view =
         tasks.into_iter().fold(ViewBuilder::new(&bench.topology), |b, (id, app, cpu)| b.task(id, app, cpu)).view();
-    // A shares a node and spreads over its L3s; B is neutral about nodes and shares an L3: everybody stays.
+    // A shares a node and spreads over its L3s; B is neutral about nodes and shares an L3: all stay.
     assert_eq!(placed(&view, &bench.decide(&view, ResenseState::default(), &[])), ["8,11", "4-5"]);
 }
 

@@ -29,7 +29,7 @@ use cotenant_model::topology::Topology;
 use cotenant_model::view::View;
 use std::collections::BTreeMap;
 
-/// A state in which these tasks were moved reluctantly from these units, and nothing else is known.
+/// A state with reluctant moves of these tasks from these units only.
 fn from_origins(origins: impl IntoIterator<Item = (TaskId, u32)>) -> SamState {
     let origin = |(task, unit)| Origin { task, unit, displaced: false };
     let mut origins: Vec<Origin> = origins.into_iter().map(origin).collect();
@@ -273,7 +273,7 @@ impl Scene {
         decision
     }
 
-    /// One step; the drawing after it.
+    /// One step; returns the drawing after it.
     pub fn next(&mut self) -> String {
         self.step();
         self.picture()
@@ -307,7 +307,7 @@ impl Scene {
     }
 }
 
-/// What a decision asks for, as text.
+/// Requests of a decision, as text.
 pub fn moves(decision: &Decision<SamState>) -> Vec<String> {
     let text = |p: &Proposal| match &p.action {
         Action::Place { task, contexts } => format!("{} to {contexts}", name(*task)),

@@ -32,10 +32,10 @@ fn p_02_second_contexts_count() {
 fn p_02b_second_contexts_do_not_count_on_whole_cores() {
     for rules in ["default", "paper"] {
         let draw = |drawing| Scene::draw(drawing, 2).sam(rules.parse().unwrap());
-        // Three tasks, four cores. S0 has a core for each of two: c comes in x's stead, and x gets a core of its own.
+        // Three tasks, four cores. S0 has a core for each of two: c replaces x, and x gets its own core.
         //     S0: a x . . │ S1: c . . .
         assert_eq!(draw("a x . . | c . . .").inter("ac").next(), "a c . . | x . . .");
-        // S0 holds as many sharers as it has cores: nobody comes.
+        // S0 has as many sharers as cores: no task comes.
         //     S0: a n . . │ S1: c . . .       as printed c would be drawn, and a to c in the next round
         assert_eq!(draw("a n . . | c x . .").inter("c").intra("an").next(), "a n . . | c x . .");
         // Five tasks, four cores: second contexts count.
@@ -88,7 +88,7 @@ fn scene_of_time(drawing: &str, names: &str) -> Scene {
 
 #[test]
 fn p_02c_a_core_is_taken_whichever_context_is_used() {
-    // a is on the second context of core 0: its first one is nobody's either, so c ⇄ x.
+    // a is on the second context of core 0, whose first one is not used either, so c ⇄ x.
     //     S0: . x a . │ S1: c . . .
     assert_eq!(Scene::draw(". x a . | c . . .", 2).inter("ac").next(), ". c a . | x . . .");
     // a leaves the second context of S1's core 0: p, whose home is S1, gets that core, and y stays.
@@ -139,7 +139,7 @@ fn p_06_a_context_left_falls_to_a_crowded_neighbour() {
     //     S0: a . │ S1: ce d │ S2: p .
     let mut s = scene("a . | ce d | p .").inter("ac").remote("p").origin("p", 1);
     assert_eq!(moves(&s.step()), ["c to 1", "p to 3", "d to 4"]);
-    //     S0: a . │ S1: c d │ S2: p .       nobody waits for CPU 2
+    //     S0: a . │ S1: c d │ S2: p .       no task waits for CPU 2
     let mut s = scene("a . | c d | p .").inter("ac").remote("p").origin("p", 1);
     assert_eq!(moves(&s.step()), ["c to 1", "p to 2"]);
 }
@@ -217,7 +217,7 @@ fn p_11_chiplets_prefer_their_own_package() {
     assert_eq!(s.next(), "x . / a . | b c / . .");
     // D2 is full of sharers and keeps them; a stays alone.
     assert_eq!(s.next(), "x . / a . | b c / . .");
-    // With nobody in its own package, a sharer comes from the other one.
+    // With no partner in its own package, a sharer comes from the other one.
     let mut s = scene("x . / a . | b . / y .").inter("ab");
     assert_eq!(s.next(), "x . / a b | . . / y .");
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 /// What a task is, wherever it stands.
 #[derive(Clone, Debug)]
 struct Nature {
-    /// Tasks of one group share data; `None` shares with nobody.
+    /// Tasks of one group share data; `None` shares with none.
     group: Option<u8>,
     /// Coherence events in an interval, in tenths of the threshold; never just about it, so that a sharer is one
     /// wherever it is.

@@ -1,4 +1,4 @@
-//! Several rounds: what is remembered, what is believed, who comes and goes.
+//! Several rounds: state, outcomes, starting and ending tasks.
 
 use super::*;
 use cotenant_model::policy::{DynPolicy, State};
@@ -74,7 +74,7 @@ fn r_04_only_applied_is_believed() {
 
 #[test]
 fn r_05_new_tasks_have_no_rates_and_keep_their_context() {
-    // b is new: its context is not idle, and it makes way for nobody.
+    // b is new: its context is not idle, and it is not displaced.
     //     S0: a b │ S1: c .
     let mut s = scene("a b | c .").inter("ac").each("b", |a| a.newborn = true);
     // S0 has no room; S1 has an idle context and would end up with two sharers, more than S0's one.
@@ -129,7 +129,7 @@ fn r_08_a_sharer_stays_a_sharer_for_an_interval() {
 
 #[test]
 fn r_09_four_packages_over_several_rounds() {
-    // S0 draws b and c and is full; d has nobody left to come to.
+    // S0 draws b and c and is full; d has no partners left elsewhere.
     //     S0: a . . │ S1: b . . │ S2: c . . │ S3: d . .
     let mut s = scene("a . . | b . . | c . . | d . .").inter("abcd");
     assert_eq!(s.next(), "a b c | . . . | . . . | d . .");

@@ -87,7 +87,7 @@ fn s1_08_sharers_inside_a_package_are_never_displaced() {
 
 #[test]
 fn s1_09_a_package_without_inter_draws_nobody() {
-    // Only S1 has inter tasks, which share with nobody that is seen: no destination but their own.
+    // Only S1 has inter tasks, which share with no visible task: no destination but their own.
     //     S0: x y . . │ S1: c d . .
     let mut s = scene("x y . . | c d . .").inter("cd");
     assert_eq!(s.next(), "x y . . | c d . .");
@@ -139,7 +139,7 @@ fn s1_13_no_task_moves_twice() {
     //     S0: a x │ S1: c y │ S2: e z
     let mut s = scene("a x | c y | e z").inter("ace");
     let d = s.step();
-    // S0: a c (full) │ S1: x y │ S2: e z: nobody is left for e.
+    // S0: a c (full) │ S1: x y │ S2: e z: no partner is left for e.
     assert_eq!(s.picture(), "a c | x y | e z");
     assert_eq!(moves(&d), ["c to 1", "x to 2"]);
 }

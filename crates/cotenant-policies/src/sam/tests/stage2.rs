@@ -66,7 +66,7 @@ fn s2_07_remote_memory_without_a_home_is_nobodys() {
 
 #[test]
 fn s2_08_seen_at_home_is_forgotten() {
-    // Somebody else took m home.
+    // m returned home by other means.
     //     S0: m . │ S1: . .
     let mut s = scene("m . | . .").origin("m", 0);
     s.step();

@@ -24,7 +24,7 @@ fn steady_doubles_then_climbs_and_falls() {
     assert_eq!((rounded(&came)[5..].to_vec(), came.asked), (vec![0.0452, 0.0317, 0.0317, 0.0317, 0.0317], 2));
 }
 
-/// What of each phase of `steady` behind the first.
+/// Phases of `steady` after the first.
 fn following<T>(speeds: &[f64], what: impl Fn(Phase) -> T) -> Vec<T> {
     let controller = preset("steady");
     let (_, mut state) = controller.start();
@@ -55,12 +55,12 @@ fn steady_lets_run_beside_the_others_who_does_no_harm_in_the_background() {
 #[test]
 fn steady_asks_whose_doing_it_is_before_anybody_naps_who_ran_all_the_time() {
     let phases = |speeds: &[f64]| following(speeds, |phase| (phase.duty, phase.background, phase.why == Why::Blame));
-    // Above the goal at 0.25 and 0.5, below it at 1. It is kept in the pause: theirs, and halved. It is not: somebody
-    // else's.
+    // Above the goal at 0.25 and 0.5, below it at 1. The goal holds in the pause: they are the cause, halved. It does
+    // not: others are.
     let until = [100.0, 99.0, 99.0, 80.0];
     assert_eq!(phases(&[&until[..], &[99.0]].concat())[3..], [(0.0, true, true), (0.5, true, false)]);
     assert_eq!(phases(&[&until[..], &[80.0]].concat())[3..], [(0.0, true, true), (1.0, true, false)]);
-    // Beside the others: in the background again.
+    // Beside the others: back to the background.
     let until = [100.0, 99.0, 99.0, 99.0, 99.0, 99.0, 99.0, 80.0];
     assert_eq!(phases(&[&until[..], &[99.0]].concat())[7..], [(0.0, false, true), (1.0, true, false)]);
     assert_eq!(phases(&[&until[..], &[80.0]].concat())[7..], [(0.0, false, true), (1.0, false, false)]);
@@ -94,7 +94,7 @@ fn steady_goes_aside_before_anybody_naps() {
     assert_eq!(readings_aside(&mut next), Some(5));
     assert_eq!([next(80.0, 0.9), next(99.0, 0.9)], [(pause, false), aside]);
     assert_eq!(readings_aside(&mut next), Some(9));
-    // Who gets all that he wants there stays.
+    // Low-priority programs that get all they want there stay.
     assert_eq!([next(80.0, 0.9), next(99.0, 0.9)], [(pause, false), aside]);
     assert!((0..60).all(|_| next(99.0, 0.95).1));
     // If that does not do either, they nap: the duty falls.
@@ -112,11 +112,11 @@ fn steady_measures_its_baseline_again() {
         phases - came.duties.len() - came.asked
     };
     assert_eq!(pauses(61, 0.2, 0.0), 1, "after 60 readings");
-    // It has half the speed, whatever runs beside it: pauses show that behind four readings, and four and eight more;
+    // It has half the speed, whatever runs beside it: pauses show that after four readings, and four and eight more;
     // after the third, the load may be another one.
     assert_eq!([pauses(20, 0.0, 0.5), pauses(22, 0.0, 0.5)], [0, 1]);
-    // It has twice the speed, and the other one, who takes 0.2 of that, would seem to do no harm: three readings of
-    // 1.9, 1.8 and 1.6 times the speed alone, which is measured again, and a duty of 1 misses the goal by that.
+    // It has twice the speed, and the other program, which takes 0.2 of that, seems harmless. After three readings of
+    // 1.9, 1.8 and 1.6 times the speed alone, that is measured again, and a duty of 1 misses the goal.
     let mut plant = Plant::new(&controller, 0.0);
     plant.run(1, 0.2);
     plant.slower = -1.0;
@@ -125,7 +125,7 @@ fn steady_measures_its_baseline_again() {
     assert!(plant.run(40, 0.2).quality > 0.9);
 }
 
-/// Who gets in the background what it wants has nothing to gain beside the others.
+/// Low-priority programs that get what they want in the background gain nothing beside the others.
 #[test]
 fn who_has_cpus_to_spare_stays_in_the_background() {
     let beside = |taken| {
@@ -147,7 +147,7 @@ fn who_seems_faster_beside_others_is_measured_more_and_more_seldom() {
     let controller = preset("steady");
     let (mut phase, mut state) = controller.start();
     let mut readings = vec![0];
-    // 100 in each pause, 130 whatever else: confirmed by none of them.
+    // 100 in each pause, otherwise 130: no pause confirms it.
     while readings.len() <= 7 {
         let speed = if phase.why == Why::Baseline { 100.0 } else { 130.0 };
         (phase, state) = controller.next(state, &PhaseResult::one(speed));
@@ -176,7 +176,7 @@ fn nobody_waits_in_the_background_for_a_speed_that_is_never_known() {
         (0..phases).map(&mut next).collect::<Vec<_>>()
     };
     assert_eq!(backgrounds(false, 7), [true, true, true, true, true, false, false]);
-    // One that was known may be silent because it suffers.
+    // A program that was known may be silent because it suffers.
     assert_eq!(backgrounds(true, 20), [true; 20]);
 }
 
@@ -254,7 +254,7 @@ fn nobody_is_tried_beside_others_who_is_there_already() {
     assert_eq!([false, true].map(least), [0.25, 1.0]);
 }
 
-/// Readings of a program that waits behind these, seconds of a second each: the low-priority programs, others.
+/// Readings of a program that waits behind these, seconds per second: the low-priority programs, others.
 fn waiting(readings: &[(f64, Option<[f64; 2]>)]) -> Vec<(f64, bool, Why)> {
     let controller = preset("steady");
     let (_, mut state) = controller.start();
@@ -282,11 +282,11 @@ fn what_it_waits_behind_is_blamed_without_a_pause() {
         "and less yet"
     );
     assert_eq!(then(&[(80.0, others)]), [(1.0, true, Why::Others)], "they run on");
-    // Both in part, less than can be felt, or not seen: a pause tells.
+    // Both in part, too little to matter, or not observed: a pause decides.
     for waits in [Some([0.1, 0.2]), quiet, None] {
         assert_eq!(then(&[(80.0, waits)]), [(0.0, true, Why::Blame)], "{waits:?}");
     }
-    // Beside the others: in the background again, and not less.
+    // Beside the others: back to the background, and not less.
     let beside = [(99.0, quiet); 4];
     let retreats = then(&[&beside[..], &[(80.0, theirs)]].concat());
     assert_eq!(retreats[3..], [(1.0, false, Why::Hold), (1.0, true, Why::Waits)]);

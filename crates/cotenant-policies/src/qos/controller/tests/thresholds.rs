@@ -8,7 +8,7 @@ fn every_preset_has_its_name_and_its_goal() {
         assert!(Controller::preset(name, 0.75).is_some(), "{name}");
     }
     assert_eq!(Controller::preset("conservative_90", 0.9), None);
-    // Table 6.2 brings its goals along; the table for `simple` has none.
+    // Table 6.2 has goals; the table for `simple` has none.
     let goal = |name| Controller::preset(name, 0.75).unwrap().goal();
     assert_eq!(goal("conservative-80"), Some(0.8));
     assert_eq!((goal("relaxed-90"), goal("balanced"), goal("steady")), (Some(0.9), None, Some(0.75)));
@@ -17,7 +17,7 @@ fn every_preset_has_its_name_and_its_goal() {
 #[test]
 fn simple_naps_by_the_bin_of_the_speed() {
     // Table 6.1, runs of 2 ms, of which the second millisecond is the latest sample: the speed in the first (9) and in
-    // naps (8) says nothing. utilisation-biased: below 0.5 a nap of 4 ms, below 1.0 of 2 ms, else none: the run goes
+    // naps (8) does not count. utilisation-biased: below 0.5 a nap of 4 ms, below 1.0 of 2 ms, else none: the run goes
     // on.
     let slow = [9.0, 0.4, 8.0, 9.0, 0.5, 8.0, 9.0, 0.99, 8.0];
     let naps = |name, fast: &[f64]| sequence(&preset(name), &[&slow[..], fast].concat());
@@ -82,7 +82,7 @@ fn targeted_goes_through_its_states() {
     assert_eq!(phases, expected.concat());
 }
 
-/// The nap, in milliseconds, behind a check that shows a loss.
+/// The nap, in milliseconds, after a check that shows a loss.
 fn nap_after(controller: &str, loss: f64) -> f64 {
     let controller = preset(controller);
     let (_, state) = controller.start();
@@ -140,7 +140,7 @@ fn nobody_naps_for_a_program_whose_speed_is_unknown() {
             state = next;
             naps.push(phase.duty == 0.0);
         }
-        // A check looks now and then whether it has become known.
+        // Occasional checks show whether it has become known.
         let share = naps.iter().filter(|nap| **nap).count();
         let allowed = if matches!(controller, Controller::Targeted(_)) { 50 } else { 0 };
         assert!(share <= allowed, "{name}: {share} naps in 100 phases");
