@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 /// Kept at most: a run of weeks would say ever more.
 const MOST: usize = 100;
 
-/// Remarks, each of them once. Of more than are kept, those go that were said longest ago.
+/// Distinct remarks. Beyond a limit, the oldest ones are dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Notes {
-    /// And when each was said last: the number of those before.
+    /// When each was last added, as a running number.
     said: BTreeMap<String, u64>,
     count: u64,
 }

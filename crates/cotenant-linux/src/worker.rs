@@ -41,15 +41,15 @@ impl BackOff {
     }
 }
 
-/// Runs a piece of work of a worker of this name; where it panics, what it said, which [`news`] tells as well.
+/// Runs a named worker's work; a panic is returned as its message, and also passed to [`news`].
 ///
 /// # Errors
-/// What it said.
+/// Its message.
 pub fn caught<T>(name: &str, work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|why| report(name, &*why))
 }
 
-/// Keeps for [`news`] that a worker of this name has panicked with `why`; what it said.
+/// Keeps a named worker's panic `why` for [`news`]; returns its message.
 pub fn report(name: &str, why: &(dyn Any + Send)) -> String {
     let text = why.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let said = text.or_else(|| why.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it panicked".to_owned());
@@ -74,7 +74,7 @@ pub fn spawn(name: &str, stack: usize, mut work: impl FnMut() + Send + 'static) 
     })
 }
 
-/// What panicked since this was asked last.
+/// Panics since the last call.
 pub fn news() -> Vec<String> {
     mem::take(&mut *PANICS.lock().unwrap_or_else(PoisonError::into_inner))
 }

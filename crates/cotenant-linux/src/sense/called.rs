@@ -20,7 +20,7 @@ const COMM: usize = 15;
 const LINE: u64 = 4 << 10;
 const ARGUMENTS: usize = 16;
 
-/// Where links to programs are, beside the folder of the program itself.
+/// Folders with links to programs, besides the program's own.
 const FOLDERS: [&str; 6] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/local/bin", "/usr/local/sbin"];
 
 /// How the names of programs begin that run scripts.
@@ -35,7 +35,7 @@ const NO_SCRIPT: [&str; 3] = ["-c", "-e", "-m"];
 pub struct Called {
     /// The path of a link or script, or a name alone.
     pub name: PathBuf,
-    /// Whether root says so, and not the process itself.
+    /// Whether root vouches for it, rather than the process itself.
     pub proven: bool,
 }
 

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-/// How a thing stands.
+/// Status of a capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
@@ -20,7 +20,7 @@ pub enum Standing {
 pub struct Capability {
     /// What.
     pub name: String,
-    /// How it stands.
+    /// Its status.
     pub standing: Standing,
     /// What was found.
     pub found: String,

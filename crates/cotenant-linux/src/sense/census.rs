@@ -17,7 +17,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// Processes that are told apart at most; of more, those with higher ids are left out.
+/// Limit of processes; those with higher ids are left out.
 const PROCESSES: usize = 65_536;
 
 /// Looks at which the control group and the program of a process are read again, and how often after these. Kernel
@@ -45,13 +45,13 @@ pub struct Resident {
     pub program: Option<PathBuf>,
     /// As the kernel calls it.
     comm: String,
-    /// What it is called besides, as people call it.
+    /// Further names of it for people.
     pub called: Vec<Called>,
-    /// The script that it runs, once that was asked.
+    /// The script that it runs, determined on demand.
     script: OnceCell<Option<Called>>,
     /// Its control group, from the root of the hierarchy, such as `/system.slice/nginx.service`.
     pub cgroup: String,
-    /// Told by [`Census::has_opted_out`], and whether this was asked since the last look at all of it.
+    /// Answer of [`Census::has_opted_out`], and whether it was determined since the last full look.
     opted_out: Cell<Option<bool>>,
     is_asked: Cell<bool>,
     /// Looks at it so far.
@@ -69,7 +69,7 @@ impl Resident {
 #[derive(Debug)]
 pub struct Census {
     fs: FsRoot,
-    /// Which hierarchy says where processes belong: version 2, or that of the service manager.
+    /// The hierarchy of processes' groups: version 2, or the service manager's.
     hierarchy: Option<&'static str>,
     mount: Option<String>,
     /// What our cgroup namespace takes for the root, where that is not the real one.
@@ -77,17 +77,17 @@ pub struct Census {
     residents: BTreeMap<u32, Resident>,
     kernel_threads: BTreeSet<u32>,
     looks: u32,
-    /// Whether it waits for what is asked of processes: a caller that looks once pauses nothing.
+    /// Whether it waits for answers of processes: a one-time caller delays no other work.
     patient: bool,
     /// Whether there are more than [`PROCESSES`].
     pub cut: bool,
 }
 
 impl Census {
-    /// Knows nobody yet.
+    /// An empty census.
     pub fn new(fs: FsRoot) -> Self {
         let root = fs.path("/");
-        // A second version may be mounted beside the first one, without a process in any of its groups.
+        // A version 2 may be mounted beside version 1 without processes in its groups.
         let second = cgroups::mounts(&root, None);
         let used = cgroups::of(&root, "1", None).is_some_and(|path| path != "/");
         let manager = cgroups::mounts(&root, Some(SYSTEMD));
@@ -113,7 +113,7 @@ impl Census {
         Self { patient: true, ..self }
     }
 
-    /// Looks who lives now.
+    /// Reads the living processes.
     ///
     /// # Errors
     /// Where `/proc` cannot be listed.
@@ -139,7 +139,7 @@ impl Census {
         Ok(())
     }
 
-    /// Who lived at the last look, by process id.
+    /// Processes alive at the last look, by id.
     pub fn residents(&self) -> &BTreeMap<u32, Resident> {
         &self.residents
     }
@@ -211,8 +211,8 @@ impl Census {
         self.mount.as_deref().map(below)
     }
 
-    /// Whether a resident executes a file of root's that nobody else may write to, under the name that it has for all:
-    /// in a user namespace of their own users mount files under other names.
+    /// Whether a resident executes a root-owned file that others cannot write, under its system-wide name: in user
+    /// namespaces of their own, users mount files under other names.
     pub fn executes_roots_file(&self, pid: u32) -> bool {
         let namespace = |of: &str| fs::read_link(self.fs.path(&format!("/proc/{of}/ns/user"))).ok();
         let program = fs::metadata(self.fs.path(&format!("/proc/{pid}/exe")));
@@ -220,8 +220,7 @@ impl Census {
             && namespace(&pid.to_string()) == namespace("self")
     }
 
-    /// The script that a resident runs, where what it executes is an interpreter. `None` also while it does not let
-    /// itself be asked.
+    /// The script of a resident that executes an interpreter. Also `None` while it cannot be queried.
     pub fn script<'a>(&self, pid: u32, resident: &'a Resident) -> Option<&'a Called> {
         let program = resident.program.as_deref().filter(|program| called::is_interpreter(program))?;
         if resident.script.get().is_none() {
@@ -231,9 +230,9 @@ impl Census {
         resident.script.get()?.as_ref()
     }
 
-    /// Whether a resident was started with `COTENANT=off` in its environment. Not where that may not be read; `None`
-    /// while it does not let itself be asked. Until it does, what its parent said holds for a child. Ask about those
-    /// who matter alone: whoever is just executing a program and gets no CPU does not answer.
+    /// Whether a resident was started with `COTENANT=off` in its environment. False if that is unreadable; `None` while
+    /// it cannot be queried, during which its parent's answer holds. Query only relevant ones: a process within an exec
+    /// without CPU time does not answer.
     pub fn has_opted_out(&self, pid: u32, resident: &Resident) -> Option<bool> {
         if !resident.is_asked.get() {
             let read = |door: &address_space::Door| Ok(bounded::beginning(door.path(), ENVIRONMENT));

@@ -14,11 +14,11 @@ use std::path::PathBuf;
 pub struct ReadError {
     /// What was read.
     path: PathBuf,
-    /// What the system said.
+    /// The system's error.
     why: io::Error,
 }
 
-/// Reads `/proc/stat`. Its clock ticks, 10 ms on most machines, limit what can be told apart in a short interval.
+/// Reads `/proc/stat`. Its clock ticks, 10 ms on most machines, limit the resolution of short intervals.
 #[derive(Debug)]
 pub struct Busy {
     file: File,
@@ -53,7 +53,7 @@ impl Busy {
     fn try_read(&mut self) -> io::Result<Vec<CpuSample>> {
         let got = loop {
             let got = self.file.read_at(&mut self.buffer, 0)?;
-            // The lines of interrupts at the end may be cut off; those of CPUs, at the beginning, may not.
+            // The lines of interrupts at the end may be truncated, but not those of CPUs at the beginning.
             if got < self.buffer.len() || self.buffer.windows(5).any(|w| w == b"\nintr") {
                 break got;
             }

@@ -36,7 +36,7 @@ impl End {
     }
 }
 
-/// Listens to descriptors that tell of an end: pidfds become readable, mapped counters hang up.
+/// Waits for descriptors that signal an end: pidfds become readable, mapped counters hang up.
 #[derive(Debug)]
 pub struct Ends(Epoll);
 
@@ -56,7 +56,7 @@ impl Ends {
     pub fn listen(&self, fd: impl AsFd, end: End) -> io::Result<()> {
         let events = match end {
             End::Process(_) => libc::EPOLLIN,
-            End::Thread(_) => 0, // hanging up is always told
+            End::Thread(_) => 0, // hang-ups are always reported
         };
         self.0.add(fd.as_fd(), events, end.token())
     }

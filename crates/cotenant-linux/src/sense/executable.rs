@@ -65,7 +65,7 @@ fn id<'a, Elf: FileHeader<Endian = Endianness>>(file: impl ReadRef<'a>) -> Optio
     None
 }
 
-/// Parts of a file, up to so many bytes together: their lengths stand in the file.
+/// Parts of a file, limited in total, because their lengths come from the file.
 #[derive(Clone, Copy)]
 struct Parts<'a> {
     cache: &'a ReadCache<&'a File>,

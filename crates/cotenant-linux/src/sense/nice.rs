@@ -14,7 +14,7 @@ use std::time::Duration;
 /// `SCHED_IDLE`.
 const IDLE: u32 = 5;
 
-/// The session of processes that have not begun one since the kernel started, whose file is empty. Others count from 1.
+/// The session of processes without a session since boot, whose file is empty. Others count from 1.
 const ROOT_SESSION: u64 = 0;
 
 /// Threads of a process, and processes of a program, that are looked at.
@@ -219,8 +219,7 @@ impl<'a> Machine<'a> {
         Some(Share { group, autogroup })
     }
 
-    /// The control group by which CPU time is portioned out, and whether that is the root, whose members have theirs by
-    /// session.
+    /// The control group that shares CPU time, and whether it is the root, whose members share it by session.
     fn group(&self, pid: u32) -> (String, bool) {
         let of = |mount: &Option<PathBuf>, controller| {
             Some((mount.clone()?, cgroups::of(&self.root, &pid.to_string(), controller)?))
@@ -323,7 +322,7 @@ mod tests {
         machine.process(1, 0, 0, "/system.slice/pg", 7);
         machine.process(2, 5, 0, "/user.slice/scope", 7);
         assert_eq!(machine.remark(), apart);
-        // The controller is not on below: both are of one group, whatever their sessions are.
+        // The controller is off below: both are of one group, whatever their sessions.
         machine.process(1, 0, 0, "/user.slice/other", 8);
         assert_eq!(machine.remark(), None);
         let first = Files::new(false, true);

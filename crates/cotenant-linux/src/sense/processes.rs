@@ -25,8 +25,8 @@ use std::time::Duration;
 /// What belongs to an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// These processes and all their descendants: also those whose parents ended, as long as they stay in a process
-    /// group or session that was opened inside the tree. Never Cotenant itself.
+    /// These processes and all their descendants: also orphaned ones while they stay in a process group or session
+    /// created inside the tree. Never Cotenant itself.
     Trees(Vec<u32>),
     /// These processes, without their children.
     Pids(Vec<u32>),
@@ -42,15 +42,14 @@ const PROBE_AT_MOST: u32 = 8;
 /// threads.
 const SLOW_EVERY: Duration = Duration::from_secs(1);
 
-/// How often everything is listed, whatever the short cuts say.
+/// Interval of full listings, despite short cuts.
 const FULL_EVERY: Duration = Duration::from_secs(10);
 
-/// Processes whose threads are counted in one update, and those at which a slow look is made: of more, each has its
-/// turn.
+/// Processes whose threads are counted in one update, and those with a slow look; more take turns.
 const COUNTED_AT_MOST: usize = 8;
 const SLOW_AT_MOST: usize = 8;
 
-/// Up to so many threads, listing all of them costs no more than finding out which are new and which are gone.
+/// Up to this many threads, listing all costs no more than finding new and ended ones.
 const LISTED_WHOLE: usize = 64;
 
 /// A process that is followed.
@@ -60,9 +59,9 @@ pub struct Process {
     pub app: AppId,
     /// Its threads, a leader that ended before them included.
     pub threads: HashSet<u32>,
-    /// `/proc/PID/task`; stands for this very process, never for one that took over its id.
+    /// `/proc/PID/task`; refers to this very process, never to one that reuses its id.
     dir: File,
-    /// Tells when it ends; absent before Linux 5.3.
+    /// Signals its end; absent before Linux 5.3.
     pidfd: Option<OwnedFd>,
     pgrp: u32,
     session: u32,
@@ -83,7 +82,7 @@ pub struct Process {
 pub struct Changes {
     /// Threads that appeared: process, thread.
     pub born: Vec<(u32, u32)>,
-    /// Threads that are gone.
+    /// Ended threads.
     pub gone: Vec<u32>,
     /// Processes of which only the leader is left: it may have executed another program, whereby the thread that did
     /// so took over the leader's id.
@@ -98,7 +97,7 @@ pub struct Follower {
     targets: BTreeMap<AppId, Target>,
     /// Targets that were not looked for yet.
     fresh: BTreeSet<AppId>,
-    /// Whose processes alone are followed.
+    /// The only user whose processes are followed.
     uid: Option<u32>,
     /// Processes that belong to a target but to another user.
     others: HashSet<u32>,
@@ -110,13 +109,13 @@ pub struct Follower {
     /// Pids of trees that live, or that name a process group or session of one that lives; with the application.
     kin: HashMap<u32, AppId>,
     last_pid: Option<u32>,
-    /// Whether somebody was born before the last update.
+    /// Whether a process or thread was created before the last update.
     born: bool,
-    /// Updates so far in which somebody may have been born.
+    /// Number of updates with possible births.
     births: u64,
     /// The process that was counted last.
     cursor: u32,
-    /// Ids that were new in the last update, and that nobody had yet, or any more.
+    /// Ids that were new in the last update but unused, or no longer used.
     unseen: Vec<u32>,
     next_slow: Time,
     next_full: Time,
@@ -180,7 +179,7 @@ impl Follower {
         })
     }
 
-    /// The next update lists everything, whatever the short cuts say.
+    /// The next update lists everything, despite short cuts.
     pub fn list_soon(&mut self) {
         (self.next_slow, self.next_full, self.last_pid) = (Time::default(), Time::default(), None);
     }
@@ -195,8 +194,8 @@ impl Follower {
         self.others.len()
     }
 
-    /// Looks what came and went. `processes` are those of whose end [`Ends`] heard, `threads` (process, thread) those
-    /// of whose counters' end. Whatever cannot be read is as good as gone.
+    /// Finds started and ended processes and threads. `processes` are those reported by [`Ends`], `threads` (process,
+    /// thread) those of ended counters. Unreadable ones count as ended.
     pub fn update(&mut self, at: Time, processes: &[u32], threads: &[(u32, u32)], ends: &Ends) -> Changes {
         let mut changes = Changes::default();
         for process in processes.iter().filter_map(|pid| self.processes.remove(pid)) {
@@ -212,8 +211,7 @@ impl Follower {
         let before = self.last_pid;
         self.last_pid = self.read_last_pid();
         let born = self.last_pid.is_none() || self.last_pid != before;
-        // The kernel hands out an id a moment before whoever gets it can be seen: such a one is found by looking once
-        // more.
+        // The kernel assigns an id a moment before its process is visible: a second look finds it.
         let born = std::mem::replace(&mut self.born, born) || born;
         let slow = at >= self.next_slow;
         if slow {
@@ -236,7 +234,7 @@ impl Follower {
         changes
     }
 
-    /// Up to so many processes, those that have waited longest: all of them by ascending ids.
+    /// A limited number of processes, in turn by ascending ids.
     fn in_turn(&mut self, most: usize) -> Vec<u32> {
         let behind = self.processes.range((Bound::Excluded(self.cursor), Bound::Unbounded));
         let pids: Vec<u32> =
@@ -246,7 +244,7 @@ impl Follower {
         pids
     }
 
-    /// A thread that was said to be born is gone.
+    /// A reported new thread has ended.
     pub fn forget_thread(&mut self, pid: u32, tid: u32) {
         if let Some(process) = self.processes.get_mut(&pid) {
             process.threads.remove(&tid);
@@ -266,7 +264,7 @@ impl Follower {
             trees |= matches!(target, Target::Trees(_));
             let pids = match target {
                 Target::Cgroup(path) => members(path),
-                // Named pids are looked for once: whoever has one of them later is another process.
+                // Named pids are looked up once: a later process with one of them is another.
                 Target::Pids(pids) | Target::Trees(pids) if fresh.contains(&app) => pids.clone(),
                 Target::Pids(_) | Target::Trees(_) => continue,
             };
@@ -301,7 +299,7 @@ impl Follower {
                 self.strangers.retain(|id| !(from + 1..=to).contains(id));
                 self.list_soon = true;
             }
-            // The ids wrapped around, or cannot be read: anyone may be anyone.
+            // The ids wrapped around, or are unreadable: any id may be new.
             _ => {
                 self.strangers.clear();
                 self.list_soon = true;
@@ -338,11 +336,11 @@ impl Follower {
         self.strangers.extend(fresh);
     }
 
-    /// Adopts a process whose parent, process group or session belongs to a tree. Whether anybody has that id.
+    /// Adopts a process whose parent, process group or session belongs to a tree. Returns whether the id is in use.
     fn adopt_kin(&mut self, pid: u32, ends: &Ends, changes: &mut Changes) -> bool {
         let Some(stat) = self.read_stat(pid) else { return false };
-        // A parent that is in the map but dead cannot be: children of the dead have another parent.
-        // Whoever attaches to a shell may sit in its session.
+        // A dead parent cannot be in the map: orphans have another parent. A process attached to a shell may be in its
+        // session.
         if pid == std::process::id() {
             return true;
         }
@@ -385,7 +383,7 @@ impl Follower {
     }
 
     fn open(&mut self, pid: u32, app: AppId) -> Option<Process> {
-        // The folder first: whatever is read through it is of one process, or fails.
+        // The folder first: reads through it concern one process, or fail.
         let dir = File::open(self.proc.join(format!("{pid}/task"))).ok()?;
         let pidfd = sys::pidfd_open(pid).ok();
         let stat = self.read_stat(pid)?;
@@ -424,7 +422,7 @@ impl Follower {
         }
         // The link count of the folder is two of its own and one per thread.
         let count = process.dir.metadata().map_or(0, |m| m.nlink().saturating_sub(2) as usize);
-        // As many as before are the same as before, unless one that has no counter to tell of its end was replaced.
+        // An equal number means the same threads, unless one without a counter for its end was replaced.
         let replaced = slow && process.listed != self.births;
         let mut all = Vec::new();
         if full || replaced || (count != known && (born || known.max(count) <= LISTED_WHOLE)) {
@@ -433,7 +431,7 @@ impl Follower {
             let mut skip = if whole { 0 } else { count.min(known).saturating_sub(4) };
             loop {
                 let tail = list_from(&process.dir, skip, if full { usize::MAX } else { count }, &mut self.buffer);
-                // Threads are listed in the order of their birth: whoever comes before one that is known is known.
+                // Threads are listed in the order of creation: those before a known one are known.
                 if skip > 0 && tail.first().is_none_or(|tid| !process.threads.contains(tid)) {
                     skip = skip.saturating_sub(2 * tail.len().max(4));
                     continue;
@@ -502,10 +500,10 @@ impl Process {
         self.parent
     }
 
-    /// The user as whom it acts.
+    /// Its effective user.
     ///
     /// # Errors
-    /// Where it is gone.
+    /// If it has ended.
     pub fn owner(&self) -> io::Result<u32> {
         Ok(self.dir.metadata()?.uid())
     }
@@ -516,8 +514,7 @@ impl Process {
         if self.leader_is_dead { others().unwrap_or(pid) } else { pid }
     }
 
-    /// Opens a file of one of its threads, such as `stat`; fails where the thread is gone, even if its id was taken
-    /// over by another process.
+    /// Opens a file of one of its threads, such as `stat`; fails if the thread has ended, even if its id is reused.
     ///
     /// # Errors
     /// `ENOENT`, `ESRCH`, `EACCES`, `EMFILE`.
@@ -525,8 +522,8 @@ impl Process {
         self.open(format!("{tid}/{name}").into_bytes())
     }
 
-    /// Opens a file that tells of all its threads together, also of those that are gone, such as `io`; fails where the
-    /// process is gone, even if its id was taken over.
+    /// Opens a file about all its threads, ended ones included, such as `io`; fails if the process has ended, even if
+    /// its id is reused.
     ///
     /// # Errors
     /// As [`Process::open_file`].
@@ -589,8 +586,8 @@ pub(crate) fn list_once(dir: &File, buffer: &mut [u8]) -> Vec<u32> {
 }
 
 impl Target {
-    /// The CPUs that its processes may use now, by their masks, which lie inside their cpusets; empty where none of
-    /// them is there.
+    /// Currently allowed CPUs of its processes, from their masks, which are within their cpusets; empty without
+    /// processes.
     pub fn cpus(&self) -> CpuSet {
         let masks = self.pids().into_iter().filter_map(|pid| sys::getaffinity(pid).ok());
         masks.fold(CpuSet::new(), |all, mask| all.or(&mask))
@@ -605,7 +602,7 @@ impl Target {
     }
 }
 
-/// Whether a process can be followed at all.
+/// Checks whether a process can be followed.
 ///
 /// # Errors
 /// Why not, in words that go on behind its number.
@@ -643,7 +640,7 @@ pub fn can_manage(pid: u32, other_users: bool) -> Result<(), String> {
     }
 }
 
-/// Whether a process may ask for `SCHED_DEADLINE`, which the kernel gives to threads alone that may use all CPUs.
+/// Whether a process may request `SCHED_DEADLINE`, which the kernel only grants to threads allowed on all CPUs.
 pub fn may_ask_for_deadline(pid: u32) -> bool {
     const CAP_SYS_NICE: u32 = 23;
     let effective = |status: String| {
@@ -654,8 +651,8 @@ pub fn may_ask_for_deadline(pid: u32) -> bool {
     status.ok().and_then(effective).is_some_and(|capabilities| capabilities >> CAP_SYS_NICE & 1 == 1)
 }
 
-/// The group whose processes have their threads in a threaded group (version 2) such as this one, as libvirt makes for
-/// each virtual CPU; `None` where its own list of processes can be read.
+/// The group of the processes with threads in a threaded group (version 2) such as this one, as libvirt creates for
+/// each virtual CPU; `None` if its own list of processes is readable.
 ///
 /// # Errors
 /// Where that cannot be read for another reason.

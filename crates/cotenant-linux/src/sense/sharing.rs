@@ -41,7 +41,7 @@ pub struct Object {
     pub inode: String,
     /// Bytes of it that at least two of the processes map, of which one may write.
     pub bytes: u64,
-    /// Who maps it, ascending.
+    /// Processes that map it, ascending.
     pub pids: Vec<u32>,
 }
 
@@ -69,8 +69,7 @@ pub struct Sharing {
     pub cut: usize,
 }
 
-/// What tells objects apart: device and inode, the kind, and of System V's, whose inodes are their ids, the namespace
-/// in which these are given.
+/// Identity of objects: device and inode, the kind, and for System V, whose inodes are ids, their namespace.
 type Key = (String, Kind, String);
 
 /// Where a process maps an object, and where it may write to it.
@@ -103,7 +102,7 @@ pub(crate) fn shared(line: &str) -> Option<Mapping<'_>> {
     let (device, number) = (words.next()?, words.next()?);
     let name = words.next().unwrap_or_default();
     let name = name.strip_suffix(" (deleted)").unwrap_or(name);
-    // Devices and what stands for no memory share one inode whatever is behind them.
+    // Devices and non-memory objects share one inode regardless of their content.
     let memory = name.starts_with('/') && (!name.starts_with("/dev/") || name == "/dev/zero" || is_file(name));
     let kind = match name {
         "/dev/zero" | "/anon_hugepage" => Kind::Anonymous,
@@ -123,7 +122,7 @@ fn is_file(name: &str) -> bool {
     ["/dev/shm/", "/dev/hugepages/", "/dev/mqueue/"].iter().any(|folder| name.starts_with(folder))
 }
 
-/// The ends of spans, which may lie over each other, as if they were one: where something begins and ends.
+/// The ends of possibly overlapping spans, as if they were one: where each begins and ends.
 fn ends(spans: &[Range<u64>]) -> Vec<(u64, i32)> {
     let mut spans = spans.to_vec();
     spans.sort_by_key(|span| span.start);
@@ -156,7 +155,7 @@ fn in_common<'a>(all: impl Iterator<Item = &'a Spans>) -> u64 {
     bytes
 }
 
-/// Looks through processes: `pids`, or all. Objects of which fewer than `least` bytes are in common connect nobody.
+/// Scans processes: `pids`, or all. Objects with fewer than `least` common bytes connect no processes.
 ///
 /// # Errors
 /// Where `/proc` cannot be listed.
@@ -219,7 +218,7 @@ fn ipc_namespace(fs: &FsRoot, pid: u32) -> String {
     link.map_or_else(|_| String::new(), |link| link.to_string_lossy().into_owned())
 }
 
-/// The process that stands for the group of another one; the ways there become shorter.
+/// The representative of a process's group; shortens the paths.
 fn first(next: &mut HashMap<u32, u32>, mut pid: u32) -> u32 {
     loop {
         let up = *next.entry(pid).or_insert(pid);
@@ -234,7 +233,7 @@ fn first(next: &mut HashMap<u32, u32>, mut pid: u32) -> u32 {
 
 /// Processes that one or several objects connect.
 fn groups(objects: Vec<Object>) -> Vec<Group> {
-    // Each process points to one of its group, and that way to the one that stands for it.
+    // Each process points towards the representative of its group.
     let mut next: HashMap<u32, u32> = HashMap::new();
     for object in &objects {
         for pair in object.pids.windows(2) {

@@ -7,15 +7,15 @@ use cotenant_model::{Counters, Signal};
 use serde::Serialize;
 use std::fmt;
 
-/// How much a machine tells, in one word.
+/// Observability of a machine, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
     /// No hardware counters: CPU time, waiting time, faults, migrations.
     SoftwareOnly,
-    /// Cycles and instructions, not all of the coherence and memory signals that were asked for.
+    /// Cycles and instructions, without all requested coherence and memory signals.
     CorePmu,
-    /// Every signal that was asked for.
+    /// Every requested signal.
     Full,
 }
 
@@ -50,16 +50,16 @@ pub struct Missing {
     pub remedy: String,
 }
 
-/// What a machine can tell.
+/// Observability of a machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TierReport {
     /// In one word.
     pub tier: Tier,
-    /// The processor families whose events are used, or the PMUs where no table is known.
+    /// The processor families of the events, or the PMUs without a known table.
     pub pmus: Vec<String>,
     /// What is counted.
     pub present: Vec<Present>,
-    /// What was asked for, or is counted elsewhere without asking, and is missing here.
+    /// Signals that were requested, or are counted elsewhere by default, and are missing here.
     pub missing: Vec<Missing>,
     /// Restrictions: user mode only, tasks without counters.
     pub notes: Vec<String>,

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// A look that takes longer is given up.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The shortest time between two looks that tells enough: 30 clock ticks on most machines.
+/// Least time between two informative looks: 30 clock ticks on most machines.
 const MOMENT: Duration = Duration::from_millis(300);
 
 /// Time between two looks, and in lengths of the last one: with very many processes a look costs more, and less than
@@ -29,10 +29,10 @@ const MOMENT: Duration = Duration::from_millis(300);
 const EVERY: Duration = Duration::from_secs(10);
 const SHARE: u32 = 300;
 
-/// Threads whose waits are read in a look, of processes that have run since the one before: 10 us each.
+/// Threads whose waits are read in a look, for processes that have run since the previous one: 10 us each.
 const THREADS: u32 = 4_096;
 
-/// Looks now; `before` spares to read what has not run since.
+/// Looks now; with `before`, idle processes are not read again.
 ///
 /// # Errors
 /// Where `/proc` cannot be read.
@@ -79,12 +79,12 @@ fn waits(fs: &FsRoot, pid: u32, threads: u32, left: &mut u32) -> Option<BTreeMap
 fn cgroup(fs: &FsRoot, pid: u32) -> String {
     let read = bounded::text(fs.path(&format!("/proc/{pid}/cgroup")), Limit::Value);
     let Ok(groups) = read else { return "/".to_owned() }; // it has just ended
-    // A second version may be mounted beside the first one, without a process in any of its groups.
+    // A version 2 may be mounted beside version 1 without processes in its groups.
     let second = group_in(&groups, None).filter(|path| path != "/");
     second.or_else(|| group_in(&groups, Some("cpu"))).unwrap_or_else(|| "/".to_owned())
 }
 
-/// Looks at this machine, as long as anybody is interested.
+/// Observes this machine while any holder exists.
 #[derive(Debug)]
 pub struct Watch {
     cpus: CpuSet,
@@ -114,8 +114,8 @@ impl Watch {
         self.whole.take()
     }
 
-    /// Looks, and waits for it: a stretch is over, another one begins. The processes that are our own, and what
-    /// descends from them, do not count as others; nor does this one.
+    /// Looks and waits for the result: ends one period and begins another. Our own processes with descendants do not
+    /// count as others, nor does this one.
     pub fn catch_up(&mut self, own: &[u32]) -> Option<Usage> {
         let before = self.last.clone();
         self.work = None;

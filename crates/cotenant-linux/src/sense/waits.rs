@@ -93,7 +93,7 @@ impl Waits {
     pub fn notes(&self) -> Vec<String> {
         const WHAT: &str = "which programs others wait for is not seen";
         match &self.state {
-            // Ordinary users see what can be seen without rights; `cotenant doctor` says what they would need.
+            // Ordinary users get what is visible without rights; `cotenant doctor` reports the required ones.
             State::Blind(Some(Blind::NotAllowed)) if sys::euid() != 0 => Vec::new(),
             State::Blind(Some(why)) => vec![format!("{WHAT}: {why}")],
             State::Seen(tracer) => tracer.missing().iter().map(|why| format!("{WHAT} in full: {why}")).collect(),
@@ -114,7 +114,7 @@ impl Groups {
     const MOST: usize = 20_000;
     const EVERY: Duration = Duration::from_secs(10);
 
-    /// Empty for the root, and for one that has gone or is not known yet.
+    /// Empty for the root, and for an ended or unknown one.
     fn path(&mut self, id: u64, at: Time) -> String {
         // The root's id is 1.
         if id > 1 && !self.paths.contains_key(&id) && at >= self.due {

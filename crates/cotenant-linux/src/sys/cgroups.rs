@@ -10,7 +10,7 @@ pub fn mounts(root: &Path, v1_controller: Option<&str>) -> Vec<String> {
     mounts_in(&mounts.unwrap_or_default(), v1_controller)
 }
 
-/// Those of a table of mounts.
+/// Those in a table of mounts.
 pub(crate) fn mounts_in(table: &str, v1_controller: Option<&str>) -> Vec<String> {
     let wanted = |line: &str| {
         let mut fields = line.split(' ').skip(1);
@@ -50,9 +50,8 @@ pub(crate) fn group_in(groups: &str, v1_controller: Option<&str>) -> Option<Stri
     })
 }
 
-/// The group that a process in a cgroup namespace of its own takes for the root, from the real one; `None` where ours
-/// is the real one. In a container that sees the processes of the host, the paths of others are relative to that:
-/// `/../pod-b/c` is beside it.
+/// The root group of a process's cgroup namespace from the real root; `None` if it is the real root. In a container
+/// that sees the host's processes, other paths are relative to it: `/../pod-b/c` is a sibling.
 ///
 /// `mount` is where all groups can be seen. Ours is the one that has us as a member.
 pub fn namespace(root: &Path, v1_controller: Option<&str>, mount: &Path) -> Option<String> {
@@ -80,7 +79,7 @@ pub fn namespace(root: &Path, v1_controller: Option<&str>, mount: &Path) -> Opti
     None
 }
 
-/// A path that was told in a cgroup namespace with that root, from the real root.
+/// A path from a cgroup namespace with that root, relative to the real root.
 pub fn resolve(namespace: &str, path: &str) -> String {
     let mut parts: Vec<&str> = namespace.split('/').filter(|part| !part.is_empty()).collect();
     for part in path.split('/').filter(|part| !part.is_empty()) {

@@ -23,8 +23,8 @@ pub enum Failed {
     Start,
 }
 
-/// The answer of `work`, done by a child of this process in at most this time, and with at most so many bytes of
-/// memory besides what this process has; files that it maps for reading do not count.
+/// The result of `work` in a child process within this time, and with at most this many bytes of memory beyond this
+/// process's; files mapped for reading do not count.
 ///
 /// No program is executed: the child has a copy of this process' memory, and of its calling thread alone. A lock that
 /// another thread held is held there for ever, which its time ends; the allocators of glibc and musl know of forks.
@@ -41,7 +41,7 @@ pub fn confined(memory: u64, time: Duration, work: impl FnOnce() -> Vec<u8>) -> 
         child(memory, theirs, work);
     }
     drop(theirs);
-    // A pipe takes 64 KiB: it is read while the child writes, and what has been said by then is whole or is not used.
+    // A pipe holds 64 KiB: it is read while the child writes, and only complete output is used.
     let mut said = Deadline { file: answer, deadline };
     let bytes = bounded::rest(&mut said, Limit::Named);
     let _ = kill(pid.cast_unsigned(), libc::SIGKILL); // it has ended, or is to
@@ -68,7 +68,7 @@ fn child(memory: u64, mut answer: File, work: impl FnOnce() -> Vec<u8>) -> ! {
             // SAFETY: no handler runs. The runtime's would abort at the end of the stack, as where there is no memory.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
-        // What libraries, and the runtime at a crash, say of such files is for nobody.
+        // Output of libraries, and of the runtime at a crash, on such files is discarded.
         let null = File::options().write(true).open("/dev/null")?.into_raw_fd();
         // SAFETY: takes plain numbers; both descriptors are open or the call fails.
         check(unsafe { libc::dup2(null, 2) })?;
@@ -101,7 +101,7 @@ fn wait(pid: libc::pid_t) -> Option<ExitStatus> {
         match check(unsafe { libc::waitpid(pid, &raw mut status, 0) }) {
             Ok(_) => return Some(ExitStatus::from_raw(status)),
             Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return None, // somebody else has reaped it
+            Err(_) => return None, // it was reaped elsewhere
         }
     }
 }

@@ -33,7 +33,7 @@ pub(crate) fn flock(file: impl AsFd, how: Lock) -> io::Result<()> {
 
 /// Whether the loader finds a shared library of this name, here and now; one that is found is loaded.
 pub fn loads(library: &CStr) -> bool {
-    // SAFETY: the name is a C string. What is loaded runs its constructors: it is asked for libraries of ours alone.
+    // SAFETY: the name is a C string. Loading runs constructors, so only our own libraries are requested.
     unsafe { !libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL).is_null() }
 }
 
@@ -62,7 +62,7 @@ pub fn seals(file: &File) -> Option<c_int> {
     check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) }).ok()
 }
 
-/// Whether a file lies in ordinary memory: pages of hugetlbfs can be missing, which ends the process that reads them.
+/// Whether a file is in ordinary memory: pages of hugetlbfs can be missing, which kills a reader.
 pub fn is_tmpfs(file: &File) -> bool {
     // SAFETY: all bytes of this plain struct may be zero; it is writable; the descriptor is open.
     unsafe {

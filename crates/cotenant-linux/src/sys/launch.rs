@@ -41,7 +41,7 @@ impl LaunchError {
     }
 }
 
-/// The exit code that stands for how a program ended: its own, or 128 + the signal that killed it.
+/// The exit code of an ended program: its own, or 128 + the signal that killed it.
 pub fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     code as u8 // the kernel keeps eight bits
@@ -77,8 +77,8 @@ impl Child {
     /// Starts a program with our terminal and in our process group, so that Ctrl-C and Ctrl-Z reach both.
     ///
     /// * Its signal mask and its limit of open files are what ours were at first, see [`as_from_outside`].
-    /// * This process becomes the reaper of whatever it leaves behind (`PR_SET_CHILD_SUBREAPER`), so that a
-    ///   descendant that detached itself can still be told to be one.
+    /// * This process becomes the reaper of orphaned descendants (`PR_SET_CHILD_SUBREAPER`), so that a detached
+    ///   descendant is still recognised.
     ///
     /// # Errors
     /// [`LaunchError`].
@@ -103,7 +103,7 @@ impl Child {
             unsafe {
                 command.pre_exec(move || {
                     sys::set_parent_death_signal(signal)?;
-                    // Who died before that sends nothing.
+                    // A parent that died before that sends no signal.
                     if parent_id() == we { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
                 });
             }

@@ -17,8 +17,7 @@ pub struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread; whoever accesses it does so by volatile or atomic
-// accesses, or through `&mut`.
+// SAFETY: the mapping belongs to the process, not to a thread; accesses are volatile or atomic, or through `&mut`.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
@@ -28,7 +27,7 @@ impl Mapping {
     /// As `mmap`.
     pub fn new(file: impl AsFd, bytes: usize, writable: bool) -> io::Result<Self> {
         let (fd, rights) = (file.as_fd().as_raw_fd(), libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 });
-        // SAFETY: asks for a new mapping wherever the kernel likes; nothing of ours is touched.
+        // SAFETY: requests a new mapping at any address; nothing of ours is touched.
         let at = unsafe { libc::mmap(ptr::null_mut(), bytes, rights, libc::MAP_SHARED, fd, 0) };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -40,8 +39,8 @@ impl Mapping {
     /// behind its end: for children that may.
     pub fn forever(self) -> &'static [u8] {
         let this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: the mapping is readable for its length and is never unmapped. Whoever writes to the file changes
-        // the bytes below the slice, which are taken as they come and are no addresses of ours.
+        // SAFETY: the mapping is readable for its length and is never unmapped. Writers of the file change the bytes
+        // below the slice, which are used as plain data without our addresses.
         unsafe { std::slice::from_raw_parts(this.at.as_ptr(), this.bytes) }
     }
 

@@ -14,7 +14,7 @@ const MAX_MASK_WORDS: usize = 1024;
 /// The mask of a thread: what it may run on now, that is its own mask ∩ its cpuset ∩ the active CPUs.
 ///
 /// # Errors
-/// `ESRCH` where the thread is gone.
+/// `ESRCH` if the thread has ended.
 pub fn getaffinity(tid: u32) -> io::Result<CpuSet> {
     match get_words(tid, &mut [0; MASK_WORDS]) {
         // The buffer is smaller than this kernel's masks.
@@ -35,7 +35,7 @@ fn get_words(tid: u32, words: &mut [u64]) -> io::Result<CpuSet> {
 /// Sets the mask of a thread. The kernel cuts it to the cpuset of the thread.
 ///
 /// # Errors
-/// `ESRCH` (gone), `EPERM` (not ours to change), `EINVAL` (nothing of the mask is online and in the cpuset).
+/// `ESRCH` (ended), `EPERM` (not permitted), `EINVAL` (no CPU of the mask is online and in the cpuset).
 pub fn setaffinity(tid: u32, mask: &CpuSet) -> io::Result<()> {
     set_words(tid, mask.as_words())
 }

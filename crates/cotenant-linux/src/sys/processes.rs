@@ -38,8 +38,8 @@ pub fn kill(pid: u32, signal: c_int) -> io::Result<()> {
     check(unsafe { libc::kill(pid.cast_signed(), signal) }).map(|_| ())
 }
 
-/// Stops this process with its process group, as Ctrl-Z does, until somebody lets them go on. Nothing stops where
-/// nobody could.
+/// Stops this process with its process group, like Ctrl-Z, until they are resumed. Does nothing if no process could
+/// resume them.
 ///
 /// # Errors
 /// Never.
@@ -65,18 +65,18 @@ pub fn signal_group(leader: u32, signal: c_int) -> io::Result<()> {
     check(unsafe { libc::kill(-leader.cast_signed(), signal) }).map(|_| ())
 }
 
-/// Sends a signal to the process that a descriptor stands for.
+/// Sends a signal to the process of a descriptor.
 ///
 /// # Errors
 /// `ESRCH`, `EPERM`.
 pub fn pidfd_signal(pidfd: &OwnedFd, signal: c_int) -> io::Result<()> {
     let (info, flags) = (std::ptr::null::<libc::siginfo_t>(), 0);
-    // SAFETY: the descriptor is open; a null siginfo asks for what kill(2) sends.
+    // SAFETY: the descriptor is open; a null siginfo requests kill(2)'s.
     check_long(unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, info, flags) })
         .map(|_| ())
 }
 
-/// A descriptor that stands for one process and becomes readable when it ends.
+/// A descriptor of one process that becomes readable at its end.
 ///
 /// # Errors
 /// `ESRCH`; `ENOSYS` before Linux 5.3.
@@ -107,7 +107,7 @@ pub fn reap() -> Option<(u32, ExitStatus, Usage)> {
     (pid > 0).then(|| (pid.cast_unsigned(), ExitStatus::from_raw(status), usage))
 }
 
-/// Reaps the child that a pidfd stands for, where it has ended and nobody else did so.
+/// Reaps the ended child of a pidfd, unless already reaped.
 pub fn reap_pidfd(pidfd: &OwnedFd) {
     // SAFETY: all bytes of this plain struct may be zero; it is writable.
     unsafe {
@@ -132,7 +132,7 @@ pub fn become_subreaper() -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }).map(|_| ())
 }
 
-/// Asks for a signal when the thread that started this process ends. Async-signal-safe.
+/// Requests a signal at the end of the thread that started this process. Async-signal-safe.
 ///
 /// # Errors
 /// For numbers that are no signals.

@@ -21,7 +21,7 @@ pub fn ignore(signal: c_int) -> io::Result<()> {
 
 /// Whether this process ignores a signal.
 pub fn is_ignored(signal: c_int) -> bool {
-    // SAFETY: a zeroed sigaction is a valid one, and a null new action only asks for the old one.
+    // SAFETY: a zeroed sigaction is valid, and a null new action only queries the old one.
     unsafe {
         let mut old: libc::sigaction = std::mem::zeroed();
         libc::sigaction(signal, std::ptr::null(), &raw mut old) == 0 && old.sa_sigaction == libc::SIG_IGN
@@ -36,8 +36,8 @@ pub fn survive_file_limit() {
     if is_ignored(libc::SIGXFSZ) {
         return;
     }
-    // SAFETY: a zeroed sigaction is a valid one, and the handler does nothing at all, so it is async-signal-safe. The
-    // call cannot fail for this signal.
+    // SAFETY: a zeroed sigaction is valid, and the handler does nothing, so it is async-signal-safe. The call cannot
+    // fail for this signal.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as extern "C" fn(c_int) as usize;
@@ -46,12 +46,12 @@ pub fn survive_file_limit() {
     }
 }
 
-/// What the runtime does at these faults: at the end of a stack it says so.
+/// The runtime's handlers of these faults, which report a stack overflow.
 static AT_FAULTS: [(c_int, OnceLock<libc::sigaction>); 2] =
     [(libc::SIGSEGV, OnceLock::new()), (libc::SIGBUS, OnceLock::new())];
 
-/// Has a fault that somebody has sent (`kill -SEGV`) end this process at once. The runtime's handler takes it for one
-/// of the program, which would come again, and goes on.
+/// Makes a fault signal sent by another process (`kill -SEGV`) end this process at once. The runtime's handler would
+/// take it for a recurring fault of the program, and continue.
 pub fn end_by_sent_faults() {
     extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
         // SAFETY: the kernel gives a valid structure to a handler with SA_SIGINFO.
@@ -112,7 +112,7 @@ impl SignalMask {
     /// What this thread blocks.
     pub fn current() -> Self {
         let mut set = Self::of([]);
-        // SAFETY: a null new mask only asks for the old one, which is writable; cannot fail then.
+        // SAFETY: a null new mask only queries the old one, which is writable; cannot fail then.
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut set.0) };
         set
     }
@@ -169,12 +169,12 @@ impl SignalFd {
     /// # Errors
     /// Where there are no descriptors left.
     pub fn new(mask: &SignalMask) -> io::Result<Self> {
-        // SAFETY: the mask is valid; -1 asks for a new descriptor.
+        // SAFETY: the mask is valid; -1 requests a new descriptor.
         let fd = check(unsafe { libc::signalfd(-1, &raw const mask.0, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) })?;
         Ok(Self { fd: owned(fd), mask: *mask })
     }
 
-    /// Blocks them in this thread, besides what it blocks already; returns what that was.
+    /// Blocks them in this thread, in addition; returns the former mask.
     ///
     /// # Errors
     /// Never for a valid set.

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// written gives up after the same time.
 ///
 /// # Errors
-/// What connect(2) says; `EAGAIN` where it was given up.
+/// Errors of connect(2); `EAGAIN` at the time limit.
 pub fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     // SAFETY: takes no pointers.
     let stream = UnixStream::from(owned(check(unsafe {
@@ -35,7 +35,7 @@ pub fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// The effective user of who connected, and the process, as of then (`SO_PEERCRED`, unix(7)).
+/// The effective user and the process of the peer at the connection (`SO_PEERCRED`, unix(7)).
 ///
 /// # Errors
 /// Where the kernel refuses.
@@ -78,7 +78,7 @@ pub fn stamp_arrivals(socket: BorrowedFd<'_>) -> io::Result<()> {
 /// has noted it.
 ///
 /// # Errors
-/// What recvmsg(2) says.
+/// Errors of recvmsg(2).
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, Option<Duration>)> {
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     let mut control = [0_u64; 8]; // aligned as its headers are

@@ -45,13 +45,12 @@ impl SetError {
     }
 }
 
-/// A thread that is held: its open stat file is bound to the kernel's `struct pid`, not to the number, so that
-/// reading it again fails once the thread has ended, even if the number has been given to another.
+/// An open thread: its stat file is bound to the kernel's `struct pid`, not to the number, so that reading it fails
+/// once the thread has ended, even if the number is reused.
 ///
-/// Thus a set between two successful reads has hit this thread and no other. The window that remains: the thread ends
-/// after the read before, and its number is handed out again before the set. The kernel hands out numbers in a cycle,
-/// so that takes as many forks as `pid_max` (≥ 32,768) within a few microseconds; [`Held::set`] then reports
-/// [`SetError::Recycled`].
+/// So a set between two successful reads has affected this thread and no other. The remaining window: the thread ends
+/// after the first read, and its number is reused before the set. The kernel assigns numbers in a cycle, so that takes
+/// as many forks as `pid_max` (≥ 32,768) within a few microseconds; [`Held::set`] then reports [`SetError::Recycled`].
 #[derive(Debug)]
 pub struct Held {
     stat_file: File,
@@ -69,7 +68,7 @@ impl Held {
     /// Takes hold of a thread.
     ///
     /// # Errors
-    /// [`SetError::Gone`] where there is none, or only its corpse; [`SetError::Refused`] where `/proc` hides it.
+    /// [`SetError::Gone`] if there is none, or only its zombie; [`SetError::Refused`] if `/proc` hides it.
     pub fn open(pid: u32, tid: u32) -> Result<Self, SetError> {
         let stat_file = File::open(format!("/proc/{pid}/task/{tid}/stat")).map_err(SetError::from_errno)?;
         let uid = stat_file.metadata().map_err(SetError::from_errno)?.uid();
@@ -155,8 +154,7 @@ impl Held {
         Some(effective_cpus(path.trim()).map_or_else(|| online.clone(), |cpus| cpus.and(&online)))
     }
 
-    /// What the kernel leaves of its mask, where that was asked to be `asked` and reads `mask`; `None` as
-    /// [`Held::cpuset`].
+    /// The kernel's remainder of its mask, requested as `asked` and read as `mask`; `None` as [`Held::cpuset`].
     pub fn leaves(&self, asked: &CpuSet, mask: &CpuSet) -> Option<Leaves> {
         let cpuset = self.cpuset()?;
         let moving = moving(&asked.and(&cpuset).minus(mask));
@@ -169,13 +167,13 @@ impl Held {
 pub struct Leaves {
     /// What its cpuset allows of the CPUs that are online.
     pub cpuset: CpuSet,
-    /// CPUs that are on their way on or off: a mask that is read may or may not show them, since it shows active CPUs
-    /// alone, and a CPU is online for a while before and after it is active (kernel/cpu.c, `cpuhp_hp_states`).
+    /// CPUs going online or offline: a mask may or may not show them, because it shows active CPUs only, and a CPU is
+    /// online slightly longer than active (kernel/cpu.c, `cpuhp_hp_states`).
     pub moving: CpuSet,
 }
 
 impl Leaves {
-    /// Whether `mask`, as read, can be what is left of `asked`. An empty mask always can: nobody can set one.
+    /// Whether `mask`, as read, can be the remainder of `asked`. An empty mask always can, because it cannot be set.
     pub fn of(&self, asked: &CpuSet, mask: &CpuSet) -> bool {
         mask.is_empty()
             || mask == asked
@@ -184,7 +182,7 @@ impl Leaves {
     }
 }
 
-/// Those of `cpus` that are being switched on or off; none where the kernel cannot do that.
+/// Those of `cpus` going online or offline; empty without CPU hotplug.
 fn moving(cpus: &CpuSet) -> CpuSet {
     const FOLDER: &str = "/sys/devices/system/cpu";
     let Ok(states) = bounded::text(format!("{FOLDER}/hotplug/states"), Limit::Value) else { return CpuSet::default() };
@@ -198,8 +196,7 @@ fn moving(cpus: &CpuSet) -> CpuSet {
     cpus.iter().filter(moves).collect()
 }
 
-/// The effective CPUs of a cpuset, from whichever hierarchy has the controller. Version 1's file stands in the kernel
-/// since 3.17.
+/// The effective CPUs of a cpuset, from the hierarchy with the controller. Version 1 has the file since 3.17.
 fn effective_cpus(path: &str) -> Option<CpuSet> {
     type Hierarchy = (PathBuf, &'static str, Option<String>);
     static HIERARCHIES: OnceLock<Vec<Hierarchy>> = OnceLock::new();
@@ -212,15 +209,15 @@ fn effective_cpus(path: &str) -> Option<CpuSet> {
         of(Some("cpuset"), "cpuset.effective_cpus").chain(of(None, "cpuset.cpus.effective")).collect()
     });
     hierarchies.iter().find_map(|(mount, file, namespace)| {
-        // In a container it is told from our own group on.
+        // In a container the path is relative to our own group.
         let path = cgroups::resolve(namespace.as_deref().unwrap_or_default(), path);
         let text = bounded::text(mount.join(path.trim_start_matches('/')).join(file), Limit::Value).ok()?;
         CpuSet::parse_list(&text).ok().filter(|cpus| !cpus.is_empty())
     })
 }
 
-/// What holds after `asked` was set under a cpuset (kernel ≥ 6.2: a thread's own mask is remembered and cut to the
-/// cpuset anew whenever that changes; where nothing is left, the whole cpuset holds).
+/// The result of setting `asked` under a cpuset (kernel ≥ 6.2: a thread's own mask is remembered and intersected with
+/// the cpuset on every change; if empty, the whole cpuset applies).
 pub fn under_cpuset(asked: &CpuSet, cpuset: &CpuSet) -> CpuSet {
     let cut = asked.and(cpuset);
     if cut.is_empty() { cpuset.clone() } else { cut }

@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::process::ExitStatus;
 use std::time::Instant;
 
-/// Signals that ask a program to do something. They are passed on to ours, or end our work where we have started none.
+/// Signals that request an action. They are forwarded to our program, or end our work without one.
 const PASSED_ON: [c_int; 6] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
 
 pub(crate) fn asks_to_stop(signal: c_int) -> bool {
@@ -23,7 +23,7 @@ const CALLS: u64 = u64::MAX - 2;
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The time came, or somebody called: see [`Waiter::listen`].
+    /// The time has come, or a call: see [`Waiter::listen`].
     Tick,
     /// A signal came. The programs to which signals are passed on have got it, too.
     Signal(c_int),
@@ -31,9 +31,9 @@ pub enum Event {
     Exited(u32, ExitStatus, Usage),
 }
 
-/// Waits. Holds the signals SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGCHLD back from this thread and
-/// the threads that it starts later, so make it first thing in `main`; signals that are ignored (nohup) stay so.
-/// SIGTSTP and SIGCONT keep their usual effect: Ctrl-Z stops us with our program, `fg` resumes both.
+/// Waits. Blocks the signals SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGCHLD in this thread and its
+/// later threads, so create it first in `main`; ignored signals (nohup) stay ignored. SIGTSTP and SIGCONT keep their
+/// usual effect: Ctrl-Z stops us with our program, `fg` resumes both.
 #[derive(Debug)]
 pub struct Waiter {
     epoll: Epoll,
@@ -77,7 +77,7 @@ impl Waiter {
         })
     }
 
-    /// Whoever writes into this pipe ends a wait.
+    /// Writes into this pipe end a wait.
     ///
     /// # Errors
     /// Only where the kernel fails its own descriptors.
@@ -87,12 +87,12 @@ impl Waiter {
         Ok(())
     }
 
-    /// Whether somebody called since this was asked last.
+    /// Whether there was a call since the last check.
     pub fn take_called(&mut self) -> bool {
         std::mem::take(&mut self.called)
     }
 
-    /// Lets the signals have their usual effect again, but for those that have come: what they ask to end has ended.
+    /// Restores the signals' usual effect and discards pending ones, whose purpose is fulfilled.
     ///
     /// # Errors
     /// Only where the kernel fails its own descriptors.
@@ -101,9 +101,9 @@ impl Waiter {
         Ok(())
     }
 
-    /// Reports the end of this program from now on, and reaps every child of this process: also the descendants that
-    /// it leaves to us. Exit codes of other children are lost to the code that started them. With `pass_on` the program
-    /// gets the signals that this process gets, but for those that the terminal has sent it already.
+    /// Reports the end of this program from now on, and reaps every child of this process, orphaned descendants
+    /// included. Exit codes of other children are lost to the code that started them. With `pass_on` the program gets
+    /// this process's signals, except those that the terminal has already sent it.
     pub fn watch(&mut self, child: &Child, pass_on: bool) {
         self.watched.insert(child.pid(), pass_on);
         self.reaps = true;
@@ -136,7 +136,7 @@ impl Waiter {
             }
             if let Some(calls) = self.calls.as_mut().filter(|_| ready.contains(&CALLS)) {
                 if calls.read(&mut [0; 64])? == 0 {
-                    self.calls = None; // nobody can call any more
+                    self.calls = None; // no writers are left
                 }
                 self.called = true;
                 return Ok(Event::Tick);

@@ -12,8 +12,7 @@ pub fn hung_up(fd: impl AsFd, within: Duration) -> bool {
     poll([Some(fd.as_fd())], libc::POLLRDHUP, within).is_ok_and(|[seen]| seen & ended != 0)
 }
 
-/// Which of the descriptors are readable or hung up, waiting for the first of them up to `within`; those that are
-/// absent never are.
+/// The readable or hung-up descriptors, after waiting for the first up to `within`; absent ones never are.
 ///
 /// # Errors
 /// Only where the kernel fails; a signal ends the wait like its time.
@@ -58,7 +57,7 @@ impl Epoll {
         Ok(Self(owned(check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?)))
     }
 
-    /// Reports the token while the descriptor is as one of the events says, or hung up.
+    /// Reports the token while the descriptor has one of the events, or is hung up.
     ///
     /// # Errors
     /// As `epoll_ctl`.

@@ -266,7 +266,7 @@ fn real_time_tasks_are_left_alone() {
     assert!(subject.is_as_before());
 }
 
-/// A child cpuset with one or more processes in it; gone when dropped.
+/// A child cpuset with one or more processes in it; removed on drop.
 struct Cpuset(PathBuf);
 
 impl Cpuset {

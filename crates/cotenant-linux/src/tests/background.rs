@@ -27,9 +27,8 @@ use std::time::Duration;
 /// What an ordinary user is here.
 const NOBODY: u32 = 65_534;
 
-/// Takes the threads of a process to the background and back: `STATE_DIR PID STEP…`. Each step says what is in force.
-/// `hold` waits for a line, where `PID` is a process that belongs to it from then on; with `of:FOLDER` it is the
-/// members of that control group.
+/// Takes the threads of a process to the background and back: `STATE_DIR PID STEP…`. Each step prints the state. `hold`
+/// waits for a line, where `PID` adds a process; with `of:FOLDER` it is the members of that control group.
 pub fn backgrounder(args: &[String]) {
     let [state_dir, pid, steps @ ..] = args else { panic!("usage: STATE_DIR PID STEP…") };
     let (mut pids, mut notes) = (vec![pid.parse::<u32>().unwrap()], Notes::default());
@@ -75,8 +74,8 @@ struct Case {
     user: Option<(u32, u64)>,
 }
 
-/// Whose session it is in. That of its own has a weight where Linux shares CPUs session by session; one that others
-/// share keeps its weight, so there is `SCHED_IDLE` alone.
+/// The owner of its session. Its own session has a weight if Linux shares CPUs by session; a shared one keeps its
+/// weight, so that only `SCHED_IDLE` remains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Session {
     Own,
@@ -218,7 +217,7 @@ fn nice(pid: u32) -> Option<i32> {
     text.trim().rsplit_once(' ')?.1.parse().ok()
 }
 
-/// Whether CPU time is portioned out by session here; said aloud where not.
+/// Whether CPU time is shared by session here; prints a message if not.
 fn by_session() -> bool {
     let enabled = fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled");
     let by_session = enabled.is_ok_and(|text| text.trim() == "1")
@@ -232,7 +231,7 @@ fn by_session() -> bool {
     by_session
 }
 
-/// Whether we may take threads out of `SCHED_IDLE`; said aloud where not.
+/// Whether we may take threads out of `SCHED_IDLE`; prints a message if not.
 fn privileged() -> bool {
     if !is_privileged() {
         eprintln!("skipped: SCHED_IDLE cannot be taken back by this user");
@@ -247,7 +246,7 @@ fn threads_or_their_session_go_to_the_background_and_come_back() {
     }
     for session in [Session::Own, Session::Shared] {
         let case = Case::new(session, 3);
-        // A batch program stays one, and so does one that lets its children begin anew.
+        // A batch program stays one, and so does one that resets its children's policy.
         sys::setscheduler(case.subject.tids[1], libc::SCHED_BATCH).unwrap();
         sys::setscheduler(case.subject.tids[2], libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK).unwrap();
         let before = case.policies();
@@ -369,7 +368,7 @@ fn a_policy_that_somebody_else_has_set_stays() {
 fn an_ordinary_user_gets_only_what_can_be_taken_back() {
     // Without the limit SCHED_IDLE could not be left any more.
     let Some(case) = Case::of_nobody(Session::Own, 2, 0) else { return };
-    // Somebody else uses up what ordinary users may write to weights of sessions, until it was tried once.
+    // Another process uses up the ordinary users' allowance of writes to session weights, until one attempt was made.
     let mut player = case.start(&["doctor", "hold", "on", "await", "hold", "end"]);
     let told = player.hear("doctor");
     assert_eq!(told, if by_session() { "autogroup nice 19" } else { "nothing that can be taken back" });

@@ -27,8 +27,7 @@ fn has_ended(pid: u32) -> bool {
     thread::process_stat(pid).is_none_or(|leader| leader.is_dead() && threads <= 1)
 }
 
-/// Stops a process and waits until each of its threads stands still: one that has not noticed yet could still take a
-/// lock.
+/// Stops a process and waits for each of its threads, because one still running could take a lock.
 fn stop(pid: u32) {
     sys::kill(pid, libc::SIGSTOP).unwrap();
     eventually("it stands still", || {

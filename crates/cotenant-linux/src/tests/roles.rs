@@ -65,7 +65,7 @@ pub fn host_command(role: &str, args: &[&str]) -> Command {
     command
 }
 
-/// Says a line to the test that started this process.
+/// Sends a line to the test that started this process.
 pub fn say(line: &str) {
     println!("@{line}");
 }
@@ -95,8 +95,8 @@ impl Subject {
         Self::from_command(command("subject", &[&threads.to_string()]))
     }
 
-    /// In a session of its own: an orphan is told by its session, and that of the tests is shared by what other tests
-    /// place and undo at the same time.
+    /// In its own session, because orphans are recognised by session, and the tests' session is shared by concurrent
+    /// tests.
     pub fn in_own_session(threads: usize) -> Self {
         let mut command = command("subject", &[&threads.to_string()]);
         // SAFETY: between fork and exec it makes one async-signal-safe system call and touches no memory.
@@ -130,9 +130,9 @@ impl Subject {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A process with `n` workers that do what standard input says: `fork I` (a child that sleeps), `orphan I` (a
-/// grandchild whose parent ends), `thread I` (a thread that sleeps), `exec I` (the worker replaces the process), `pin
-/// I` (it sets its own mask to its first CPU), `churn I` (it starts threads that end at once, for ever).
+/// A process with `n` workers controlled by standard input: `fork I` (a child that sleeps), `orphan I` (a grandchild
+/// whose parent ends), `thread I` (a thread that sleeps), `exec I` (the worker replaces the process), `pin I` (it sets
+/// its own mask to its first CPU), `churn I` (it starts threads that end at once, forever).
 fn subject(n: usize) {
     let (tx, rx) = channel();
     let workers: Vec<Sender<Job>> = (0..n)
@@ -264,9 +264,8 @@ pub fn releases(infos: &[Arc<TaskInfo>]) -> Vec<(Arc<TaskInfo>, Option<CpuSet>)>
     infos.iter().map(|info| (info.clone(), None)).collect()
 }
 
-/// Places threads: `STATE_DIR PID TID,TID… STEP…`. Each step says what became of it. `hold` waits for a line of
-/// standard input, where `S` in `at S` is the time in seconds that later steps are told, and `T` in `task T` the thread
-/// that `adopt` is about.
+/// Places threads: `STATE_DIR PID TID,TID… STEP…`. Each step prints its result. `hold` waits for a line of standard
+/// input, where `S` in `at S` is the time in seconds for later steps, and `T` in `task T` the thread of `adopt`.
 fn applier(args: &[String]) {
     let [state_dir, pid, tids, steps @ ..] = args else { panic!("usage: STATE_DIR PID TIDS STEP…") };
     let pid = pid.parse().unwrap();
@@ -339,7 +338,7 @@ pub fn applier_of(subject: &Subject, state_dir: &Path, steps: &[&str]) -> Comman
     command("applier", &args)
 }
 
-/// Lets a command die at a point; the file tells whether it did.
+/// Makes a command die at a point; the file records whether it did.
 pub fn dying(mut command: Command, plan: &str, fired: &Path) -> Command {
     command.env(fault::VAR, plan).env(fault::FIRED_VAR, fired);
     command

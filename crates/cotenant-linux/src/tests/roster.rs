@@ -72,12 +72,12 @@ pub fn roster(args: &[String]) {
     assert!(!claims(state_dir).contains(&format!(" {} ", theirs.1)), "another Cotenant may have it");
     assert_eq!(sys::getaffinity(mine.1).unwrap(), cpu, "the other one stays managed");
 
-    // Ids are not given twice, and orders about those that are gone hit nobody.
+    // Ids are not reused, and orders about ended applications have no effect.
     let third = host.add(AppSpec::command("third".into(), sleeper())).unwrap();
     let sample = host.sample().unwrap();
     assert_eq!((third, ids(&sample)), (AppId(2), vec![0, 2]));
 
-    // A policy that wants to see more sees it of those that are there.
+    // A policy with further needs gets them for the existing ones.
     assert!(sample.apps.iter().all(|app| app.io.is_none()));
     let memory = memory::Options { placement: true, accesses: true, ..memory::Options::default() };
     host.look_at(&HostOptions { memory, proxies: true, ..HostOptions::default() });

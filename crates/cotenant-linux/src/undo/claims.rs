@@ -19,13 +19,12 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Claims above which those that ended are taken out. Looking whether one stands costs three reads of `/proc`, so the
-/// number may double before it is done again.
+/// Number of claims above which ended ones are removed. Checking one takes three reads of `/proc`, so the number may
+/// double before the next check.
 const KEPT: usize = 64;
 
-/// How long the lock is waited for, which others have for as long as it takes to read and write a small file; for how
-/// long it is then not waited for again; and how often it is tried. A Cotenant that is stopped in between holds up
-/// nobody.
+/// Limit of the wait for the lock, which others hold while they read and write a small file; the time before the next
+/// wait; and the interval of attempts. A stopped Cotenant with the lock delays no other.
 const PATIENCE: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(2);
@@ -62,7 +61,7 @@ pub struct Claims {
     taken: HashMap<Identity, u32>,
     /// Processes that are claimed along with the next one: writing the file costs more than what is in it.
     along: BTreeSet<u32>,
-    /// Claims in the file above which those that ended are taken out next.
+    /// Number of claims in the file above which ended ones are removed next.
     kept: usize,
     /// When the lock was waited for in vain.
     stuck: Cell<Option<Instant>>,
@@ -109,7 +108,7 @@ impl Claims {
         }
     }
 
-    /// Claims those that are to be claimed along, as far as they are free.
+    /// Claims further processes, if they are free.
     fn claim_all(&mut self) -> io::Result<()> {
         let known = |id: &Identity| self.mine.contains(id) || self.taken.contains_key(id);
         let families = std::mem::take(&mut self.along).into_iter().map(family);
@@ -158,7 +157,7 @@ impl Claims {
         holder
     }
 
-    /// Forgets refusals: once per round is often enough to ask, since each thread of a process would ask anew.
+    /// Drops refusals: one query per round suffices, although each thread of a process would ask again.
     pub fn refresh(&mut self) {
         let _ = self.claim_all(); // where this fails, so does the claim before a change
         self.taken.clear();
@@ -189,8 +188,8 @@ impl Claims {
         });
     }
 
-    /// Reads all claims, those that ended among them, and lets `change` edit them under the lock; writes them where it
-    /// says so.
+    /// Reads all claims, ended ones included, and lets `change` edit them under the lock; writes them if it returns
+    /// true.
     fn edit(&self, change: impl FnOnce(&mut Vec<Claim>) -> bool) -> io::Result<()> {
         state_dir::secure_state_dir(&self.dir)?;
         let name = |suffix: &str| self.dir.join(format!("claims-{}{suffix}", self.here.tag()));
@@ -336,7 +335,7 @@ mod tests {
         ours.claim(subject.0.id()).unwrap();
         assert!(matches!(theirs.claim(subject.0.id()), Err(ClaimError::Taken(pid)) if pid == std::process::id()));
 
-        // Whoever claims this process claims its children, of which `subject` is one.
+        // Claiming this process claims its children, one of which is `subject`.
         ours.release();
         theirs.claim(std::process::id()).unwrap();
         assert!(matches!(ours.claim(subject.0.id()), Err(ClaimError::Taken(_))));

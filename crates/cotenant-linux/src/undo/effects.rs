@@ -7,7 +7,8 @@ use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
-/// How long after its end a pause may go on. Then the guardian ends it: this Cotenant stands still itself.
+/// Time after its end during which a pause may continue. Then the guardian ends it, because this Cotenant is stopped
+/// itself.
 pub const GRACE: Duration = Duration::from_secs(2);
 
 /// A line of a journal, written as it is displayed.
@@ -27,19 +28,19 @@ pub trait Effect: Any + fmt::Debug + Default {
     /// Adds a record.
     fn enter(&mut self, record: &Self::Record);
 
-    /// Whether a record tells nothing new.
+    /// Whether a record contains nothing new.
     fn knows(&self, record: &Self::Record) -> bool;
 
-    /// The fewest records that tell what somebody alive may still need. `all` of them have been added, in that order.
+    /// The fewest records that living processes may still need. `all` of them have been added in that order.
     fn essential(&self, all: Vec<Self::Record>, living: &Living) -> Vec<Self::Record>;
 
-    /// Lets run what stands still because of us, though all else stays: what was to run by that time of
-    /// [`crate::sys::monotonic`], or all of it. Records that tell what runs.
+    /// Resumes what is paused because of us, without further undoing: what was to run by that time of
+    /// [`crate::sys::monotonic`], or all of it. Returns records of the resumed.
     fn let_run(&self, _by: Option<Duration>, _report: &mut RestoreReport) -> Vec<Self::Record> {
         Vec::new()
     }
 
-    /// Undoes all of it. Records that tell what could not be undone: it is tried again. Who is gone needs none.
+    /// Undoes all of it. Returns records of failures, which are retried. Ended processes need nothing.
     fn undo(&self, by: &Undoer<'_>, report: &mut RestoreReport) -> Vec<Self::Record>;
 }
 
@@ -96,7 +97,7 @@ impl Effects {
         Self { table, all: table.iter().map(|kind| kind.0()).collect() }
     }
 
-    /// What these lines tell, and how many of them no kind understands.
+    /// The effects in these lines, and the number of lines that no kind understands.
     pub fn read(table: Table, lines: &[String]) -> (Self, usize) {
         let mut effects = Self::new(table);
         let unknown = lines.iter().filter(|line| !effects.enter(line)).count();
@@ -122,14 +123,14 @@ impl Effects {
         self.all.iter_mut().find_map(|effect| (&mut **effect as &mut dyn Any).downcast_mut())
     }
 
-    /// What is left of a journal's lines where those that nobody alive needs are dropped, and what that tells.
+    /// A journal's lines that living processes still need, and their effects.
     pub fn compacted(&self, lines: &[String], living: &Living) -> (Vec<String>, Self) {
         let kept: Vec<String> = self.all.iter().flat_map(|effect| effect.essential_lines(lines, living)).collect();
         let (effects, _) = Self::read(self.table, &kept);
         (kept, effects)
     }
 
-    /// Undoes all of it; lines that tell what could not be undone.
+    /// Undoes all of it; returns lines about failures.
     pub fn undo(&self, by: &Undoer<'_>, report: &mut RestoreReport) -> Vec<String> {
         report.journals += 1;
         self.all.iter().flat_map(|effect| effect.undo_all(by, report)).collect()
@@ -164,7 +165,7 @@ impl<E: Effect> AnyEffect for E {
     }
 }
 
-/// When a pause is to end, by [`crate::sys::monotonic`]; `None`: when its Cotenant says so.
+/// End of a pause, by [`crate::sys::monotonic`]; `None`: on its Cotenant's order.
 pub type End = Option<Duration>;
 
 /// An end as one word.
@@ -178,7 +179,7 @@ pub fn end_of(word: &str) -> Option<End> {
     if word == "-" { Some(None) } else { word.parse().ok().map(|ns| Some(Duration::from_nanos(ns))) }
 }
 
-/// Whether what stands still until `end` is to run by `by`; everything is where that is `None`.
+/// Whether a pause until `end` must be over at `by`; all are if that is `None`.
 pub fn is_due(end: End, by: Option<Duration>) -> bool {
     by.is_none_or(|by| end.is_some_and(|end| end <= by))
 }

@@ -47,7 +47,7 @@ impl JournalFile {
 
     /// Writes under another name, locks, then renames: under its own name a journal is whole and locked from the start.
     fn write_whole(path: &Path, header: String, lines: &[String]) -> io::Result<Self> {
-        // Each has a draft of its own: one that is kept may be written beside another journal of the same process.
+        // Each has its own draft: a kept one may be written beside another journal of the same process.
         let mut draft = path.as_os_str().to_owned();
         draft.push(format!(".{DRAFT}"));
         let draft = PathBuf::from(draft);
@@ -105,9 +105,9 @@ impl JournalFile {
     }
 }
 
-/// Is done with a journal whose changes are undone, but for what these lines tell. Without any it is deleted. Else they
-/// alone stay for the next restore, since the rest may be somebody else's doing by then; and under another name, since
-/// claims stand as long as a journal has that of its owner.
+/// Finishes a journal whose changes are undone, except for these lines. Without any it is deleted. Otherwise only they
+/// stay for the next restore, because the rest may by then be due to others; under another name, because claims last as
+/// long as a journal with their owner's name.
 pub fn close(path: &Path, header: String, left: &[String]) {
     if !left.is_empty() {
         let kept = path.with_extension(KEPT);
@@ -137,7 +137,7 @@ pub(crate) fn sealed(text: &str) -> String {
     format!("{text}\t{:08x}\n", crc32fast::hash(text.as_bytes()))
 }
 
-/// The text of a line whose checksum holds.
+/// The text of a line with a valid checksum.
 fn unsealed(line: &[u8]) -> Option<&str> {
     let (text, crc) = std::str::from_utf8(line).ok()?.rsplit_once('\t')?;
     (crc.len() == 8 && u32::from_str_radix(crc, 16).ok()? == crc32fast::hash(text.as_bytes())).then_some(text)
@@ -158,7 +158,7 @@ pub struct Contents {
     pub owner: Identity,
     /// Its records in order, each a line.
     pub lines: Vec<String>,
-    /// Lines whose checksum does not hold: the last one where its writer died in the middle.
+    /// Lines with an invalid checksum: the last one if its writer died within it.
     pub torn: usize,
 }
 

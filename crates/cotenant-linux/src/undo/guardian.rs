@@ -29,11 +29,10 @@ use std::time::Duration;
 /// The hidden subcommand of the binary.
 pub const SUBCOMMAND: &str = "__guardian";
 
-/// Guardian to Cotenant: detached, changes may begin. All that it says is a line; others are records of what it has let
-/// run.
+/// Guardian to Cotenant: detached, changes may begin. Each message is a line; others are records of resumed programs.
 const READY: &str = "ready\n";
 
-/// Guardian to Cotenant, which has asked.
+/// Guardian to Cotenant, in answer to a query.
 const HERE: &str = "here\n";
 
 /// Cotenant to guardian: are you there?
@@ -77,9 +76,9 @@ impl Default for GuardianCommand {
 pub struct Guardian {
     process: Child,
     link: UnixStream,
-    /// What it said of a line whose end is not there yet.
+    /// Its incomplete last line.
     heard: Vec<u8>,
-    /// When it was asked last, and whether it has answered since.
+    /// Time of the last query, and whether it was answered.
     asked: (Duration, bool),
 }
 
@@ -132,7 +131,7 @@ impl Guardian {
         sys::hung_up(&self.link, Duration::ZERO)
     }
 
-    /// Asks whether it is there, from time to time.
+    /// Checks from time to time whether it is alive.
     pub fn ask(&mut self) {
         let (now, (asked, answered)) = (sys::monotonic(), self.asked);
         if answered && now >= asked + LOOK_EVERY && self.link.write_all(&[ASK]).is_ok() {
@@ -151,7 +150,7 @@ impl Guardian {
             .collect()
     }
 
-    /// Reads what it has said.
+    /// Reads its messages.
     fn listen(&mut self) {
         let mut bytes = [0; 4096];
         while let Ok(len @ 1..) = self.link.read(&mut bytes) {
@@ -168,13 +167,13 @@ impl Guardian {
     pub fn dismiss(mut self) {
         let _ = around("guardian.dismiss", || self.link.write_all(&[FINISHED]));
         if !sys::hung_up(&self.link, FAREWELL) {
-            let _ = self.process.kill(); // somebody has stopped it; there is nothing left for it to do
+            let _ = self.process.kill(); // it was stopped; no work is left for it
         }
-        // Somebody else may have reaped it; that is an error we need not know.
+        // It may already be reaped; that error does not matter.
         let _ = self.process.wait();
     }
 
-    /// Reaps one that was found dead, or ends one that stands still.
+    /// Reaps a dead one, or kills a stopped one.
     pub fn bury(mut self) {
         let _ = self.process.kill();
         // Where it is frozen not even that reaches it now. It leaves the journal alone as long as we hold its lock.
@@ -196,7 +195,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, table: Table) -> ExitCode 
     };
     match watch(&journal, table) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE, // nobody listens; the journal remains for `cotenant restore`
+        Err(_) => ExitCode::FAILURE, // no receiver; the journal remains for `cotenant restore`
     }
 }
 
@@ -243,7 +242,7 @@ fn watch(journal: &Path, table: Table) -> io::Result<()> {
     let Some(mut file) = lock_there(journal, Lock::Wait)? else { return Ok(()) };
     point("guardian.locked");
     match file::read(&mut file)? {
-        // Nobody hears what failed: the next Cotenant tries it again, and says so.
+        // Failures have no receiver: the next Cotenant retries and reports them.
         Some(contents) => restore::undo_journal(journal, &contents, table, &mut RestoreReport::default()),
         None => file::remove(journal),
     }
@@ -293,7 +292,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Says a line to the system's log: nobody else may hear it before Cotenant goes on.
+/// Writes a line to the system's log, the only receiver before Cotenant continues.
 fn say(line: &str) {
     const WARNING: u8 = 3 << 3 | 4; // of a daemon
     if let Ok(log) = UnixDatagram::unbound() {

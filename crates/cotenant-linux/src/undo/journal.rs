@@ -106,7 +106,7 @@ impl Journal {
         self.effects.get().expect("a kind of the table")
     }
 
-    /// Remarks for people, about Cotenant itself: what is wrong with the journal, the guardian and the list of claims.
+    /// Remarks for people about Cotenant itself: faults of the journal, the guardian and the list of claims.
     pub fn notes(&self) -> &Notes {
         &self.notes
     }
@@ -160,7 +160,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes that something is about to be changed, or is no more, and makes sure that somebody would undo it.
+    /// Journals that something will change, or is undone, and ensures that a guardian would undo it.
     ///
     /// # Errors
     /// Why nothing can be journaled, in words: nothing may be changed then.
@@ -172,7 +172,7 @@ impl Journal {
         self.write(record).map_err(|e| unwritten(&e))
     }
 
-    /// Writes a record where changes have begun, unless it tells nothing new. That it cannot be written is a remark.
+    /// Writes a record after changes have begun, unless it contains nothing new. A failure becomes a remark.
     ///
     /// # Errors
     /// A full disk, mostly; `NotFound` where nothing was changed yet.
@@ -275,8 +275,8 @@ impl Journal {
         }
     }
 
-    /// What is due in every round: replaces a guardian that was killed or stopped, and drops what nobody alive needs
-    /// once the file has grown.
+    /// Duties of every round: replaces a killed or stopped guardian, and compacts a grown journal to what living
+    /// processes need.
     pub fn tend(&mut self) {
         self.claims.refresh();
         self.hear();

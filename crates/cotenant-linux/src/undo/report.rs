@@ -1,6 +1,6 @@
 //! What undoing came to.
 
-/// What undoing came to.
+/// Result of undoing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RestoreReport {
     /// Tasks that have their own mask or scheduling policy again, and sessions that have their own weight.

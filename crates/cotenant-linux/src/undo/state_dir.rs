@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Why nothing can be changed at all.
+/// Why no changes are possible.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// No place for the journal.
@@ -64,7 +64,7 @@ fn is_initial_namespace() -> bool {
 /// [`secure_dir`] of the folder of the state.
 ///
 /// # Errors
-/// Likewise, with a way out.
+/// Likewise, with advice.
 pub fn secure_state_dir(dir: &Path) -> io::Result<()> {
     secure_dir(dir).map_err(|why| {
         let text = format!("{}: {why}; name a folder of your own by {STATE_DIR}", dir.display());
@@ -77,7 +77,8 @@ pub fn secure_state_dir(dir: &Path) -> io::Result<()> {
 pub struct Here {
     /// `/proc/sys/kernel/random/boot_id`.
     pub boot: String,
-    /// `/etc/machine-id`, else the host name: tells our earlier boots from other machines that share a home directory.
+    /// `/etc/machine-id`, otherwise the host name: distinguishes our earlier boots from other machines with the same
+    /// home directory.
     pub host: String,
     /// Inode of the pid namespace.
     pub pidns: u64,
@@ -113,11 +114,11 @@ pub fn file_name(here: &Here, (pid, start): Identity) -> String {
     format!("journal-{}-{pid}-{start}", here.tag())
 }
 
-/// Makes the folder, for us alone, or checks that nobody else can write into it.
+/// Creates the folder for us only, or checks that others cannot write into it.
 ///
 /// # Errors
-/// Where it cannot be made, is no folder (a symbolic link is not followed), or belongs to or is writable by somebody
-/// else.
+/// If it cannot be created, is no folder (symbolic links are not followed), or belongs to or is writable by other
+/// users.
 pub fn secure_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let meta = fs::symlink_metadata(dir)?;
@@ -129,10 +130,10 @@ pub fn secure_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a folder for what the user may show to others, or checks that in it nobody else can replace our files.
+/// Creates a folder whose content may be shown to others, or checks that others cannot replace our files in it.
 ///
 /// # Errors
-/// Where it cannot be made, or belongs to another user than us and root, or everybody can rename what is in it.
+/// If it cannot be created, belongs to a user other than us and root, or lets all users rename its files.
 pub fn open_dir(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     let meta = fs::metadata(dir)?;
@@ -188,8 +189,8 @@ pub fn draft(path: &Path) -> io::Result<File> {
 
 /// Takes the lock that a file of ours is, which is made where there is none. Closing it gives the lock back.
 ///
-/// Whoever can open a file can hold its lock for as long as they like, so nobody else can: one that an earlier release
-/// left open to others is replaced.
+/// A process that can open a file can hold its lock indefinitely, so others must not: a file left open to others by an
+/// earlier release is replaced.
 ///
 /// # Errors
 /// `WouldBlock` under [`Lock::Try`] where another has it; `PermissionDenied` where something else is there.
@@ -236,7 +237,7 @@ fn locked(file: File, path: &Path, how: Lock) -> io::Result<Option<File>> {
     }
 }
 
-/// Opens a file of ours without following links; refuses one that belongs to somebody else.
+/// Opens a file of ours without following links; refuses one of another user.
 ///
 /// # Errors
 /// As `open`, and `PermissionDenied`.
@@ -262,7 +263,7 @@ mod tests {
             (0o720, false, true),
             (0o702, false, false),
             (0o777, false, false),
-            // Everybody may write, and nobody replace what is another's.
+            // All users may write, but not replace others' files.
             (0o1777, false, true),
         ] {
             let path = dir.path().join(format!("{mode:o}"));
@@ -306,7 +307,7 @@ mod tests {
         let dir = TempDir::new("lock-own");
         let path = dir.path().join("a.lock");
         let mode = || fs::metadata(&path).unwrap().mode() & 0o777;
-        // Somebody holds one that an earlier release has left open to all.
+        // Another process holds one that an earlier release has left open to all.
         fs::write(&path, "").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         let theirs = File::open(&path).unwrap();
@@ -314,7 +315,7 @@ mod tests {
         let ours = lock(&path, Lock::Try).unwrap();
         assert_eq!(mode(), 0o600);
         assert_eq!(lock(&path, Lock::Try).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        // Whoever removes it while they have it leaves it to the next one.
+        // Removing it while holding it leaves it to the next one.
         fs::remove_file(&path).unwrap();
         drop(ours);
         drop(lock(&path, Lock::Wait).unwrap());
@@ -346,7 +347,7 @@ mod tests {
             ("pipe", "it is no regular file"),
             ("link", "it is a symbolic link; remove it"),
             ("hard", "it is a hard link; remove it"),
-            // What cannot be made is not looked for: the kernel says why.
+            // The file is not searched for elsewhere: the kernel gives the reason.
             ("loop/log", "Too many levels of symbolic links"),
             ("none/log", "No such file or directory"),
         ] {

@@ -40,7 +40,7 @@ pub fn run_if_asked() {
     }
 }
 
-/// Runs a command as `cotenant run` does, says what happens, and ends with its code.
+/// Runs a command as `cotenant run` does, prints events, and ends with its code.
 fn runner(args: &[String]) -> ! {
     let mut waiter = Waiter::new().unwrap();
     let mut command = Command::new(&args[0]);
@@ -183,7 +183,7 @@ fn a_program_that_its_user_has_stopped_stands_still_when_we_are_killed() {
 fn what_it_leaves_behind_comes_to_us() {
     let mut runner =
         run(&["sh", "-c", "sh -c 'sleep 1000 <&- >&- 2>&- & echo @orphan $!'; echo @left $$; exec sleep 1000"]);
-    // Not what the runner says of its child: the two speak in either order.
+    // Not the runner's lines about its child: the two print in either order.
     let orphan: u32 = runner.hear("orphan").parse().unwrap();
     let child: u32 = runner.hear("left").parse().unwrap();
     eventually("it is adopted", || thread::process_stat(orphan).is_some_and(|s| s.ppid == runner.pid()));
@@ -220,7 +220,7 @@ fn pty() -> (File, OwnedFd) {
     let (mut ours, mut theirs) = (0, 0);
     let none = std::ptr::null_mut();
     // SAFETY: both descriptors are writable; null stands for no name, default settings and default size. The new
-    // descriptors are ours alone.
+    // descriptors are ours only.
     unsafe {
         assert_eq!(libc::openpty(&raw mut ours, &raw mut theirs, none, none.cast(), none.cast()), 0);
         (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs))
@@ -246,7 +246,7 @@ fn shell(script: &str) -> (File, process::Child) {
     shell.args(["-mc", &script.replace("$RUN", &format!("{} {ROLE} runner", exe.display()))]);
     let fd = || theirs.try_clone().unwrap();
     shell.stdin(fd()).stdout(fd()).stderr(fd());
-    // SAFETY: two async-signal-safe system calls: a session of its own, whose terminal is standard input.
+    // SAFETY: two async-signal-safe system calls: a new session, with standard input as its terminal.
     unsafe {
         shell.pre_exec(|| {
             sys::setsid()?;

@@ -126,7 +126,7 @@ pub fn machine(root: &Path, seed: u64) -> String {
     format!("seed {seed}: {shape:?}, online {}, nodes {nodes}, a cpuset: {forbids}", machine.online)
 }
 
-/// The numbers of CPUs by their place: contexts of a core side by side, those of all cores apart, or in no order.
+/// The numbers of CPUs by their place: contexts of a core adjacent, separate, or in no order.
 fn numbering(random: &mut Random, shape: &Shape) -> Vec<u32> {
     let mut numbers = random.numbers(shape.cpus());
     match random.below(3) {
@@ -157,7 +157,7 @@ fn cpus(machine: &Machine, random: &mut Random, shape: &Shape) {
         )
     });
     machine.put("proc/cpuinfo", &info.collect::<String>());
-    // What the firmware calls them says nothing of their order.
+    // The firmware's numbers do not imply an order.
     let mut ids = |count: usize| {
         let mut ids = random.numbers(count);
         random.shuffle(&mut ids);

@@ -75,8 +75,8 @@ fn tens_of_thousands_of_mappings_are_read() {
     // SAFETY: takes a constant and has no other effect.
     let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap();
     let pairs = 20_000;
-    // SAFETY: a new mapping that nobody else knows; what is written and protected lies inside it. Every second page
-    // is made read-only, which splits it.
+    // SAFETY: a new mapping without other references; writes and protections are inside it. Every second page is made
+    // read-only, which splits it.
     let (start, made) = unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -126,6 +126,6 @@ fn another_users_process_is_one_note() {
     assert_eq!((pages, touches), (None, None));
     let of_it: Vec<&String> = notes.iter().filter(|note| note.starts_with("process 1:")).collect();
     assert!(of_it.len() <= 1, "{notes:?}");
-    // Where /proc hides other users' processes it is as if it were gone.
+    // If /proc hides other users' processes, it looks ended.
     assert!(of_it.iter().all(|note| note.contains("CAP_SYS_PTRACE")), "{notes:?}");
 }

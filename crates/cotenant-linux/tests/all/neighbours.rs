@@ -20,8 +20,8 @@ pub fn run_if_asked() {
         return;
     }
     let (kind, none) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, ptr::null_mut());
-    // SAFETY: the mapping is this program's own, is only read, and is never unmapped. Those that are cloned wait on
-    // stacks of their own.
+    // SAFETY: the mapping is this program's own, is only read, and is never unmapped. Clones wait on stacks of their
+    // own.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         let at = libc::mmap(none, BYTES, libc::PROT_READ | libc::PROT_WRITE, kind, -1, 0);

@@ -32,7 +32,7 @@ fn machine() -> Topology {
 
 struct Watch {
     observer: Observer,
-    /// When its clock began, unless that only goes as it is told to.
+    /// Start of its clock, unless that only advances on request.
     begin: Option<Instant>,
     /// How far its clock is ahead.
     ahead: Duration,
@@ -150,7 +150,7 @@ fn who_is_left_behind_by_an_application_that_has_ended_is_somebody_else() {
     assert_eq!((watch.tids(), apps(&watch)), (threads_of(other.pid()), vec![1]));
 }
 
-/// A `/proc` in which a test decides who is seen, and which id was handed out last.
+/// A `/proc` in which a test controls the visible processes, and the last assigned id.
 struct Shown(PathBuf);
 
 impl Shown {
@@ -236,7 +236,7 @@ fn a_thread_that_takes_the_place_of_another_is_found_within_a_second_or_so() {
     program.ask("exit 1");
     program.ask("spawn 1");
     shown.last_id(4_001);
-    // No counter tells of the end of the one, there are as many as before, and nobody else is born.
+    // No counter signals the end of one, the number is unchanged, and no other process starts.
     let changes: Vec<_> = [1, 2, 3, 1_001].map(update).into_iter().collect();
     assert!(changes[..3].iter().all(|changes| changes.born.is_empty()), "{changes:?}");
     let now = worker(&program);
@@ -437,8 +437,7 @@ fn no_descriptor_is_left_behind() {
     assert!(open() > 0);
 }
 
-/// Descriptors that stand for the observed: perf events, and files of `/proc/PID/task`. Other tests run beside this
-/// one.
+/// Descriptors for the observed processes: perf events, and files of `/proc/PID/task`. Other tests run concurrently.
 fn own_descriptors(watch: &Watch) -> usize {
     watch.observer.descriptors()
 }
@@ -450,7 +449,7 @@ fn sampling_after_the_end_finds_nothing_and_no_error() {
     let mut watch = Watch::tree(&program);
     assert_eq!(watch.last.tasks.len(), 64);
     program.kill_without_reaping();
-    // In the sample in which it dies its threads may be found gone sooner than itself.
+    // In the sample of its death, its threads may be found ended before itself.
     watch.until("the zombie to be left out", |w| w.last.tasks.is_empty() && w.observer.is_empty());
     drop(program);
     watch.sample();
@@ -475,11 +474,11 @@ fn descendants_are_found_orphans_too() {
     // Named pids have no children.
     let alone = Watch::new(Target::Pids(vec![program.pid()]), Options::default());
     assert_eq!(alone.tids(), threads_of(program.pid()));
-    // Whoever comes late finds what was born before, below each of the roots.
+    // A late observer finds existing processes, below each of the roots.
     let other = Program::start(1);
     let late = Watch::new(Target::Trees(vec![program.pid(), other.pid()]), Options::default());
     assert!([child, other.pid()].iter().all(|pid| late.tids().contains(pid)), "{:?}", late.tids());
-    // The observer does not observe itself where it stands in the tree.
+    // The observer does not observe itself in the tree.
     let above = Watch::new(Target::Trees(vec![std::os::unix::process::parent_id()]), Options::default());
     assert!(above.observer.processes().all(|pid| pid != std::process::id()));
     drop(other);
@@ -491,8 +490,8 @@ fn descendants_are_found_orphans_too() {
     watch.until("the end", |w| w.last.tasks.is_empty());
 }
 
-/// Whether nobody is left but the leader of a program of that name. In the sample in which that is executed, the
-/// others may not be looked at yet.
+/// Whether only the leader of a program of that name is left. In the sample of its exec, the others may not be read
+/// yet.
 fn is_all(watch: &Watch, leader: u32, name: &str) -> bool {
     watch.last.tasks.len() == 1 && watch.last.tasks[0].info.tid == leader && watch.last.tasks[0].info.comm == name
 }

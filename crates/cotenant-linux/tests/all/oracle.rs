@@ -64,8 +64,8 @@ fn object(cpus: &CpuSet, number: Option<u32>, details: &[(&str, String)]) -> Str
 }
 
 impl Seen {
-    /// Our topology as hwloc would show it: hwloc removes what is offline or not allowed, and packages (or others)
-    /// that then hold neither a CPU nor a memory node.
+    /// Our topology in hwloc's form: hwloc removes offline and disallowed CPUs, and packages (or others) that then have
+    /// neither a CPU nor a memory node.
     pub fn ours(t: &Topology, sizes: Sizes) -> Self {
         let usable = t.usable();
         let mut objects = Objects::new();
@@ -80,7 +80,7 @@ impl Seen {
         }
         for r in t.resources() {
             let cpus = r.cpus.and(usable);
-            // A node is attached to the outermost of those that have its CPUs.
+            // A node is attached to the outermost object with its CPUs.
             let is_inner = cpus.is_empty() && t.resources().iter().any(|o| o.cpus == r.cpus && depth(o) < depth(r));
             let holds_node = !is_inner && nodes.iter().any(|n| !n.cpus.is_empty() && n.cpus.is_subset(&r.cpus));
             if cpus.is_empty() && !holds_node {
@@ -238,7 +238,7 @@ impl Line {
     }
 }
 
-/// Where the shared data lie; says why a test does nothing where they are absent.
+/// The place of the shared data; prints why a test is skipped without them.
 pub fn shared(test: &str, path: &str) -> Option<PathBuf> {
     of_shared(test, &format!("data/{path}"))
 }
@@ -261,7 +261,7 @@ pub fn of_shared(test: &str, path: &str) -> Option<PathBuf> {
 /// The root of an unpacked dump.
 pub fn dump(test: &str, name: &str) -> Option<PathBuf> {
     let done = unpacked(test, &shared(test, &format!("topologies/{name}.tar.bz2"))?, name)?;
-    // The archive holds one folder, whose name is not always the archive's.
+    // The archive has one folder, whose name may differ from the archive's.
     let root = std::fs::read_dir(&done).unwrap().next().unwrap().unwrap().path();
     Some(root)
 }
@@ -311,7 +311,7 @@ fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
-/// What `lstopo-no-graphics` prints; `None`, and says so, where it is not installed.
+/// Output of `lstopo-no-graphics`; `None`, with a message, if it is not installed.
 pub fn lstopo(test: &str, args: &[&str]) -> Option<String> {
     let out = match Command::new("lstopo-no-graphics").args(args).output() {
         Ok(out) => out,

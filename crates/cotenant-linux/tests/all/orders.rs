@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Long enough for anything that must happen.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Asks until there is an answer.
+/// Repeats until there is a result.
 fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -50,7 +50,7 @@ fn looks(orders: &Orders, times: usize) {
 fn a_marked_program_naps_as_ordered_and_says_so() {
     let (_program, orders) = obedient();
     assert_eq!((orders.naps().count, orders.naps().end), (0, None));
-    // Where this thread is held up for longer than the nap, the order has passed: once more.
+    // If this thread is delayed for longer than the nap, the order has expired: once more.
     let (end, naps) = until("a nap", || {
         let begun = orders.naps().count;
         let end = sys::monotonic() + Duration::from_millis(200);

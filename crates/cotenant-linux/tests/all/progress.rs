@@ -286,7 +286,7 @@ fn the_example_in_c_reports_through_the_installed_library() {
         done(gcc.args(libraries).arg("-o").arg(&binary));
         let mut server = Command::new(&binary);
         server.env("LD_LIBRARY_PATH", prefix.join("lib")).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Nobody looks: it does the same.
+        // Without an observer it behaves the same.
         let unseen = server.spawn().unwrap().wait_with_output().unwrap();
         assert_eq!((unseen.status.code(), unseen.stdout), (Some(0), b"7484.471\n".to_vec()), "{kind}");
         let mut running = server.spawn().unwrap();
@@ -303,7 +303,7 @@ fn the_example_in_c_reports_through_the_installed_library() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A thousand iterations in each of four schedules, of which the chunked static one tells six; a hundred tasks, five
+/// A thousand iterations in each of four schedules, of which the chunked static one reports six; a hundred tasks, five
 /// parallel regions.
 const LOOPS: &str = r#"
 #include <stdio.h>
@@ -358,7 +358,7 @@ fn what_openmp_sees_done_is_counted() {
     let output = running.wait_with_output().unwrap();
     assert_eq!((output.status.code(), output.stdout), (Some(0), b"1998100\n".to_vec()));
 
-    // Who names a tool keeps it, and who names none of ours has none.
+    // A named tool is kept, and without naming ours there is none.
     loops.env("OMP_TOOL_LIBRARIES", "another.so");
     progress::counted_by_openmp(&mut loops);
     let mut running = loops.spawn().unwrap();
@@ -523,7 +523,7 @@ fn no_filter_ends_a_program_for_what_the_library_asks() {
         gcc.arg("-O1").arg("-I").arg(include).arg(folder.join("filtered.c")).arg("-o").arg(&program);
         gcc.arg(lib.join(library)).args(["-lpthread", "-ldl"]).arg(format!("-Wl,-rpath,{}", lib.display()));
         done(&mut gcc);
-        // Nor has the library anything to allocate.
+        // The library has no memory to allocate either.
         let status = Command::new(&program).args(["late", "0", "room"]).status().unwrap();
         assert!(status.success(), "{library}: {status}");
         for (when, how) in [("early", "kill"), ("late", "kill"), ("late", "trap")] {
@@ -578,7 +578,7 @@ fn what_becomes_of_a_call_of_mpi_is_the_programs() {
     let folder = std::env::temp_dir().join(format!("cotenant-mpi-jumps-{}", std::process::id()));
     let prefix = installed(&folder);
     let at = |name: &str| folder.join(name);
-    // Fortran's calls go through those of C.
+    // Fortran's calls use those of C.
     let mpi = "#include <setjmp.h>\njmp_buf *jump;\n\
                int MPI_Send(const void *a, int b, int c, int d, int e, long f) { if (jump) longjmp(*jump, 1); return 0; }\n\
                void mpi_send_(int *a) { MPI_Send(0, 0, 0, 0, 0, 0); *a = 0; }\n";

@@ -33,10 +33,10 @@ fn check(name: &str, test: &str) {
         let args = ["--input", root, "--of", "xml", "--export-xml-flags", format];
         let theirs = Seen::ours(&xml::parse(&lstopo(test, &args).unwrap()).unwrap(), Sizes::Exact);
         let mut ours = Seen::ours(&t, Sizes::Exact);
-        // Our topologies have no packages without CPUs, so that one whose CPUs hwloc removed is not read from its XML.
+        // Our topologies have no packages without CPUs, so one whose CPUs hwloc removed is not read from its XML.
         ours.objects.get_mut("Package").unwrap().retain(|object| !object.starts_with(' '));
         if format == "1" {
-            // Format 1 knows neither kinds of cores nor clusters.
+            // Format 1 has neither kinds of cores nor clusters.
             ours.kinds.clear();
             ours.objects.remove("Group(Cluster)");
         }
@@ -165,7 +165,7 @@ fn this_machine() {
     let Some(view) = lstopo(test, &["--of", "xml"]) else { return };
     let theirs = xml::parse(&view).unwrap();
     let (mut ours, mut theirs) = (Seen::ours(&found.topology, Sizes::Exact), Seen::ours(&theirs, Sizes::Exact));
-    // hwloc asks the CPUs themselves too (cpuid), which tells kinds of cores that sysfs may hide, and sets its own
+    // hwloc also queries the CPUs themselves (cpuid), which shows kinds of cores that sysfs may hide, and sets its own
     // cpukinds.
     ours.kinds.clear();
     theirs.kinds.clear();
@@ -201,7 +201,7 @@ fn synthetic_descriptions() {
         let Some(view) = lstopo(test, &["--input", text, "--if", "synthetic", "--of", "xml"]) else { return };
         let theirs = xml::parse(&view).unwrap();
         let (mut a, mut b) = (Seen::ours(&ours, Sizes::Ignored), Seen::ours(&theirs, Sizes::Ignored));
-        // hwloc's groups have no subtype, so that ours cannot be told from those that it makes for nodes.
+        // hwloc's groups have no subtype, so that ours are indistinguishable from those that it makes for nodes.
         a.objects.remove("Group(Cluster)");
         b.objects.remove("Group(Cluster)");
         same(&a, &b, text);

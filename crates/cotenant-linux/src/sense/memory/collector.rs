@@ -34,7 +34,7 @@ pub trait Collector: fmt::Debug {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
 
-    /// Looks at this process that are closer together tell nothing.
+    /// Least useful interval between looks at this process.
     fn fastest(&self, _pid: u32) -> Duration {
         FASTEST
     }
@@ -42,7 +42,7 @@ pub trait Collector: fmt::Debug {
     /// Begins to watch a process.
     ///
     /// # Errors
-    /// What the system says; `NotFound` where the process is gone.
+    /// System errors; `NotFound` if the process has ended.
     fn begin(&mut self, of: &Watched<'_>) -> io::Result<()>;
 
     /// What was accessed since it began.
@@ -56,7 +56,7 @@ pub trait Collector: fmt::Debug {
         None
     }
 
-    /// A process is gone, or is not watched any more.
+    /// A process has ended, or is not observed any more.
     fn forget(&mut self, pid: u32);
 }
 

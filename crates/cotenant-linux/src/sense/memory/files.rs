@@ -20,7 +20,7 @@ pub fn page_kb() -> u64 {
 /// The areas of a process that hold pages, ascending.
 ///
 /// # Errors
-/// What the system says; `FileTooLarge` beyond [`MOST_AREAS`]; [`address_space::is_late`].
+/// System errors; `FileTooLarge` beyond [`MOST_AREAS`]; [`address_space::is_late`].
 pub fn areas(fs: &FsRoot, pid: u32) -> io::Result<Vec<Area>> {
     address_space::ask(fs, pid, What::NodeMaps, |door| {
         let (mut found, mut seen, kb) = (Vec::new(), 0, page_kb());
@@ -86,7 +86,7 @@ pub fn ends(fs: &FsRoot, pid: u32) -> io::Result<BTreeMap<u64, u64>> {
 /// Memory nodes that the process may use, as numbers.
 ///
 /// # Errors
-/// What the system says; `InvalidData` where the kernel tells nothing of it.
+/// System errors; `InvalidData` if the kernel does not report it.
 pub fn nodes_allowed(fs: &FsRoot, pid: u32) -> io::Result<CpuSet> {
     let mut found = None;
     lines(&fs.path(&format!("/proc/{pid}/status")), |line| {

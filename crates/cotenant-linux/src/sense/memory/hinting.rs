@@ -23,7 +23,7 @@ pub struct HintingFaults {
     fs: FsRoot,
     /// Processes with their threads, and how long each had run when it was last looked at.
     ran: HashMap<u32, HashMap<u32, u64>>,
-    /// Looks at processes with one thread, of which it tells more and sooner, and at those that are not scanned.
+    /// Covers single-threaded processes, for which it is better and faster, and those that are not scanned.
     otherwise: Option<Accessed>,
     /// Processes that it looks at now.
     by_bits: HashSet<u32>,
@@ -51,7 +51,7 @@ impl HintingFaults {
         Ok(Self { fs: fs.clone(), ran: HashMap::new(), otherwise: None, by_bits: HashSet::new() })
     }
 
-    /// The same for those processes whose threads it tells apart, accessed bits for the others.
+    /// The same for processes whose threads it distinguishes, and accessed bits for the others.
     #[must_use]
     pub fn beside(self, bits: Accessed) -> Self {
         Self { otherwise: Some(bits), ..self }
@@ -61,7 +61,7 @@ impl HintingFaults {
         read(&self.fs, &format!("/proc/{pid}/task/{tid}/sched"))
     }
 
-    /// Whether it tells threads apart that there are.
+    /// Whether it distinguishes existing threads.
     fn tells(&self, of: &Watched<'_>) -> bool {
         let scanned = |tid: &u32| self.of_thread(of.pid, *tid).is_ok_and(|it| it.pages.values().any(|n| *n > 0.0));
         of.threads.len() > 1 && of.threads.iter().any(scanned)
@@ -112,7 +112,7 @@ impl Collector for HintingFaults {
                 Err(e) => return Err(e),
                 Ok(faults) => {
                     ran.insert(tid, faults.ran);
-                    // What the kernel knows stays as it is while a thread sleeps, which accesses nothing then.
+                    // The kernel's figures of a sleeping thread do not change, and it accesses nothing.
                     if before.get(&tid) != Some(&faults.ran) {
                         found.insert(tid, faults.pages);
                     }

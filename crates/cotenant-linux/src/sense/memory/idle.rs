@@ -43,7 +43,7 @@ struct Mark {
 #[derive(Clone, Debug)]
 pub struct Marked {
     strata: Vec<Stratum>,
-    /// Per stratum: drawn pages that are not in memory, or not of the kind whose bits can be seen.
+    /// Per stratum: drawn pages that are not in memory, or have no visible bits.
     absent: Vec<u64>,
     marks: Vec<Mark>,
 }
@@ -120,7 +120,7 @@ impl IdlePages {
     /// Marks pages drawn from these ranges.
     ///
     /// # Errors
-    /// What the system says; `NotFound` where the process is gone; [`address_space::is_late`].
+    /// System errors; `NotFound` if the process has ended; [`address_space::is_late`].
     pub fn mark(&self, pid: u32, strata: Vec<Stratum>, rng: &mut fastrand::Rng) -> io::Result<Marked> {
         let (this, mut rng) = (self.clone(), rng.fork());
         address_space::ask(&self.fs, pid, What::Mark, move |door| this.mark_through(door, strata, &mut rng))
@@ -171,7 +171,7 @@ impl IdlePages {
             marked.absent.iter().map(|&looked| Found { looked, hits: BTreeMap::new() }).collect();
         let mut words: HashMap<u64, u64> = HashMap::new();
         for mark in &marked.marks {
-            // What has moved or gone meanwhile tells nothing: its frame's bit is somebody else's.
+            // A moved or freed page is inconclusive: its former frame belongs to others.
             let entry = word(&pagemap, mark.address / page)?;
             let Some(node) = self.nodes.of(mark.frame).filter(|_| entry & PRESENT != 0 && entry & FRAME == mark.frame)
             else {
@@ -191,8 +191,8 @@ impl IdlePages {
     }
 }
 
-/// The frame whose bit stands for this one: its own, or that of the huge page that it is part of; `None` where it is
-/// of a kind that cannot be seen (reserved huge pages, the page of zeros, pages that are being moved).
+/// The frame whose bit represents this one: itself, or the head of its huge page; `None` for invisible kinds (reserved
+/// huge pages, the zero page, pages under migration).
 fn head(flags: &File, frame: u64) -> io::Result<Option<u64>> {
     for order in 0..=LARGEST_ORDER {
         let candidate = frame >> order << order;
@@ -210,9 +210,8 @@ mod tests {
     use super::*;
     use cotenant_testing::TempDir;
 
-    /// A made-up machine of two nodes with 64 MiB in blocks of 16 MiB, and a process 7 whose 4,096 pages from address
-    /// 0 on lie in frames 4,096 and up: the first half on node 0, the rest on node 1. Its last 512 pages are one huge
-    /// page.
+    /// A made-up machine of two nodes with 64 MiB in blocks of 16 MiB, and a process 7 whose 4,096 pages from address 0
+    /// on are in frames from 4,096: the first half on node 0, the rest on node 1. Its last 512 pages are one huge page.
     fn machine(name: &str) -> (TempDir, FsRoot, Stratum) {
         let page = page_size() as u64;
         let tree = TempDir::new(name);

@@ -40,10 +40,10 @@ use std::time::{Duration, Instant};
 const PLACED_EVERY: Duration = Duration::from_secs(1);
 const PLACED_SHARE: u32 = 100;
 
-/// A process whose memory cannot be looked at is tried again after this.
+/// Retry interval for a process whose memory cannot be observed.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Where the budget lets a process be looked at more rarely than this, a note says so.
+/// Interval beyond which a note reports looks made rare by the budget.
 const RARE: Duration = Duration::from_secs(5);
 
 /// Which pages are drawn where not all are looked at: the same ones in every run.
@@ -52,8 +52,8 @@ const SEED: u64 = 1;
 /// Which means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// The best that works here: events, then hinting faults of processes whose threads they tell apart, then accessed
-    /// bits, then placement.
+    /// The best available: events, then hinting faults of processes with distinguished threads, then accessed bits,
+    /// then placement.
     #[default]
     Auto,
     /// Events of loads that local and remote memory served.
@@ -64,7 +64,7 @@ pub enum Choice {
     Damon,
     /// Accessed bits of page tables.
     Accessed,
-    /// None: where pages are stands in for what is accessed.
+    /// None: page placement represents accesses.
     Placement,
 }
 
@@ -129,8 +129,7 @@ struct Known {
     /// Since when it answers no question.
     silent: Option<Instant>,
     placed_next: Time,
-    /// Where its mappings ended then, by first address, where there are so many pages that some are drawn between two
-    /// looks at all.
+    /// Ends of its mappings then, by first address, if pages are sampled between full looks.
     ends: BTreeMap<u64, u64>,
     drawn_next: Time,
     /// Accesses of each of its threads since the first look, base pages: what was found of all together, in equal
@@ -145,8 +144,8 @@ struct Known {
 }
 
 impl Known {
-    /// Whether that may be so for a moment: a large one takes its time, a busy machine too, and whoever is just
-    /// executing another program, or ending, may not be asked.
+    /// Whether this may be temporary: a large process or a busy machine takes time, and a process within an exec or its
+    /// exit may refuse.
     fn lets_nobody_ask(&mut self, why: &io::Error) -> bool {
         let patience = match why.kind() {
             _ if is_late(why) => RETRY,
@@ -158,7 +157,7 @@ impl Known {
 }
 
 impl Memory {
-    /// `events` says whether loads from local and remote memory are counted here.
+    /// `events`: whether loads from local and remote memory are counted here.
     pub fn new(options: Options, fs: &FsRoot, events: bool) -> Self {
         let mut notes = Notes::default();
         let collector: Result<Option<Box<dyn Collector>>, _> = match options.choice {
@@ -172,7 +171,7 @@ impl Memory {
             Choice::Faults => {
                 HintingFaults::new(fs).map(|faults| Some(Box::new(faults) as _)).map_err(|why| ("faults", why))
             }
-            // A monitor of DAMON outlives a Cotenant that is killed: only where it is asked for.
+            // A DAMON monitor outlives a killed Cotenant, so it is used only on request.
             Choice::Auto | Choice::Accessed => Accessed::new(fs, SEED)
                 .map(|bits| match HintingFaults::new(fs) {
                     Ok(faults) if options.choice == Choice::Auto => Some(Box::new(faults.beside(bits)) as _),
@@ -188,7 +187,7 @@ impl Memory {
         Self { options, fs, collector, processes, notes, spent: Duration::ZERO, looks: 0, rng }
     }
 
-    /// The means in use beside page placement and events.
+    /// The means besides page placement and events.
     pub fn collector(&self) -> Option<&'static str> {
         self.collector.as_ref().map(|collector| collector.name())
     }
@@ -203,8 +202,7 @@ impl Memory {
         self.notes.iter()
     }
 
-    /// Looks at those processes whose turn it is; the more a look costs, the rarer the next. `live` has processes
-    /// with their threads.
+    /// Looks at due processes; expensive ones become due more rarely. `live` has processes with their threads.
     pub fn look(&mut self, live: &BTreeMap<u32, Vec<u32>>, at: Time) {
         if !self.options.placement && !self.options.accesses {
             return;
@@ -243,7 +241,7 @@ impl Memory {
                 if let Some(note) = interleaving::of_process(pid, &found) {
                     self.notes.add(note);
                 }
-                // Only of this machine's processes can single pages be asked for.
+                // Single pages can only be queried for this machine's processes.
                 let large = resident(&found) > page_samples::LARGE && self.fs.is_live();
                 // Without them its pages are not sampled.
                 let ends = large.then(|| files::ends(&self.fs, pid));
@@ -346,7 +344,7 @@ impl Memory {
         self.processes.get(&pid)?.pages.clone()
     }
 
-    /// What a thread of a process has accessed so far, base pages by node; `None` where nobody has looked yet.
+    /// Accesses of a process's thread so far, base pages by node; `None` before the first look.
     pub fn touches(&self, pid: u32, tid: u32) -> Option<Vec<(NodeId, u64)>> {
         let known = self.processes.get(&pid)?;
         let (shared, own) = (known.touched.as_ref(), known.apart.get(&tid));
@@ -358,7 +356,7 @@ impl Memory {
     }
 }
 
-/// What `cotenant doctor` says of each means.
+/// The lines of `cotenant doctor` on each means.
 pub fn capabilities(fs: &FsRoot) -> Vec<Capability> {
     let mut found = Vec::new();
     let mut means = |name: &str, result: Result<&str, String>, cost: &str| {

@@ -36,7 +36,7 @@ pub fn strata(areas: &[Area], before: &BTreeMap<u64, u64>, now: &BTreeMap<u64, u
 /// Resident pages by node of a process of this machine, estimated.
 ///
 /// # Errors
-/// What the system says; [`address_space::is_late`].
+/// System errors; [`address_space::is_late`].
 pub fn placement(pid: u32, strata: &[Stratum], rng: &mut fastrand::Rng) -> io::Result<Estimate> {
     let (strata, mut rng) = (strata.to_vec(), rng.fork());
     address_space::ask(&FsRoot::live(), pid, What::Place, move |door| look(door, &strata, &mut rng))

@@ -63,7 +63,7 @@ fn placement_alone_clears_nothing() {
     assert_eq!((memory.collector(), memory.touches(7, 7)), (None, None));
     assert!(memory.pages(7).is_some());
     assert_eq!(std::fs::read_to_string(tree.path().join("proc/7/clear_refs")).unwrap(), "");
-    // Nor does a policy that does not ask for accesses.
+    // Nor does a policy without a need for accesses.
     let mut memory = Memory::new(Options { placement: true, ..Options::default() }, &fs, false);
     for i in 0..10 {
         memory.look(&one(), at(1_000 * i));
@@ -151,7 +151,7 @@ fn what_is_not_to_be_had_is_said() {
         let notes: Vec<&String> = memory.notes().collect();
         assert!(notes.len() == 1 && notes[0].contains(why), "{choice:?}: {notes:?}");
     }
-    // Where events tell, nothing else is needed.
+    // With events, no other means is needed.
     let memory = Memory::new(accesses(Choice::Auto), &fs, true);
     assert_eq!((memory.collector(), memory.notes().count()), (None, 0));
     for (name, choice) in Choice::ALL {
@@ -160,7 +160,7 @@ fn what_is_not_to_be_had_is_said() {
     assert!("perf".parse::<Choice>().is_err());
 }
 
-/// What Linux says of a thread, as far as it matters here.
+/// The relevant lines of Linux on a thread.
 fn sched_file(comm: &str, ran: u64, nodes: [[u64; 2]; 2]) -> String {
     let mut text = format!(
         "{comm} (7, #threads: 2)\n\
@@ -405,7 +405,7 @@ fn accessed_bits_of_this_kernel() {
 /// An area of small pages of which every `n`-th is resident; it goes with the process.
 fn area(pages: usize, n: usize) -> *mut u8 {
     let page = (files::page_kb() * 1024) as usize;
-    // SAFETY: a new mapping that nobody else knows; what is written lies inside it.
+    // SAFETY: a new mapping without other references; writes are inside it.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let at = libc::mmap(std::ptr::null_mut(), pages * page, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
@@ -448,11 +448,11 @@ fn accessed_bits_of_pages_drawn_at_random_of_this_kernel() {
     let start = area(pages, 1);
     let stratum = Stratum { start: start as u64, pages: pages as u64, draws: 2048 };
     let marked = idle.mark(me, vec![stratum], &mut fastrand::Rng::with_seed(1)).unwrap();
-    // SAFETY: inside the area, which nobody else uses.
+    // SAFETY: inside the area, without other users.
     (0..pages).step_by(4).for_each(|i| unsafe { start.add(i * page).write_volatile(2) });
     let found = idle.look(me, &marked).unwrap();
     let all: f64 = found.pages.values().sum();
-    // Pages that a TLB still knows are accessed without their bits being set, which the kernel says of this interface.
+    // Pages cached in a TLB are accessed without setting their bits, as the kernel documents.
     assert!(all < 8192.0 + 4.0 * found.error && all > 0.6 * 8192.0, "{found:?}");
 }
 
@@ -466,7 +466,7 @@ fn a_large_process_is_looked_at_by_some_of_its_pages_in_between() {
         eprintln!("skipped: this kernel has no numa_maps");
         return;
     };
-    // As if it were large: what is mapped afterwards is found without looking at all again.
+    // Treated as large: later mappings are found without a full look.
     let known = memory.processes.get_mut(&me).unwrap();
     known.ends = files::ends(&fs, me).unwrap();
     (known.placed_next, known.drawn_next) = (at(1_000_000), at(1_000));
@@ -481,7 +481,7 @@ fn a_large_process_is_looked_at_by_some_of_its_pages_in_between() {
     memory.look(&live, at(1_000));
     let all: u64 = memory.pages(me).unwrap().iter().map(|(_, n)| n).sum();
     assert!(all > pages as u64 / 2 * 7 / 10, "{all} of {} at least", pages / 2);
-    // A process that is gone is none any more.
+    // An ended process is dropped.
     memory.look(&BTreeMap::new(), at(3_000));
     assert_eq!(memory.pages(me), None);
 }

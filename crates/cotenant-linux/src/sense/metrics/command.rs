@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 /// More output than this is no number, bytes.
 const MOST: usize = 64 << 10;
 
-/// How long a killed command may take to be gone.
+/// Time for a killed command to disappear.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Runs the command and says how it ended, in its last line: whoever manages a program reaps all children of this
-/// process, and an exit code is lost then.
+/// Runs the command and prints its exit code in its last line, because managing a program reaps all children of this
+/// process, and the exit code would be lost.
 const WRAPPER: &str = r#"sh -c "$1"; printf '\n%d' "$?""#;
 
 /// A command that is run for each reading.
@@ -40,7 +40,7 @@ impl Command {
         match output.rsplit_once('\n') {
             Some((printed, "0")) => Ok(number(printed)?),
             Some((_, code)) if !code.is_empty() => Err(FetchError::Failed(code.to_owned())),
-            _ => Err(FetchError::Failed("unknown".to_owned())), // somebody killed the shell
+            _ => Err(FetchError::Failed("unknown".to_owned())), // the shell was killed
         }
     }
 }
@@ -51,7 +51,7 @@ struct Running {
     stdout: ChildStdout,
     /// Absent before Linux 5.3.
     pidfd: Option<OwnedFd>,
-    /// Whether it has printed all: then it is about to be gone.
+    /// Whether its output is complete, so that it will soon end.
     done: bool,
 }
 
@@ -132,7 +132,7 @@ impl Drop for Running {
             let _ = sys::kill_group(self.child.id());
         }
         if ended(pidfd, GRACE) {
-            sys::reap_pidfd(pidfd); // unless somebody else has done it
+            sys::reap_pidfd(pidfd); // unless already reaped
         }
     }
 }

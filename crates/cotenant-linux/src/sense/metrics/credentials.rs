@@ -37,12 +37,12 @@ impl Secret {
         Self(bytes.into())
     }
 
-    /// For those who send it, and nobody else.
+    /// Only for sending it.
     pub fn reveal(&self) -> &[u8] {
         &self.0
     }
 
-    /// Bytes of others without it: who was sent a password may repeat it.
+    /// Foreign bytes with the password removed, because a recipient may echo it.
     pub fn hidden_in(&self, bytes: &[u8]) -> Vec<u8> {
         let mut rest = bytes;
         let mut out = Vec::new();
@@ -74,10 +74,10 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What this process was given to ask servers with.
+/// Credentials of this process for servers.
 #[derive(Clone, Debug, Default)]
 pub struct Given {
-    /// Of the user who runs this.
+    /// The user of this process.
     pub login: String,
     /// `PGUSER`, `PGDATABASE`, `PGPORT`.
     pub user: Option<String>,
@@ -109,7 +109,7 @@ impl Given {
     }
 }
 
-/// Name and home of the user who runs this: services need not have them in their environment.
+/// Name and home of this process's user, which services may lack in their environment.
 fn entry() -> Option<(String, PathBuf)> {
     let users = bounded::text("/etc/passwd", Limit::Machine).ok()?;
     users.lines().find_map(|line| {
@@ -120,13 +120,13 @@ fn entry() -> Option<(String, PathBuf)> {
     })
 }
 
-/// As whom a metric asks.
+/// Credentials for a metric.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
     pub given: Given,
     /// Of its options.
     pub user: Option<String>,
-    /// Somebody else wrote it: no password is for it.
+    /// Written by another party: it gets no password.
     pub foreign: bool,
 }
 
@@ -140,7 +140,7 @@ impl Credentials {
         self.user.as_ref().or(self.given.user.as_ref()).unwrap_or(&self.given.login)
     }
 
-    /// Where `PostgreSQL` is asked: of a folder, the socket for the port that is usual here.
+    /// The address of `PostgreSQL`: for a folder, the socket with the default port here.
     pub fn place(&self, address: &str) -> String {
         let is_folder = address.starts_with('/') && !address.rsplit('/').next().is_some_and(is_socket);
         if is_folder { socket(address, self.given.port.unwrap_or(PORT)) } else { address.to_owned() }
@@ -173,7 +173,7 @@ impl Credentials {
     }
 }
 
-/// A file that nobody else can read or has written.
+/// A file that only we can read and have written.
 fn own(path: &Path) -> Result<Vec<u8>, String> {
     let text = |why: io::Error| why.to_string();
     let mut file = match bounded::named(path) {

@@ -29,7 +29,7 @@ pub enum StartError {
     Pattern {
         /// As it was given.
         pattern: String,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// No thread or descriptor.
@@ -69,7 +69,7 @@ pub(crate) enum FetchError {
 }
 
 impl FetchError {
-    /// Where the quantile lies that a histogram does not tell, and the time that this is about.
+    /// The range of a quantile that a histogram does not determine, and its period.
     pub(crate) fn clipped(&self) -> Option<(Clipped, Duration)> {
         match self {
             Self::Meter(MeterError::Clipped { clipped, window, .. }) => Some((*clipped, *window)),
@@ -82,7 +82,7 @@ impl FetchError {
         within(&self.to_string(), MOST_WHY).into_owned()
     }
 
-    /// Whether the next reading will fail in the same way until somebody does something about it.
+    /// Whether the next reading will fail in the same way until someone intervenes.
     pub fn is_certain(&self) -> bool {
         match self {
             Self::Probe { certain, .. } | Self::Http { certain, .. } | Self::File { certain, .. } => *certain,

@@ -41,7 +41,7 @@ impl Fetcher {
         })
     }
 
-    /// Whether it answers at all.
+    /// Whether it answers.
     pub fn ask(&mut self, stop: &Stop) -> Result<(), FetchError> {
         match self {
             Self::Probe(probe) => probe.ask_once(),

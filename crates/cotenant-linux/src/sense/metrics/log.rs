@@ -13,7 +13,7 @@ const BACKLOG: u64 = 4 << 20;
 /// Longer lines are not looked at, bytes.
 const LINE: usize = 64 << 10;
 
-/// After so many lines of which none matched the pattern is taken to be wrong.
+/// Lines without a match after which the pattern is reported.
 const UNHEARD: u64 = 100;
 
 /// A file that is followed: new lines only, also after it was rotated or truncated.
@@ -32,7 +32,7 @@ struct Followed {
     file: File,
     id: (u64, u64),
     position: u64,
-    /// The beginning of a line whose end is not written yet.
+    /// The beginning of an incomplete line.
     partial: Vec<u8>,
     /// Whether that line is too long, or its beginning was skipped.
     skipping: bool,
@@ -78,7 +78,7 @@ impl Log {
         let Found { last, count, lines, .. } = found;
         self.unheard = self.unheard.filter(|_| count == 0).map(|before| before + lines);
         match (last, there) {
-            // That there is no file any more, or not yet, is told when nothing more was found in the one before.
+            // A missing file is reported after the rest of the previous one.
             (Some(text), _) => Ok(Some((number(&text)?, count))),
             (None, Ok(_)) => match self.unheard {
                 Some(lines @ UNHEARD..) => Err(FetchError::Unheard { path: self.path.clone(), lines }),
@@ -107,7 +107,7 @@ impl Followed {
     fn read(&mut self, found: &mut Found<'_>) -> io::Result<()> {
         let length = self.file.metadata()?.len();
         if length < self.position {
-            // Truncated: it begins anew.
+            // Truncated: starts over.
             self.partial.clear();
             (self.position, self.skipping) = (0, false);
         }

@@ -69,7 +69,7 @@ pub fn start(wire: &mut Wire, address: &str, database: &str, credentials: &Crede
     Err(too_many())
 }
 
-/// What is done to prove who asks.
+/// State of an authentication.
 struct Proof<'a> {
     address: &'a str,
     database: &'a str,
@@ -80,13 +80,13 @@ struct Proof<'a> {
 enum Stage {
     Unasked,
     Scram(ScramSha256),
-    /// Nothing more may be asked for.
+    /// No further requests are valid.
     Given,
 }
 
 impl Proof<'_> {
-    /// What to do about an error at the start, by its SQLSTATE and the routine of the server that says it: of these
-    /// its language does not matter.
+    /// Advice on an error at the start, by its SQLSTATE and the server's routine, which are independent of its
+    /// language.
     fn cure(&self, code: &str, routine: &str) -> String {
         let (role, login, database) = (self.credentials.role(), &self.credentials.given.login, self.database);
         match (code, routine) {
@@ -113,7 +113,7 @@ impl Proof<'_> {
         }
     }
 
-    /// Answers what a server asks for.
+    /// Answers a server's request.
     fn answer(&mut self, wire: &mut Wire, body: &[u8]) -> io::Result<()> {
         let (kind, rest) = body.split_first_chunk().ok_or_else(|| refused("it speaks no PostgreSQL"))?;
         match (u32::from_be_bytes(*kind), &mut self.stage) {
@@ -168,12 +168,12 @@ impl Proof<'_> {
     }
 }
 
-/// What the library says of a server's part of SCRAM.
+/// The library's error about a server's part of SCRAM.
 fn foreign(why: &io::Error) -> io::Error {
     refused(format!("its part of SCRAM-SHA-256 is wrong: {why}"))
 }
 
-/// Tells a redis who asks, where it wants to know that.
+/// Authenticates to a redis that requires it.
 pub fn redis(wire: &mut Wire, credentials: &Credentials) -> io::Result<()> {
     if credentials.user.is_none() {
         match wire.ping() {

@@ -34,10 +34,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use stop::{Stop, Stopper};
 
-/// A reading that is older than so many periods says nothing about now.
+/// A reading older than this many periods is outdated.
 const STALE: u32 = 10;
 
-/// Failures in a row that are told.
+/// Failures in a row until a report.
 const TELL_AFTER: u32 = 3;
 
 /// Whether what programs report themselves is called so already.
@@ -45,12 +45,12 @@ fn is_reserved(name: &str) -> bool {
     name == "progress" || name.starts_with("latency_p") && name.ends_with("_s")
 }
 
-/// What a metric came to over a run.
+/// Summary of a metric over a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MetricSummary {
     /// Its name.
     pub name: String,
-    /// Which way is better; before the first reading `HigherIsBetter` unless the user said it.
+    /// The better direction; before the first reading `HigherIsBetter` unless given by the user.
     pub direction: Direction,
     /// Readings.
     pub readings: u64,
@@ -63,7 +63,7 @@ pub struct MetricSummary {
     /// Why the last of these did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Whether it was refused ever since the start, in a way that stays so until somebody does something about it.
+    /// Whether it was always refused, until someone intervenes.
     #[serde(skip)]
     pub refused: bool,
 }
@@ -71,7 +71,7 @@ pub struct MetricSummary {
 /// What a thread and the loop share.
 #[derive(Debug)]
 struct Shared {
-    /// Which way is better, where the user said it.
+    /// The better direction, if given by the user.
     direction: Option<Direction>,
     reading: Option<Reading>,
     /// Why there is none, where its quantile is not known.
@@ -133,9 +133,9 @@ impl Shared {
 #[derive(Debug)]
 pub struct Metrics {
     shared: Vec<Arc<Mutex<Shared>>>,
-    /// What the first server that is asked answered.
+    /// Answers of the first probed server.
     answers: Option<Answers>,
-    /// Those that must end before this does: they have started programs.
+    /// Threads that must end first, because they have started programs.
     threads: Vec<JoinHandle<()>>,
     stopper: Option<Stopper>,
     start: Instant,
@@ -212,7 +212,7 @@ impl Metrics {
         self.shared.iter().filter_map(reading).collect()
     }
 
-    /// Each metric whose quantile lies in a bucket that is open at one end.
+    /// Each metric whose quantile is in a bucket open at one end.
     pub fn clipped(&self) -> Vec<(String, ClippedReading)> {
         let clipped = |shared: &Arc<Mutex<Shared>>| {
             let shared = lock(shared);
@@ -221,13 +221,12 @@ impl Metrics {
         self.shared.iter().filter_map(clipped).collect()
     }
 
-    /// How long the first server that is asked took to answer, nanoseconds, since the beginning; `None` where none is
-    /// asked.
+    /// Cumulative response times of the first probed server, nanoseconds; `None` without one.
     pub fn latency_ns(&self) -> Option<Histogram> {
         self.answers.as_ref().map(Answers::so_far)
     }
 
-    /// The first server that is asked is asked more often until then.
+    /// Probes the first server more often until then.
     pub fn watch(&self, until: Time) {
         if let Some(answers) = &self.answers {
             answers.watch(self.start + Duration::from_nanos(until.0));
@@ -260,7 +259,7 @@ impl Metrics {
         })
     }
 
-    /// What each metric came to so far.
+    /// Summaries of all metrics so far.
     pub fn summaries(&self) -> Vec<MetricSummary> {
         self.shared.iter().map(|shared| lock(shared).summary.clone()).collect()
     }
@@ -298,7 +297,7 @@ fn read(
         let fetched = caught(name, || fetch(Time::default() + at, at.saturating_sub(before), stop));
         let wait = if fetched.is_err() { back_off.panicked().max(every) } else { every };
         let result = fetched.unwrap_or_else(|why| Err(FetchError::Panicked(why)));
-        // Of what a command prints, nobody knows which moment it is about: it is one within its run.
+        // The moment of a command's output is unknown: it is within its run.
         let at = Time::default() + start.elapsed();
         before = start.elapsed();
         lock(shared).take(result, at);

@@ -34,7 +34,7 @@ const LEAST_GAP: Duration = Duration::from_millis(2);
 /// Longer pages are refused, bytes.
 const MOST: u64 = 1 << 20;
 
-/// A server that is asked.
+/// A probed server.
 #[derive(Debug)]
 pub struct Probe {
     protocol: Protocol,
@@ -51,7 +51,7 @@ pub struct Probe {
     due: Option<Instant>,
 }
 
-/// When questions are asked, and what the moments tell that pass while an answer is waited for.
+/// The times of probes, including those that pass while an answer is awaited.
 #[derive(Debug)]
 struct Schedule {
     moments: Moments,
@@ -62,7 +62,7 @@ struct Schedule {
     answers: Answers,
 }
 
-/// All answers so far, nanoseconds; who holds a copy sees what comes, and may want more of it for a while.
+/// All response times so far, nanoseconds; holders of a copy see new ones, and may request more for a while.
 #[derive(Clone, Debug, Default)]
 pub struct Answers(Arc<Mutex<Heard>>);
 
@@ -78,7 +78,7 @@ impl Answers {
         self.heard().ns.clone()
     }
 
-    /// [`MORE`] times as many questions are asked until then.
+    /// [`MORE`] times as many probes until then.
     pub fn watch(&self, until: Instant) {
         self.heard().watched_until = Some(until);
     }
@@ -97,7 +97,7 @@ impl Answers {
     }
 }
 
-/// Gaps between random moments: those of a Poisson process.
+/// Gaps of a Poisson process.
 #[derive(Debug)]
 struct Moments {
     random: u64,
@@ -129,7 +129,7 @@ impl Schedule {
         Self { moments: Moments { random: 1 }, gap, further, answers: Answers::default() }
     }
 
-    /// Takes down an answer by when it was asked for and when it arrived; when the next question is due.
+    /// Records an answer by its due and arrival times; returns the next due time.
     fn answered(&mut self, [sent, arrived]: [Instant; 2], now: Instant) -> Instant {
         self.answers.add(arrived - sent);
         let mut due = sent + self.moments.gap(self.gap);
@@ -139,8 +139,8 @@ impl Schedule {
             }
             due += self.moments.gap(self.gap);
         }
-        // Further ones only from now on: of a server that stands still for some milliseconds, several in these
-        // would tell no more than one.
+        // Further ones only from now on: in a server's stall of some milliseconds, several would be no more informative
+        // than one.
         if let Some(gap) = self.further.filter(|_| self.answers.are_watched(now)) {
             due = due.min(now + self.moments.gap(gap));
         }
@@ -171,7 +171,7 @@ impl Probe {
         Self { elsewhere, ..self }
     }
 
-    /// Asked as somebody.
+    /// With credentials.
     pub fn by(self, credentials: Credentials) -> Self {
         Self { credentials, ..self }
     }
@@ -181,13 +181,13 @@ impl Probe {
         self.schedule.answers.clone()
     }
 
-    /// Asks one question.
+    /// Sends one probe.
     pub fn ask_once(&mut self) -> Result<(), FetchError> {
         let asked = self.connect().and_then(|connection| self.ask(connection, Instant::now()));
         asked.map(drop).map_err(|why| self.failed(&why))
     }
 
-    /// Asks for the length of a window, once at least.
+    /// Probes for the length of a window, at least once.
     pub fn fetch(&mut self, stop: &Stop) -> Result<Option<Measured>, FetchError> {
         let begin = Instant::now();
         let before = self.schedule.answers.so_far();
@@ -219,7 +219,7 @@ impl Probe {
         Ok(value.map(|value| Measured { value, window, count, direction }))
     }
 
-    /// Asks a question that was due; from when to when its answer counts.
+    /// Sends a due probe; returns the period of its answer.
     fn ask(&self, mut connection: Connection, due: Instant) -> io::Result<(Connection, [Instant; 2])> {
         let sent = Instant::now();
         connection.ask()?;
@@ -278,7 +278,7 @@ impl Connection {
     }
 }
 
-/// Asks a web server for a page, and reads it to its end.
+/// Reads a page from a web server to its end.
 fn get(agent: &Agent, url: &str) -> io::Result<()> {
     let page = || agent.get(url).call()?.body_mut().with_config().limit(MOST).read_to_vec();
     page().map(drop).map_err(|why| match why {
@@ -391,7 +391,7 @@ mod tests {
         assert!(probe(Protocol::Postgres, "/proc/nonexistent/.s.PGSQL.5432").is_err());
     }
 
-    /// Questions of a window, each answered after `takes` of the moment it was asked at; no clock is read.
+    /// Probes of a window, each answered after `takes` of its moment; no clock is read.
     fn asked_for_a_window(schedule: &mut Schedule, window: Duration, takes: impl Fn(Duration) -> Duration) -> f64 {
         let (begin, before) = (Instant::now(), schedule.answers.so_far());
         let mut due = begin;
@@ -408,7 +408,7 @@ mod tests {
         // count as well.
         let (window, stands) = (Duration::from_secs(1), Duration::from_millis(300)); // every 10 ms a question
         let mut schedule = Schedule::new(window, 0.99);
-        // More are asked, but not of a server that stands still.
+        // More probes, but not during a server's stall.
         schedule.answers.watch(Instant::now() + Duration::from_secs(20));
         let at_first = |at: Duration| if at.is_zero() { stands } else { Duration::from_micros(50) };
         asked_for_a_window(&mut schedule, window, at_first);

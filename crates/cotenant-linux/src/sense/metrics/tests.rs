@@ -53,7 +53,7 @@ fn ok(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
 }
 
-/// An address at which nobody listens, and what keeps everybody else from it: a connection that comes from there.
+/// An address without a listener, reserved by a connection from there.
 pub(super) fn closed() -> ((TcpListener, TcpStream), SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -114,7 +114,7 @@ fn a_command_that_leaves_something_behind_is_not_waited_for() {
 fn a_hanging_command_dies_with_its_group() {
     let folder = TempDir::new("metric");
     let pids = folder.path().join("pids");
-    // A child, a grandchild in the background, and nobody who ends.
+    // A child, a grandchild in the background, and no ends.
     let text = format!("cmd:echo $$ >>{0}; sleep 1000 & echo $! >>{0}; wait,timeout=60min", pids.display());
     let hanging = metrics(&[&text]);
     let read = || -> Vec<u32> {
@@ -402,7 +402,7 @@ fn what_is_asked_before_says_whether_it_will_ever_answer() {
         ("log:/proc:x".to_owned(), Some("no regular file"), true),
         ("cmd:echo 12 apples".to_owned(), Some("no number"), true),
         ("cmd:true".to_owned(), Some("printed nothing"), false),
-        // Names that no look-up has to be asked about.
+        // Names that need no look-up.
         ("redis:no..host:6379:p99".to_owned(), Some("check the name of the host"), true),
         ("http://no..host/".to_owned(), Some("check the name of the host"), true),
         (server(|_| "HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n".into()), Some("that logs in"), true),

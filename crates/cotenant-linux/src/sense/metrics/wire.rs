@@ -18,17 +18,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// question with less than 100 bytes.
 const MOST_BYTES: usize = 16 << 10;
 
-/// So are those of more messages, or that come in more pieces. A log-in has some 15 messages.
+/// So are those with more messages, or in more pieces. A log-in has some 15 messages.
 pub const MOST_PARTS: usize = 64;
 
-/// Characters of what a server says that are passed on.
+/// Characters of a server's message that are passed on.
 const EXCERPT: usize = 120;
 
 /// A connection.
 #[derive(Debug)]
 pub struct Wire {
     line: BufReader<Line>,
-    /// Which question it is, and a number that nobody else knows: an answer repeats what comes of both.
+    /// Number of the probe, and a secret: an answer must repeat their hash.
     asked: u64,
     secret: RandomState,
     /// A password that the server was sent.
@@ -203,7 +203,7 @@ impl Wire {
         Err(too_many())
     }
 
-    /// Asks a new question.
+    /// Sends a new probe.
     pub fn ask(&mut self, question: &[u8]) -> io::Result<()> {
         self.line.get_mut().begin();
         self.add(question)
@@ -228,7 +228,7 @@ impl Wire {
         Ok((head[0], body))
     }
 
-    /// An error of `PostgreSQL`, with what to do: by its SQLSTATE, and the routine of the server that says it.
+    /// An error of `PostgreSQL`, with advice by its SQLSTATE and the server's routine.
     pub fn said(&self, body: &[u8], cure: impl Fn(&str, &str) -> String) -> io::Error {
         let field = |kind: u8| body.split(|byte| *byte == 0).find_map(|field| field.strip_prefix(&[kind]));
         let text = |kind| String::from_utf8_lossy(field(kind).unwrap_or_default()).into_owned();
@@ -242,7 +242,7 @@ impl Wire {
         self.sent = secret.clone();
     }
 
-    /// The beginning of what a server says.
+    /// The beginning of a server's message.
     fn excerpt(&self, bytes: &[u8]) -> String {
         String::from_utf8_lossy(&self.sent.hidden_in(bytes)).trim().chars().take(EXCERPT).collect()
     }
@@ -267,7 +267,7 @@ pub fn refused(why: impl Into<String>) -> io::Error {
     io::Error::other(Refusal { why: why.into(), code: String::new() })
 }
 
-/// It asks for what it does not get from us.
+/// It requests something that we never give.
 pub fn denied(why: impl Into<String>) -> io::Error {
     io::Error::other(Refusal { why: why.into(), code: "NOAUTH".to_owned() })
 }
@@ -276,7 +276,7 @@ pub fn too_many() -> io::Error {
     refused(format!("its answer has more than {MOST_PARTS} messages"))
 }
 
-/// Whether the next time will give the same until somebody does something about it.
+/// Whether the next attempt gives the same until someone intervenes.
 pub fn is_certain(why: &io::Error) -> bool {
     let code = code(why);
     // Of PostgreSQL: what may not be, no such database, one that takes no connections.
@@ -300,8 +300,8 @@ pub fn cure(why: &io::Error) -> &'static str {
     }
 }
 
-/// That no host is called so. Of the standard library's errors only the text says it; that names cannot be looked up
-/// at the moment is another one.
+/// Whether the host name is unknown. In the standard library's errors only the text shows it; a temporary failure of
+/// look-ups is different.
 fn is_unknown_host(why: &io::Error) -> bool {
     let why = why.to_string();
     let later = ["Temporary failure in name resolution", "Try again"];
@@ -330,7 +330,7 @@ pub mod tests {
         let address = listener.local_addr().unwrap().to_string();
         std::thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
-            let _ = talk(&stream); // until whoever asks has enough
+            let _ = talk(&stream); // until the client has enough
         });
         address
     }
@@ -409,7 +409,7 @@ pub mod tests {
         let mut wire =
             Wire::open(&listener.local_addr().unwrap().to_string(), Duration::from_secs(20)).expect("it listens");
         let (mut server, _) = listener.accept().unwrap();
-        // The kernel begins to stamp what arrives a little after it is asked to.
+        // The kernel begins to stamp arrivals shortly after the request.
         let lain = (0..100).find_map(|_| {
             let began = Instant::now();
             server.write_all(b"+").unwrap();
@@ -515,7 +515,7 @@ pub mod tests {
         let (sent, told) = channel();
         let flood = |to: &mut &TcpStream, what: &[u8], sent: &Sender<usize>| {
             let mut bytes = 0;
-            // More than fits in what the kernel holds for whoever does not read.
+            // More than the kernel buffers for an idle reader.
             while bytes < 64 << 20 && to.write_all(what).is_ok() {
                 bytes += what.len();
             }

@@ -19,13 +19,13 @@ use std::time::Duration;
 const EVERY: Duration = Duration::from_secs(1);
 const SHARE: u32 = 1_000;
 
-/// Clock ticks by which a reading of a process may be wrong: user and system time are cut off apart.
+/// Error of a process's reading in clock ticks: user and system time are truncated separately.
 const TICKS: u64 = 2;
 
 /// What became of the CPU time of applications.
 #[derive(Debug)]
 pub struct Ended {
-    /// Those of the machine: no more is used than they can do.
+    /// The machine's CPU time, an upper limit of use.
     cpus: Vec<(CpuId, u64)>,
     due: Time,
     last: Option<Look>,
@@ -35,9 +35,9 @@ pub struct Ended {
 /// Of an application, so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
-    /// Clock ticks that its processes used, those that have ended among them.
+    /// Clock ticks used by its processes, ended ones included.
     used: u64,
-    /// What was counted of threads that are gone, nanoseconds.
+    /// Counted time of ended threads, nanoseconds.
     gone_ns: u64,
     ended_ns: u64,
 }

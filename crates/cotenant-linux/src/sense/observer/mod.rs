@@ -35,13 +35,12 @@ use std::time::Duration;
 pub use task::SLEEPER_MAX;
 use task::Task;
 
-/// Threads read in full in one sample, besides those that never left their CPU since the last one: at least and at
-/// most. Where more than these ran, the CPU time of the others comes from their pages, and their turn comes in the next
-/// samples.
+/// Full reads of threads in one sample, besides those that stayed on their CPU: minimum and maximum. If more ran, the
+/// others' CPU time comes from their pages, and they are read in the next samples.
 const FULL_READS: (usize, usize) = (8, 32);
 
-/// For so many full reads, one look at `/proc/PID/task/TID/stat`, the only source of a thread's CPU. Whoever has waited
-/// longest comes first.
+/// Full reads per read of `/proc/PID/task/TID/stat`, the only source of a thread's CPU. The longest-waiting thread
+/// comes first.
 const FULL_READS_PER_STAT: usize = 4;
 
 /// What sampling may cost, as a fraction of one CPU: where it would cost more, fewer threads are read in full at a
@@ -51,7 +50,7 @@ const BUDGET: f64 = 0.003;
 /// How long until each thread's name and scheduling policy were looked at again.
 const REFRESH: Duration = Duration::from_secs(60);
 
-/// Threads per round whose masks are looked at again.
+/// Threads per round whose masks are checked again.
 const MASKS_PER_ROUND: usize = 8;
 
 /// How long until `kernel.numa_balancing` is read again.
@@ -78,7 +77,7 @@ pub struct Options {
     pub counting: Counting,
     /// Hardware signals to count. More than fit the counters take turns.
     pub signals: Vec<Signal>,
-    /// What is looked at of the memory of each process: dear.
+    /// Observations of each process's memory, which are expensive.
     pub memory: memory::Options,
     /// Whether to count what programs read, write, send and receive.
     pub proxies: bool,
@@ -106,12 +105,12 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Whether accesses to memory are to be told from events, where these can be counted.
+    /// Whether memory accesses come from events, if countable.
     fn by_events(&self) -> bool {
         self.memory.accesses && matches!(self.memory.choice, memory::Choice::Auto | memory::Choice::Hardware)
     }
 
-    /// Counts what tells accesses to memory, too, where that is wanted; whether it was not counted before.
+    /// Also counts events for memory accesses, if wanted; returns whether that is new.
     fn count_accesses(&mut self) -> bool {
         let new = self.by_events() && !self.signals.contains(&Signal::LocalDram);
         self.signals.extend(new.then_some(Signal::LocalDram));
@@ -167,12 +166,12 @@ pub struct Observer {
     newcomers: Newcomers,
     ended: Ended,
     pressures: Pressures,
-    /// Applications of which processes were found: whoever comes later is new.
+    /// Applications with known processes: later ones are new.
     found: BTreeSet<AppId>,
     next_id: u32,
     busy: Busy,
     memory: Memory,
-    /// Whether loads from local and remote memory are counted, and wanted to tell which node's memory is accessed.
+    /// Whether loads from local and remote memory are counted, and used for accesses by node.
     loads_tell: bool,
     /// Memory nodes, and that of each CPU.
     nodes: Vec<NodeId>,
@@ -189,7 +188,7 @@ pub struct Observer {
     numa_balancing: bool,
     numa_due: Time,
     round: u64,
-    /// Tasks that may be on another CPU than the one that is known, who waited longest first.
+    /// Tasks that may have changed their CPU, the longest-waiting first.
     moved: VecDeque<TaskId>,
     refresh_at: usize,
     refresh_due: f64,
@@ -286,7 +285,7 @@ impl Observer {
         id
     }
 
-    /// Observes an application no more: whoever is left of it is somebody else.
+    /// Stops observing an application: its remaining threads count as foreign.
     pub fn remove_app(&mut self, app: AppId) {
         let threads = self.follower.drop_target(app);
         self.remove(&threads);
@@ -298,12 +297,12 @@ impl Observer {
         self.apps.remove(&app);
     }
 
-    /// An application is other processes from now on: those that belong to it no more are left by the next slow look.
+    /// Replaces an application's processes: former ones are dropped by the next slow look.
     pub fn retarget(&mut self, app: AppId, target: Target) {
         self.follower.add_target(app, target);
     }
 
-    /// The next sample lists all of `/proc`: nobody is to be overlooked.
+    /// The next sample lists all of `/proc`, so that no process is missed.
     pub fn list_soon(&mut self) {
         self.follower.list_soon();
     }
@@ -343,7 +342,7 @@ impl Observer {
         self.tasks.iter().map(|task| &task.info).filter(move |info| info.app == app)
     }
 
-    /// Descriptors held open on the observed: two per process, and those of each thread.
+    /// Descriptors open for observed programs: two per process, and those of each thread.
     pub fn descriptors(&self) -> usize {
         2 * self.follower.processes().len() + self.tasks.iter().map(Task::descriptors).sum::<usize>()
     }
@@ -375,12 +374,12 @@ impl Observer {
         }
     }
 
-    /// An application was let go on: whoever slept because of that is looked at in the next sample.
+    /// An application was resumed: its sleeping threads are read in the next sample.
     pub fn resumed(&mut self, app: AppId) {
         self.tasks.iter_mut().filter(|t| t.info.app == app).for_each(Task::resumed);
     }
 
-    /// What this machine can tell, and what it really told so far.
+    /// The machine's capabilities, and what was really observed.
     pub fn tier(&self) -> TierReport {
         let found = tier::Found {
             fs: &self.options.fs,
@@ -395,8 +394,8 @@ impl Observer {
         tier::report(&found, self.tasks.iter().map(|t| &t.counters))
     }
 
-    /// One look at everything. `original_mask` answers for each new thread with the mask that the user gave it, which
-    /// is not the present one where that was inherited from a thread that we moved.
+    /// A sample of everything. `original_mask` returns each new thread's mask from the user, which differs from the
+    /// current one if that was inherited from a thread that we moved.
     ///
     /// # Errors
     /// [`ObserveError`] only where `/proc` itself fails; a vanished thread is simply absent.
@@ -483,8 +482,8 @@ impl Observer {
         self.apps.iter().map(app).collect()
     }
 
-    /// Brings the cycles and instructions of these tasks up to date, of those that may have run since the last look:
-    /// one read each, where a look reads everything there is of them. False where nothing is counted.
+    /// Updates the cycles and instructions of those tasks that may have run since the last sample: one read each
+    /// instead of a full one. False without counters.
     pub fn count(&mut self, tasks: &mut [TaskSample]) -> bool {
         let Some(opener) = &self.opener else { return false };
         let mut counts = false;
@@ -603,7 +602,7 @@ impl Observer {
         self.tasks.push(task);
     }
 
-    /// Opens a task's counters; false where it is gone.
+    /// Opens a task's counters; false if it has ended.
     fn attach(&mut self, task: &mut Task) -> bool {
         let Some(opener) = &mut self.opener else { return true };
         match opener.open(task.info.tid) {
@@ -620,7 +619,7 @@ impl Observer {
         true
     }
 
-    /// Opens the counters of a task anew, whose old ones are attached to a thread that is no more, or never count.
+    /// Reopens the counters of a task that are attached to an ended thread, or never count.
     fn reopen(&mut self, tid: u32) {
         let Some(i) = self.position(tid) else { return };
         let mut task = self.tasks.remove(i);
@@ -650,7 +649,7 @@ impl Observer {
         }
     }
 
-    /// Reads whoever ran.
+    /// Reads the threads that ran.
     fn read(&mut self, at: Time, interval: Duration) {
         let mut gone = Vec::new();
         let mut queue: Vec<(bool, u64, usize)> = Vec::new();
@@ -658,7 +657,7 @@ impl Observer {
             match task.glance(self.opener.as_ref(), self.follower.processes(), at, interval) {
                 task::Glance::Asleep => {}
                 task::Glance::Done => task.queue_to_be_located(&mut self.moved),
-                // Whoever is on a CPU without a break comes first: its page tells nothing new, yet its time goes on.
+                // Threads constantly on a CPU come first: their page shows no change, but their time goes on.
                 task::Glance::Ran { on_cpu } => queue.push((!on_cpu, task.read_in, i)),
                 task::Glance::Gone => gone.push(task.info.tid),
             }
@@ -684,7 +683,7 @@ impl Observer {
         self.relieve();
     }
 
-    /// Opens counters anew that never count as they are grouped.
+    /// Reopens counters that never count in their groups.
     fn relieve(&mut self) {
         let Some(opener) = &mut self.opener else { return };
         let silent = |task: &mut Task| opener.relieve(task.perf.as_mut()?).then_some(task.info.tid);
@@ -694,7 +693,7 @@ impl Observer {
         }
     }
 
-    /// Whoever moved once moves again, and opening the file costs as much as reading it.
+    /// A thread that moved once moves again, and opening the file costs as much as reading it.
     fn keep_stat_open(&mut self, i: usize) {
         let task = &mut self.tasks[i];
         if task.stat.is_none()

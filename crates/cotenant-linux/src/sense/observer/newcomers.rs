@@ -12,16 +12,15 @@ use std::time::Duration;
 /// A thread is taken on once it was there in two looks, so far apart.
 const YOUNG: Duration = Duration::from_millis(50);
 
-/// Where looks are rarer, each takes on whom it finds.
+/// With rarer looks, each takes all new threads.
 const RARE_LOOKS: Duration = Duration::from_millis(500);
 
-/// What taking on may cost in the long run, as a fraction of one CPU, and as much of it as can be saved up for those
-/// that come at once.
+/// Long-term cost of adding threads, as a fraction of one CPU, and the savings for simultaneous ones.
 const BUDGET: f64 = 0.003;
 const SAVED: f64 = 0.1;
 
-/// Who has waited for so long needs no budget: to observe it for as long costs about as much as to take it on (100
-/// looks of some 0.4 µs; docs/reference/overhead.md).
+/// A thread that has waited this long needs no budget: observing it as long costs about as much as adding it (100 looks
+/// of some 0.4 µs; docs/reference/overhead.md).
 const LONG: Duration = Duration::from_secs(10);
 
 /// The part of the time since the last look that taking on may take at most: no look is to come late for it.
@@ -30,13 +29,13 @@ const PART: f64 = 0.2;
 /// Which threads wait to be taken on, and what may be spent on that.
 #[derive(Debug)]
 pub struct Newcomers {
-    /// Those that wait, the youngest last.
+    /// Waiting threads, the youngest last.
     waiting: Vec<Newcomer>,
     /// CPU time that may be spent, seconds; below zero where more was than there was.
     left: f64,
     /// What one costs about, seconds.
     each: f64,
-    /// How many of those that were taken on last need no budget.
+    /// Number of the last added ones without a need for budget.
     free: usize,
     /// Threads that ended while there was no time for them.
     pub missed: usize,
@@ -73,14 +72,13 @@ impl Newcomers {
         self.missed += self.waiting.extract_if(.., |n| gone.contains(&n.tid)).filter(|n| n.put_off).count();
     }
 
-    /// Who is taken on now, in the order in which they were seen: process, thread. `interval` is the time since the
-    /// last look.
+    /// The threads to add now, in the order of discovery: process, thread. `interval` is the time since the last look.
     pub fn take(&mut self, at: Time, interval: Duration) -> Vec<(u32, u32)> {
         let earned = interval.as_secs_f64() * BUDGET;
         self.left = (self.left + earned).min(SAVED);
         let stayed = |n: &Newcomer| interval >= RARE_LOOKS || at - n.since >= YOUNG;
         let stayed = self.waiting.partition_point(stayed);
-        // One at least, whatever it costs, so that what one costs is known.
+        // At least one at any cost, so that the cost becomes known.
         let affords = |seconds: f64| ((seconds / self.each) as usize).max(1);
         let at_most = affords(interval.as_secs_f64() * PART);
         self.free = self.waiting.partition_point(|n| at - n.since >= LONG).min(stayed).min(at_most);

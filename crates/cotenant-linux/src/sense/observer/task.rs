@@ -15,12 +15,12 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest time without a look at a thread that sleeps, where no page tells that it woke up.
+/// Longest time without a look at a sleeping thread, if no page shows its wake-up.
 pub const SLEEPER_MAX: Duration = Duration::from_secs(1);
 
-/// Time slices a second from which a thread is not counted by software events any more. Each time that it is put on a
-/// CPU and taken off, one event takes about 1 us of it and three take 1.6, so that two threads which hand a byte to and
-/// fro do 30 % less (`docs/reference/overhead.md`); reading a file instead takes a few us a sample, of our own time.
+/// Time slices a second from which a thread is not counted by software events any more. Each context switch takes about
+/// 1 us of its time with one event and 1.6 with three, so that two threads that pass a byte back and forth lose 30 %
+/// (`docs/reference/overhead.md`); reading a file instead takes a few us of our own time per sample.
 const SLICES_PER_S_MAX: f64 = 1000.0;
 
 /// Time over which time slices are counted at least: a few of them in a millisecond say little.
@@ -41,10 +41,10 @@ pub struct Task {
     pub stat: Option<File>,
     /// The round of the last full read.
     pub read_in: u64,
-    /// Whether it stands in the queue of those whose CPU is to be looked up.
+    /// Whether it is queued for a look-up of its CPU.
     pub to_be_located: bool,
-    /// Which figures of `schedstat` go on from what is counted at its next read: all where another thread took over
-    /// the id, the CPU time where a counter told it before.
+    /// The figures of `schedstat` that continue from current counts at its next read: all if another thread has reused
+    /// the id, the CPU time if a counter gave it before.
     pub carry_over: Range<usize>,
     cpu: Option<CpuId>,
     /// Migrations when `cpu` was right.
@@ -67,8 +67,7 @@ pub struct Task {
     schedstat_carried: [u64; 3],
     /// When its time slices were last held against [`SLICES_PER_S_MAX`], and how many there were.
     slices: Option<(Time, u64)>,
-    /// Loads by the node that served them, where events tell; and the counts up to which they are shared out, local
-    /// and remote.
+    /// Loads by serving node, from events; and the counts up to which they are divided, local and remote.
     loads: Option<ByNode>,
     loads_seen: [u64; 2],
     /// Looks in a row that found it asleep, and when to look again.
@@ -81,7 +80,7 @@ pub struct Task {
 pub enum Glance {
     /// It has not run.
     Asleep,
-    /// It ran and wants to be read in full. `on_cpu`: it was running at the last read and has not been switched since.
+    /// It ran and needs a full read. `on_cpu`: it was running at the last read and has not been switched since.
     Ran {
         /// See above.
         on_cpu: bool,
@@ -149,8 +148,8 @@ impl Task {
         counters
     }
 
-    /// Gives up software events where they cost the thread more than they tell: its CPU time is read from `schedstat`
-    /// then, and nobody tells its migrations and faults.
+    /// Drops software events that cost the thread too much: its CPU time then comes from `schedstat`, without
+    /// migrations and faults.
     pub fn spare(&mut self, processes: &BTreeMap<u32, Process>, at: Time) -> Option<TaskCounters<File>> {
         self.perf.as_ref().filter(|perf| !perf.has_hardware())?;
         let slices = self.counters.get(Signal::ContextSwitches)?.value;
@@ -169,7 +168,7 @@ impl Task {
         for signal in [Signal::Migrations, Signal::PageFaults] {
             self.counters.remove(signal);
         }
-        // Where it is gone, the next look finds that.
+        // If it has ended, the next look finds that.
         let _ = self.read_schedstat(processes);
         counters
     }
@@ -184,7 +183,7 @@ impl Task {
         usize::from(self.schedstat.is_some()) + usize::from(self.stat.is_some())
     }
 
-    /// CPU time that samples tell.
+    /// CPU time in samples.
     pub fn counted_ns(&self) -> u64 {
         self.cpu_ns() - self.first_ns.unwrap_or_else(|| self.cpu_ns())
     }
@@ -229,8 +228,8 @@ impl Task {
         (self.asleep, self.due) = (0, Time::default());
     }
 
-    /// Finds out whether it ran, as cheaply as can be, and how long. Hardware counters of whoever ran are read at
-    /// once: rates of events want one interval.
+    /// Finds out cheaply whether and how long it ran. Hardware counters of running threads are read at once, because
+    /// rates need equal intervals.
     pub fn glance(
         &mut self,
         opener: Option<&Opener<Live>>,
@@ -277,7 +276,7 @@ impl Task {
         if self.perf.is_some() { Glance::Ran { on_cpu: false } } else { Glance::Done }
     }
 
-    /// Reads everything but hardware; false where the thread is gone.
+    /// Reads everything but hardware; false if the thread has ended.
     pub fn read(&mut self, opener: Option<&Opener<Live>>, processes: &BTreeMap<u32, Process>) -> bool {
         if let (Some(opener), Some(perf)) = (opener, &self.perf) {
             let mut fresh = Counters::default();
@@ -348,14 +347,13 @@ impl Task {
         );
     }
 
-    /// Waiting time and time slices; the CPU time too where no counter tells it better.
+    /// Waiting time and time slices; also CPU time if no counter gives it better.
     fn read_schedstat(&mut self, processes: &BTreeMap<u32, Process>) -> io::Result<()> {
         let mut buffer = [0; 96];
         let got = if let Some(file) = &self.schedstat {
             file.read_at(&mut buffer, 0)?
         } else {
-            // Whether the thread lives is not for this file to tell: some kernels have none, and descriptors can run
-            // out.
+            // This file does not show whether the thread lives: some kernels lack it, and descriptors can run out.
             let file = processes.get(&self.info.pid).map(|p| p.open_file(self.info.tid, "schedstat"));
             let Some(Ok(file)) = file else { return Ok(()) };
             file.read_at(&mut buffer, 0)?
@@ -406,7 +404,7 @@ impl Task {
         }
     }
 
-    /// Takes over what `stat` tells.
+    /// Takes the values of `stat`.
     pub fn locate(&mut self, stat: &TaskStat) {
         self.cpu = Some(stat.cpu);
         self.cpu_at = self.migrations();
@@ -457,7 +455,7 @@ mod tests {
             let expected = vec![(NodeId(0), expected.0), (NodeId(1), expected.1)];
             assert_eq!(task.sample(&memory).touches_by_node, Some(expected));
         }
-        // On a CPU of no node nobody knows what was local: those loads are told later, if at all.
+        // On a CPU without a node, local loads are unknown: they are reported later, if at all.
         task.count(Signal::LocalDram, Count::exact(50));
         task.share_loads(&nodes, &BTreeMap::new(), None);
         assert_eq!(task.sample(&memory).touches_by_node, Some(vec![(NodeId(0), 9), (NodeId(1), 11)]));

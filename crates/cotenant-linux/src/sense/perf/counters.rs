@@ -28,7 +28,7 @@ const SILENT: (u8, u64) = (5, 200_000_000);
 /// How long a group has not counted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Silence {
-    /// What its clock said: nanoseconds enabled, and running.
+    /// Its clock: nanoseconds enabled, and running.
     clock: (u64, u64),
     /// Enabled when it last counted.
     since: u64,
@@ -72,13 +72,13 @@ pub struct Opener<K> {
     pub user_only: bool,
     /// Descriptors that may still be opened.
     left: usize,
-    /// Tasks whose counters were opened.
+    /// Tasks with open counters.
     pub opened: usize,
     /// Signals that the plan lost, and why.
     pub lost: Vec<(Signal, String)>,
     /// Tasks that have fewer counters than planned because descriptors ran out.
     pub short: usize,
-    /// Tasks that may not be counted, and what the kernel said of the last of them.
+    /// Tasks with refused counters, and the kernel's last error.
     pub refused: Option<(usize, String)>,
     /// Groups that were split because they never counted.
     pub split: usize,
@@ -126,8 +126,8 @@ impl<K: Kernel> Opener<K> {
         self.short -= usize::from(counters.descriptors() < self.plan.counters() && self.short > 0);
     }
 
-    /// Splits a group that has not counted for long: others hold too many of the processor's counters, or the kernel
-    /// uses fewer than there are. Whether the task's counters are to be opened anew.
+    /// Splits a group that has not counted for long, because others occupy counters or the kernel uses fewer than
+    /// exist. Returns whether the task's counters must be reopened.
     pub fn relieve(&mut self, task: &mut TaskCounters<K::Counter>) -> bool {
         let Some(group) = task.silence.iter().position(Silence::lasts) else { return false };
         // Where the plan is another by now, that may be the remedy.
@@ -176,7 +176,7 @@ impl<K: Kernel> Opener<K> {
                     break;
                 }
                 Some(libc::EACCES | libc::EPERM) => return Err(self.without_kernel_mode(slot.code, tid, error)),
-                // The counter exists, but not beside the others.
+                // The counter exists, but not together with the others.
                 Some(libc::EINVAL)
                     if !counters.is_empty()
                         && self.kernel.open(slot.code, self.user_only, tid, None).is_ok()
@@ -184,7 +184,7 @@ impl<K: Kernel> Opener<K> {
                 {
                     return Err(Failure::Replanned);
                 }
-                // No perf events here at all: for the leader of the software group there is nothing left to try.
+                // Perf events are unavailable: the leader of the software group has no alternative.
                 _ if slot.signals.contains(&Signal::CpuTime) => return Err(Failure::Refused(error)),
                 _ => {
                     let why = format!("the kernel refuses event {}: {error}", slot.name);
@@ -197,7 +197,7 @@ impl<K: Kernel> Opener<K> {
         Ok(counters)
     }
 
-    /// After a refusal: `perf_event_paranoid` may forbid counting the kernel, or this task may be somebody else's.
+    /// After a refusal: `perf_event_paranoid` may forbid counting the kernel, or the task may belong to another user.
     fn without_kernel_mode(&mut self, code: super::Code, tid: u32, error: io::Error) -> Failure {
         if self.user_only || self.kernel.open(code, true, tid, None).is_err() {
             return Failure::Refused(error);
@@ -217,7 +217,7 @@ impl<K: Kernel> Opener<K> {
     /// Reads the software counters into `into`: CPU time, migrations, faults.
     ///
     /// # Errors
-    /// What the system says; the counts are as they were.
+    /// System errors; the counts are unchanged.
     pub fn read_software(&self, task: &TaskCounters<K::Counter>, into: &mut Counters) -> io::Result<()> {
         let mut words = [0; WORDS];
         let Some((_, values)) = read_group(&self.kernel, &task.software, &mut words)? else { return Ok(()) };
@@ -233,7 +233,7 @@ impl<K: Kernel> Opener<K> {
     /// enabled, which is the time on a CPU since the counters were opened.
     ///
     /// # Errors
-    /// What the system says; groups read before stay in `into`.
+    /// System errors; groups read before stay in `into`.
     pub fn read_hardware(&self, task: &mut TaskCounters<K::Counter>, into: &mut Counters) -> io::Result<u64> {
         self.read_groups(task, into, |_| true)
     }
@@ -242,7 +242,7 @@ impl<K: Kernel> Opener<K> {
     /// counters for one group.
     ///
     /// # Errors
-    /// What the system says; what was read before stays in `into`.
+    /// System errors; values read before stay in `into`.
     pub fn read_speed(&self, task: &mut TaskCounters<K::Counter>, into: &mut Counters) -> io::Result<()> {
         const SPEED: [Signal; 2] = [Signal::Cycles, Signal::Instructions];
         let mut all = Counters::default();
@@ -320,7 +320,7 @@ impl<C> TaskCounters<C> {
         self.software.len() + self.hardware.iter().map(Vec::len).sum::<usize>()
     }
 
-    /// The leader, whose descriptor tells when the thread ends.
+    /// The leader, whose descriptor signals the thread's end.
     pub fn leader(&self) -> Option<&C> {
         self.software.first()
     }
@@ -497,7 +497,7 @@ mod tests {
         assert_eq!(counting(&mut opener, 7).descriptors(), 12);
         assert!(opener.lost.is_empty(), "{:?}", opener.lost);
         assert_eq!(opener.plan.hardware.len(), 4);
-        // What is refused beside the other part of its own signal cannot be had.
+        // An event refused together with the other part of its own signal is unavailable.
         fake.set(|script| script.not_beside_others.insert(FWD));
         let mut opener = Opener::new(fake.clone(), plan(), 1000);
         assert_eq!(counting(&mut opener, 7).descriptors(), 10);

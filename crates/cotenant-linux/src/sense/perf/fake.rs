@@ -10,7 +10,7 @@ use std::rc::Rc;
 #[derive(Clone, Debug, Default)]
 pub struct Fake(Rc<RefCell<Script>>);
 
-/// What a test wants of the kernel, and what it has opened.
+/// A test's script for the kernel, and the opened counters.
 #[derive(Debug, Default)]
 pub struct Script {
     /// Every opening fails.
@@ -19,7 +19,7 @@ pub struct Script {
     pub events: HashMap<u64, i32>,
     /// Events that are refused (`EINVAL`) in a group with others.
     pub not_beside_others: HashSet<u64>,
-    /// Tasks that are somebody else's.
+    /// Tasks of other users.
     pub tasks: HashSet<u32>,
     /// `perf_event_paranoid` 2 without privilege.
     pub no_kernel_mode: bool,

@@ -96,7 +96,7 @@ pub fn pmus(fs: &FsRoot) -> Vec<Pmu> {
     pmus
 }
 
-/// What the policies read: SAM's signals (ATC'15 §2.3). More can be asked for; each group more is one turn more.
+/// The signals of policies: SAM's (ATC'15 §2.3). More can be requested; each further group is a further turn.
 pub const SAM_SIGNALS: &[Signal] = &[
     Signal::Cycles,
     Signal::Instructions,
@@ -162,8 +162,8 @@ impl Plan {
         self.hardware.retain(|g| !g.slots.is_empty());
     }
 
-    /// Moves a slot out of its group into one of its own, together with whatever shares a signal with it. False where
-    /// nothing is left to move it away from.
+    /// Moves a slot out of its group into one of its own, together with all that share a signal with it. False if
+    /// nothing would remain.
     pub fn split(&mut self, code: Code) -> bool {
         let Some(i) = self.hardware.iter().position(|g| g.slots.iter().any(|s| s.code == code)) else { return false };
         let slots = &self.hardware[i].slots;

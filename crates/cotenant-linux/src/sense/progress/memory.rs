@@ -33,7 +33,7 @@ const BYTES_OF_A_LOOK: [u64; 2] = [8 << 20, 32 << 20];
 /// Slots that are read at once.
 const SLOTS_AT_ONCE: usize = 6;
 
-/// Who tells of a program: each has a memory of its own.
+/// Producers of a program's reports, each with its own memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Producer {
     /// The program itself.
@@ -57,7 +57,7 @@ impl Producer {
         }
     }
 
-    /// Whose memory a file is, by what `/proc/PID/fd/N` says of it.
+    /// The producer of a file, from its link `/proc/PID/fd/N`.
     pub(super) fn of_link(link: &[u8]) -> Option<Self> {
         let name = link.strip_prefix(b"/memfd:")?.strip_suffix(b" (deleted)")?;
         let names = [layout::NAME, layout::OPENMP, layout::MPI].map(std::ffi::CStr::to_bytes);
@@ -71,7 +71,7 @@ pub enum Refused {
     /// Something else under the name.
     #[error("it is no anonymous file in memory; link the program with libcotenant")]
     Foreign,
-    /// Of the wrong user, or open to others.
+    /// Of the wrong user, or accessible to others.
     #[error(
         "it belongs to user {} with mode {mode:o}, not to the program's user {} with mode 600",
         crate::sys::user_name(*uid),
@@ -94,7 +94,7 @@ pub enum Refused {
     /// Its library has not filled it in yet.
     #[error("it is being made; look again")]
     Unbegun,
-    /// The first bytes are wrong.
+    /// Wrong first bytes.
     #[error("it does not begin as it should; use a libcotenant of this release")]
     Magic,
     /// Another layout.
@@ -116,7 +116,7 @@ pub enum Refused {
     /// Another process' memory: it was inherited by a `clone` that libcotenant could not see.
     #[error("it is the memory of process {0}; only a program that executes anew reports for itself")]
     NotItsOwn(u32),
-    /// The system said no.
+    /// A system error.
     #[error("{0}; see the permissions of the process")]
     Io(#[from] io::Error),
 }
@@ -252,7 +252,7 @@ pub(crate) enum For {
     Orders,
 }
 
-/// The memory of one process. It stays readable when the process is gone.
+/// The memory of one process. It stays readable after the process's end.
 #[derive(Debug)]
 pub struct Memory {
     file: File,
@@ -402,8 +402,7 @@ impl Memory {
 
     fn check(&self, pid: u32, process: &Process) -> Result<(), Refused> {
         let head = self.check_layout()?;
-        // The number that the process has for itself is another one in a container; it is among those that the kernel
-        // lists.
+        // In a container the process's own id differs; it is among those listed by the kernel.
         let own = head.u32_at(offset_of!(Header, pid));
         let text = bounded::rest(&mut process.open_file(pid, "status")?, Limit::Value)?;
         let stat = bounded::rest(&mut process.open_file(pid, "stat")?, Limit::Value)?;

@@ -8,7 +8,7 @@ use crate::sense::processes::{Follower, Target};
 use crate::sys;
 use cotenant_model::Time;
 
-/// What a trial came to.
+/// Result of a trial.
 type Trial = Result<Option<Memory>, Refused>;
 
 /// The line of `cotenant doctor` on progress reports. Makes this process one that reports: nothing of that outlives it.
@@ -27,7 +27,7 @@ fn find_own() -> Trial {
     }
 }
 
-/// `trial`: `None` where no memory could be made; `ended`: since whoever asks for it is ended.
+/// `trial`: `None` if no memory could be created; `ended`: a filter kills processes that request it.
 fn describe(trial: Option<Trial>, ended: bool, root: bool) -> Capability {
     let (standing, found, remedy) = match trial {
         Some(Ok(Some(_))) => {

@@ -28,7 +28,7 @@ pub(super) fn within<'a>(processes: &'a Processes, notes: &mut Notes) -> Vec<(u3
     taken
 }
 
-/// Notes why something of a process is not to be had, unless it is just gone.
+/// Notes why a process's data are unavailable, unless it has just ended.
 pub(super) fn refused(pid: u32, what: &str, why: &std::io::Error, notes: &mut Notes) -> bool {
     let gone = why.kind() == ErrorKind::NotFound || why.raw_os_error() == Some(libc::ESRCH);
     if !gone {

@@ -60,7 +60,7 @@ impl Io {
         self.inherited.retain(|_, (bytes, since)| *bytes > 0 && at - *since < WAITED_FOR);
     }
 
-    /// Leaves what was counted of processes that have ended to those that wait for them.
+    /// Leaves the counts of ended processes to their parents.
     fn bury(&mut self, processes: &Processes, at: Time) {
         let lives = |(pid, known): &(u32, Known)| {
             processes.get(pid).is_some_and(|process| process.start_ticks() == known.start_ticks)
@@ -138,7 +138,7 @@ mod tests {
             writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
         }
 
-        /// Waits until the shell says `word`.
+        /// Waits until the shell prints `word`.
         fn hear(&mut self, word: &str) {
             let mut heard = String::new();
             while heard.trim() != word {

@@ -25,10 +25,10 @@ const SHARE: u32 = 200;
 const SHARE_OF_MANY: u32 = 1_000;
 const MANY: usize = 16;
 
-/// The kernel walks the tables of all connections whosoever they are: where nobody who is followed has one, that often.
+/// The kernel walks the tables of all connections: without a connection of ours, at this interval.
 const UNCONNECTED: Duration = Duration::from_secs(1);
 
-/// Where cost makes counts rarer than this, a note says so.
+/// Interval beyond which a note reports counts made rare by their cost.
 const RARE: Duration = Duration::from_secs(5);
 
 /// What is counted of all applications.
@@ -66,7 +66,7 @@ impl Proxies {
         [self.io.of(app), self.tcp.of(app)]
     }
 
-    /// An application is gone.
+    /// An application has ended.
     pub fn forget(&mut self, app: AppId) {
         self.io.forget(app);
         self.tcp.forget(app);
@@ -88,8 +88,7 @@ fn pause(what: &str, begin: Duration, share: u32, notes: &mut Notes) -> Duration
     pause
 }
 
-/// The line of `cotenant doctor` on what tells the speed of programs that report none; `instructions`: whether they are
-/// counted.
+/// The line of `cotenant doctor` on the speed of programs without reports; `instructions`: whether they are counted.
 pub fn capability(instructions: bool) -> Capability {
     let io = if FsRoot::live().exists("/proc/self/io") { Ok(()) } else { Err("no /proc/PID/io".to_owned()) };
     let library = |name: &CStr| match name {

@@ -29,13 +29,13 @@ const LISTED_EVERY: Duration = Duration::from_secs(5);
 const HEADER: usize = 16;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_INFO: u16 = 2;
-/// All but those that listen, are being opened, or are only kept for late segments: 1 << `TCP_…`.
+/// All but listening, opening, and lingering ones: 1 << `TCP_…`.
 const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
-/// Of `struct inet_diag_msg`: its length, where its cookie and its inode lie.
+/// Of `struct inet_diag_msg`: its length, and the offsets of its cookie and inode.
 const MESSAGE: usize = 72;
 const COOKIE: usize = 44;
 const INODE: usize = 68;
-/// Of `struct tcp_info`: where `tcpi_bytes_acked` and, behind it, `tcpi_bytes_received` lie (Linux 4.1).
+/// Of `struct tcp_info`: the offset of `tcpi_bytes_acked`, followed by `tcpi_bytes_received` (Linux 4.1).
 const ACKED: usize = 120;
 
 /// A socket's inode and cookie.
@@ -56,12 +56,12 @@ pub(crate) struct Socket {
 /// The bytes of all applications.
 #[derive(Debug, Default)]
 pub struct Tcp {
-    /// Whose each socket is, by inode; `None`: nobody's that is observed.
+    /// Owner of each socket, by inode; `None`: not observed.
     owners: HashMap<u32, Option<AppId>>,
     listed: Time,
-    /// All sockets as of the last look, and whose they were.
+    /// All sockets at the last look, with their owners.
     seen: HashMap<Key, (u64, Option<AppId>)>,
-    /// Applications whose connections do not last.
+    /// Applications with short-lived connections.
     short: BTreeSet<AppId>,
     sums: BTreeMap<AppId, Moved>,
     /// Applications of which descriptors may not be listed.
@@ -113,7 +113,7 @@ impl Tcp {
         self.seen = seen;
     }
 
-    /// Finds out anew whose each socket is.
+    /// Determines the owner of each socket again.
     fn list(&mut self, processes: &Processes, sockets: &[Socket], notes: &mut Notes) {
         self.owners = sockets.iter().map(|socket| (socket.inode, None)).collect();
         self.refused.clear();
@@ -154,7 +154,7 @@ impl Tcp {
         }
     }
 
-    /// Whether nobody had a connection.
+    /// Whether no observed application had a connection.
     pub fn is_idle(&self) -> bool {
         self.seen.values().all(|(_, owner)| owner.is_none())
     }
@@ -182,7 +182,7 @@ fn lasting(before: &HashMap<Key, (u64, Option<AppId>)>, still: impl Fn(&Key) -> 
     counts.into_iter().map(|(app, (gone, all))| (app, gone * LASTING <= all)).collect()
 }
 
-/// What to say of a process whose connections are not those that we see.
+/// The note on a process whose connections are invisible to us.
 fn elsewhere(pid: u32) -> Option<String> {
     let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/net")).ok();
     let (ours, its) = (namespace("self")?, namespace(&pid.to_string())?);
@@ -251,7 +251,7 @@ pub(crate) fn answers(mut bytes: &[u8], all: &mut Vec<Socket>) -> io::Result<boo
     Ok(true)
 }
 
-/// One socket with what its `tcp_info` tells; `None` where that is too short, as before Linux 4.1.
+/// One socket with its `tcp_info`; `None` if that is too short, as before Linux 4.1.
 fn socket(message: &[u8]) -> Option<Socket> {
     let (inode, cookie) = (number(message, INODE)?, long(message, COOKIE)?);
     let mut attributes = message.get(MESSAGE..)?;
@@ -278,7 +278,7 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
 /// How many TCP connections there are.
 ///
 /// # Errors
-/// Where the kernel does not tell.
+/// If the kernel does not report them.
 pub fn connections() -> io::Result<usize> {
     sockets(&mut vec![0; 64 << 10]).map(|sockets| sockets.len())
 }

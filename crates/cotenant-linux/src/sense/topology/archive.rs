@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// Where sizes of memory are; what is used of it is nobody's business, and changes.
 const MEMORY: &[&str] = &["/proc/meminfo", "/sys/devices/system/node/node#/meminfo"];
 
-/// What is copied whole: `#` stands for any number, `*` for any name, `{a,b}` for one of several.
+/// Files copied whole: `#` stands for any number, `*` for any name, `{a,b}` for one of several.
 const FILES: &[&str] = &[
     "/sys/devices/{cpu_core,cpu_atom,cpu_lowpower}/cpus",
     "/sys/devices/system/cpu/{kernel_max,offline,online,possible,present}",
@@ -48,7 +48,7 @@ pub enum SaveError {
     Write {
         /// What was written.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
@@ -119,7 +119,7 @@ fn copied(root: &FsRoot) -> Vec<(String, String)> {
     }
     // Boards print their serial number among the CPUs.
     filtered(&"/proc/cpuinfo".into(), |line| (!line.starts_with("Serial")).then(|| line.to_owned()));
-    // hwloc's own file for what is not in others: beside the architecture it has the host's name.
+    // hwloc's own file for further facts: besides the architecture it contains the host's name.
     filtered(&"/proc/hwloc-nofile-info".into(), |line| line.starts_with("Architecture").then(|| line.to_owned()));
     filtered(&"/proc/cmdline".into(), |line| {
         let numa: Vec<&str> = line.split_whitespace().filter(|word| word.starts_with("numa=")).collect();
@@ -128,7 +128,7 @@ fn copied(root: &FsRoot) -> Vec<(String, String)> {
     files
 }
 
-/// The paths that a pattern stands for; those without `#` and `*` need not be there.
+/// The paths of a pattern; those without `#` and `*` need not exist.
 fn expanded(root: &FsRoot, pattern: &str) -> Vec<String> {
     let parts = pattern.trim_start_matches('/').split('/');
     parts

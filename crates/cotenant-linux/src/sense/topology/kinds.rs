@@ -6,7 +6,7 @@ use cotenant_model::topology::efficiency::{self, CoreType, Strength};
 use cotenant_model::{CpuId, CpuSet};
 use std::collections::BTreeMap;
 
-/// What tells an Arm core's design: implementer and part number, and its capacity.
+/// Identity of an Arm core's design: implementer and part number, and its capacity.
 pub(super) type Design = (Option<(u32, u32)>, Option<u64>);
 
 /// That of a core; `None` where nothing is known.

@@ -49,7 +49,7 @@ pub enum ReadError {
     },
 }
 
-/// Reads this machine. Where sysfs hides CPUs, those that the process may run on exist all the same.
+/// Reads this machine. Hidden CPUs on which this process may run are included.
 ///
 /// # Errors
 /// As [`read`].
@@ -57,8 +57,7 @@ pub fn live() -> Result<Discovered, ReadError> {
     read(&FsRoot::live(), Some(&own_cpus()))
 }
 
-/// The CPUs that this process may run on, of those that are online; where that is refused, as many as the standard
-/// library counts.
+/// The online CPUs allowed for this process; if refused, as many as the standard library counts.
 fn own_cpus() -> CpuSet {
     sys::getaffinity(0).unwrap_or_else(|_| {
         let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -68,9 +67,8 @@ fn own_cpus() -> CpuSet {
 
 /// Reads the machine below `root`. No privileges are needed.
 ///
-/// `fallback` names CPUs that exist also where sysfs and `/proc/cpuinfo` hide them, as in some containers: what
-/// `sched_getaffinity` or the count of online CPUs tells. Where nothing else is there, they form one package. A note
-/// says so.
+/// `fallback` names CPUs that exist although sysfs and `/proc/cpuinfo` hide them, as in some containers: from
+/// `sched_getaffinity` or the number of online CPUs. Without other sources they form one package, with a note.
 ///
 /// # Errors
 /// [`ReadError`] where there is no CPU, or where what is there makes no machine.

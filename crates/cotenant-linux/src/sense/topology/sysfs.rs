@@ -35,7 +35,7 @@ impl<'a> Sysfs<'a> {
         Self { root, unread: RefCell::default() }
     }
 
-    /// What was read of a path; what is not there is nothing to speak of.
+    /// The content of a path; a missing one is ignored.
     fn there<T>(&self, path: &str, read: io::Result<T>) -> Option<T> {
         let absent = |why: &io::Error| matches!(why.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
         read.map_err(|why| (!absent(&why)).then(|| self.unread.borrow_mut().push(format!("{path}: {why}")))).ok()
@@ -117,7 +117,7 @@ impl<'a> Sysfs<'a> {
         allowed
     }
 
-    /// Where cpusets are mounted: the usual places first, as hwloc looks, then what `/proc/mounts` says.
+    /// The mount point of cpusets: the usual places first, as in hwloc, then `/proc/mounts`.
     fn cpuset_mount(&self) -> Option<(CpusetKind, String)> {
         let usual = [
             (CpusetKind::Cgroup2, "/sys/fs/cgroup", "cpuset.cpus.effective"),

@@ -45,7 +45,7 @@ impl Program {
         self.child.id()
     }
 
-    /// Tells it to do something, without waiting.
+    /// Sends it a command, without waiting.
     pub fn tell(&mut self, what: &str) {
         writeln!(self.stdin, "{what}").unwrap();
     }
@@ -55,7 +55,7 @@ impl Program {
         self.tell(&format!("thread {what}"));
     }
 
-    /// Tells it to do something and waits until it is done.
+    /// Sends it a command and waits for the answer.
     pub fn ask(&mut self, what: &str) -> String {
         self.tell(what);
         self.answer()
@@ -65,7 +65,7 @@ impl Program {
         self.answers.recv_timeout(Duration::from_secs(300)).expect("the program answers")
     }
 
-    /// The answer to what it was told, if there is one yet.
+    /// The answer to the last command, if there is one yet.
     pub fn answered(&self) -> Option<String> {
         match self.answers.try_recv() {
             Ok(answer) => Some(answer),
@@ -115,7 +115,7 @@ fn answer(text: impl std::fmt::Display) {
     println!("answer: {text}");
 }
 
-/// What a thread other than the leader may be told.
+/// Commands for a thread other than the leader.
 enum Job {
     Burn(Duration),
     Do(String),
@@ -188,7 +188,7 @@ fn replace(what: &str) -> ! {
     panic!("{}", command.exec());
 }
 
-/// What it is told next; leaves standard input unlocked.
+/// The next command; leaves standard input unlocked.
 fn next_line() -> Option<String> {
     let mut line = String::new();
     let got = std::io::stdin().read_line(&mut line).ok()?;
@@ -205,7 +205,7 @@ pub fn run_if_asked() {
 
 /// The program.
 fn run(threads: usize) {
-    // SAFETY: takes plain numbers. Whatever goes wrong in the test that started it, this program ends.
+    // SAFETY: takes plain numbers. This program ends whenever its test does.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let (done, finished) = channel();
     let mut workers: Vec<Worker> = (1..threads).map(|_| worker(done.clone())).collect();
@@ -294,7 +294,7 @@ fn run(threads: usize) {
                 continue;
             }
             "leave" => {
-                // Somebody has to listen on.
+                // Commands must still be read.
                 let worker = workers.remove(0);
                 std::thread::spawn(move || {
                     while let Some(line) = next_line() {
@@ -302,7 +302,7 @@ fn run(threads: usize) {
                         worker.jobs.send(Job::Do(what)).unwrap();
                     }
                 });
-                // SAFETY: ends this thread alone; nothing on its stack is used by others, who own what they use.
+                // SAFETY: ends this thread only; other threads use nothing on its stack.
                 unsafe { libc::syscall(libc::SYS_exit, 0) };
             }
             "thread" => workers[0].jobs.send(Job::Do(argument.to_owned())).unwrap(),

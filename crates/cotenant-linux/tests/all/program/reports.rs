@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::os::unix::fs::FileExt;
 
-/// Opens a file in memory under libcotenant's name that is wrong in one way, or has so many children do it.
+/// Opens a file in memory under libcotenant's name with one fault, or makes this many children do it.
 pub fn forge(how: &str) {
     if let Some(children) = how.strip_prefix("in children ") {
         return lie(children.parse().unwrap());
@@ -81,7 +81,7 @@ fn lie(children: usize) {
 
 /// Ends such a child.
 pub fn end(pid: i32) {
-    // SAFETY: takes plain numbers; nobody asks for the status.
+    // SAFETY: takes plain numbers; the status is not needed.
     unsafe {
         libc::kill(pid, libc::SIGKILL);
         libc::waitpid(pid, std::ptr::null_mut(), 0);

@@ -21,7 +21,7 @@ pub enum Model {
         family: u32,
         /// `model`.
         model: u32,
-        /// `stepping`: tells Cascade Lake from Skylake.
+        /// `stepping`: distinguishes Cascade Lake from Skylake.
         stepping: u32,
     },
     /// `vendor_id AuthenticAMD` or `HygonGenuine`.

@@ -23,7 +23,7 @@ pub struct Sampled {
 }
 
 impl Sampled {
-    /// What a sample of so many counts stands for.
+    /// The meaning of a sample of this many counts.
     pub(super) fn cost(&self, period: u64) -> Cost {
         let of = |counts: bool| if counts { period as f64 } else { 0.0 };
         Cost { ns: of(!self.private && !self.last), private_lines: of(self.private), last_lines: of(self.last) }
@@ -53,7 +53,7 @@ pub enum Unavailable {
     Refused {
         /// The event.
         event: String,
-        /// What the kernel says.
+        /// The kernel's error.
         why: io::Error,
     },
 }
@@ -66,8 +66,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// CPU time alone, which machines without hardware counters can sample, too: it tells where time goes, and
-    /// nothing of lines.
+    /// CPU time only, which machines without hardware counters can sample too: it shows where time goes, but no lines.
     pub fn clock() -> Self {
         let code = Code { kind: bindings::PERF_TYPE_SOFTWARE, config: bindings::PERF_COUNT_SW_CPU_CLOCK.into() };
         Self { sampled: vec![Sampled { name: "cpu-clock".to_owned(), cpus: None, code, private: false, last: false }] }

@@ -30,7 +30,7 @@ use std::os::fd::{AsFd, AsRawFd};
 /// Samples per second and event of a thread that runs: the paper's interval of 1 ms (§5.2).
 pub const PER_SECOND: u64 = 1_000;
 
-/// Pages of each CPU's buffer: half a second at 10,000 samples per second, and below what everybody may lock
+/// Pages of each CPU's buffer: half a second at 10,000 samples per second, below every user's limit
 /// (`perf_event_mlock_kb`).
 const PAGES: usize = 64;
 
@@ -38,7 +38,7 @@ const PAGES: usize = 64;
 #[derive(Debug)]
 struct Open {
     event: File,
-    /// Which of the events that were asked for.
+    /// Index among the requested events.
     which: usize,
 }
 
@@ -59,11 +59,11 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Opens the events on these CPUs. Whatever this thread forks and executes from now on is sampled, until `self`
-    /// is dropped.
+    /// Opens the events on these CPUs. All programs that this thread starts from now on are sampled, until `self` is
+    /// dropped.
     ///
     /// # Errors
-    /// [`Unavailable::Refused`] with the event and what the kernel says.
+    /// [`Unavailable::Refused`] with the event and the kernel's error.
     pub fn of_next_program(events: &Events, cpus: &CpuSet) -> Result<Self, Unavailable> {
         let mut sampler = Self { sampled: events.sampled.clone(), ..Self::default() };
         sys::raise_nofile();
@@ -126,7 +126,7 @@ impl Sampler {
         }
         let of = |counts: fn(&Sampled) -> bool| {
             let which = self.sampled.iter().zip(&times).filter(|(sampled, _)| counts(sampled));
-            // Several events of one signal: parts of a sum; each would have its own factor, so the mean stands for all.
+            // Several events of one signal: parts of a sum, each with its own factor, whose mean represents all.
             let factors: Vec<f64> = which.map(|(_, time)| time.0 as f64 / (time.1 as f64).max(1.0)).collect();
             let mean = factors.iter().sum::<f64>() / factors.len().max(1) as f64;
             if mean > 1.0 { mean } else { 1.0 }
@@ -165,7 +165,7 @@ fn open(code: Code, cpu: u32, tells_of_processes: bool) -> io::Result<File> {
     attr.set_disabled(1);
     attr.set_enable_on_exec(1);
     attr.set_inherit(1);
-    // What everybody may sample of his own programs at `perf_event_paranoid` 2.
+    // Allowed for a user's own programs at `perf_event_paranoid` 2.
     attr.set_exclude_kernel(1);
     attr.set_exclude_hv(1);
     attr.set_sample_id_all(1);

@@ -13,7 +13,7 @@ const INTERVAL_NS: f64 = 10e6;
 /// that run for hours.
 const MANY: usize = 1 << 22;
 
-/// The place of code that no file holds, or whose mapping was not seen.
+/// The place of code without a file, or with an unseen mapping.
 const ELSEWHERE: u32 = 0;
 
 /// What code cost.
@@ -43,12 +43,12 @@ impl Cost {
 #[derive(Clone, Debug, Default)]
 struct Space {
     code: BTreeMap<u64, Mapping>,
-    /// Threads that are known to run; a process without any is forgotten.
+    /// Threads known to run; a process without any is dropped.
     threads: u32,
 }
 
 impl Space {
-    /// Maps, over whatever was there.
+    /// Adds a mapping, which replaces earlier ones.
     fn map(&mut self, new: Mapping) {
         let before = self.code.range(..new.end).rev();
         let under: Vec<u64> = before.take_while(|(_, old)| old.end > new.start).map(|(start, _)| *start).collect();
@@ -98,7 +98,7 @@ struct Intervals {
     length_ns: f64,
     open: HashMap<u32, Interval>,
     closed: Vec<(u32, Interval)>,
-    /// Places of those that are closed.
+    /// Places in closed ones.
     places: usize,
     many: usize,
 }
@@ -154,7 +154,7 @@ pub struct Places {
     spaces: HashMap<u32, Space>,
     /// The number of each place in each file.
     pub files: BTreeMap<MappedFile, BTreeMap<u64, u32>>,
-    /// How many places have a number, from 1; 0 is code that no file holds, or whose mapping was not seen.
+    /// Number of numbered places, from 1; 0 is code without a file, or with an unseen mapping.
     pub known: u32,
     /// Time [`ELSEWHERE`], nanoseconds.
     pub elsewhere_ns: f64,
@@ -168,9 +168,9 @@ pub struct Places {
 }
 
 impl Places {
-    /// Takes records of several CPUs. Those up to `until` are complete and are looked at in the order of time; later
-    /// ones wait for the next call, since another CPU may have earlier ones that were not read yet. `cost` says what
-    /// a sample of an event and a period is.
+    /// Takes records of several CPUs. Those up to `until` are complete and processed in the order of time; later ones
+    /// wait for the next call, because another CPU may have unread earlier ones. `cost` gives the meaning of a sample
+    /// of an event and a period.
     pub fn take(&mut self, records: Vec<Record>, until: u64, cost: impl Fn(u64, u64) -> Cost) {
         self.waiting.extend(records);
         self.waiting.sort_by_key(|record| record.time); // stable: within a CPU the buffer's order stays
@@ -218,7 +218,7 @@ impl Places {
         self.spaces.entry(pid).or_insert_with(|| Space { threads: 1, ..Space::default() })
     }
 
-    /// The number of the place where a process had this address, a new one if nobody was there before.
+    /// The number of the place of this address in a process, a new one on first use.
     fn place(&mut self, pid: u32, address: u64) -> u32 {
         let mapping = self.spaces.get(&pid).and_then(|space| space.find(address));
         let Some(mapping) = mapping.filter(|mapping| mapping.file.inode != 0) else { return ELSEWHERE };
@@ -233,7 +233,7 @@ impl Places {
         })
     }
 
-    /// All intervals, those that have not ended too.
+    /// All intervals, including open ones.
     pub fn intervals(&self) -> impl Iterator<Item = &Interval> {
         let Intervals { open, closed, .. } = &self.intervals;
         closed.iter().map(|(_, interval)| interval).chain(open.values().filter(|open| open.cost.ns > 0.0))

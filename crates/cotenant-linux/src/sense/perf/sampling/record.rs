@@ -23,7 +23,7 @@ pub struct Mapping {
     pub start: u64,
     /// First address behind it.
     pub end: u64,
-    /// Where `start` lies in the file, bytes.
+    /// Offset of `start` in the file, bytes.
     pub offset: u64,
     /// The file.
     pub file: MappedFile,
@@ -62,7 +62,7 @@ pub enum What {
     Fork(u32),
     /// A thread of it ended.
     Exit,
-    /// So many records were lost because nobody read them in time.
+    /// This many records were lost because they were not read in time.
     Lost(u64),
 }
 
@@ -264,7 +264,7 @@ mod tests {
             let found = Records::parse(&[&golden::exec(1, 1)[..], &whole[..cut]].concat());
             assert_eq!((found.records.len(), found.damaged), (1, 1), "{cut}");
         }
-        // One that says that it is shorter than its kind is: what follows stands where it ends.
+        // One that claims to be shorter than its kind: the next follows at its end.
         let mut short = whole.clone();
         short.truncate(40);
         short[6..8].copy_from_slice(&40_u16.to_ne_bytes());

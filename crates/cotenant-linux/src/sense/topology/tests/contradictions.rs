@@ -16,7 +16,7 @@ fn firmware_that_contradicts_itself_still_makes_a_machine() {
     assert!(found.notes[0].contains("the L2 Unified cache of CPUs 1,3 contradicts"), "{:?}", found.notes);
 }
 
-/// `n` CPUs of one package, each a core, below a list of those that are online.
+/// `n` CPUs of one package, each a core, with a list of online ones.
 fn with_online(name: &str, n: u32, online: &str) -> Dump {
     let dump = simple(name, n);
     dump.write("sys/devices/system/cpu/online", online);
@@ -180,7 +180,7 @@ fn clusters_that_share_a_cache_and_memory_are_one_package() {
         assert_eq!(parts_of(&found, Kind::Cluster), ["0-1", "2-3"]);
         assert!(found.notes[0].starts_with("the 2 packages of CPUs 0-3 share a cache"), "{:?}", found.notes);
     }
-    // Each CPU a package, as hypervisors tell that were given no topology.
+    // Each CPU a package, as in hypervisors without a configured topology.
     let dump = simple("vcpus", 3);
     for cpu in 0..3 {
         dump.cpu(cpu, "topology/package_cpus", &format!("{:x}\n", 1 << cpu));

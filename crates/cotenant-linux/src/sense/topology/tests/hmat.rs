@@ -16,8 +16,8 @@ fn three_nodes(name: &str) -> Dump {
     dump
 }
 
-/// What node `of` says of its nearest ones; `values` are read and write latency (ns), read and write bandwidth
-/// (MB/s), absent where empty.
+/// Node `of`'s figures for its nearest ones; `values` are read and write latency (ns), read and write bandwidth (MB/s),
+/// absent if empty.
 fn tell(dump: &Dump, of: u32, class: u32, initiators: &[u32], values: [&str; 4]) {
     let folder = format!("sys/devices/system/node/node{of}/access{class}/initiators");
     for initiator in initiators {
