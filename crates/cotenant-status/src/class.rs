@@ -10,7 +10,7 @@ pub enum Class {
     High,
     /// It gives way: the rule is the consent to throttle it.
     Low,
-    /// It is placed, but neither throttled nor protected.
+    /// Placed, but neither throttled nor protected.
     #[default]
     Normal,
     /// It is left alone and not observed.

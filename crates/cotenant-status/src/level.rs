@@ -21,15 +21,15 @@ const PIECE: Duration = Duration::from_secs(10);
 pub struct Level {
     /// How long its answers took.
     pub latency: Latency,
-    /// What tells what it does, and which way is better there.
+    /// The source of its value, and the better direction.
     source: Option<(Source, Direction)>,
     /// Value × weight and weight of the steps of the window; the last one goes on. What was clipped is no number.
     steps: VecDeque<(Time, [f64; 2])>,
-    /// The reading of a metric that stands: one may be read more seldom than the window is long.
+    /// The current reading of a metric, whose interval may exceed the window.
     standing: Option<f64>,
     /// The last reading that was clipped.
     clipped: Option<(Time, Clipped)>,
-    /// Up to when all is known: several rules may tell of the same time.
+    /// Time up to which everything is known, because several rules may cover the same time.
     until: Time,
     within: Within,
 }
@@ -63,7 +63,7 @@ fn at_goal(protected: Option<&ProtectedApp>) -> Option<f64> {
 }
 
 impl Level {
-    /// Takes in an interval, of which this source tells; it is judged by the goal of `protected`.
+    /// Adds an interval with this source; it is judged by the goal of `protected`.
     pub fn round(&mut self, view: &View, app: &AppView, source: &Source, protected: Option<&ProtectedApp>) {
         let begun = Time(view.at.0.saturating_sub(view.interval.as_nanos() as u64));
         if begun < self.until {
@@ -186,7 +186,7 @@ impl Level {
         Some(WithinGoal { share, requests, seconds: covered.as_secs_f64() })
     }
 
-    /// Where its reading lies now that a histogram does not tell.
+    /// The current range of a reading that a histogram does not determine.
     pub fn clipped(&self, now: Time) -> Option<Clipped> {
         self.clipped.filter(|(at, _)| now < *at + WINDOW).map(|(_, clipped)| clipped)
     }

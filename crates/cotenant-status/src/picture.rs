@@ -1,4 +1,4 @@
-//! What `cotenant top` shows, whoever tells it: plain values, which `--json` prints as they are.
+//! Content of `cotenant top` from any source: plain values, which `--json` prints unchanged.
 
 use crate::status::{CpuStatus, Decision, ServiceStatus, Status, Trial};
 use cotenant_cli::messages::count;
@@ -15,7 +15,7 @@ pub const DECISIONS: usize = 40;
 /// A moment.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Picture {
-    /// Who tells it, and what that one does.
+    /// The source, with its activity.
     pub source: String,
     /// Seconds since the source began.
     pub at_s: f64,
@@ -25,7 +25,7 @@ pub struct Picture {
     pub packages: Vec<Package>,
     /// The services that run.
     pub services: Vec<ServiceStatus>,
-    /// Who loses speed while who runs, beyond doubt, the greatest loss first.
+    /// Certain losses of speed by pairs, the greatest first.
     pub interference: Vec<Row>,
     /// The last decisions, the latest last.
     pub last: Vec<Decision>,
@@ -81,7 +81,7 @@ const LITTLE: f64 = 0.01;
 /// A CPU that is busy for less is idle.
 const IDLE: f64 = 0.02;
 
-/// Whose most of a CPU is.
+/// The main user of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Whose<'a> {
     /// It is idle.
@@ -90,7 +90,7 @@ pub enum Whose<'a> {
     Unknown,
     /// Programs outside of services.
     Others,
-    /// That service, and how many more are named beside it.
+    /// That service, and the number of further ones.
     Service(&'a str, usize),
 }
 
@@ -124,7 +124,7 @@ impl Picture {
         if self.moment.is_some() { format!("{at_s:.1} s") } else { ago(self.at_s - at_s) }
     }
 
-    /// Of what the daemon says.
+    /// From the daemon's status.
     pub fn of_status(topology: &Topology, status: &Status) -> Self {
         let changes: usize = status.changes.values().sum();
         let changes =

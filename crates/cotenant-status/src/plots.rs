@@ -22,7 +22,7 @@ pub struct Plot {
     pub title: String,
     /// `share` (0–1), `seconds`, `cpus`, `bytes_per_s`, or what is written behind the numbers.
     pub unit: String,
-    /// Whether lines stand on each other, as parts of a whole.
+    /// Whether lines are stacked as parts of a whole.
     pub stacked: bool,
     /// The value that has to fit at least.
     pub most: Option<f64>,
@@ -92,7 +92,7 @@ pub fn digits(value: f64) -> f64 {
     if places <= 0 {
         return value.round();
     }
-    // Powers of ten above this are not exact, nor is anything so small worth showing.
+    // Higher powers of ten are inexact, and such small values irrelevant.
     let power = 10_f64.powi(places.min(22));
     (value * power).round() / power
 }

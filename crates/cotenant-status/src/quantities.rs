@@ -44,7 +44,7 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Of a source whose values are better in this direction.
+    /// For a source with this better direction.
     pub fn of(source: &Source, direction: Direction) -> Self {
         let name = source.to_string();
         let inverse = matches!(source, Source::Latency(_)) || direction == Direction::LowerIsBetter;

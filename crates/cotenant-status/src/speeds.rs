@@ -1,4 +1,4 @@
-//! Which source told the speed of each application, for the summary of a run whose policy asked for proxies.
+//! The source of each application's speed, for the summary of a run whose policy needed proxies.
 
 use crate::quantities::digits;
 use cotenant_model::speed::{Ladder, Source, Standing};
@@ -36,7 +36,7 @@ impl Speeds {
         }
     }
 
-    /// What tells the speed of an application now.
+    /// The current source of an application's speed.
     pub fn best(&self, app: AppId) -> Option<&Source> {
         self.0.get(&app)?.ladder.best().map(|(source, _)| source)
     }
@@ -52,13 +52,13 @@ impl Speeds {
     }
 }
 
-/// What told an application's speed.
+/// Sources of an application's speed.
 #[derive(Debug, Serialize)]
 pub struct SpeedSummary {
     app: String,
     /// The source that counts; `None` where none does.
     source: Option<String>,
-    /// All that told something, best first.
+    /// All sources with values, best first.
     sources: Vec<SourceSummary>,
 }
 

@@ -1,4 +1,4 @@
-//! What the daemon says of itself: one snapshot a second, for the control socket and the metrics.
+//! The daemon's status: one snapshot a second, for the control socket and the metrics.
 
 use crate::class::Class;
 use crate::identity::{Identity, learnt};
@@ -24,9 +24,9 @@ pub struct Status {
     pub version: String,
     /// Its process id.
     pub pid: u32,
-    /// What the configuration says.
+    /// From the configuration.
     pub mode: Mode,
-    /// Whether nothing is changed for now, whatever the mode is.
+    /// Whether changes are suspended for now, in any mode.
     pub paused: bool,
     /// Seconds since it was started.
     pub uptime_s: f64,
@@ -49,26 +49,26 @@ pub struct Status {
     pub made: Instant,
     /// Time between two samples, seconds.
     pub interval_s: f64,
-    /// Where metrics are served, or are to be; absent where nobody wants that.
+    /// The address of the metrics endpoint; absent if not configured.
     pub listen: Option<Listen>,
     /// How busy each CPU is; none before a second is over.
     #[serde(default)]
     pub cpus: Vec<CpuStatus>,
-    /// What used this machine besides the services in the last ten seconds or so; absent where that is not known yet.
+    /// Usage of this machine outside of the services in about the last ten seconds; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// Bytes per second that services brought in from memory in the last second through the CPUs of each memory node,
     /// by its number; empty where misses of the last-level cache are not counted.
     #[serde(default)]
     pub memory: BTreeMap<u32, f64>,
-    /// Containers that the bridge to the container runtime has told of; absent where it has not.
+    /// Containers reported by the bridge to the container runtime; absent without reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub containers: Option<usize>,
     /// What is changed now and will be undone, by kind.
     pub changes: BTreeMap<String, usize>,
-    /// The services that it manages, and those that are left alone.
+    /// Managed services, and those left alone.
     pub services: Vec<ServiceStatus>,
-    /// Who loses speed while who runs, beyond doubt, the greatest loss first.
+    /// Certain losses of speed by pairs, the greatest first.
     pub interference: Vec<Row>,
     /// Orders carried out so far, by effect and stage of the policy.
     pub decisions: Vec<Decisions>,
@@ -97,7 +97,7 @@ pub struct ServiceStatus {
     pub container: Option<Identity>,
     /// The user of its processes; root where they are of several.
     pub uid: u32,
-    /// Whether it is left alone for now, because somebody asked for that.
+    /// Whether it is left alone for now on request.
     pub paused: bool,
     /// Its processes.
     pub processes: usize,
@@ -119,9 +119,9 @@ pub struct ServiceStatus {
     pub pressure: Option<f64>,
     /// How fast it was by the last reading, in units of its source; absent where that is the inverse of a latency.
     pub speed: Option<f64>,
-    /// What tells that.
+    /// The source of that.
     pub source: Option<String>,
-    /// Why its metric says nothing now, where it fails again and again.
+    /// Why its metric keeps failing.
     #[serde(default)]
     pub metric_error: Option<String>,
     /// The share of its speed alone that it is to keep, of class high.
@@ -131,7 +131,7 @@ pub struct ServiceStatus {
     /// The 95 % interval of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_interval: Option<[f64; 2]>,
-    /// What is said of its goal by these.
+    /// The verdict on its goal from these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
     /// The same as a sentence.
@@ -147,7 +147,7 @@ pub struct ServiceStatus {
     pub throttled: Option<f64>,
     /// How long its answers took in the last seconds, where that is known.
     pub latencies: Vec<Quantile>,
-    /// What its policy says of it.
+    /// Its policy's statement.
     #[serde(flatten)]
     pub said: Statement,
     /// Bytes per second from memory in the last second: a line of 64 bytes for each miss of the last-level cache.
@@ -156,10 +156,10 @@ pub struct ServiceStatus {
     /// Where its threads ran in the last second.
     #[serde(default)]
     pub places: Vec<Place>,
-    /// What its threads ran besides, on CPUs that are not known: they moved between two looks at them.
+    /// Further run time of its threads on unknown CPUs, because they moved between two samples.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moved: Vec<MovedTime>,
-    /// Those of its threads that ran most in the last second, the busiest first.
+    /// Its busiest threads in the last second, the busiest first.
     #[serde(default)]
     pub busiest: Vec<ThreadStatus>,
 }
@@ -233,7 +233,7 @@ impl WithinGoal {
 pub struct CpuStatus {
     /// Which one.
     pub cpu: CpuId,
-    /// The share of the last second in which it was busy, whoever used it.
+    /// Fraction of the last second in which it was busy with any work.
     pub busy: f64,
 }
 
@@ -313,7 +313,7 @@ pub struct Listen {
 pub struct Decisions {
     /// What was done.
     pub action: String,
-    /// The stage of the policy that asked for it.
+    /// The policy's stage behind it.
     pub reason: String,
     /// How often.
     pub count: u64,
@@ -326,14 +326,14 @@ pub struct Decision {
     pub at_s: f64,
     /// The service that it is about.
     pub service: String,
-    /// Whose that was; absent where it was nobody's, and from what an older daemon says.
+    /// Its owner; absent without one, and from older daemons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
     /// What was ordered.
     pub what: String,
     /// What became of it, where it was not carried out.
     pub outcome: Option<String>,
-    /// All of why; absent from what an older daemon says.
+    /// The complete reason; absent from older daemons.
     #[serde(default)]
     pub why: Option<Why>,
 }
@@ -341,9 +341,9 @@ pub struct Decision {
 /// A decision in parts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Why {
-    /// Who decided, and the part of it that asked for this.
+    /// The policy, with its deciding stage.
     pub policy: String,
-    /// The part of the policy that asked for this.
+    /// The policy's deciding stage.
     pub stage: String,
     /// By what it has its effect.
     pub means: String,
@@ -394,7 +394,7 @@ impl ServiceStatus {
         Self { verdict: Some(judgement.verdict), judgement: Some(judgement.to_string()), ..self }
     }
 
-    /// Its name in the table of who hurts whom.
+    /// Its name in the table of interference.
     pub fn learnt(&self) -> String {
         learnt(&self.name, self.uid, self.container.as_ref())
     }
@@ -415,7 +415,7 @@ impl Status {
 }
 
 impl Status {
-    /// The same, to be told now: by those who did not make it, its age cannot be known.
+    /// The same for output now, because receivers cannot know its age.
     #[must_use]
     pub fn told_now(&self) -> Self {
         Self { sample_age_s: self.age().as_secs_f64(), ..self.clone() }
@@ -431,7 +431,7 @@ impl Status {
         self.age() > STALE.max(Duration::try_from_secs_f64(3.0 * self.interval_s).unwrap_or(Duration::ZERO))
     }
 
-    /// What a user may see who is not the daemon's own: their services, and nothing of others.
+    /// The part visible to a user other than the daemon's: that user's services only.
     #[must_use]
     pub fn for_user(&self, uid: u32) -> Self {
         let theirs = self.services.iter().filter(|service| service.uid == uid).cloned();
@@ -670,7 +670,7 @@ mod tests {
         assert_eq!(told, "its metric fails; the administrator sees why");
     }
 
-    /// A loop that hangs tells nothing new: whoever asks is told how long that has been so.
+    /// A stuck loop gives no new status: a query returns how long it has been so.
     #[test]
     fn what_is_told_later_is_older() {
         let long_ago = Instant::now().checked_sub(Duration::from_secs(20)).expect("the machine is older");

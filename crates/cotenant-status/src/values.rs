@@ -76,7 +76,7 @@ impl ValueUnit {
 pub struct ServiceMetric {
     /// Its name.
     pub name: &'static str,
-    /// What it says.
+    /// Its help text.
     pub help: &'static str,
 }
 
@@ -90,13 +90,13 @@ pub struct Fact {
     /// Its label in a terminal.
     #[serde(skip)]
     pub label: &'static str,
-    /// What stands around it in a terminal.
+    /// Text around it in a terminal.
     #[serde(skip)]
     pub around: [&'static str; 2],
     /// Its label in a browser.
     #[serde(rename = "label")]
     pub browser_label: &'static str,
-    /// What stands behind it in a browser.
+    /// Text after it in a browser.
     #[serde(rename = "behind")]
     pub browser_behind: &'static str,
 }
@@ -133,7 +133,7 @@ impl Value {
         Self::Throttled,
     ];
 
-    /// Those that a history keeps.
+    /// Values kept in a history.
     pub const KEPT: [Self; 11] = [
         Self::Cpus,
         Self::Waiting,

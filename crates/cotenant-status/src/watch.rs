@@ -29,13 +29,13 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// Threads of a service that are named.
 const THREADS: usize = 16;
 
-/// Whether goals are kept is told of this long; a speed that is older is not told.
+/// Period of the verdict on goals; an older speed is not shown.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Sums whose last one is older are not told: whoever added them has gone.
+/// Producers without a report for this long are skipped: the process has exited.
 const STALE_AFTER: Duration = Duration::from_secs(15);
 
-/// How a service stands.
+/// State of a service.
 #[derive(Clone, Debug, Default)]
 struct Now {
     uid: Option<u32>,
@@ -61,7 +61,7 @@ struct Now {
     bandwidth: Option<f64>,
     /// Whether nothing is heard of it any more.
     silent: bool,
-    /// What its policy says of it, and when it did last.
+    /// Its policy's last explanation, and the time of that.
     protected: Option<(Time, ProtectedApp)>,
     /// Whether others make it miss its goal then, not what is throttled for it.
     slowed: bool,
@@ -154,12 +154,12 @@ impl<'a> Domains<'a> {
 }
 
 impl Now {
-    /// How it is protected, where its policy still says so.
+    /// Its current protection, if still explained by its policy.
     fn protected(&self, at: Time) -> Option<&ProtectedApp> {
         self.protected.as_ref().filter(|(said, _)| at < *said + STALE_AFTER).map(|(_, protected)| protected)
     }
 
-    /// Takes in its waits so far; tells what they were behind where a window is over.
+    /// Adds its waits so far; returns their causes at the end of a window.
     fn waits(&mut self, app: AppId, waits: &Waits, window: Duration, name: impl Fn(AppId) -> Option<String>) {
         let since = self.waits.get_or_insert_with(|| waits.clone());
         if waits.at - since.at >= window {
@@ -168,8 +168,8 @@ impl Now {
         }
     }
 
-    /// Takes in what its threads ran from look to look, and CPUs' worth of time of what `ended` before it was counted;
-    /// tells what became of it where a window is over. `line`: bytes that a miss of the last-level cache brings.
+    /// Adds its threads' run time between samples, and the CPUs used by `ended` threads before they were counted;
+    /// returns the result at the end of a window. `line`: bytes per miss of the last-level cache.
     fn ran(
         &mut self,
         look: &Look,
@@ -284,7 +284,7 @@ pub struct Decided {
     pub decision: Decision,
 }
 
-/// Adds up rounds, and fills in how services stand.
+/// Accumulates rounds, and fills in services' states.
 pub struct Watch {
     topology: Topology,
     /// Threads and CPU time are counted over this long.
@@ -293,7 +293,7 @@ pub struct Watch {
     interference: Interference,
     now: BTreeMap<AppId, Now>,
     looks: Looks,
-    /// What the last round had of tasks, where they were looked at anew.
+    /// Tasks of the last round, if sampled.
     look: Option<Look>,
     busy: Busy,
     counts: BTreeMap<(String, String), u64>,
@@ -309,12 +309,12 @@ pub struct Watch {
     judged: bool,
     /// How often a protected application fell silent or was heard again.
     pub silences: u64,
-    /// Why no goal can be judged now, whatever its figures are.
+    /// Why no goal can be judged now, whatever its figures.
     pub crowded: Option<String>,
 }
 
 impl Watch {
-    /// Knows nothing yet. CPU time and threads are shown after each `window`.
+    /// Empty. CPU time and threads are shown after each `window`.
     pub fn new(topology: &Topology, window: Duration) -> Self {
         Self {
             topology: topology.clone(),
@@ -419,7 +419,7 @@ impl Watch {
         decided
     }
 
-    /// Whether others make a service of class high miss its goal, not those of class low.
+    /// Whether a service of class high misses its goal because of others than services of class low.
     pub fn is_slowed(&self, app: AppId) -> bool {
         self.now.get(&app).is_some_and(|now| now.slowed && now.protected(self.at).is_some())
     }
@@ -433,7 +433,7 @@ impl Watch {
         }
     }
 
-    /// Takes in how a protected application stands.
+    /// Adds the state of a protected application.
     fn protected(&mut self, app: &ProtectedApp, slowed: bool) {
         let Some(now) = self.now.get_mut(&app.app) else { return };
         now.slowed = slowed;
@@ -474,7 +474,7 @@ impl Watch {
         Decided { app, decision: Decision { at_s, service, uid, what, outcome, why: Some(why) } }
     }
 
-    /// Counts a decision, and keeps it unless it is the last one renewed: naps are, ten times a second.
+    /// Counts a decision, and keeps it unless it renews the last one, as naps do ten times a second.
     fn remember(&mut self, decision: &Decision) {
         let Some(why) = &decision.why else { return };
         if decision.outcome.is_none() {
@@ -520,7 +520,7 @@ impl Watch {
         self.interference.forget(app);
     }
 
-    /// How a service stands, with what the roster knows of it.
+    /// A service's state, added to the roster's facts.
     pub fn fill(&self, app: AppId, status: ServiceStatus) -> ServiceStatus {
         let mut now = self.now.get(&app).cloned().unwrap_or_default();
         let silent = now.protected(self.at).is_some_and(|protected| protected.silent);
@@ -554,7 +554,7 @@ impl Watch {
         ServiceStatus { kept_interval, ..known }.with(&judgement)
     }
 
-    /// What is said of a goal by the last minute.
+    /// The verdict on a goal over the last minute.
     fn judgement(
         &self,
         goal: f64,
@@ -588,7 +588,7 @@ impl Watch {
         }
     }
 
-    /// The time since the look at all tasks before, where the last round was one; once.
+    /// The time since the previous full sample, if the last round was one; once.
     pub fn take_look(&mut self) -> Option<Look> {
         self.look.take()
     }
@@ -603,12 +603,12 @@ impl Watch {
         self.busy.told.clone()
     }
 
-    /// Losses beyond doubt, the greatest first.
+    /// Certain losses, the greatest first.
     pub fn interference(&self) -> Vec<Row> {
         self.interference.rows()
     }
 
-    /// How often each action was carried out, by the stage that asked for it.
+    /// Number of each action carried out, by stage.
     pub fn decisions(&self) -> Vec<Decisions> {
         let of = |((action, reason), count): (&(String, String), &u64)| Decisions {
             action: action.clone(),

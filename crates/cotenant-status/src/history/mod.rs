@@ -1,6 +1,6 @@
 //! The last hours in bounded memory: fine for the last minutes, coarser for what is longer ago.
 //!
-//! Rows of time hold what is known of whoever was there, so that services that came and went leave nothing behind.
+//! Rows of time hold the values of the services at that time, so that ended services leave nothing behind.
 
 use crate::plots::{Line, Plot, Plots, Role};
 use crate::status::{CpuStatus, ServiceStatus};
@@ -19,25 +19,25 @@ const TICK: f64 = 1.0;
 const ROWS: usize = 480;
 const SHORTEST: f64 = 0.1;
 
-/// Services of a row; of more, those with a goal or that are made to wait first, then those that use most CPU time.
+/// Limit of services per row; first those with a goal or throttled, then those with most CPU time.
 const SERVICES: usize = 256;
 
-/// Entries of a row about who used how much where; the largest are kept.
+/// Limit of a row's entries on use per service and place; the largest are kept.
 const USES: usize = 512;
 
 /// Names that are known at once.
 const NAMES: usize = 1_024;
 
-/// Stands for no service among the uses of a row: how busy a place was, whoever used it. Names begin behind it.
+/// Index for no service among a row's uses: a place's total load. Names follow it.
 const BUSY: u32 = 0;
 
-/// Seconds over which it is told what other programs used: the kernel counts how busy a CPU is in coarse ticks.
+/// Seconds over which other programs' use is shown, because the kernel counts CPU load in coarse ticks.
 const OTHERS: f64 = 1.0;
 
-/// Other programs that use less of a place, in CPUs' worth of time, are not told apart from none.
+/// Other programs' use of a place below this many CPUs counts as zero.
 const LITTLE: f64 = 0.01;
 
-/// Who was not there for so many seconds has gone.
+/// Seconds of absence after which a service has ended.
 const GONE: f64 = 5.0;
 
 /// Parts of the machine with a plot of their own; on larger machines neighbours share one.
@@ -49,7 +49,7 @@ const MOVED: &str = "Of threads that moved: nobody knows where";
 /// Lines of a plot.
 const LINES: usize = 7;
 
-/// Services whose latencies are plotted.
+/// Number of services with plotted latencies.
 const LATENCIES: usize = 4;
 
 /// Values of a service that are kept.
@@ -62,8 +62,8 @@ struct Point {
     values: [f32; FIELDS],
 }
 
-/// What a service used of a place, in CPUs' worth of time; of [`BUSY`], what everybody did. The place behind the last
-/// one is that of threads that moved, it is not known where.
+/// A service's use of a place in CPUs; for [`BUSY`], the total. The place after the last one is that of threads that
+/// moved between unknown CPUs.
 #[derive(Clone, Copy, Debug)]
 struct Use {
     name: u32,
@@ -199,7 +199,7 @@ impl Point {
         Some(self.values[place]).filter(|value| !value.is_nan())
     }
 
-    /// Who stays where there is no room for all.
+    /// Order of services when there is no room for all.
     fn rank(&self) -> f32 {
         let first = self.get(Value::Goal).is_some() || self.get(Value::Throttled).is_some();
         self.get(Value::Cpus).unwrap_or(0.0) + if first { f32::from(u16::MAX) } else { 0.0 }
@@ -263,7 +263,7 @@ pub struct History {
     places: Arc<Places>,
     /// When something was taken in last.
     last: Option<f64>,
-    /// By name: what stands for it in rows, and when it was there last.
+    /// By name: its index in rows, and its last time.
     names: BTreeMap<Arc<str>, (u32, f64)>,
     next: u32,
     /// When there was no room for a name.
@@ -293,7 +293,7 @@ impl History {
         Self { places, last: None, names, next: 0, crowded: None, resolutions }
     }
 
-    /// Takes in how services and CPUs stand at a moment, seconds since the beginning, and stood since the last one.
+    /// Adds services and CPUs at a time, in seconds since the beginning, and since the previous one.
     pub fn add(&mut self, at_s: f64, services: &[ServiceStatus], cpus: &[CpuStatus]) {
         let seconds = self.last.map_or(TICK, |last| (at_s - last).clamp(0.0, GONE));
         self.add_for(at_s, seconds, services, cpus);
@@ -339,8 +339,8 @@ impl History {
             .for_each(|resolution| resolution.close(at_s));
     }
 
-    /// What stands for a name. Where there are too many, those that were not there for the longest time are forgotten,
-    /// and where all of them are there, the newcomer is left out.
+    /// The index of a name. With too many, those absent longest are dropped; if all are present, the new one is left
+    /// out.
     fn name(&mut self, name: &str, at_s: f64) -> Option<u32> {
         if let Some((id, seen)) = self.names.get_mut(name) {
             *seen = at_s;
@@ -392,7 +392,7 @@ impl History {
     }
 }
 
-/// The rows of a span: whoever makes something of them holds up nobody who adds to them.
+/// The rows of a span, copied so that their use does not delay additions.
 #[derive(Debug)]
 pub struct Excerpt {
     rows: Vec<Arc<Row>>,
@@ -424,7 +424,7 @@ impl Excerpt {
         line.values.iter().any(Option::is_some).then_some(line)
     }
 
-    /// Those whose `rank` is known and who have a name, the one with the greatest mean of it first.
+    /// Those with a name and a known `rank`, by descending mean of it.
     fn known(&self, rank: impl Fn(&Point) -> Option<f32>) -> Vec<u32> {
         let mut sums: BTreeMap<u32, (f32, f32)> = BTreeMap::new();
         for (row, point) in self.rows.iter().flat_map(|row| row.points.iter().map(move |point| (row, point))) {
@@ -451,7 +451,7 @@ impl Excerpt {
     }
 
     fn goals(&self) -> Vec<Plot> {
-        // Who is furthest below its goal first.
+        // The service furthest below its goal comes first.
         let all = self.known(|point| Some(point.get(Value::Goal)? - point.get(Value::Kept)?));
         let (mut lines, left_out) = self.lines(&all, Value::Kept);
         if lines.is_empty() {
@@ -499,7 +499,7 @@ impl Excerpt {
         (!plot.lines.is_empty()).then_some(Plot { most, left_out, ..plot })
     }
 
-    /// Who ran where, by CPU time that was really used.
+    /// The place of each service, by CPU time used.
     fn occupied(&self) -> Vec<Plot> {
         let mut sums: BTreeMap<u32, f32> = BTreeMap::new();
         for (row, one) in self.rows.iter().flat_map(|row| row.uses.iter().map(move |one| (row, one))) {
@@ -535,7 +535,7 @@ impl Excerpt {
             let lines = named.zip(used).map(|((name, role), cpus)| {
                 Line::new(name, role, cpus.into_iter().map(Some).collect()) //
             });
-            // Who never ran here needs no line; but a place where nobody ran is to be seen, too.
+            // Services that never ran here need no line, but a place without any service is also shown.
             let (mut lines, idle): (Vec<Line>, Vec<Line>) =
                 lines.partition(|line| line.values.iter().flatten().any(|cpus| *cpus > 0.0));
             if lines.is_empty() {

@@ -10,7 +10,7 @@ use serde::Serialize;
 pub struct Embedded {
     /// Plots over the time of the recording.
     pub history: Plots,
-    /// Losses beyond doubt.
+    /// Certain losses.
     pub interference: Vec<Row>,
     /// Trials of placements.
     pub trials: Vec<Trial>,
@@ -19,7 +19,7 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// As JSON that nothing in it can end: neither HTML nor XML know any of its characters as their own.
+    /// As JSON that cannot break out of HTML or XML, because none of its characters is special there.
     ///
     /// # Errors
     /// Where it cannot be written as JSON.

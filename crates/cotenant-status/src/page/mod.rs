@@ -22,7 +22,7 @@ const SERVICES: usize = 256;
 const ON_A_CPU: usize = 4;
 const CPUS: usize = 16;
 
-/// Pairs of who hurts whom, and remarks.
+/// Limits of interference pairs, and of remarks.
 const PAIRS: usize = 200;
 const NOTES: usize = 50;
 
@@ -72,13 +72,13 @@ pub struct Scene {
 pub struct Now {
     #[serde(flatten)]
     picture: Picture,
-    /// Whose most of each CPU is, in words.
+    /// The main user of each CPU, in words.
     whose: BTreeMap<CpuId, String>,
     /// Services that are not listed, because there are so many.
     left_out: usize,
     /// The facts about a service that are one number each.
     facts: Vec<Fact>,
-    /// How long the spans are that can be asked for, and how often there is something new; seconds.
+    /// Lengths of the available spans, and their update intervals; seconds.
     spans: [(f64, f64); SPANS.len()],
 }
 
@@ -93,14 +93,14 @@ impl Scene {
         self.topology.clone()
     }
 
-    /// Forgets what was.
+    /// Clears the history.
     pub fn clear(&mut self) {
         if !self.history.is_empty() {
             self.history = History::live(&self.topology);
         }
     }
 
-    /// Takes in how it stands.
+    /// Adds a status.
     pub fn add(&mut self, status: &Status) {
         self.history.add(status.uptime_s, &status.services, &status.cpus);
     }
@@ -145,7 +145,7 @@ impl Now {
     }
 }
 
-/// Whose most of a CPU is, in words; empty where nothing is known.
+/// The main user of a CPU, in words; empty if unknown.
 fn whose(cpu: &Context) -> String {
     match cpu.whose() {
         Whose::Unknown => String::new(),
