@@ -21,7 +21,7 @@ fn folder(root: &Path) -> PathBuf {
     root.join("crates/cotenant-bpf/src")
 }
 
-/// Needs clang 19, LLVM's tools and the headers of libbpf. The folder that the source lies in is not in the object.
+/// Needs clang 19, LLVM's tools and the headers of libbpf. The object does not contain the path of its source folder.
 fn compile_to(folder: &Path, object: &Path) -> Result<()> {
     let headers = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
     let options = ["-g", "-fdebug-compilation-dir=.", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror"];

@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: every parser of foreign input under libFuzzer, one program after another (`fuzz/`).
 //!
-//! No sanitizer takes part, so that stable Rust is enough: the parsers are safe Rust. The bound on memory is one of the
-//! address space, which an allocation that nobody touches exceeds as well.
+//! No sanitizer is used, so that stable Rust suffices: the parsers are safe Rust. The bound on memory is one of the
+//! address space, which even an untouched allocation exceeds.
 
 use crate::commands::cargo_program;
 use anyhow::{Context, Result, bail};

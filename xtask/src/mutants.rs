@@ -1,9 +1,9 @@
 //! `cargo xtask mutants`: whether the tests notice when the code is changed.
 //!
-//! cargo-mutants lists the changes that can be made. This chore draws a seeded sample in random order, so that an
-//! interrupted run has a fair sample, too, and goes on where it stopped. It makes one change at a time, in a clone of
-//! the last commit below `target/mutants`, and runs the tests of the crate. cargo-mutants itself could, too, but up to
-//! version 27.1 it cannot be told to make just these changes: `--re` does not hold for those that leave out a field.
+//! cargo-mutants lists the possible changes. This chore draws a seeded sample in random order, so that an interrupted
+//! run has a fair sample and can continue. It makes one change at a time in a clone of the last commit below
+//! `target/mutants`, and runs the tests of the crate. cargo-mutants itself cannot select these changes up to version
+//! 27.1: `--re` does not apply to those that leave out a field.
 
 use crate::commands::cargo_program;
 use anyhow::{Context, Result, ensure};
@@ -35,8 +35,7 @@ const SCOPES: [Scope; 4] = [
         what: &["--tests"],
         filters: &[],
     },
-    // Resolving orders, and what it asks: rules, and --pin. That several rules decide in turn is tested with
-    // recordings.
+    // Resolving orders, with rules and --pin. Recordings test that several rules decide in turn.
     Scope {
         package: "cotenant-model",
         files: &[
@@ -153,7 +152,7 @@ struct Mutant {
 }
 
 impl Mutant {
-    /// As `cargo mutants --list --json` tells it.
+    /// From the output of `cargo mutants --list --json`.
     fn read(scope: &'static Scope, told: &Value) -> Option<Self> {
         let text = |key: &str| Some(told[key].as_str()?.to_owned());
         let place = |end: &str| {
@@ -313,7 +312,7 @@ impl Log {
     }
 }
 
-/// Survivors and those that hung, a line per package, and one that programs read.
+/// Survivors and hung ones, a line per package, and one for programs.
 fn report(sample: &[Mutant], there_are: usize, args: &Args, log: &Log) {
     let count = |package: Option<&str>, outcome| {
         let of = sample.iter().filter(|m| package.is_none_or(|p| m.scope.package == p));

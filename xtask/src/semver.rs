@@ -5,7 +5,7 @@ use anyhow::Result;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-/// The crates whose interface is a promise.
+/// The crates with a stable interface.
 const LIBRARY: [&str; 2] = ["cotenant-model", "cotenant-policies"];
 
 /// Arguments of `cargo xtask semver`.

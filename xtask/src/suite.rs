@@ -1,9 +1,9 @@
 //! `cargo xtask tests`: the tests of all packages as `cargo test` runs them, but several programs of tests at a time,
 //! and how long each test took.
 //!
-//! Many tests only wait, for time to pass or for processes. libtest tells no times on stable Rust; but it starts tests
-//! in the order of their names, the next one when one has ended, so their ends tell how long each took. What failed is
-//! printed once more at the end, where people look.
+//! Many tests only wait for time or processes. libtest reports no times on stable Rust; but it starts tests in the
+//! order of their names, each when one has ended, so that their ends give the times. Failures are printed once more at
+//! the end.
 
 use crate::commands::{cargo_program, target_folder};
 use anyhow::{Context, Result, bail};
@@ -18,8 +18,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Packages whose tests watch real processes in real time. Their programs run at normal priority; those of the other
-/// packages run beside them at the lowest, in the time in which they wait.
+/// Packages whose tests observe real processes in real time. Their programs run at normal priority; other packages' run
+/// beside them at the lowest, while they wait.
 const IN_REAL_TIME: [(&str, &str); 5] = [
     ("cotenant", "programs are measured, slowed down and paused, and goals are kept"),
     ("cotenant-daemon", "services are followed, and clients of its sockets wait"),
@@ -106,7 +106,7 @@ pub fn run(root: &Path) -> Result<ExitCode> {
 }
 
 impl Done {
-    /// Prints what a program said, and takes over its times.
+    /// Prints a program's output, and adds its times.
     fn add(&mut self, program: &Program, ran: Ran) -> Result<()> {
         let Program { package, title, .. } = program;
         let mut out = std::io::stdout().lock();
@@ -199,7 +199,7 @@ fn named(executable: &Path, folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The tests that have ended, by what a program said so far, each time one ended.
+/// The ended tests, according to a program's output so far, after each end.
 fn ended(said: &str) -> impl Iterator<Item = &str> {
     let whole = &said[..said.rfind('\n').map_or(0, |end| end + 1)];
     whole.lines().filter_map(|line| {
@@ -209,7 +209,7 @@ fn ended(said: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What a program said of the tests that failed; all of it where it did not come to its end.
+/// A program's output on failed tests; all of it if it did not finish.
 fn failures(said: &str) -> &str {
     let from = said.find("\nfailures:\n").unwrap_or(0);
     let to = said[from..].find("\ntest result: ").map_or(said.len(), |end| from + end);

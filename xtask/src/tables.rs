@@ -74,7 +74,7 @@ pub fn write(root: &Path, args: &Args) -> Result<()> {
     if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("\n")) }
 }
 
-/// Pages whose tables are not what their results give, and results that no page shows.
+/// Pages whose tables differ from their results, and results without a page.
 pub fn wrong(root: &Path) -> Result<Vec<String>> {
     let (mut wrong, mut shown) = (Vec::new(), BTreeSet::new());
     for page in pages(root)? {
@@ -128,7 +128,7 @@ pub fn without_templates(text: &str) -> String {
     out + rest
 }
 
-/// The page with each block behind a template written anew.
+/// The page with each templated block rendered again.
 fn rendered(root: &Path, text: &str) -> Result<String> {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(MARK) {
@@ -179,7 +179,7 @@ fn fill(results: &Results, template: &str) -> Result<String> {
     Ok(environment.render_str(template, context! { run => minijinja::Value::from(Serde(run)) })?)
 }
 
-/// The one row of an experiment of `cotenant-lab reproduce` whose label is this, or begins so.
+/// The single row of an experiment of `cotenant-lab reproduce` with this label, or this beginning of it.
 #[allow(clippy::needless_pass_by_value)] // as MiniJinja calls it
 fn row(outcome: minijinja::Value, label: &str) -> Result<minijinja::Value, Error> {
     let labelled = |is: &dyn Fn(&str) -> bool| -> Result<Vec<minijinja::Value>, Error> {
@@ -272,7 +272,7 @@ fn round(value: &mut Value) {
     }
 }
 
-/// JSON whose elements have a line each, where they fit: what changes is a line in a diff.
+/// JSON with one line per element if it fits, for readable diffs.
 fn lay_out(value: &Value, depth: usize, out: &mut String) {
     let line = value.to_string();
     let (open, close, elements): (_, _, Vec<(String, &Value)>) = match value {

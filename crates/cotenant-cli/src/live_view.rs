@@ -5,7 +5,7 @@ pub use crate::terminal::{columns, cut, cut_middle, fit, stdout_size};
 use crate::terminal::{is_drawn, room, size};
 use std::time::{Duration, Instant};
 
-/// How a run stands, drawn again and again.
+/// A run's state, redrawn repeatedly.
 #[derive(Debug)]
 pub struct LiveView {
     /// `None`: each time below what was written before.
@@ -39,7 +39,7 @@ impl LiveView {
         }
     }
 
-    /// Makes room for something else that is to be said.
+    /// Makes room for other output.
     pub fn aside(&mut self) {
         self.table.iter_mut().for_each(LiveTable::erase);
     }
@@ -65,7 +65,7 @@ struct LiveTable {
 }
 
 impl LiveTable {
-    /// Draws lines, each with its end, over those that were drawn last.
+    /// Draws lines, each with its end, over the last ones.
     fn draw(&mut self, text: &str) {
         let (width, height) = size();
         let back = self.back(width, height);

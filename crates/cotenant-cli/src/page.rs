@@ -52,7 +52,7 @@ impl Page {
     }
 }
 
-/// Text on its way to standard output: terminals obey nothing of it, its lines fit, its marks and heads stand out.
+/// Text for standard output: safe for terminals, wrapped, with highlighted marks and headings.
 pub struct Sheet<'a> {
     page: Page,
     to: &'a mut dyn Write,

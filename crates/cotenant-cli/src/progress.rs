@@ -1,4 +1,4 @@
-//! A line on the terminal that says how far a long task is. Nothing where standard error is no terminal.
+//! A progress line on the terminal. Silent if standard error is not a terminal.
 
 use crate::messages;
 use crate::terminal::{cut, is_drawn, room};
@@ -53,7 +53,7 @@ impl Progress {
         }
     }
 
-    /// Erases the line, so that something else can be said.
+    /// Erases the line before other output.
     pub fn clear(&mut self) {
         if self.visible {
             self.visible = false;
@@ -89,13 +89,13 @@ pub fn beside<T>(how_far: impl Fn() -> (f64, String) + Sync, task: impl FnOnce()
     })
 }
 
-/// Says a line on standard error where another thread draws one.
+/// Prints a line on standard error while another thread draws one.
 pub fn aside(text: &str) {
     let erased = if is_drawn() { "\r\x1b[K" } else { "" };
     messages::raw(&format!("{erased}{}\n", clean(text)));
 }
 
-/// Runs a task, which tells how many of how many simulations are done, and shows that.
+/// Runs a task that reports the number of finished simulations, and shows it.
 pub fn simulating<T>(task: impl FnOnce(&(dyn Fn(usize, usize) + Sync)) -> T) -> T {
     let (done, all) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let how_far = || {

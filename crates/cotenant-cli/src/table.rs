@@ -34,8 +34,8 @@ impl Table {
         self.rows.push(cells.into_iter().map(|cell| clean(cell.as_ref()).into_owned()).collect());
     }
 
-    /// Its lines, of at most `room` characters each; whether a line is a head. Without room for all columns the first
-    /// one comes again with those that had none.
+    /// Its lines, of at most `room` characters each; whether a line is a heading. Columns that do not fit follow below,
+    /// with the first one repeated.
     pub(crate) fn lines(&self, room: Option<usize>) -> Vec<(bool, String)> {
         let mut lines = Vec::new();
         for block in self.blocks(room.unwrap_or(usize::MAX)) {

@@ -47,7 +47,7 @@ pub fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// As [`cut`], but what is left out stands in the middle: what tells similar names apart is often their end.
+/// As [`cut`], but cuts the middle, because similar names often differ at their end.
 pub fn cut_middle(text: &str, most: usize) -> String {
     let text = &clean(text);
     let all = text.chars().count();

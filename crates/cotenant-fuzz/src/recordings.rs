@@ -70,7 +70,7 @@ fn use_recording(bytes: &[u8]) {
     let _ = why(&header, rounds, &Query::Name("worker1".to_owned()), None).to_string();
 }
 
-/// The payloads of a recording's blocks: what the frame holds, as `docs/reference/recording.md` says.
+/// The payloads of a recording's blocks: the frame's content according to `docs/reference/recording.md`.
 fn payloads() -> Vec<Vec<u8>> {
     let bytes = &recordings()[0];
     let mut rest = &bytes[MAGIC.len() + 4..];

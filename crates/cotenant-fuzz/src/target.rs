@@ -15,11 +15,11 @@ pub struct Target {
     pub mutations: u64,
 }
 
-/// Parsers that libFuzzer looks through in one program. The first byte of an input says which of them reads the rest.
+/// Parsers that libFuzzer exercises in one program. The first byte of an input selects the parser of the rest.
 pub struct Group {
     /// The program: a file in `fuzz/fuzz_targets`.
     pub name: &'static str,
-    /// New ones stand at the end: the corpus goes by their numbers.
+    /// New ones are added at the end, because the corpus uses their numbers.
     pub targets: &'static [Target],
     /// The longest input, bytes.
     pub longest: usize,
@@ -57,7 +57,7 @@ pub(crate) fn list(texts: &[&str]) -> Vec<Vec<u8>> {
     texts.iter().map(|t| t.as_bytes().to_vec()).collect()
 }
 
-/// The files below a folder of the repository whose names end so.
+/// The files below a folder of the repository with this ending.
 pub(crate) fn files(folder: &str, ending: &str) -> Vec<Vec<u8>> {
     let mut paths = Vec::new();
     collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder), &mut paths);

@@ -5,7 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::fmt::Display;
 
-/// An error whose cause is what the caller gave.
+/// An error caused by the caller's arguments.
 pub(crate) fn wrong(why: &impl Display) -> PyErr {
     PyValueError::new_err(why.to_string())
 }

@@ -148,7 +148,7 @@ const LATENCY_EVERY: Duration = Duration::from_secs(2);
 /// `--metric`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricArg {
-    /// What tells the speed, as policies know it: of a server that is asked, every answer.
+    /// The source of the speed in policies' terms: for a probed server, every answer.
     pub source: Source,
     /// How it is read, where it comes from outside.
     pub outside: Option<Metric>,
@@ -179,7 +179,7 @@ impl FromStr for MetricArg {
     }
 }
 
-/// A metric where the program's own reports and counters may tell the speed as well.
+/// A metric if the program's own reports and counters may give the speed too.
 ///
 /// # Errors
 /// What it should be.

@@ -1,4 +1,4 @@
-//! The calibrated profile of this machine: where it lies, and what it holds for.
+//! The calibrated profile of this machine: its file and its validity.
 
 use crate::files::read_profile;
 use crate::replace::{lock, replace};
@@ -12,8 +12,7 @@ use cotenant_model::profile::{Contentiousness, MachineProfile};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Where this machine's profile lies unless the user says otherwise: below the data folder, by machine, since homes
-/// are shared.
+/// Default path of this machine's profile: below the data folder, by machine, because home folders are shared.
 pub fn default_path() -> Option<PathBuf> {
     Some(data_folder()?.join(format!("machines/{}.toml", machine_id()?)))
 }
@@ -47,7 +46,7 @@ pub fn load(topology: &Topology) -> Result<(MachineProfile, Vec<String>)> {
     }
 }
 
-/// What stands in a file that may not be there yet, or is a device.
+/// The content of a file, which may be missing or a device.
 ///
 /// # Errors
 /// Where it is damaged.
@@ -55,8 +54,8 @@ pub fn read(path: &Path) -> Result<MachineProfile> {
     if path.is_file() { read_profile(path) } else { Ok(MachineProfile::default()) }
 }
 
-/// Changes the profile in a file as a whole, from what [`read`] says of it: who else changes it waits, and nothing of
-/// it is lost.
+/// Changes the profile in a file atomically, from the result of [`read`]: other writers wait, and nothing of it is
+/// lost.
 ///
 /// # Errors
 /// What `change` returns; where it cannot be written.
@@ -76,10 +75,10 @@ pub fn stale(profile: &MachineProfile, topology: &Topology, path: &Path) -> Vec<
     changes.into_iter().map(remark).collect()
 }
 
-/// The machine with the memory latencies that its profile has in place of what its firmware tells.
+/// The machine with its profile's memory latencies instead of the firmware's distances.
 ///
 /// # Errors
-/// Where those that the user wrote are of another machine.
+/// If the user's latencies belong to another machine.
 pub fn measured(profile: &MachineProfile, topology: Topology, file: Option<&Path>) -> Result<Topology> {
     let (topology, note) = profile.measured(topology).map_err(|why| {
         let file = file.map(|file| format!("{}: ", file.display())).unwrap_or_default();
@@ -91,8 +90,7 @@ pub fn measured(profile: &MachineProfile, topology: Topology, file: Option<&Path
     Ok(topology)
 }
 
-/// The contentiousness model of this machine, where there is one that says something; and why not, where there is
-/// another.
+/// This machine's contentiousness model, if significant; and why not, if there is another.
 pub fn contentiousness(profile: &MachineProfile, topology: &Topology) -> (Option<Contentiousness>, Option<String>) {
     let Some(model) = profile.contentiousness.as_deref() else { return (None, None) };
     let stale = model.stamp.differences(&stamp(topology)).into_iter().next().map(|change| format!("the {change}"));

@@ -20,7 +20,7 @@ pub struct Known {
     path: Option<PathBuf>,
     machine: String,
     found: Vec<KnownShape>,
-    /// Groups of those whose shape has lost against the kernel's placement.
+    /// Groups whose shape has lost against the kernel's placement.
     lost: Vec<Vec<KnownGroup>>,
 }
 
@@ -49,13 +49,13 @@ impl Known {
 
     /// Takes in what a round's policy has learned.
     pub fn watch(&mut self, round: &Round<'_>) {
-        // A policy says so in a note when it has learned something; most rounds have none.
+        // A policy notes what it has learned; most rounds have no note.
         if round.decision.is_none_or(|decision| decision.notes.is_empty()) {
             return;
         }
         for Learned { about, value } in round.learned() {
             let Ok(groups) = serde_json::from_value::<Vec<KnownGroup>>(about) else { continue };
-            // A policy that began anew in this run knows less than it found before.
+            // A policy that started afresh in this run knows less than it found before.
             self.found.retain(|found| found.groups != groups);
             self.lost.retain(|lost| *lost != groups);
             match value.map(serde_json::from_value) {
@@ -73,7 +73,7 @@ impl Known {
         self.path.as_ref().filter(|_| !self.found.is_empty() || !self.lost.is_empty())
     }
 
-    /// Keeps what was found for the next run, beside what others have found meanwhile.
+    /// Stores results for the next run, together with other runs' newer ones.
     ///
     /// # Errors
     /// Where it cannot be written.
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use cotenant_model::testing::machine;
 
-    /// Whoever runs programs knows the measured latencies sooner or later than the daemon.
+    /// A command learns the measured latencies sooner or later than the daemon.
     #[test]
     fn a_machine_is_the_same_with_measured_latencies() {
         let told = machine(2, 1, 4, 2);

@@ -68,7 +68,7 @@ pub enum Role {
 /// Which programs a rule is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Matches {
-    /// Those that execute this file: its path, or its base name.
+    /// Programs that execute this file: its path, or its base name.
     Executable(String),
     /// All of a control group, by its folder.
     Cgroup(PathBuf),
@@ -77,7 +77,7 @@ pub enum Matches {
 /// A rule of the settings file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleRule {
-    /// Where it stands: file, line and column.
+    /// Its place: file, line and column.
     pub at: String,
     /// The name of what it matches.
     pub name: String,
@@ -85,7 +85,7 @@ pub struct RoleRule {
     pub matches: Matches,
     /// Their priority.
     pub role: Role,
-    /// What tells its speed.
+    /// The source of its speed.
     pub metric: Option<String>,
 }
 
@@ -112,7 +112,7 @@ impl RoleRule {
 /// The rules of the settings file, and that file; it has none where there is no file.
 ///
 /// # Errors
-/// Names the file and the place of what is wrong in it.
+/// Names the file and the place of the fault.
 pub fn rules(named: Option<&Path>) -> Result<(Vec<RoleRule>, PathBuf)> {
     read_file(named).map(|(_, rules, path)| (rules, path))
 }
@@ -151,8 +151,8 @@ impl Decider {
         Ok(Self { policy, config, owns: Owns::default() })
     }
 
-    /// Whether both decide alike, and one may go on with what the other remembers: the shapes that were found so far
-    /// change all the time, and are in that.
+    /// Whether both decide alike, so that one may continue with the other's state, which includes the constantly
+    /// changing shapes found so far.
     pub fn is_like(&self, other: &Self) -> bool {
         let set = |of: &Self| {
             let mut config = of.config.clone();
@@ -165,13 +165,13 @@ impl Decider {
 
 /// Everything that a decision depends on, resolved.
 pub struct Setup {
-    /// The machine, of which no other CPUs may be used than those that the user allows.
+    /// The machine, restricted to the CPUs allowed by the user.
     pub topology: Topology,
     /// Thresholds and clock of the machine.
     pub machine: MachineProfile,
     /// Profiles of applications, by name.
     pub apps: BTreeMap<String, AppProfile>,
-    /// One at least. What is said of a single policy is said of the first one.
+    /// At least one. Statements on a single policy concern the first one.
     pub deciders: Vec<Decider>,
     /// Whether it observes, advises or acts.
     pub mode: Mode,
@@ -184,11 +184,11 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Resolves options against a machine that is not this one, and asks the policy whether it can work there.
-    /// Profiles of its applications are stored under its name.
+    /// Resolves options against another machine, and checks whether the policy can work there. Profiles of its
+    /// applications are stored under its name.
     ///
     /// # Errors
-    /// One line: the option or the place in a file that is wrong, and what would be right.
+    /// One line: the wrong option or place in a file, and the remedy.
     pub fn new(args: &PolicyArgs, name: &str, topology: Topology, machine: MachineProfile) -> Result<Self> {
         let load = |_: &Topology| stored(Store::of_machine(name), &BTreeMap::new());
         Self::resolve(args, None, load, &[], topology, machine)
@@ -310,8 +310,8 @@ impl Setup {
         Ok(setup)
     }
 
-    /// For a command with policies of its own, which are asked whether they can work there. `cpus` are those that
-    /// the user named, to which the topology is limited.
+    /// For a command with policies of its own, which are checked. `cpus` are those named by the user, to which the
+    /// topology is limited.
     ///
     /// # Errors
     /// Where a policy cannot work there, with the remedy.
@@ -336,7 +336,7 @@ impl Setup {
 
     /// What the host observes of the programs' memory. A recording is for other policies, too.
     pub fn memory(&self, recorded: bool) -> memory::Options {
-        // The firmware tells no distance to a single node, but who runs the machine may know that cores differ.
+        // The firmware gives no distances for a single node, but the operator may know that cores differ.
         let differs = self.topology.nodes().len() > 1 || self.topology.parts().distances.is_some();
         memory::Options {
             placement: differs && (recorded || self.needs(|needs| needs.pages)),
@@ -377,7 +377,7 @@ impl Setup {
     }
 }
 
-/// Gives a policy that goes by shapes those that earlier runs have found.
+/// Passes the shapes of earlier runs to a policy that uses them.
 fn learn(config: &mut Config, policy: &str, topology: &Topology) -> Result<()> {
     let learns = registry().find(policy).is_ok_and(|entry| entry.reads().contains(&Shapes::SECTION));
     let known = if learns { Known::of(topology).read() } else { Vec::new() };
@@ -399,7 +399,7 @@ fn limit_map(settings: &mut Settings, topology: &Topology, cpus: &CpuSet) -> Res
     Ok(())
 }
 
-/// Settings of single policies: those of the file, then the options that have a name of their own, then `--set`.
+/// Settings of single policies: the file's, then the named options', then those of `--set`.
 fn settings_of(args: &PolicyArgs, policy: &str, file: &File, in_file: impl Fn(&str) -> String) -> Result<Settings> {
     let mut settings = Settings::default();
     if let Some(text) = &file.sam {
@@ -469,7 +469,7 @@ pub fn machine_within(cpus: Option<&str>) -> Result<((Topology, MachineProfile),
     Ok(((within(&topology, cpus.as_ref()), profile), cpus))
 }
 
-/// Profiles for a simulation: those of the file, else those that are stored for the machine where a policy wants any.
+/// Profiles for a simulation: the file's, otherwise those stored for the machine if a policy wants any.
 ///
 /// # Errors
 /// As [`read_profiles`].
@@ -482,7 +482,7 @@ fn stored(store: Option<Store>, running: &BTreeMap<String, Executable>) -> Loade
     store.map(|store| store.load(running)).unwrap_or_default()
 }
 
-/// Profiles of a file, else those that are stored; remarks about these are told. None has a stamp.
+/// Profiles of a file, otherwise stored ones, with remarks. Without stamps.
 fn profiles(file: Option<impl AsRef<Path>>, stored: impl FnOnce() -> Loaded) -> Result<BTreeMap<String, AppProfile>> {
     let Some(path) = file else {
         let Loaded { apps, notes } = stored();
@@ -493,7 +493,7 @@ fn profiles(file: Option<impl AsRef<Path>>, stored: impl FnOnce() -> Loaded) -> 
     Ok(read_profiles(path.as_ref())?.into_iter().map(unstamped).collect())
 }
 
-/// Profiles of programs on this machine, by the names of these: those of the file, else those that are stored.
+/// Profiles of programs on this machine, by name: the file's, otherwise stored ones.
 ///
 /// # Errors
 /// As [`read_profiles`].
@@ -543,8 +543,8 @@ fn default_path() -> Option<PathBuf> {
     Some(cotenant_cli::xdg("XDG_CONFIG_HOME", ".config")?.join("cotenant/config.toml"))
 }
 
-/// This machine. A damaged profile of it is an error only for a command that decides by it (`args`) and names no
-/// other; else a warning says so, and it is left out.
+/// This machine. A damaged profile of it is an error only for a command that decides by it (`args`) and names no other;
+/// otherwise it is left out with a warning.
 ///
 /// # Errors
 /// Where the machine cannot be read, or a profile that is needed is damaged.

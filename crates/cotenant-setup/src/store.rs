@@ -70,7 +70,7 @@ impl Store {
         Self { folder, now }
     }
 
-    /// Where its files lie.
+    /// The folder of its files.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -239,7 +239,7 @@ pub fn key(given: Option<&str>, name: &str, executable: Option<&Executable>) -> 
     }
 }
 
-/// A name as a file is called: whatever is special in a path stands as `%` and two hexadecimal digits.
+/// A name as a file name: special characters of a path become `%` and two hexadecimal digits.
 pub fn file_name(name: &str) -> String {
     let plain =
         |at: usize, byte: u8| byte.is_ascii_alphanumeric() || b"-_+@".contains(&byte) || (byte == b'.' && at > 0);
@@ -310,7 +310,7 @@ mod tests {
                 let store = folder.store();
                 scope.spawn(move || store.merge("a", "a", AppProfile { stamp: None, ..of(signal, "", "") }).unwrap());
             }
-            // Whoever reads meanwhile sees a whole file or none.
+            // A concurrent reader sees a complete file or none.
             for _ in 0..200 {
                 assert_eq!(folder.store().entries().1, [""; 0]);
             }

@@ -213,7 +213,7 @@ const PIXELS: &str = "[...document.querySelectorAll('figure[data-plot]')].map(fi
     return [figure.dataset.plot, inked];
 })";
 
-/// Of each element with text of its own: colours as they come out, over whatever lies below.
+/// For each element with text of its own: resulting colours over its background.
 const CONTRAST: &str = "(() => {
     const parse = text => {
         const found = text.match(/^color\\(srgb ([^)]+)\\)/);
@@ -234,7 +234,7 @@ const CONTRAST: &str = "(() => {
         const part = value => (value /= 255) <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
         return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
     };
-    // Text of a drawing stands on the rectangle that was drawn there last, else on what is behind the drawing.
+    // Text of a drawing is on the last rectangle drawn there, otherwise on the background of the drawing.
     const boxes = new Map();
     const drawn = element => {
         const style = getComputedStyle(element);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct TempDir(PathBuf);
 
 impl TempDir {
-    /// Makes one; the name helps to find whose it is.
+    /// Creates one; the name helps to find its test.
     pub fn new(name: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         loop {
@@ -26,7 +26,7 @@ impl TempDir {
         }
     }
 
-    /// Where it lies.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
     }

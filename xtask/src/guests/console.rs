@@ -1,4 +1,4 @@
-//! The emulator and what a guest says on its console.
+//! The emulator and a guest's console.
 
 use super::machine::{Arch, Guest};
 use super::parts::Parts;
@@ -28,15 +28,15 @@ pub enum End {
     Early(String),
 }
 
-/// What a guest said.
+/// Output of a guest.
 #[derive(Debug)]
 pub struct Report {
     pub end: End,
-    /// By scenario: passed, or skipped with the reason, or failed with what it said.
+    /// By scenario: passed, skipped with the reason, or failed with its output.
     pub outcomes: BTreeMap<String, Result<Option<String>, String>>,
     /// What `cotenant topo --json` printed.
     pub topology: Option<String>,
-    /// By scenario that passed: what it said.
+    /// By passed scenario: its output.
     pub passed: BTreeMap<String, Vec<String>>,
     said: Vec<String>,
     scenario: Option<String>,
@@ -99,7 +99,7 @@ pub fn emulator(guest: &Guest, parts: &Parts, initrd: &Path, append: &str) -> Co
     command
 }
 
-/// Boots a guest and listens until it ends or its time is over. `said`: also to what scenarios say that pass.
+/// Boots a guest and reads until its end or time limit. `said`: also the output of passed scenarios.
 ///
 /// # Errors
 /// Where the emulator cannot be started.
@@ -107,7 +107,7 @@ pub fn boot(guest: &Guest, parts: &Parts, initrd: &Path, said: bool) -> Result<R
     // What the emulator waits for a CPU of the host, because others keep them busy, does not count.
     let limit = Duration::from_secs(guest.seconds);
     let longest = limit * LONGEST;
-    // A scenario that waits in vain says for what, before the guest's time is over.
+    // A waiting scenario reports what it waits for before the guest's time limit.
     let tell = if said { "GUEST_SAID=1" } else { "" };
     let append = format!("quiet GUEST_SECONDS={} {tell}", longest.as_secs() - 10);
     let mut child = emulator(guest, parts, initrd, &append)

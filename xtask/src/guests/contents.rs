@@ -15,7 +15,7 @@ pub struct Contents {
     pub programs: &'static [&'static str],
     /// Programs of others that `scripts/test-kubernetes --full` builds, for `usr/bin`.
     pub built: &'static [&'static str],
-    /// A program of the folder `kubernetes`, built anew, for `usr/bin`.
+    /// A program of the folder `kubernetes`, freshly built, for `usr/bin`.
     pub ours: Option<&'static str>,
     pub libraries: &'static [&'static str],
     /// systemd's units.
@@ -57,7 +57,7 @@ impl Contents {
         let mut folders: BTreeSet<&str> =
             self.folders.iter().copied().flat_map(|path| above(path).chain([path])).collect();
         folders.extend(files.iter().flat_map(|(path, ..)| above(path)));
-        // Those of every guest are there.
+        // Folders of every guest exist already.
         for folder in folders.into_iter().filter(|folder| !["bin", "scenarios"].contains(folder)) {
             archive.add(folder, FOLDER, b"");
         }

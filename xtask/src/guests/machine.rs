@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 pub enum Arch {
     /// `q35` with one L3 per die.
     Amd64,
-    /// `virt` with a PMU; tells of no caches but those of the cores.
+    /// `virt` with a PMU; reports only the caches of cores.
     Arm64,
 }
 
@@ -19,7 +19,7 @@ pub enum Arch {
 pub enum Kernel {
     /// Debian 12's for clouds: 6.1.
     Stable,
-    /// That of its backports: 6.12, which has DAMON, and whose cpusets remember the mask that a thread asked for.
+    /// The kernel of its backports: 6.12, which has DAMON, and whose cpusets remember a thread's requested mask.
     Backports,
     /// That of Debian 13's backports: 7.x, the newest that there is.
     Newest,
@@ -65,7 +65,7 @@ pub struct Guest {
     pub system: System,
     /// Whether the kernel is measured: there is no Cotenant in it, but the program that measures.
     pub measures: bool,
-    /// What its kernel is told besides, on its command line.
+    /// Further options on its kernel's command line.
     pub told: &'static str,
     /// Whether continuous integration runs it.
     pub quick: bool,
@@ -75,7 +75,7 @@ pub struct Guest {
 /// The scenario that the host runs, on the guest's console.
 pub const SHELL: &str = "shell";
 
-/// The smallest machine; the others are told by what they differ in.
+/// The smallest machine; the others give only their differences.
 const ONE_CPU: Guest = Guest {
     name: "one-cpu",
     what: "1 CPU",
@@ -312,7 +312,7 @@ impl Guest {
         (self.arch, self.kernel, self.system, self.measures)
     }
 
-    /// Whether it is run with another kernel than its own where all are; not where it is there for its kernel's sake.
+    /// Whether it also runs with a kernel given for all; false for guests that test their kernel.
     pub fn takes_another_kernel(&self) -> bool {
         !self.measures && !self.name.ends_with("-new")
     }
@@ -342,7 +342,7 @@ impl Guest {
         self.cpus() / (self.nodes() - self.memory_only)
     }
 
-    /// What the emulator is told of the machine.
+    /// The emulator's arguments for the machine.
     pub fn arguments(&self) -> Vec<String> {
         let memory = self.memory / self.nodes() / 64 * 64;
         let Self { sockets, dies, cores, threads, .. } = self;
@@ -374,7 +374,7 @@ impl Guest {
         args
     }
 
-    /// Compares what `cotenant topo --json` saw with what the emulator was told.
+    /// Compares the output of `cotenant topo --json` with the emulator's arguments.
     ///
     /// # Errors
     /// The first difference, in words.

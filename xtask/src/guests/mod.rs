@@ -1,7 +1,7 @@
 //! `cargo xtask guests`: machines that we do not have, as software-emulated guests that run Cotenant's binary.
 //!
-//! Placement is tested there, never speed: all CPUs of a guest share the host's. A guest says on its console what
-//! each scenario came to; only those lines count, since the emulator exits with 0 even where the guest panicked.
+//! Placement is tested there, never speed: all CPUs of a guest share the host's. A guest prints each scenario's result
+//! on its console; only those lines count, because the emulator exits with 0 even after a panic of the guest.
 
 mod archive;
 mod console;
@@ -145,7 +145,7 @@ fn open_shell(root: &Path, guest: &Guest, binary: Binary) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the guests came to.
+/// Results of the guests.
 #[derive(Debug, Default)]
 struct Tally {
     guests: usize,

@@ -24,7 +24,7 @@ pub struct Parts {
     pub folder: PathBuf,
     pub kernel: PathBuf,
     pub busybox: PathBuf,
-    /// What the scenarios call besides busybox, by name: Cotenant and `spin`, or what measures.
+    /// Programs of the scenarios besides busybox, by name: Cotenant and `spin`, or measuring ones.
     pub programs: Vec<(&'static str, PathBuf)>,
     /// What Cotenant loads; empty where it is linked statically.
     pub libraries: Vec<PathBuf>,
@@ -85,8 +85,8 @@ impl Arch {
 }
 
 impl Parts {
-    /// Gathers what is missing into `guests` in cargo's target folder. The inner error says what
-    /// cannot be had here, and the command that gets it.
+    /// Gathers missing parts into `guests` in cargo's target folder. The inner error names what is unavailable here,
+    /// and the command that gets it.
     ///
     /// # Errors
     /// Where something that is there does not work: a build fails.
@@ -145,7 +145,7 @@ impl Parts {
     }
 }
 
-/// A program beside the scenarios, linked statically.
+/// A program for the scenarios, linked statically.
 fn compile(root: &Path, folder: &Path, arch: Arch, name: &str) -> Result<PathBuf> {
     let (compiler, ..) = arch.tools();
     let program = folder.join(format!("{name}-{}", arch.debian()));
@@ -178,7 +178,7 @@ fn rust_has(target: &str) -> bool {
 /// The binary that the tests run, without the symbols, which a guest would unpack with an emulated CPU; and the
 /// libraries that it loads.
 fn copy(root: &Path, folder: &Path, libraries: &mut Vec<PathBuf>) -> Result<PathBuf> {
-    // `cargo build` would build it anew: without the tests' own dependencies, others have fewer features.
+    // `cargo build` would rebuild it: without the tests' dependencies, others have fewer features.
     let build = ["test", "--quiet", "--workspace", "--all-features", "--no-run"];
     done(Command::new(cargo_program()).args(build).current_dir(root))?;
     let to = folder.join("cotenant");
@@ -261,8 +261,8 @@ fn mirror(debian: &Packages) -> Result<String> {
     Ok(mirror.to_owned())
 }
 
-/// Packages in a folder, with lists of their own, so that neither the machine's architectures nor its packages
-/// change, and root is not needed.
+/// Packages in a folder with their own lists, so that the machine's architectures and packages stay unchanged, without
+/// root.
 struct Packages {
     at: PathBuf,
     arch: Arch,
@@ -327,7 +327,7 @@ impl Packages {
         self.kernel()
     }
 
-    /// The other package whose name begins so and that a package needs.
+    /// The package that another one needs whose name begins so.
     fn needed(&self, package: &str, beginning: &str) -> Result<Option<String>> {
         let depends = done(&mut self.apt("apt-cache", &["depends", package]))?;
         let found = depends.split_whitespace().find(|word| word.starts_with(beginning) && *word != package);

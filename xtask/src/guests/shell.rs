@@ -28,7 +28,7 @@ pub fn interactive(guest: &Guest, parts: &Parts, initrd: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The scenario: on a terminal, reads how to leave, types a command, sees what it prints, leaves. `Ok(Some)` says why
+/// The scenario: on a terminal, reads how to leave, types a command, sees its output, leaves. `Ok(Some)`: the reason if
 /// it was skipped.
 ///
 /// # Errors
@@ -84,7 +84,7 @@ fn talk(child: &mut Child) -> Result<(), String> {
     console.expect_end()
 }
 
-/// What the guest says, and what of it was not yet looked at.
+/// The guest's output, and its unread part.
 struct Console {
     chunks: Receiver<String>,
     unread: String,

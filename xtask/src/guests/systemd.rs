@@ -1,5 +1,5 @@
-//! A guest whose first process is Debian's systemd: what of it is there, and the daemon's unit with its configuration
-//! as they are packaged, to be installed by a scenario.
+//! A guest with Debian's systemd as its first process: the needed parts, and the daemon's packaged unit and
+//! configuration, which a scenario installs.
 
 use super::contents::Contents;
 

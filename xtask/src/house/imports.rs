@@ -16,7 +16,7 @@ pub struct Import {
     pub path: String,
 }
 
-/// All imports within a crate; `root` is its first file, as src/lib.rs, and `read` knows the text of files.
+/// All imports within a crate; `root` is its first file, such as src/lib.rs, and `read` returns the text of files.
 pub fn imports(root: &Path, read: &dyn Fn(&Path) -> Option<String>) -> Result<BTreeSet<Import>> {
     let text = read(root).with_context(|| root.display().to_string())?;
     let mut krate = Crate { modules: Vec::new(), read };
@@ -60,7 +60,7 @@ enum Found {
 }
 
 impl Crate<'_> {
-    /// Adds a module and those below it; the files of its children lie in `folder`.
+    /// Adds a module and those below it; the files of its children are in `folder`.
     fn add(&mut self, tokens: &[Token], file: &Path, folder: &Path, parent: Option<usize>) -> usize {
         let this = self.modules.len();
         self.modules.push(Module { file: file.to_owned(), parent, ..Module::default() });
@@ -121,7 +121,7 @@ impl Crate<'_> {
         this
     }
 
-    /// Adds a child whose body is in `tokens`, or in a file of its own; `None` where `#[path]` leads elsewhere.
+    /// Adds a child whose body is in `tokens`, or in its own file; `None` if `#[path]` leads elsewhere.
     fn add_child(&mut self, tokens: &[Token], name: &str, file: &Path, folder: &Path, this: usize) -> Option<usize> {
         let folder = folder.join(name);
         if let [open, body @ .., _] = tokens
@@ -161,7 +161,7 @@ impl Crate<'_> {
         Some(found)
     }
 
-    /// What a name stands for in a module.
+    /// Resolves a name in a module.
     fn member(&self, at: usize, name: &str, depth: usize) -> Option<Found> {
         let module = &self.modules[at];
         if let Some(child) = module.children.get(name) {

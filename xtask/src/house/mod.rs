@@ -1,6 +1,6 @@
-//! How the house stands: circles among source files, arrows that run up, test binaries, words of pages, comments and
-//! messages, and where `scripts/test` spends its time. `cargo xtask tidy` holds the circles against the list in
-//! ARCHITECTURE.md, and the pages of the book against their budget.
+//! Structure of the repository: circles among source files, upward imports, test binaries, words of pages, comments and
+//! messages, and the time of `scripts/test`. `cargo xtask tidy` compares the circles with the list in ARCHITECTURE.md,
+//! and the pages of the book with their budget.
 
 mod graph;
 mod imports;

@@ -1,5 +1,4 @@
-//! Words: how long the book is, and how often comments, messages and pages speak in the dialect that newcomers stumble
-//! over.
+//! Words: the length of the book, and the frequency of dialect in comments, messages and pages.
 
 use super::lexer;
 use crate::tables;
@@ -33,7 +32,7 @@ const DIALECT: [&str; 19] = [
     "take part",
 ];
 
-/// People may be "who".
+/// Nouns for people may take this pronoun.
 const PEOPLE: [&str; 12] = [
     "people",
     "person",
@@ -62,7 +61,7 @@ pub struct Words {
     book: usize,
     /// Of those, on pages that a command writes.
     written_by_command: usize,
-    /// Pages of the book that are longer than the budget, with their words; those that a command writes are exempt.
+    /// Pages of the book over the budget, with their words; generated pages are exempt.
     long_pages: Vec<(String, usize)>,
     /// Of measurements, which are not in the book.
     measurements: usize,
@@ -186,7 +185,7 @@ fn dialect(text: &str) -> Dialect {
 }
 
 impl Words {
-    /// Whether the book speaks plainly enough, and where not, the words that it should not use.
+    /// Texts with more dialect than allowed, and the words that they should not use.
     pub fn wrong(&self) -> Option<String> {
         let Dialect { per_thousand, found, .. } = self.dialect.get("pages")?;
         let words = found.keys().copied().collect::<Vec<_>>().join(", ");

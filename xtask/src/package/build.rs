@@ -34,7 +34,7 @@ impl Build<'_> {
     }
 }
 
-/// What tells cargo what it strips from the programs of a profile.
+/// The variable of cargo for stripping a profile's programs.
 pub(super) fn strip_variable(profile: &str) -> String {
     format!("CARGO_PROFILE_{}_STRIP", profile.to_uppercase())
 }

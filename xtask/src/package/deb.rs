@@ -14,7 +14,7 @@ use std::process::Command;
 /// The maintainer's scripts of `cotenant`.
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
-/// How packages are made, whatever is in them.
+/// How packages are made, for any content.
 struct Maker<'a> {
     root: &'a Path,
     out: &'a Path,
@@ -170,7 +170,7 @@ impl<'a> Maker<'a> {
         Ok(())
     }
 
-    /// Makes a package of a tree; `linked` are the programs and libraries whose libraries it depends on.
+    /// Makes a package of a tree; it depends on the libraries of the programs and libraries in `linked`.
     fn build(&self, name: &str, tree: &Path, linked: &[&Path], options: &[String]) -> Result<PathBuf> {
         // dpkg-shlibdeps looks for debian/control where it runs.
         let debian = self.root.join("packaging");
@@ -187,7 +187,7 @@ impl<'a> Maker<'a> {
         }
         let control = tree.join("DEBIAN");
         write(&control.join("md5sums"), sums(tree)?.as_bytes())?;
-        // Whatever the umask is.
+        // Independent of the umask.
         done(Command::new("chmod").args(["--recursive", "u=rwX,go=rX"]).arg(tree))?;
         fs::set_permissions(&control, fs::Permissions::from_mode(0o755))?;
         // It writes a list of packages, too, by replacing the file that is named: never a device.
@@ -233,7 +233,7 @@ fn sums(tree: &Path) -> Result<String> {
     done(Command::new("sh").args(["-c", list]).current_dir(tree))
 }
 
-/// The target for which rustc builds where nothing else is said.
+/// The default target of rustc.
 fn host_target() -> Result<String> {
     let version = done(Command::new("rustc").arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));

@@ -1,5 +1,5 @@
 //! `cargo xtask package`: Debian's packages and a tarball with a static binary, in `packages` in cargo's target folder.
-//! Debian's own tools make the packages (dpkg-dev); what they are stands in `packaging/debian`.
+//! Debian's own tools make the packages (dpkg-dev) from the descriptions in `packaging/debian`.
 
 mod build;
 mod deb;

@@ -25,7 +25,7 @@ struct Phase {
     batch_cpus: Option<f64>,
 }
 
-/// A p99 up to so many times that of the server alone is good, as the legend says.
+/// A p99 up to this multiple of the server's alone is good, as the legend says.
 const GOOD: f64 = 2.0;
 
 /// Draws what `cotenant demo --json` printed.
@@ -112,7 +112,7 @@ fn drawn(phases: &[Phase], title: &str, source: &str) -> String {
     out + "</svg>\n"
 }
 
-/// How long a bar is; what is there at all is seen.
+/// Length of a bar; any value is visible.
 fn length(value: f64, most: f64, bar: f64) -> f64 {
     (value / most * bar).max(2.0)
 }

@@ -1,4 +1,4 @@
-//! What a long benchmark said minute by minute.
+//! Output of a long benchmark, minute by minute.
 
 use super::svg::{escaped, paper};
 use anyhow::{Context, Result};
@@ -84,7 +84,7 @@ fn plotted(plot: &Plot, top: f64, minutes: usize) -> String {
         let at = |minute: usize| line.values.get(minute).or(line.values.first().filter(|_| line.values.len() == 1));
         let points = (0..minutes).filter_map(|minute| Some(format!("{:.1},{:.1}", x(minute), y(*at(minute)?))));
         let _ = writeln!(out, "<polyline points=\"{}\" class=\"{class}\"/>", points.collect::<Vec<_>>().join(" "));
-        // Names stand at the ends of their lines, but not on each other.
+        // Names are at the ends of their lines without overlapping.
         let mut at = line.values.last().map_or(top, |last| y(*last)) + 4.0;
         while named.iter().any(|other| (other - at).abs() < 15.0) {
             at += 1.0;

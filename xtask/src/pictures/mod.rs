@@ -1,5 +1,5 @@
-//! `cargo xtask pictures`: the pictures of the README and the book, in `docs/pictures`. What the README shows is drawn
-//! from figures that are kept beside it; `tidy` holds the drawing to them.
+//! `cargo xtask pictures`: the pictures of the README and the book, in `docs/pictures`. Those of the README are drawn
+//! from figures stored beside them; `tidy` compares both.
 
 mod demo;
 mod lines;
@@ -16,11 +16,11 @@ use std::process::Command;
 const FOLDER: &str = "docs/pictures";
 /// The figures that `cotenant demo --json` printed.
 const FIGURES: &str = "docs/pictures/demo.json";
-/// What is drawn from figures of the same name that are kept beside it.
+/// Pictures drawn from stored figures of the same name.
 const DRAWN: [(&str, Draw); 3] = [("demo", demo::svg), ("soak", lines::svg), ("database", lines::svg)];
 type Draw = fn(&str) -> Result<String>;
 
-/// A server whose goal is kept beside a batch program, for the pictures of `top` and of a report.
+/// A server with a kept goal beside a batch program, for the pictures of `top` and of a report.
 const SCENARIO: &str = "machine = 'nehalem-i7-920'\npolicy = { qos = 'tracking', goal = 0.9, pin = 'cpu' }\n\
     observation = { progress_noise = 0.01 }\n\
     [[app]]\nname = 'search'\nprogram = 'webSearch'\nthreads = 2\nwork_s = 60\nlatency_sensitive = true\n\

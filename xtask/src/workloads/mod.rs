@@ -1,6 +1,6 @@
 //! `cargo xtask workloads`: derives the simulator's application parameters from measurements and writes `workloads/`
-//! and the pages of errors. The measurements lie in `../shared/data` (or `$COTENANT_SHARED/data`) and are not part of
-//! the repository; the figures are.
+//! and the pages of errors. The measurements are in `../shared/data` (or `$COTENANT_SHARED/data`), outside of the
+//! repository; the figures are part of it.
 
 mod distances;
 mod memory;

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-/// The machine files that the binary carries; `machines` beside `src` links to them, so that this package is whole.
+/// The machine files in the binary; `machines` beside `src` links to them, so that this package is complete.
 macro_rules! embedded {
     ($($name:literal),* $(,)?) => {
         &[$(($name, include_str!(concat!("../../machines/", $name, ".toml")))),*]
@@ -23,7 +23,7 @@ const EMBEDDED: &[(&str, &str)] = embedded![
     "phenom-x4", "tilepro64", "westmere-2s", "westmere-2s-ht", "x3320", "xeon-4s-64", "yorkfield",
 ];
 
-/// A machine that was asked for.
+/// A requested machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
     /// The machine.
@@ -44,7 +44,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     EMBEDDED.iter().map(|(name, _)| *name)
 }
 
-/// A machine that the binary carries, whatever files of the user or the system have its name.
+/// A machine of the binary, ignoring files of the user or the system with its name.
 ///
 /// # Errors
 /// [`MachineArgError`] where there is none.
@@ -57,11 +57,11 @@ pub fn shipped(name: &str) -> Result<Machine, MachineArgError> {
     Ok(Machine::parse(text).map_err(|e| MachineArgError(format!("{file}:{e}")))?.of_file(file))
 }
 
-/// Resolves an argument: a name in `machines/` (of the user, of the system, of the binary), a TOML file, an lstopo
-/// XML file, a folder that holds a `sys/` tree, or a synthetic description. Without one it is this machine.
+/// Resolves an argument: a name in `machines/` (of the user, of the system, of the binary), a TOML file, an lstopo XML
+/// file, a folder with a `sys/` tree, or a synthetic description. Without one it is this machine.
 ///
 /// # Errors
-/// [`MachineArgError`] says what was tried; errors in files name file, line and column.
+/// [`MachineArgError`] lists the attempts; errors in files name file, line and column.
 pub fn resolve(arg: Option<&str>) -> Result<Found, MachineArgError> {
     if let Some(arg) = arg {
         return resolve_in(arg, &data_dirs(|name| env::var_os(name)));
@@ -71,11 +71,11 @@ pub fn resolve(arg: Option<&str>) -> Result<Found, MachineArgError> {
     Ok(Found { machine, is_live: true, notes: found.notes })
 }
 
-/// A machine that a simulation names: as [`resolve`] finds it, but `own` is asked first what the text of a file is.
-/// Paths are relative to a folder.
+/// A machine named by a simulation: as [`resolve`] finds it, but `own` first tries to read the text of a file. Paths
+/// are relative to a folder.
 ///
 /// # Errors
-/// What is wrong, in one line with the file where it is one.
+/// The fault in one line, with the file if it is one.
 pub fn resolve_beside<E: Display>(
     name: &str,
     folder: &Path,

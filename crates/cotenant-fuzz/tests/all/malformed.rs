@@ -9,7 +9,7 @@ use std::panic::catch_unwind;
 use std::path::Path;
 use std::thread;
 
-/// How many times the mutations that each parser asks for: a minute of CPU time without optimisation, for all.
+/// Multiple of each parser's default number of mutations: a minute of CPU time without optimisation, for all.
 const TIMES: u64 = 10;
 
 fn targets() -> impl Iterator<Item = &'static Target> {
