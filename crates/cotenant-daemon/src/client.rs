@@ -1,4 +1,4 @@
-//! Asks a daemon that runs.
+//! Client of a running daemon.
 
 use crate::protocol::{LOOP, PATIENCE, Request, answered, asked};
 use anyhow::{Context as _, Result};
@@ -23,7 +23,7 @@ pub fn is_there(socket: Option<&Path>) -> bool {
     path.is_ok_and(|path| sys::connect_unix(&path, PATIENCE).is_ok())
 }
 
-/// Asks the daemon.
+/// Sends a request to the daemon.
 ///
 /// # Errors
 /// Where none runs, or what it refuses.

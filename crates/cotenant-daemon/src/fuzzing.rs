@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 
-/// The daemon's configuration. Reading it twice tells the same rules, and their patterns can be used.
+/// The daemon's configuration. Reading it twice gives the same rules with valid patterns.
 ///
 /// # Panics
 /// Where they are others.
@@ -46,7 +46,7 @@ pub fn metric(metric: &MetricArg) {
     let _ = black_box((metric.name(), metric.every(), metric.patience(10)));
 }
 
-/// What is asked over the control socket: a request that is taken is asked again as the same.
+/// Requests over the control socket: an accepted request is re-encoded as the same.
 ///
 /// # Panics
 /// Where it is another one.
@@ -99,7 +99,7 @@ pub fn job(text: &str) {
     }
 }
 
-/// What a text says, which is written as what says the same.
+/// The value of a text, which survives writing.
 fn same<T: Serialize + DeserializeOwned>(text: &str) -> Option<T> {
     let value: T = serde_json::from_str(text).ok()?;
     let written = serde_json::to_string(&value).expect("plain values serialise");
@@ -108,7 +108,7 @@ fn same<T: Serialize + DeserializeOwned>(text: &str) -> Option<T> {
     Some(value)
 }
 
-/// Who may act as whom, and the table of users.
+/// The table of subordinate user ids.
 pub fn subuid(text: &str) {
     let table = cotenant_linux::sys::Subuids::parse(text, text);
     let _ = black_box([0, 100_000, u32::MAX].map(|uid| table.owner(uid)));
@@ -119,8 +119,8 @@ pub fn slurm_table(text: &str) {
     drop(Table::parse(text));
 }
 
-/// Names that others choose: of a control group, of the host that a browser asks for, in the table of users. A unit's
-/// folder is the group's own, or one that it is in.
+/// Names chosen by others: of a control group, of a browser's host, in the table of users. A unit's folder is the
+/// group's own, or an ancestor.
 ///
 /// # Panics
 /// Where it is not.

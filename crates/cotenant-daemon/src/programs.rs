@@ -19,7 +19,7 @@ pub struct Program {
     pub target: Target,
 }
 
-/// The system services and other programs of a machine, by name. `own` is the process that asks, which is left out.
+/// The system services and other programs of a machine, by name. `own` is the calling process, which is left out.
 pub fn programs(census: &Census, own: u32) -> BTreeMap<String, Program> {
     let ours = sys::euid();
     let mut found: BTreeMap<String, (u32, Vec<u32>)> = BTreeMap::new();
@@ -30,7 +30,7 @@ pub fn programs(census: &Census, own: u32) -> BTreeMap<String, Program> {
             continue;
         }
         let of_unit = unit.map(|(name, _)| text::name(name.as_bytes()));
-        // Better by the link that people know: `redis-server`, whose file is `redis-check-rdb`.
+        // Preferably the link's name that people know: `redis-server`, whose file is `redis-check-rdb`.
         let link = || resident.called.iter().find(|called| called.proven).map(|called| &*called.name);
         let of_program = || Some(names::base(without_mark(link().or(resident.program.as_deref())?)));
         // Programs that guard secrets do not let others read what they execute.

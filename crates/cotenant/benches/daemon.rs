@@ -9,7 +9,7 @@
 //! minute and a last one that says how the second half compares with the first. It fails where that is not flat, where
 //! nobody was throttled, where its loop stood still, and where somebody stays stopped behind the daemon.
 //!
-//! `COTENANT_BENCH_SECONDS` (20 for each row; 600 for `soak`) says how long.
+//! `COTENANT_BENCH_SECONDS` (20 for each row; 600 for `soak`) sets the duration.
 
 use cotenant_testing::bench::Report;
 use cotenant_testing::bench::cost::{cpu_ns, family, memory_kib};
@@ -50,7 +50,7 @@ const FLAT: [&str; 4] = ["percent_of_a_core", "resident_mb", "descriptors", "thr
 const MOST: f64 = 1.25;
 /// Samples of a loop that goes on are younger than this, seconds.
 const AGE_S: f64 = 10.0;
-/// Who is not stopped has run within this time.
+/// A service that is not stopped runs within this time.
 const STOPPED: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -99,7 +99,7 @@ fn main() -> ExitCode {
     judged(&wrong)
 }
 
-/// Says what was wrong, and fails where anything was.
+/// Prints faults, and fails if there are any.
 fn judged(wrong: &[String]) -> ExitCode {
     for what in wrong {
         eprintln!("{what}");
@@ -107,7 +107,7 @@ fn judged(wrong: &[String]) -> ExitCode {
     if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What was wrong.
+/// The faults.
 fn soak(folder: &Folder, report: &mut Report, length: Duration) -> Vec<String> {
     let mut services: Vec<Running> = (0..FEW).map(|i| folder.service(i)).collect();
     let _births = program::start_births(&folder.name(FEW), BIRTHS_PER_MINUTE);
@@ -171,12 +171,12 @@ fn soak(folder: &Folder, report: &mut Report, length: Duration) -> Vec<String> {
     wrong
 }
 
-/// Services of a soak by the names of their files, which are those of their rules.
+/// Services of a soak by the names of their files, as in their rules.
 const IMPORTANT: &str = "important";
 const BATCH: &str = "batch";
 
-/// A service in class low that keeps a CPU busy. The speed of the important one, which a log tells, is 100 without it
-/// and half of that where it has a CPU.
+/// A service in class low that keeps a CPU busy. The important one's speed, from a log, is 100 without it and half of
+/// that while it has a CPU.
 struct Batch {
     running: Running,
     pid: Arc<AtomicU32>,
@@ -219,7 +219,7 @@ impl Batch {
     }
 }
 
-/// Where all of it lies: the services' files, the configuration and the state. Removed on drop.
+/// The folder of everything: the services' files, the configuration and the state. Removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -237,7 +237,7 @@ impl Folder {
         folder
     }
 
-    /// What tells the speed of the important service.
+    /// The source of the important service's speed.
     fn log(&self) -> PathBuf {
         self.0.join("speed.log")
     }
@@ -269,7 +269,7 @@ impl Folder {
         Daemon::start(COTENANT, &self.0, &text, Stdio::null())
     }
 
-    /// How it stands; null where it does not answer.
+    /// Its status; null without an answer.
     fn status(&self) -> Value {
         let out = daemon::command(COTENANT, &self.0, &["status", "--json"], None)
             .stderr(Stdio::null())
@@ -290,12 +290,12 @@ fn managed(status: &Value) -> &[Value] {
     status["services"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// An address that nobody uses at the moment.
+/// A currently unused address.
 fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port")
 }
 
-/// Asks for what the page asks for, as often, until what it returns is dropped.
+/// Requests what the page requests, at its intervals, until the result is dropped.
 fn browse(address: SocketAddr) -> Sender<()> {
     let (open, closed) = channel();
     std::thread::spawn(move || {

@@ -135,7 +135,7 @@ fn judged(rows: &[Value], percentile: f64, goal: f64) -> Value {
     })
 }
 
-/// How many the server answers when it is asked all the time.
+/// Requests per second that the server answers under full load.
 fn answers_per_s() -> f64 {
     let out = shell("pgbench -n -S -c 4 -T 5", None).stderr(Stdio::null()).output().expect("pgbench runs");
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -174,8 +174,7 @@ impl Drop for Folder {
     }
 }
 
-/// `pgbench`, which asks all the time: where it paused between the minutes, a pause of the daemon would meet an idle
-/// server.
+/// `pgbench` under full load: a pause between the minutes would let a pause of the daemon meet an idle server.
 struct Clients {
     child: Child,
     log: File,

@@ -40,14 +40,14 @@ use std::time::{Duration, Instant};
 const COTENANT: &str = env!("CARGO_BIN_EXE_cotenant");
 const WAYS: [&str; 6] = ["together", "nice", "quota", "weight", "background", "naps"];
 
-/// Tells this program to be a client: `RATE SECONDS`.
+/// Makes this program a client: `RATE SECONDS`.
 const CLIENT: &str = "COTENANT_BENCH_CLIENT";
 
 /// What is to be kept.
 const GOAL: f64 = 0.9;
 
-/// A program of high priority: what is run, and how `cotenant qos` is told. It prints how fast it was, and the
-/// percentile where it answers questions.
+/// A high-priority program: its command, and its arguments of `cotenant qos`. It prints its speed, and the percentile
+/// if it answers requests.
 struct High {
     name: &'static str,
     needs: &'static str,
@@ -59,7 +59,7 @@ struct High {
 const LOADS: [(f64, [&str; 2]); 3] =
     [(0.1, ["redis-10", "postgres-10"]), (0.3, ["redis-30", "postgres-30"]), (0.6, ["redis-60", "postgres-60"])];
 
-/// That runs for so long; redis-benchmark knows numbers of questions only, so how many are answered a second is given.
+/// With this duration; redis-benchmark only takes numbers of requests, so the rate of answers is given.
 fn high(seconds: f64, answers: f64) -> Vec<High> {
     let requests = (seconds * answers).round();
     let log = std::env::temp_dir().join(format!("study-{}.log", std::process::id())).display().to_string();
@@ -96,8 +96,8 @@ fn high(seconds: f64, answers: f64) -> Vec<High> {
     all
 }
 
-/// A client of redis that asks at random moments, whether or not it has the answers to the questions before; prints
-/// answers a second, and the percentile from these moments on, µs.
+/// A client of redis that sends requests at random moments, independent of outstanding answers; prints answers a
+/// second, and the percentile from these moments on, µs.
 fn client(words: &str) -> std::io::Result<()> {
     let [rate, seconds] = said(words).ok_or(std::io::ErrorKind::InvalidInput)?;
     let mut server = TcpStream::connect(("127.0.0.1", PORT))?;
@@ -116,7 +116,7 @@ fn client(words: &str) -> std::io::Result<()> {
         sleep(due.saturating_duration_since(Instant::now()));
         server.write_all(b"PING\r\n")?;
         if asked.send(due).is_err() {
-            break; // the reader says why
+            break; // the reader gives the reason
         }
     }
     drop(asked);
@@ -314,7 +314,7 @@ fn main() {
             continue;
         };
         let server = host.pid();
-        // How much it can answer is told by clients that ask all the time.
+        // Clients under full load give its capacity.
         let closed = name.split('-').next();
         let once = high(1.0, 50_000.0).into_iter().find(|high| Some(high.name) == closed).expect("it is one of them");
         let Some([answers, ..]) = run((&once, server), "", "alone", &groups, cpus.as_deref()) else {

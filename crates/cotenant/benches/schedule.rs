@@ -192,7 +192,7 @@ fn overhead(folder: &Path, pairs: usize) {
     }));
 }
 
-/// The mean CPU time of the jobs of each program, whatever their places in the queue were.
+/// The mean CPU time of each program's jobs, wherever they were in the queue.
 fn each_program(runs: &[Value]) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<String, f64> = BTreeMap::new();
     for job in runs.iter().flat_map(|run| run["jobs"].as_array().into_iter().flatten()) {
@@ -265,7 +265,7 @@ fn schedule(folder: &Path, rival: &str) -> Value {
     summary
 }
 
-/// Whether the program of a job is installed; said aloud where not.
+/// Whether the program of a job is installed; prints a message if not.
 fn is_there(job: &str) -> bool {
     let program = job.split(' ').next().unwrap_or_default();
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();

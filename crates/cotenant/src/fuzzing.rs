@@ -27,7 +27,7 @@ pub fn jobs(text: &str) {
     }
 }
 
-/// What `report` reads besides recordings, as a page: results in JSON, and regions.
+/// Input of `report` besides recordings, as a page: results in JSON, and regions.
 pub fn report(text: &str) {
     if let Ok(sections) = result::sections("title", text) {
         black_box(html("title", &sections));
@@ -44,7 +44,7 @@ pub fn report_of_recording(bytes: &[u8]) {
     }
 }
 
-/// What stands on a command line: figures with units, and what tells a speed.
+/// Values on a command line: figures with units, and sources of a speed.
 pub fn figures(text: &str) {
     let _ = black_box((units::duration(text), units::interval(text), units::collector_budget(text)));
     let _ = black_box((units::bytes(text), units::share(text), units::pid(text)));

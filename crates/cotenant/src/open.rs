@@ -8,7 +8,7 @@ use cotenant_record::Recording;
 use std::io::BufReader;
 use std::path::Path;
 
-/// Refuses a moment that an option names beyond the end of a recording, by the millisecond that is said.
+/// Refuses an option's moment beyond the end of a recording, to the millisecond.
 ///
 /// # Errors
 /// Where it is.
@@ -20,7 +20,7 @@ pub fn in_time(option: &str, at: Time, ends: Time) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens a recording; says how much of it is read where that takes long and is `watched`.
+/// Opens a recording; if `watched`, shows the progress of long reads.
 ///
 /// # Errors
 /// Where it cannot be opened or is no recording; the path is named.

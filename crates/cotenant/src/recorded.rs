@@ -18,9 +18,9 @@ use std::time::Duration;
 pub(crate) struct Recorded {
     pub watch: Watch,
     pub policies: Vec<String>,
-    /// The policy of each rule; `None` where this program knows none of that name.
+    /// The policy of each rule; `None` for an unknown name.
     rules: Vec<Option<Box<dyn DynPolicy>>>,
-    /// The goals of those that are protected.
+    /// The goals of protected applications.
     high: BTreeMap<AppId, Option<f64>>,
     low: BTreeSet<AppId>,
     /// Whether what was decided was done.
@@ -34,7 +34,7 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// CPU time is told after each `window`.
+    /// CPU time is shown after each `window`.
     pub fn new(header: &Header, window: Duration) -> Self {
         let rules: Vec<_> = header.rules.iter().map(|rule| (rule.policy.clone(), &rule.config)).collect();
         let rules = if rules.is_empty() { vec![(header.policy.clone(), &header.config)] } else { rules };
@@ -82,8 +82,7 @@ impl Recorded {
         }
     }
 
-    /// Seconds that an application was kept from running by a sample; by the naps that were ordered, where a recording
-    /// of before does not tell it.
+    /// Seconds that an application was kept from running by a sample; from the ordered naps in older recordings.
     pub fn slept(&self, app: &AppSample, at: Time) -> f64 {
         app.paused_ns.map_or_else(|| self.naps.seconds(app.id, at), |ns| ns as f64 / 1e9)
     }
@@ -98,7 +97,7 @@ impl Recorded {
         self.rules.get(rule)?.as_deref()
     }
 
-    /// How the applications of a sample stand.
+    /// States of a sample's applications.
     pub fn services(&self, sample: &Sample) -> Vec<ServiceStatus> {
         let mut processes: BTreeMap<AppId, BTreeSet<u32>> = BTreeMap::new();
         for task in &sample.tasks {
@@ -124,7 +123,7 @@ impl Recorded {
         sample.apps.iter().map(service).collect()
     }
 
-    /// Gives an application a name, which it keeps; that of its program, where nobody has it yet.
+    /// Gives an application a permanent name: that of its program if unused.
     fn call(&mut self, app: &AppSample) {
         if !self.names.contains_key(&app.id) {
             let taken = app.name.is_empty() || self.names.values().any(|name| *name == app.name);

@@ -1,5 +1,4 @@
-//! `cotenant doctor`: what this machine can tell and do, what is missing, what that costs, and the least that would
-//! help.
+//! `cotenant doctor`: capabilities of this machine, what is missing, what that costs, and the smallest remedy.
 
 use crate::run::one::little_to_choose;
 use anyhow::Result;
@@ -46,7 +45,7 @@ struct Report {
     daemon: Option<Daemon>,
 }
 
-/// How the daemon stands, and what is wrong with it.
+/// The daemon's status, and its problems.
 #[derive(Debug, Serialize)]
 struct Daemon {
     /// Null where it does not answer.
@@ -72,7 +71,7 @@ fn daemon(socket: Option<&Path>) -> Option<Daemon> {
     if status.is_stale() {
         wrong.push(format!("its last sample is {:.0} s old; restart it", status.age().as_secs_f64()));
     }
-    // What the daemon says of its services counts more than what can be had here.
+    // The daemon's remarks on its services take precedence over capabilities here.
     wrong.extend(status.notes.iter().filter(|note| note.contains(background::NO_EFFECT)).cloned());
     let fails = |service: &ServiceStatus| Some(format!("{}: {}", service.name, service.metric_error.as_ref()?));
     wrong.extend(status.services.iter().filter_map(fails));
@@ -99,7 +98,7 @@ pub(super) struct Advice {
 /// Examines this machine.
 ///
 /// # Errors
-/// One line with what went wrong, where, and what to do.
+/// One line with the fault, its place, and the remedy.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let (topology, _) = settings::live_machine(None)?;
     let root = Path::new("/");

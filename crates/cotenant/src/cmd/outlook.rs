@@ -28,7 +28,7 @@ pub struct Outlook {
     pub machine: String,
     /// What placing threads can come to.
     pub placing: String,
-    /// What tells how fast programs are.
+    /// The source of programs' speeds.
     pub speeds: String,
     /// By what programs can be made to run less.
     pub throttling: String,
@@ -39,7 +39,7 @@ pub struct Outlook {
     pub next: [Step; 4],
 }
 
-/// Looks at this machine, quickly: not at all that `doctor` tries.
+/// Examines this machine quickly, without all of `doctor`'s trials.
 ///
 /// # Errors
 /// Where its topology cannot be read.
@@ -122,7 +122,7 @@ mod tests {
     use cotenant_cli::machine_arg;
     use cotenant_linux::sense::tier::Tier;
 
-    /// What is said of a machine, by its description, on which programs can be paused, and maybe run in the background.
+    /// The outlook for a described machine on which programs can be paused, and maybe run in the background.
     fn outlook(machine: &str, background: Standing) -> Outlook {
         let topology = machine_arg::resolve(Some(machine)).unwrap().machine.topology;
         let (pmus, present, missing, notes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());

@@ -19,7 +19,7 @@ pub struct Args {
     daemon: DaemonArgs,
 }
 
-/// Which daemon is asked.
+/// The queried daemon.
 #[derive(Debug, Clone, clap::Args)]
 pub struct DaemonArgs {
     /// Its control socket [default: that of this user's daemon, else of root's]
@@ -45,7 +45,7 @@ pub struct ServiceArgs {
     daemon: DaemonArgs,
 }
 
-/// Shows how the daemon stands.
+/// Shows the daemon's status.
 ///
 /// # Errors
 /// Where none runs.

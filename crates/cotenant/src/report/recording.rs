@@ -59,7 +59,7 @@ const PROGRESS: usize = 6;
 const ASLEEP: usize = 7;
 const LIMIT: usize = 8;
 
-/// Stands for no place: that of a task which moved.
+/// No place: a task that moved.
 const MOVED: usize = usize::MAX - 1;
 
 /// Of a task that cannot have run this part of its time where it was seen, it is not known where it did.
@@ -142,7 +142,7 @@ struct Digest<'a> {
     /// What the live page would have shown.
     recorded: Recorded,
     history: History,
-    /// When each application napped: not its tasks' time, whatever CPU they stood on.
+    /// Naps of each application, which are not its tasks' time on any CPU.
     asleep: BTreeMap<AppId, Vec<(f64, f64)>>,
     /// The limit of CPU time in force, thousandths of a CPU, and how many were set.
     limits: BTreeMap<AppId, (Option<u32>, u64)>,
@@ -191,7 +191,7 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Digests a recording; tells how it ended, too.
+/// Digests a recording, with its end.
 ///
 /// # Errors
 /// Where a figure cannot be drawn.
@@ -255,7 +255,7 @@ impl Digest<'_> {
             self.span.0 = from;
             self.since_last(&round.prev, 0.0);
         }
-        // Several rules may tell of the same time.
+        // Several rules may cover the same time.
         let since = if self.rounds == 0 { from } else { self.span.1 };
         self.span.1 = at;
         self.rounds += 1;
@@ -276,7 +276,7 @@ impl Digest<'_> {
                 self.recorded.policy(0).zip(decision).map(|(policy, decided)| policy.explain(&decided.state)),
             );
         }
-        // What was ordered now holds from the end of the round: what came before is told without it.
+        // Current orders apply from the end of the round on, not to the time before.
         self.since_last(&round.sample, at - since);
         self.recorded.round(round);
         if let Some(look) = self.recorded.watch.take_look() {
@@ -301,7 +301,7 @@ impl Digest<'_> {
         }
     }
 
-    /// Takes in naps and limits, which hold from the end of the round.
+    /// Adds naps and limits, which apply from the end of the round.
     fn throttled(&mut self, round: &RecordedRound) {
         for (app, begin, end) in self.recorded.naps.last() {
             let (begin, end) = (begin.as_secs_f64(), end.as_secs_f64());
@@ -445,7 +445,7 @@ impl Digest<'_> {
         for task in &look.view.tasks {
             let Some(place) = self.place(look, task) else { continue };
             let spans = self.spans.entry(task.info.id).or_default();
-            // It ran in the part of the time in which it did not nap. What nobody counted counts as all of it.
+            // It ran in the part of the time without naps. Without counts, all of it.
             let awake = 1.0 - slept.get(&task.info.app).copied().unwrap_or_default();
             let share = task.cpu_share().map(|share| (share / awake.max(f64::MIN_POSITIVE)).min(1.0));
             let steps = share.map_or(ALL, Stay::steps);
@@ -578,7 +578,7 @@ impl Digest<'_> {
 
     /// A rate of an application in a stretch, where it is known.
     fn mean(&self, stretch: &Stretch, app: AppId, rate: usize) -> Option<Mean> {
-        // Of those that never napped nobody wants to know for how long.
+        // Nap times of applications that never napped are irrelevant.
         let told = rate != ASLEEP || self.recorded.naps.apps().any(|other| other == app);
         stretch.apps.get(&app).map(|rates| rates.0[rate]).filter(|mean| told && mean.1 > 0.0)
     }
@@ -587,7 +587,7 @@ impl Digest<'_> {
     fn plots(&self) -> Plots {
         let mut plots = self.history.excerpt(0).plots();
         if let Some(goals) = &self.goals {
-            // Of pieces of the run, as the verdict is: those of a live page are of the last seconds.
+            // From pieces of the run, like the verdict: those of a live page cover the last seconds.
             plots.plots.retain(|plot| !plot.id.starts_with("p99-"));
             let place = plots.plots.iter().position(|plot| plot.part == "goals").map_or(0, |first| first + 1);
             let pieces = goals.programs().enumerate().map(|(i, app)| self.pieces(goals, i, app));
@@ -690,7 +690,7 @@ impl Digest<'_> {
         Ok(())
     }
 
-    /// A task's bars without the naps of its application, and these as bars of a place that is none.
+    /// A task's bars without its application's naps, and these as bars of no place.
     fn awake(&self, task: TaskId, app: Option<AppId>, none: usize) -> Vec<Stay> {
         let naps = app.and_then(|app| self.asleep.get(&app)).map_or(&[][..], Vec::as_slice);
         let mut bars = Vec::new();
@@ -818,7 +818,7 @@ impl Digest<'_> {
     }
 }
 
-/// The plots of a part as figures, which stand where no scripts run.
+/// The plots of a part as figures, for pages without scripts.
 fn still(plots: &Plots, part: &str) -> anyhow::Result<Vec<Block>> {
     let mut figures = Vec::new();
     for plot in plots.plots.iter().filter(|plot| plot.part == part) {
@@ -842,7 +842,7 @@ fn still(plots: &Plots, part: &str) -> anyhow::Result<Vec<Block>> {
     Ok(figures)
 }
 
-/// Who hurts whom: a row for each victim, a column for each aggressor; a list where these are too many.
+/// Interference: a row for each victim, a column for each aggressor; a list if these are too many.
 pub(super) fn hurts(rows: &[Row], blocks: &mut Vec<Block>) {
     if rows.is_empty() {
         return;

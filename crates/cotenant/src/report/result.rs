@@ -497,7 +497,7 @@ fn of_case<'a>(rows: &[&Row], row: &'a Row) -> Option<(&'a str, &'a str)> {
     (!given(row) && rows.iter().filter(of_it).count() >= 3).then_some((case, quantity))
 }
 
-/// Rows as one group of bars per case; what is said of its slowest and fastest application becomes whiskers.
+/// Rows as one group of bars per case; its slowest and fastest application become whiskers.
 fn by_case<'a>(rows: &[&'a Row]) -> (Vec<String>, Vec<Group>) {
     let value = |row: &&'a Row| {
         let (case, quantity) = row.label.split_once(": ")?;

@@ -13,7 +13,7 @@ pub(super) struct Stay {
 pub(super) const ALL: u8 = 16;
 
 impl Stay {
-    /// A share of the time as steps; whoever ran at all has one.
+    /// A fraction of time as steps; at least one for any run time.
     pub fn steps(share: f64) -> u8 {
         if share > 0.0 { (share * f64::from(ALL)).round().clamp(1.0, f64::from(ALL)) as u8 } else { 0 }
     }

@@ -22,8 +22,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Exit code where a speed was to be judged and nothing told it: in all of a run that was long enough, or because its
-/// metric only failed; with `qos --strict` also where a goal could not be judged.
+/// Exit code if a speed could not be judged: in all of a sufficiently long run, or because its metric always failed;
+/// with `qos --strict` also for a goal.
 pub(crate) const NOT_JUDGED: u8 = 4;
 
 /// Where a recording went.
@@ -34,7 +34,7 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// Ends a recording of a run while which others used so much; what went wrong is noted.
+    /// Ends the recording of a run with this other use; failures are noted.
     pub(super) fn finish(mut recorder: Recorder, usage: &Seen, notes: &mut Vec<String>) -> Self {
         recorder.used(usage);
         let path = recorder.path().to_owned();
@@ -58,7 +58,7 @@ pub(crate) struct Summary {
     pub mode: Mode,
     pub exit_code: u8,
     pub seconds: f64,
-    /// Those of them in which Cotenant itself was not ready yet.
+    /// The part before Cotenant itself was ready.
     #[serde(skip)]
     pub startup: f64,
     #[serde(flatten)]
@@ -75,13 +75,13 @@ pub(crate) struct Summary {
     /// The readings of `--metric`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<MetricSummary>,
-    /// What told the speed of each program, where a policy asked for proxies.
+    /// The source of each program's speed, if a policy needed proxies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub speeds: Vec<SpeedSummary>,
     /// What each program had of the CPUs, and how long it waited for one.
     #[serde(rename = "programs", skip_serializing_if = "Vec::is_empty")]
     pub lived: Vec<AppTimes>,
-    /// Which programs lose speed while which others run, beyond doubt.
+    /// Certain losses of speed by pairs of programs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub interference: Vec<Row>,
     /// Where it was recorded.
@@ -89,7 +89,7 @@ pub(crate) struct Summary {
     pub recording: Option<Recorded>,
     /// What used this machine before it began, and meanwhile.
     pub usage: Seen,
-    /// The last signal that asked to stop.
+    /// The last signal that requested a stop.
     #[serde(skip)]
     pub signal: Option<i32>,
     pub notes: Vec<String>,

@@ -74,7 +74,7 @@ impl What<'_> {
         }
     }
 
-    /// Shows it until the user has seen enough, or a signal asks to stop.
+    /// Shows it until the user quits, or a signal requests a stop.
     ///
     /// # Errors
     /// Where there is nothing to be shown, or no terminal any more.
@@ -90,7 +90,7 @@ impl What<'_> {
                 drawn = screen.draw(|area, buffer| draw::draw(feed.picture(), &ui, area, buffer))?;
             }
             dirty = false;
-            // `event::poll` never returns where the terminal is gone.
+            // `event::poll` never returns after the terminal has gone.
             sys::poll_readable([Some(stdout().as_fd())], TICK)?;
             if sys::hung_up(stdout(), Duration::ZERO) {
                 return Ok(ended_by(libc::SIGHUP));
@@ -204,7 +204,7 @@ fn text_of(picture: &Picture, ui: &Ui, width: u16, height: u16) -> String {
         while x < width {
             let symbol = buffer[(x, y)].symbol();
             line.push_str(symbol);
-            x += (Span::raw(symbol).width() as u16).max(1); // what is wide covers the cell beside it
+            x += (Span::raw(symbol).width() as u16).max(1); // a wide character covers the next cell
         }
         text.push_str(line.trim_end());
         text.push('\n');

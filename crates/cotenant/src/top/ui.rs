@@ -45,7 +45,7 @@ pub(super) struct Ui {
     pub trouble: Option<String>,
 }
 
-/// Where things stand on the screen, for the mouse.
+/// Positions on the screen, for the mouse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Drawn {
     /// The rows of the list.
@@ -86,7 +86,7 @@ impl Ui {
         listed
     }
 
-    /// The place of the service that is chosen among those that are listed.
+    /// The index of the selected service in the list.
     pub fn chosen_of(&self, listed: &[&ServiceStatus]) -> usize {
         let at = listed.iter().position(|service| Some(&service.name) == self.chosen.as_ref());
         at.unwrap_or_else(|| self.row.min(listed.len().saturating_sub(1)))
@@ -223,7 +223,7 @@ impl Ui {
             KeyCode::Enter => self.open(picture),
             KeyCode::Esc | KeyCode::Backspace => self.close(),
             KeyCode::Char('/') => (self.typing, self.page) = (true, Page::All),
-            // A recording stands still by itself.
+            // A recording does not advance by itself.
             KeyCode::Char(' ') if picture.moment.is_none() => self.paused = !self.paused,
             KeyCode::Char('s') => self.by_name = !self.by_name,
             _ => return Act::None,

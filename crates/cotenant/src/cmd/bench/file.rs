@@ -92,10 +92,10 @@ struct App {
     latency_sensitive: bool,
 }
 
-/// What is wrong, at which offset.
+/// The fault, and its offset.
 type Fault = (usize, String);
 
-/// What is wrong where this stands.
+/// A fault at this place.
 fn at<T, R>(place: &Spanned<T>, why: impl Into<String>) -> Result<R, Fault> {
     Err((place.span().start, why.into()))
 }

@@ -1,4 +1,4 @@
-//! Whether a command line of clang links, and what: clang itself is asked (`-###`), for nobody else knows all its
+//! Whether and what a command line of clang links. Clang itself is queried (`-###`), because only it handles all its
 //! options, configuration files and response files.
 
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ pub struct Link {
     pub has_library: bool,
 }
 
-/// Options with which nothing is linked: those of most compilations, which need not ask.
+/// Options without linking: those of most compilations, which need no query.
 const NEVER: [&str; 8] = ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "--version", "-dumpversion"];
 
 /// What would be linked; `None` where nothing is.
@@ -26,7 +26,7 @@ pub fn of(clang: &Path, cxx: bool, args: &[OsString]) -> Option<Link> {
     }
     let driver = if cxx { "--driver-mode=g++" } else { "--driver-mode=gcc" };
     let asked = Command::new(clang).args([driver, "-###"]).args(args).stdin(Stdio::null()).output().ok()?;
-    // What is wrong with it, clang will say.
+    // clang will report the fault.
     asked.status.success().then(|| read(&String::from_utf8_lossy(&asked.stderr)))?
 }
 

@@ -1,4 +1,4 @@
-//! Our own options among those of clang.
+//! Our options among those of clang.
 
 use anyhow::Result;
 use cotenant_cli::messages::tell;
@@ -24,7 +24,7 @@ pub enum Mode {
     Off,
 }
 
-/// What the user said.
+/// The user's options.
 #[derive(Debug, Default)]
 pub struct Options {
     pub mode: Mode,

@@ -19,10 +19,10 @@ pub(super) struct Report<'a> {
     pub phases: [&'a Phase; 5],
     /// By what the batch program was in the background.
     pub by_hand: &'a str,
-    /// What used this machine besides.
+    /// Other use of this machine.
     pub usage: &'a Seen,
     pub verdict: &'a Verdict,
-    /// What `cotenant qos --json` said.
+    /// Output of `cotenant qos --json`.
     pub qos: &'a Value,
     pub simulated: &'a Simulated,
     pub outlook: &'a Outlook,

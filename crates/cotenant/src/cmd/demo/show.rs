@@ -11,7 +11,7 @@ use cotenant_cli::table::{Table, wrapped};
 use cotenant_status::quantities::{digits, time};
 use std::io::Write;
 
-/// Characters of a line, whatever the terminal or the pipe would take.
+/// Characters of a line, independent of the terminal or pipe.
 const COLUMNS: usize = 80;
 /// Characters of the longest bar.
 const BAR: usize = 40;
@@ -23,7 +23,7 @@ pub fn line(phase: &Phase) -> String {
     format!("{}: p50 {p50}, p99 {p99}{cpus}", phase.name)
 }
 
-/// A bar for a part of the most; what is there at all is seen.
+/// A bar for a fraction of the maximum; any value is visible.
 fn bar(value: f64, most: f64) -> String {
     let full = (value / most * BAR as f64).round() as usize;
     "#".repeat(if value > 0.0 { full.clamp(1, BAR) } else { 0 })

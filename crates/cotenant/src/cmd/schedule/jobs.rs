@@ -1,4 +1,4 @@
-//! What a queue of jobs says: TOML, or a command per line.
+//! Format of a queue of jobs: TOML, or a command per line.
 
 use anyhow::Result;
 use cotenant_cli::usage;
@@ -29,13 +29,13 @@ pub(crate) struct JobSpec {
     pub cwd: Option<PathBuf>,
     /// Under which name profiles know it.
     pub app: String,
-    /// Bytes that it needs at most; `None`: not said.
+    /// Its memory limit in bytes; `None`: not given.
     pub memory: Option<u64>,
     /// How often it is started again after it failed.
     pub retries: u32,
     /// Threads that it runs.
     pub threads: usize,
-    /// Where it stands.
+    /// Its place.
     pub line: usize,
 }
 

@@ -36,13 +36,13 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Programs that are started at once at most, per CPU, where jobs are let wait.
+/// Limit of simultaneously started programs per CPU, with pausable jobs.
 const PROGRAMS_PER_CPU: usize = 4;
 
-/// Runs the queue; exit code 1 where a job failed, 128 + signal where one asked to stop.
+/// Runs the queue; exit code 1 if a job failed, 128 + signal on a requested stop.
 ///
 /// # Errors
-/// One line with what went wrong, where, and what to do.
+/// One line with the fault, its place, and the remedy.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let specs = jobs::parse(&args.file, &files::read_or_input(&args.file)?)?;
     let (machine, cpus) = settings::machine_within(args.cpus.as_deref())?;

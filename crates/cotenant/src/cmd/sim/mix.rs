@@ -93,11 +93,11 @@ struct App<'a> {
     name: &'a str,
     share: Share,
     slowdown: f64,
-    /// Least and most slowdown where guesses are drawn anew.
+    /// Least and most slowdown over the draws of guesses.
     band: Option<(f64, f64)>,
 }
 
-/// The keys of `sim --json`, as far as a steady state has them; and what it knows besides.
+/// The keys of `sim --json` that apply to a steady state, and further ones.
 fn report(
     machine: &str,
     guessed: &[&str],

@@ -169,7 +169,7 @@ fn figures(batch: &Batch, series: &Series) -> Figures {
     }
 }
 
-/// What comes out where guesses are drawn anew, of one policy.
+/// Results of one policy over the draws of guesses.
 struct Band {
     /// Least and most of the mean speed-up over Linux.
     over_linux: (f64, f64),

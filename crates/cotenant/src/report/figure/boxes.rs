@@ -8,12 +8,12 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use serde::Deserialize;
 
-/// A box from quartile to quartile with its median, whiskers, and what lies beyond them.
+/// A box from quartile to quartile with its median, whiskers, and outliers.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Spread {
     /// End of the lower whisker.
     pub low: f64,
-    /// A quarter of all lies below.
+    /// A quarter of all values is below.
     pub q1: f64,
     /// Half of all does.
     pub median: f64,
@@ -39,8 +39,8 @@ pub type Group = (String, Vec<Option<Spread>>);
 const ASIDE: f64 = 0.12;
 const FILLED: f64 = 0.72;
 
-/// Groups of boxes, one colour per series. The axis need not begin at 0: what counts is where boxes lie to each
-/// other. `None` where there is nothing.
+/// Groups of boxes, one colour per series. The axis need not begin at 0, because only the boxes' relative positions
+/// matter. `None` without data.
 ///
 /// # Errors
 /// Where drawing fails, which it does for no data known.

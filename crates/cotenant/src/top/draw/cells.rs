@@ -26,7 +26,7 @@ pub(super) fn misses(service: &ServiceStatus) -> bool {
     service.verdict == Some(Verdict::Missed)
 }
 
-/// What tells what it does.
+/// The source of its value.
 pub(super) fn told_by(service: &ServiceStatus) -> String {
     service.measured.as_ref().map_or_else(String::new, |measured| measured.what.clone())
 }

@@ -21,7 +21,7 @@ use ratatui::widgets::{Paragraph, Widget, Wrap};
 /// Columns of a label.
 const LABEL: u16 = 14;
 
-/// A service: what is known of it, who hurts it, its threads, and what was decided about it.
+/// A service: its facts, its aggressors, its threads, and decisions about it.
 pub(super) fn service(pen: &mut Pen<'_>, picture: &Picture, name: &str, mut room: Rect) -> Drawn {
     let Some(service) = ui::service(picture, name) else {
         pen.head(take(&mut room, 1), name, "");

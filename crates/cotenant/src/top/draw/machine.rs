@@ -9,7 +9,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use std::collections::BTreeMap;
 
-/// Marks in place of a letter: nobody; somebody who is no service; one of more services than there are letters.
+/// Marks instead of a letter: idle; not a service; a service without a letter.
 const NOBODY: char = '·';
 const OTHERS: char = '*';
 pub(super) const MANY: char = '#';
@@ -67,8 +67,7 @@ impl Machine {
     }
 }
 
-/// Cores that are shown together, and what they are called. Where each core has a last-level cache of its own, domains
-/// tell nothing.
+/// Cores shown together, with their name. If each core has its own last-level cache, domains are irrelevant.
 fn groups(package: &Package) -> Vec<Vec<&Domain>> {
     if package.domains.iter().all(|domain| domain.cores.len() <= 1) {
         return vec![package.domains.iter().collect()];
@@ -94,7 +93,7 @@ fn cells(picture: &Picture, pen: &Pen<'_>, width: usize) -> Vec<Line> {
                 .flat_map(|core| core.cpus.iter().enumerate().map(|(i, cpu)| (i == 0, cpu)))
                 .collect();
             let fit = (width / (CELL + digits + NAMES[0])).max(1).min(cpus.len().max(1));
-            // Contexts of one core stay beside each other.
+            // Contexts of one core stay together.
             let contexts = group.iter().flat_map(|domain| &domain.cores).map(|core| core.cpus.len()).max();
             let contexts = contexts.unwrap_or(1).clamp(1, fit);
             let fit = fit - fit % contexts;
@@ -185,8 +184,8 @@ fn letters_of(picture: &Picture, pen: &Pen<'_>, width: usize, apart: bool) -> Ve
     lines
 }
 
-/// A letter for each service, as far as there are letters: one of its own name where it can be, so that letters stay
-/// what they are while services come and go. Those that run now come first.
+/// A letter for each service, as far as available: preferably one of its name, so that letters stay while services
+/// start and end. Running ones come first.
 pub(super) fn letters(picture: &Picture) -> BTreeMap<&str, char> {
     let mut services: Vec<_> = picture.services.iter().collect();
     services.sort_by_key(|service| (service.cpus.unwrap_or_default() < 0.05, &service.name));

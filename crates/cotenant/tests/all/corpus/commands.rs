@@ -169,8 +169,8 @@ const VARIES: &[(&str, &str)] = &[
     ("schedule-mas", ".gap_us"),
 ];
 
-/// The program that has a command: experiments are the laboratory's, which is built beside it. `None`, said aloud,
-/// where it is not there.
+/// The program that has a command: experiments belong to the laboratory's, built beside it. `None`, with a message, if
+/// it is missing.
 pub fn program(subcommand: &str) -> Option<PathBuf> {
     let binary = PathBuf::from(world::binary());
     if subcommand != "reproduce" {
@@ -183,7 +183,7 @@ pub fn program(subcommand: &str) -> Option<PathBuf> {
     lab
 }
 
-/// All lines; nothing of commands that cannot be tried here, whose names come with it.
+/// All lines; those of commands that cannot be tried here are missing, and their names returned.
 pub fn lines(corpus: &Path) -> (BTreeSet<String>, Vec<&'static str>) {
     let folder = TempDir::new("corpus-commands");
     for part in ["inputs/.", "data", "recordings"] {
@@ -251,7 +251,7 @@ fn of_case(name: &str, program: &Path, words: &str, json: Json, folder: &Path) -
         Out => String::from_utf8_lossy(&out.stdout),
         Err => said.clone(),
     };
-    // Remarks may stand before it.
+    // Remarks may precede it.
     let starts = printed.lines().position(|line| line.starts_with(['{', '['])).unwrap_or_default();
     let text = printed.lines().skip(starts).collect::<Vec<_>>().join("\n");
     let mut values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
