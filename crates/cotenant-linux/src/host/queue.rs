@@ -64,7 +64,7 @@ pub struct Gaps {
     pub longest: Duration,
 }
 
-/// The queue of a host, and where in a quantum it is.
+/// The queue of a host, and its state within a quantum.
 #[derive(Debug)]
 pub(super) struct Line {
     pub queue: Box<dyn Queue>,
@@ -86,7 +86,7 @@ impl Line {
         self.stopped.is_some()
     }
 
-    /// What was not chosen to wait runs again.
+    /// Resumes what was not chosen to wait.
     pub fn resumed(&mut self) {
         if let Some(since) = self.stopped.take() {
             let gap = since.elapsed();

@@ -1,9 +1,8 @@
-//! Who lives on this machine: every process with its user, its program and its control group.
+//! Census of this machine: every process with its user, program and control group.
 //!
-//! What a process is rarely changes, so a look reads one line of each that is known, 5 us, and all of those that are
-//! new. A control group is read again for a while: service managers move a process only after it was born. A kernel
-//! thread, of which idle machines have mostly, is rarely read again: its id is another process' only once all ids have
-//! been given.
+//! Processes rarely change, so a look reads one line of each known one, 5 us, and everything of new ones. A control
+//! group is read repeatedly at first, because service managers move a process after its creation. A kernel thread, the
+//! majority on idle machines, is rarely read again: its id is reused only after all ids.
 
 use crate::FsRoot;
 use crate::address_space::{self, What};
@@ -20,8 +19,8 @@ use std::path::PathBuf;
 /// Limit of processes; those with higher ids are left out.
 const PROCESSES: usize = 65_536;
 
-/// Looks at which the control group and the program of a process are read again, and how often after these. Kernel
-/// threads are read as often as that.
+/// Looks at which a process's control group and program are read again, and the interval after these, also for kernel
+/// threads.
 const YOUNG: u32 = 3;
 const THEN_EVERY: u32 = 16;
 
@@ -31,7 +30,7 @@ const ENVIRONMENT: u64 = 128 << 10;
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resident {
-    /// Start time in clock ticks since boot: with the id it is this process and no other.
+    /// Start time in clock ticks since boot: together with the id it identifies the process.
     pub start_ticks: u64,
     /// Process id of its parent.
     pub parent: u32,
@@ -41,7 +40,7 @@ pub struct Resident {
     pub session: u32,
     /// Effective user.
     pub uid: u32,
-    /// What it executes; absent where that may not be read.
+    /// Its executable; absent if unreadable.
     pub program: Option<PathBuf>,
     /// As the kernel calls it.
     comm: String,
@@ -59,20 +58,20 @@ pub struct Resident {
 }
 
 impl Resident {
-    /// Whether an earlier look has seen it, too.
+    /// Whether an earlier look has seen it.
     pub fn is_known(&self) -> bool {
         self.looks > 0
     }
 }
 
-/// All processes, by id, but for kernel threads.
+/// All processes by id, without kernel threads.
 #[derive(Debug)]
 pub struct Census {
     fs: FsRoot,
     /// The hierarchy of processes' groups: version 2, or the service manager's.
     hierarchy: Option<&'static str>,
     mount: Option<String>,
-    /// What our cgroup namespace takes for the root, where that is not the real one.
+    /// The root of our cgroup namespace, if it is not the real one.
     namespace: Option<String>,
     residents: BTreeMap<u32, Resident>,
     kernel_threads: BTreeSet<u32>,
@@ -107,7 +106,7 @@ impl Census {
         }
     }
 
-    /// For a caller that pauses nothing: it waits for answers.
+    /// For a caller without paused programs: it waits for answers.
     #[must_use]
     pub fn with_patience(self) -> Self {
         Self { patient: true, ..self }
@@ -188,7 +187,7 @@ impl Census {
         })
     }
 
-    /// The control group of a process at this moment, which a look reads rarely.
+    /// The current control group of a process, which looks rarely read.
     pub fn group_now(&self, pid: u32) -> Option<String> {
         let groups = bounded::text(self.fs.path(&format!("/proc/{pid}/cgroup")), bounded::Limit::Value).ok()?;
         let of_job =
@@ -253,7 +252,7 @@ impl Census {
 
 const SYSTEMD: &str = "name=systemd";
 
-/// Hierarchies of version 1 in which Slurm keeps its jobs; in the service manager's they all are slurmd's.
+/// Hierarchies of version 1 with Slurm's jobs; in the service manager's all of them are slurmd's.
 const OF_JOBS: [&str; 4] = ["freezer", "memory", "cpuset", "devices"];
 
 /// `/slurm/uid_1000/job_7`, or `/slurm_NODE/…` where a machine may have several slurmd.
@@ -274,7 +273,7 @@ mod tests {
         let mut census = Census::new(FsRoot::live());
         let mut child = Command::new("sleep").arg("1000").env("COTENANT", "off").stdin(Stdio::null()).spawn().unwrap();
         let me = std::process::id();
-        // What it executes is the test's own program until exec(2), which `spawn` waits for.
+        // Before exec(2), for which `spawn` waits, it executes the test's own program.
         census.look().unwrap();
         let residents = census.residents().clone();
         let found = &residents[&child.id()];

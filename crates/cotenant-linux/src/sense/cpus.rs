@@ -1,4 +1,4 @@
-//! How busy each CPU is, whoever uses it.
+//! Load of each CPU by any work.
 
 use crate::FsRoot;
 use crate::bounded::Limit;

@@ -1,9 +1,8 @@
-//! Following the processes and threads of the targets as they come and go.
+//! Follows the targets' processes and threads as they start and end.
 //!
-//! Nothing is listed in full unless something was born: the id that the kernel handed out last tells. A new thread
-//! stands at the end of its process' list, so the list is read from the end; the number of threads is the link count
-//! of a folder; the death of a process shows on its pidfd. What these short cuts could miss is caught by a full look
-//! every few seconds.
+//! Full listings only follow births, which the last assigned id shows. A new thread is at the end of its process's
+//! list, which is read from there; a folder's link count gives the number of threads; a pidfd shows a process's end. A
+//! full look every few seconds covers gaps of these short cuts.
 
 use crate::FsRoot;
 use crate::bounded::{self, Limit};
@@ -30,16 +29,15 @@ pub enum Target {
     Trees(Vec<u32>),
     /// These processes, without their children.
     Pids(Vec<u32>),
-    /// The processes of a cgroup and of those below it, by its folder in the cgroup file system.
+    /// The processes of a cgroup and its descendants, by its folder in the cgroup file system.
     Cgroup(PathBuf),
 }
 
-/// While no more ids than this were handed out, each is looked up at once; else `/proc` is listed with the next slow
-/// look. Where many programs start elsewhere, the former costs more.
+/// Up to this many new ids are looked up at once; beyond it, the next slow look lists `/proc`. With many starts
+/// elsewhere, the former would cost more.
 const PROBE_AT_MOST: u32 = 8;
 
-/// How often what no short cut shows is looked at: cgroup members that were moved, leaders that ended before their
-/// threads.
+/// Interval of checks without short cuts: moved cgroup members, leaders that ended before their threads.
 const SLOW_EVERY: Duration = Duration::from_secs(1);
 
 /// Interval of full listings, despite short cuts.
@@ -55,9 +53,9 @@ const LISTED_WHOLE: usize = 64;
 /// A process that is followed.
 #[derive(Debug)]
 pub struct Process {
-    /// The application to which it belongs.
+    /// Its application.
     pub app: AppId,
-    /// Its threads, a leader that ended before them included.
+    /// Its threads, including a leader that ended before them.
     pub threads: HashSet<u32>,
     /// `/proc/PID/task`; refers to this very process, never to one that reuses its id.
     dir: File,
@@ -68,24 +66,23 @@ pub struct Process {
     /// The leader has ended; other threads live on.
     leader_is_dead: bool,
     start_ticks: u64,
-    /// As it was when this process was found.
+    /// Its value at the process's discovery.
     parent: u32,
-    /// When it gets the next slow look.
+    /// Time of its next slow look.
     slow_at: Time,
     /// [`Follower::births`] when its threads were counted last, and when they were listed.
     counted: u64,
     listed: u64,
 }
 
-/// What happened since the last look.
+/// Changes since the last look.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Threads that appeared: process, thread.
     pub born: Vec<(u32, u32)>,
     /// Ended threads.
     pub gone: Vec<u32>,
-    /// Processes of which only the leader is left: it may have executed another program, whereby the thread that did
-    /// so took over the leader's id.
+    /// Processes with only the leader left, possibly after an exec by another thread that took over the leader's id.
     pub alone: Vec<u32>,
 }
 
@@ -95,25 +92,25 @@ pub struct Follower {
     proc: PathBuf,
     loadavg: Option<File>,
     targets: BTreeMap<AppId, Target>,
-    /// Targets that were not looked for yet.
+    /// Targets not looked up yet.
     fresh: BTreeSet<AppId>,
     /// The only user whose processes are followed.
     uid: Option<u32>,
-    /// Processes that belong to a target but to another user.
+    /// Processes of a target owned by another user.
     others: HashSet<u32>,
     processes: BTreeMap<u32, Process>,
-    /// Processes that belong to no tree.
+    /// Processes outside of all trees.
     strangers: HashSet<u32>,
-    /// `/proc` is to be listed with the next slow look.
+    /// The next slow look must list `/proc`.
     list_soon: bool,
-    /// Pids of trees that live, or that name a process group or session of one that lives; with the application.
+    /// Pids of trees that are alive, or name a process group or session of a living process; with the application.
     kin: HashMap<u32, AppId>,
     last_pid: Option<u32>,
     /// Whether a process or thread was created before the last update.
     born: bool,
     /// Number of updates with possible births.
     births: u64,
-    /// The process that was counted last.
+    /// The last counted process.
     cursor: u32,
     /// Ids that were new in the last update but unused, or no longer used.
     unseen: Vec<u32>,
@@ -149,13 +146,13 @@ impl Follower {
         }
     }
 
-    /// Follows another target, too, from the next update on.
+    /// Adds a target from the next update on.
     pub fn add_target(&mut self, app: AppId, target: Target) {
         self.targets.insert(app, target);
         self.fresh.insert(app);
     }
 
-    /// Follows a target no more. Returns the threads of it that were followed.
+    /// Removes a target. Returns its followed threads.
     pub fn drop_target(&mut self, app: AppId) -> Vec<u32> {
         self.targets.remove(&app);
         self.fresh.remove(&app);
@@ -189,7 +186,7 @@ impl Follower {
         &self.processes
     }
 
-    /// Processes of targets that were left out because they are other users'.
+    /// Other users' processes of targets, which are left out.
     pub fn others(&self) -> usize {
         self.others.len()
     }
@@ -314,8 +311,8 @@ impl Follower {
         }
     }
 
-    /// All of `/proc` but known strangers, until nothing more is found: after a wrap of the ids children may come
-    /// before parents.
+    /// All of `/proc` except for known strangers, until a pass finds nothing: after a wrap of ids children may precede
+    /// parents.
     fn adopt_all_kin(&mut self, ends: &Ends, changes: &mut Changes) {
         let Ok(entries) = fs::read_dir(&self.proc) else { return };
         let listed: Vec<u32> = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect();
@@ -351,7 +348,7 @@ impl Follower {
         true
     }
 
-    /// Keeps the pids that no stranger can have: of living processes, and of groups and sessions with a living member.
+    /// Keeps pids that a stranger cannot have: of living processes, and of groups and sessions with a living member.
     fn forget_kin(&mut self) {
         let processes = &self.processes;
         self.kin.retain(|id, _| {
@@ -365,14 +362,14 @@ impl Follower {
         TaskStat::parse(&self.buffer[..got]).ok()
     }
 
-    /// Starts to follow a process, unless it is followed already, is a thread or the kernel's, or is dead.
+    /// Follows a process, unless it is already followed, is a thread or the kernel's, or is dead.
     fn adopt(&mut self, pid: u32, app: AppId, ends: &Ends, changes: &mut Changes) {
         if self.processes.contains_key(&pid) {
             return;
         }
         let Some(process) = self.open(pid, app) else { return };
         if let Some(pidfd) = &process.pidfd {
-            // Without it the end is noticed at the next slow look.
+            // Without it the next slow look detects the end.
             let _ = ends.listen(pidfd, End::Process(pid));
         }
         if matches!(self.targets.get(&app), Some(Target::Trees(_))) {
@@ -412,7 +409,7 @@ impl Follower {
         })
     }
 
-    /// Finds threads that were born or died in a process.
+    /// Finds new and ended threads of a process.
     fn look_at_threads(&mut self, pid: u32, slow: bool, full: bool, changes: &mut Changes) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let known = process.threads.len();
@@ -420,7 +417,7 @@ impl Follower {
         if known == 1 && !born && !full {
             return; // its end is heard of
         }
-        // The link count of the folder is two of its own and one per thread.
+        // A folder's link count is two plus one per thread.
         let count = process.dir.metadata().map_or(0, |m| m.nlink().saturating_sub(2) as usize);
         // An equal number means the same threads, unless one without a counter for its end was replaced.
         let replaced = slow && process.listed != self.births;
@@ -448,7 +445,7 @@ impl Follower {
         if process.threads.len() != count {
             let listed: HashSet<u32> = all.into_iter().collect();
             let doubtful = process.threads.iter().copied().filter(|tid| !listed.contains(tid));
-            // A list ends early where a thread ends meanwhile.
+            // A listing ends early if a thread ends meanwhile.
             let gone: Vec<u32> = doubtful.filter(|tid| !exists(&process.dir, *tid)).collect();
             for tid in &gone {
                 process.threads.remove(tid);
@@ -490,12 +487,12 @@ impl Process {
         self.leader_is_dead
     }
 
-    /// Its start time in clock ticks since boot: with its id, its identity.
+    /// Its start time in clock ticks since boot, which with its id is its identity.
     pub fn start_ticks(&self) -> u64 {
         self.start_ticks
     }
 
-    /// The process that had started it when it was found, or that waits for it.
+    /// Its parent at its discovery, or the parent that will reap it.
     pub fn parent(&self) -> u32 {
         self.parent
     }
@@ -508,7 +505,7 @@ impl Process {
         Ok(self.dir.metadata()?.uid())
     }
 
-    /// One of its threads that lives: the leader `pid` if it does.
+    /// A living thread of it: preferably the leader `pid`.
     pub fn living_thread(&self, pid: u32) -> u32 {
         let others = || self.threads.iter().copied().find(|tid| *tid != pid);
         if self.leader_is_dead { others().unwrap_or(pid) } else { pid }
@@ -549,7 +546,7 @@ fn exists(dir: &File, tid: u32) -> bool {
     unsafe { libc::faccessat(dir.as_raw_fd(), path.as_ptr().cast(), libc::F_OK, 0) == 0 }
 }
 
-/// The threads of `/proc/PID/task` from the `skip`th on, of which there are `count` in all as far as is known.
+/// The threads of `/proc/PID/task` from the `skip`th on; `count` is the known total.
 fn list_from(dir: &File, skip: usize, count: usize, buffer: &mut [u8]) -> Vec<u32> {
     let mut ids = Vec::new();
     // Positions 0 and 1 of the folder are `.` and `..`.
@@ -568,8 +565,7 @@ fn list_from(dir: &File, skip: usize, count: usize, buffer: &mut [u8]) -> Vec<u3
     }
 }
 
-/// The entries of an open folder that are numbers, as many as one system call puts into `buffer`, from where the last
-/// one stopped.
+/// The numeric entries of an open folder, as many as fit into `buffer`, from the last position.
 pub(crate) fn list_once(dir: &File, buffer: &mut [u8]) -> Vec<u32> {
     let mut ids = Vec::new();
     // SAFETY: the buffer is writable for the length that is passed.
@@ -593,7 +589,7 @@ impl Target {
         masks.fold(CpuSet::new(), |all, mask| all.or(&mask))
     }
 
-    /// The processes that it names, or that are in its cgroup now; without descendants.
+    /// The named processes, or current members of its cgroup; without descendants.
     pub fn pids(&self) -> Vec<u32> {
         match self {
             Self::Pids(pids) | Self::Trees(pids) => pids.clone(),
@@ -625,7 +621,7 @@ pub fn can_follow(pid: u32, other_users: bool) -> Result<(), String> {
     }
 }
 
-/// Whether a process has threads that may be placed and paused; see also [`can_follow`].
+/// Checks whether a process has threads that may be placed and paused; see also [`can_follow`].
 ///
 /// # Errors
 /// Why not, in words that go on behind its number.
@@ -655,7 +651,7 @@ pub fn may_ask_for_deadline(pid: u32) -> bool {
 /// each virtual CPU; `None` if its own list of processes is readable.
 ///
 /// # Errors
-/// Where that cannot be read for another reason.
+/// If it is unreadable for another reason.
 pub fn domain_of(group: &Path) -> io::Result<Option<PathBuf>> {
     match bounded::read(group.join("cgroup.procs"), Limit::Ids) {
         Ok(_) => Ok(None),
@@ -667,7 +663,7 @@ pub fn domain_of(group: &Path) -> io::Result<Option<PathBuf>> {
     }
 }
 
-/// Processes of a cgroup (version 1 or 2) and of those below it; of a threaded one, all of its domain.
+/// Processes of a cgroup (version 1 or 2) and its descendants; for a threaded one, all of its domain.
 pub(crate) fn members(path: &Path) -> Vec<u32> {
     let domain = domain_of(path).ok().flatten();
     let mut pids = Vec::new();

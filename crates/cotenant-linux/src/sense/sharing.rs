@@ -1,8 +1,8 @@
-//! Which processes write to the same memory: by the objects that they map shared.
+//! Processes that write to common memory, by their shared mappings.
 //!
-//! `/proc/PID/maps` names each object by device and inode (`proc_pid_maps(5)`): a file, a memfd, a segment of POSIX or
-//! System V shared memory, or shared memory without a name that a process and its children have from `mmap`. What is
-//! mapped may be used or not; which CPU caches it comes into is not seen.
+//! `/proc/PID/maps` identifies objects by device and inode (`proc_pid_maps(5)`): a file, a memfd, a segment of POSIX or
+//! System V shared memory, or anonymous shared memory of a process and its children. Mapped memory may be unused, and
+//! its caches are unknown.
 
 use crate::FsRoot;
 use crate::address_space::{self, What};
@@ -12,8 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::ops::Range;
 
-/// Most shared mappings that are looked at, of all processes together: some hundred bytes each. A program can have
-/// 65,530 by itself.
+/// Limit of examined shared mappings of all processes: some hundred bytes each. One program can have 65,530.
 const MAPPINGS: usize = 1 << 20;
 
 /// What an object is.
@@ -35,17 +34,17 @@ pub enum Kind {
 pub struct Object {
     /// What it is.
     pub kind: Kind,
-    /// As the kernel names it, without "(deleted)"; where its processes see different names (containers), the first.
+    /// The kernel's name without "(deleted)"; with different names (containers), the first.
     pub name: String,
     /// Device and inode, as in `/proc/PID/maps`: `00:01 1024`.
     pub inode: String,
-    /// Bytes of it that at least two of the processes map, of which one may write.
+    /// Bytes of it mapped by at least two of the processes, one of them writable.
     pub bytes: u64,
     /// Processes that map it, ascending.
     pub pids: Vec<u32>,
 }
 
-/// Processes that are connected by such objects.
+/// Processes connected by such objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     /// Ascending.
@@ -63,23 +62,23 @@ pub struct Sharing {
     pub groups: Vec<Group>,
     /// Processes that were read.
     pub read: usize,
-    /// Processes that this user may not look into.
+    /// Processes that this user may not read.
     pub refused: usize,
-    /// Processes of which not all was looked at: they map too much.
+    /// Processes with too many mappings, only partly examined.
     pub cut: usize,
 }
 
 /// Identity of objects: device and inode, the kind, and for System V, whose inodes are ids, their namespace.
 type Key = (String, Kind, String);
 
-/// Where a process maps an object, and where it may write to it.
+/// A process's mappings of an object, and the writable ones.
 #[derive(Clone, Debug, Default)]
 struct Spans {
     all: Vec<Range<u64>>,
     written: Vec<Range<u64>>,
 }
 
-/// A mapping that others can have, too.
+/// A mapping that can be shared.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mapping<'a> {
     inode: String,
@@ -89,7 +88,7 @@ pub(crate) struct Mapping<'a> {
     written: bool,
 }
 
-/// `None` for what no other process can have.
+/// `None` for one that cannot.
 pub(crate) fn shared(line: &str) -> Option<Mapping<'_>> {
     let mut words = line.splitn(6, ' ').map(str::trim);
     let (from, to) = words.next()?.split_once('-')?;
@@ -137,7 +136,7 @@ fn ends(spans: &[Range<u64>]) -> Vec<(u64, i32)> {
     ends
 }
 
-/// Bytes that at least two processes have, and at least one of them may write.
+/// Bytes common to at least two processes, writable by at least one.
 fn in_common<'a>(all: impl Iterator<Item = &'a Spans>) -> u64 {
     let mut changes: Vec<(u64, [i32; 2])> = Vec::new();
     for spans in all {
@@ -163,7 +162,7 @@ pub fn scan(fs: &FsRoot, pids: Option<&[u32]>, least: u64) -> std::io::Result<Sh
     scan_within(fs, pids, least, MAPPINGS)
 }
 
-/// With room for so many shared mappings.
+/// With a limit of shared mappings.
 fn scan_within(fs: &FsRoot, pids: Option<&[u32]>, least: u64, mut room: usize) -> std::io::Result<Sharing> {
     let pids: BTreeSet<u32> = match pids {
         Some(pids) => pids.iter().copied().collect(),
@@ -212,7 +211,7 @@ fn scan_within(fs: &FsRoot, pids: Option<&[u32]>, least: u64, mut room: usize) -
     Ok(found)
 }
 
-/// As `/proc/PID/ns/ipc` names it; empty where that cannot be read.
+/// From `/proc/PID/ns/ipc`; empty if unreadable.
 fn ipc_namespace(fs: &FsRoot, pid: u32) -> String {
     let link = std::fs::read_link(fs.path(&format!("/proc/{pid}/ns/ipc")));
     link.map_or_else(|_| String::new(), |link| link.to_string_lossy().into_owned())
@@ -231,7 +230,7 @@ fn first(next: &mut HashMap<u32, u32>, mut pid: u32) -> u32 {
     }
 }
 
-/// Processes that one or several objects connect.
+/// Processes connected by one or several objects.
 fn groups(objects: Vec<Object>) -> Vec<Group> {
     // Each process points towards the representative of its group.
     let mut next: HashMap<u32, u32> = HashMap::new();

@@ -1,5 +1,4 @@
-//! What a machine can tell: which signals are counted, for how much of the time, and what would help where one is
-//! missing.
+//! Observability of a machine: counted signals, their fraction of time, and remedies for missing ones.
 
 use crate::FsRoot;
 use crate::sense::perf::{Counting, Kernel, Opener, Pmu};
@@ -46,7 +45,7 @@ pub struct Missing {
     pub signal: Signal,
     /// Why.
     pub why: String,
-    /// What would help; empty where nothing does.
+    /// The remedy; empty without one.
     pub remedy: String,
 }
 
@@ -83,7 +82,7 @@ impl fmt::Display for TierReport {
 
 pub(crate) const PARANOID: &str = "sysctl kernel.perf_event_paranoid=1, or give the program the capability CAP_PERFMON";
 
-/// What the report is made of.
+/// Input of the report.
 #[derive(Debug)]
 pub(crate) struct Found<'a, K> {
     pub fs: &'a FsRoot,
@@ -91,15 +90,15 @@ pub(crate) struct Found<'a, K> {
     pub counting: Counting,
     pub pmus: &'a [Pmu],
     pub opener: Option<&'a Opener<K>>,
-    /// Threads left out because there are too many.
+    /// Threads beyond the limit.
     pub left_out: usize,
-    /// Threads that ended before there was time to look at them.
+    /// Threads that ended before they were added.
     pub missed: usize,
-    /// Processes left out because they are other users'.
+    /// Other users' processes, left out.
     pub others: usize,
 }
 
-/// Reports on what was found and what these tasks counted so far.
+/// Reports capabilities, and these tasks' counts so far.
 pub(crate) fn report<'a, K: Kernel>(found: &Found<'_, K>, tasks: impl Iterator<Item = &'a Counters>) -> TierReport {
     let mut clocks = [(0u64, 0u64); Signal::COUNT];
     for (signal, count) in tasks.flat_map(Counters::iter) {
@@ -113,7 +112,7 @@ pub(crate) fn report<'a, K: Kernel>(found: &Found<'_, K>, tasks: impl Iterator<I
         _ => usable(found) && found.opener.is_some_and(|o| o.plan.counts(signal)),
     };
     let hardware = found.asked.iter().filter(|s| **s < Signal::CpuTime).copied();
-    // Intra-domain coherence may be derived instead of counted: then its parts are there, unasked.
+    // Intra-domain coherence may be derived: then its parts are counted without a request.
     let parts = Signal::ALL
         .iter()
         .copied()

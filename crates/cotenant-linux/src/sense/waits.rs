@@ -1,4 +1,4 @@
-//! Waits of applications for a CPU, and what had it meanwhile, where BPF is allowed.
+//! Applications' waits for a CPU with their causes, if BPF is allowed.
 
 use crate::deadline::{Progress, Work};
 use crate::sense::processes::Process;
@@ -12,13 +12,13 @@ use std::path::Path;
 use std::time::Duration;
 use std::{fs, mem};
 
-/// A run that is over sooner is not worth the loading, hundredths of a second of a CPU.
+/// A shorter run does not justify loading, hundredths of a second of a CPU.
 const WORTH_IT: Duration = Duration::from_millis(300);
 
-/// A kernel that takes longer to check the object is not waited for.
+/// Limit of the kernel's time to verify the object.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Time between two readings, and in CPU time of the last one: they take a thousandth of a CPU at most.
+/// Interval between two readings, and as a multiple of the last one's CPU time: at most a thousandth of a CPU.
 const EVERY: Duration = Duration::from_millis(500);
 const SHARE: u32 = 1_000;
 
@@ -45,7 +45,7 @@ impl Waits {
         Self { state: State::From(at + WORTH_IT), due: Time::default(), groups: Groups::default() }
     }
 
-    /// Reads what is due; the CPU time that it took.
+    /// Reads when due; returns the CPU time.
     pub fn look(&mut self, processes: &BTreeMap<u32, Process>, at: Time) -> Duration {
         let begin = sys::thread_cpu_time();
         self.state = match mem::replace(&mut self.state, State::Blind(None)) {
@@ -81,7 +81,7 @@ impl Waits {
         Ok(())
     }
 
-    /// Of an application; `None` where that is not seen.
+    /// Of an application; `None` if not observed.
     pub fn of(&self, app: AppId) -> Option<cotenant_model::Waits> {
         match &self.state {
             State::Seen(tracer) => tracer.waits(app).cloned(),
@@ -110,7 +110,7 @@ struct Groups {
 }
 
 impl Groups {
-    /// Groups that are looked through, and the time between two times.
+    /// Limit of searched groups, and the interval of searches.
     const MOST: usize = 20_000;
     const EVERY: Duration = Duration::from_secs(10);
 

@@ -24,14 +24,14 @@ pub(crate) fn mounts_in(table: &str, v1_controller: Option<&str>) -> Vec<String>
     table.lines().filter_map(wanted).collect()
 }
 
-/// Whether a hierarchy of version 2 has a controller; not where that cannot be read, for then it is of no use.
+/// Whether a hierarchy of version 2 has a controller; false if unreadable, because it is useless then.
 pub fn has_controller(mount: &Path, controller: &str) -> bool {
     let all = bounded::text(mount.join("cgroup.controllers"), Limit::Value);
     all.is_ok_and(|all| all.split_whitespace().any(|name| name == controller))
 }
 
-/// The control group that this process is in, from the root of the version 2 hierarchy (`None`) or of the version 1
-/// hierarchy with that controller.
+/// This process's control group, from the root of the version 2 hierarchy (`None`) or of the version 1 hierarchy with
+/// that controller.
 pub fn own(root: &Path, v1_controller: Option<&str>) -> Option<String> {
     of(root, "self", v1_controller)
 }
@@ -53,7 +53,7 @@ pub(crate) fn group_in(groups: &str, v1_controller: Option<&str>) -> Option<Stri
 /// The root group of a process's cgroup namespace from the real root; `None` if it is the real root. In a container
 /// that sees the host's processes, other paths are relative to it: `/../pod-b/c` is a sibling.
 ///
-/// `mount` is where all groups can be seen. Ours is the one that has us as a member.
+/// `mount` shows all groups. Ours is the one with us as a member.
 pub fn namespace(root: &Path, v1_controller: Option<&str>, mount: &Path) -> Option<String> {
     /// Groups that are looked through.
     const GROUPS: usize = 65_536;
@@ -64,7 +64,7 @@ pub fn namespace(root: &Path, v1_controller: Option<&str>, mount: &Path) -> Opti
     let mut next = 0;
     while let Some(folder) = folders.get(next).cloned() {
         next += 1;
-        // A threaded group has no processes, but the thread that leads us.
+        // A threaded group has no processes, only our leading thread.
         let members = |file| bounded::text(folder.join(file), Limit::Machine);
         let has_us = |members: String| members.lines().any(|pid| pid == me);
         if members("cgroup.procs").or_else(|_| members("cgroup.threads")).is_ok_and(has_us) {

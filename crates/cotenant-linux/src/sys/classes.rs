@@ -1,10 +1,10 @@
-//! Scheduling policies of threads, and who may change them.
+//! Scheduling policies of threads, and the right to change them.
 
 use super::{check, check_long};
 use std::ffi::c_int;
 use std::io;
 
-/// The policy of a thread (0: the calling one), with `SCHED_RESET_ON_FORK` where that is set.
+/// The policy of a thread (0: the calling one), with `SCHED_RESET_ON_FORK` if set.
 ///
 /// # Errors
 /// `ESRCH` if the thread has ended.
@@ -25,8 +25,8 @@ pub fn setscheduler(tid: u32, policy: c_int) -> io::Result<()> {
     check_long(result).map(|_| ())
 }
 
-/// Whether this user may take a thread out of `SCHED_IDLE` again by the limit of nice values (`RLIMIT_NICE`) of its
-/// process: without privileges that is what counts, sched(7).
+/// Whether this user may take a thread out of `SCHED_IDLE` again under the process's limit of nice values
+/// (`RLIMIT_NICE`), which decides without privileges (sched(7)).
 pub fn may_leave_idle(pid: u32, tid: u32) -> bool {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: nothing is set; the limit is writable.

@@ -1,4 +1,4 @@
-//! Work on what others wrote, done by a child: whatever it does to a process, this one goes on.
+//! Work on external data in a child process, whose failures do not harm this one.
 
 use super::{check, kill, owned, poll_readable, set_parent_death_signal};
 use crate::bounded::{self, Limit};
@@ -26,8 +26,8 @@ pub enum Failed {
 /// The result of `work` in a child process within this time, and with at most this many bytes of memory beyond this
 /// process's; files mapped for reading do not count.
 ///
-/// No program is executed: the child has a copy of this process' memory, and of its calling thread alone. A lock that
-/// another thread held is held there for ever, which its time ends; the allocators of glibc and musl know of forks.
+/// No program is executed: the child has a copy of this process's memory, and of its calling thread only. A lock held
+/// by another thread stays locked until the time limit; the allocators of glibc and musl handle forks.
 ///
 /// # Errors
 /// Where there is none.
@@ -44,13 +44,13 @@ pub fn confined(memory: u64, time: Duration, work: impl FnOnce() -> Vec<u8>) -> 
     // A pipe holds 64 KiB: it is read while the child writes, and only complete output is used.
     let mut said = Deadline { file: answer, deadline };
     let bytes = bounded::rest(&mut said, Limit::Named);
-    let _ = kill(pid.cast_unsigned(), libc::SIGKILL); // it has ended, or is to
+    let _ = kill(pid.cast_unsigned(), libc::SIGKILL); // it has ended, or must end
     let status = wait(pid);
     let late = bytes.as_ref().is_err_and(|why| why.kind() == io::ErrorKind::TimedOut);
     match (bytes, status) {
         _ if late => Err(Failed::Time),
         (Ok(bytes), Some(status)) if status.success() => Ok(bytes),
-        // Where memory cannot be had, the standard library aborts.
+        // Without memory, the standard library aborts.
         (_, Some(status)) if status.signal() == Some(libc::SIGABRT) => Err(Failed::Memory),
         _ => Err(Failed::Crash),
     }
@@ -79,7 +79,7 @@ fn child(memory: u64, mut answer: File, work: impl FnOnce() -> Vec<u8>) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Memory of this process that `RLIMIT_DATA` counts, bytes.
+/// Memory of this process counted by `RLIMIT_DATA`, bytes.
 fn data() -> io::Result<u64> {
     let status = bounded::text("/proc/self/status", Limit::Value)?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmData:"));
@@ -106,7 +106,7 @@ fn wait(pid: libc::pid_t) -> Option<ExitStatus> {
     }
 }
 
-/// A file that can be read until then.
+/// A file readable until then.
 struct Deadline {
     file: File,
     deadline: Instant,
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn what_does_harm_does_it_to_the_child() {
-        // Far more than is there: without the limit nothing would refuse it before it is written to.
+        // Far more than available: without the limit only a write would fail.
         assert_eq!(confined(MEMORY, LONG, || vec![0; 1 << 30]), Err(Failed::Memory));
         assert_eq!(confined(MEMORY, LONG, || panic!("no answer")), Err(Failed::Crash));
         let dir = TempDir::new("cut");

@@ -1,4 +1,4 @@
-//! Memory that is shared with the kernel or with another program.
+//! Memory shared with the kernel or with another program.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -21,7 +21,7 @@ pub struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps so many bytes, to be read, or to be written, too.
+    /// Maps this many bytes, readable, and optionally writable.
     ///
     /// # Errors
     /// As `mmap`.
@@ -35,8 +35,8 @@ impl Mapping {
         Ok(Self { at: NonNull::new(at.cast()).ok_or(io::ErrorKind::InvalidData)?, bytes })
     }
 
-    /// What it holds, for as long as this process lives. A file that is cut meanwhile ends the process that reads
-    /// behind its end: for children that may.
+    /// Its content, for the lifetime of this process. A truncated file kills a process that reads beyond its end, so
+    /// this is for child processes.
     pub fn forever(self) -> &'static [u8] {
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: the mapping is readable for its length and is never unmapped. Writers of the file change the bytes

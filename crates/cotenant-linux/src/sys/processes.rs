@@ -23,7 +23,7 @@ pub fn egid() -> u32 {
 /// Makes this process the leader of its own session and process group, away from the terminal.
 ///
 /// # Errors
-/// `EPERM` where it leads a process group already.
+/// `EPERM` if it already leads a process group.
 pub fn setsid() -> io::Result<()> {
     // SAFETY: takes no arguments.
     check(unsafe { libc::setsid() }).map(|_| ())
@@ -86,16 +86,16 @@ pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     Ok(owned(fd as RawFd))
 }
 
-/// What a process and the descendants that it waited for have used.
+/// Usage of a process and its reaped descendants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// CPU time, of user and system.
+    /// CPU time, user plus system.
     pub cpu: Duration,
-    /// The most memory that one of them had at a time, bytes.
+    /// Peak memory of a single one of them, bytes.
     pub max_rss: u64,
 }
 
-/// Reaps one child that has ended; `None` where there is none.
+/// Reaps one ended child; `None` without one.
 pub fn reap() -> Option<(u32, ExitStatus, Usage)> {
     let mut status = 0;
     // SAFETY: all bytes of this plain struct may be zero; it and the status are writable.
@@ -117,7 +117,7 @@ pub fn reap_pidfd(pidfd: &OwnedFd) {
     }
 }
 
-/// Sets the command name of this thread, as `ps` and `top` show it; the kernel keeps 15 bytes.
+/// Sets the command name of this thread for `ps` and `top`; the kernel keeps 15 bytes.
 pub fn set_name(name: &CStr) {
     // SAFETY: the name is a valid string that outlives the call; cannot fail for such.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0) };

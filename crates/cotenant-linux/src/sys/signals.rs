@@ -1,4 +1,4 @@
-//! Signals: what is ignored, blocked and read.
+//! Signals: ignoring, blocking and reading.
 
 use super::{check, check_long, owned};
 use std::ffi::c_int;
@@ -28,9 +28,8 @@ pub fn is_ignored(signal: c_int) -> bool {
     }
 }
 
-/// Lets a write that exceeds the limit of file sizes (`ulimit -f`) fail with `EFBIG` instead of killing this process.
-/// By a handler that does nothing: unlike an ignored signal it is not handed on to programs that are started. One
-/// that is ignored stays so.
+/// Makes a write beyond the limit of file sizes (`ulimit -f`) fail with `EFBIG` instead of killing this process. By an
+/// empty handler, which unlike an ignored signal is not inherited by started programs. An ignored signal stays ignored.
 pub fn survive_file_limit() {
     extern "C" fn nothing(_: c_int) {}
     if is_ignored(libc::SIGXFSZ) {
@@ -117,7 +116,7 @@ impl SignalMask {
         set
     }
 
-    /// What this process blocked before we blocked anything.
+    /// Signals blocked before our first change.
     pub fn outer() -> Self {
         OUTER_MASK.get().copied().unwrap_or_else(Self::current)
     }
@@ -152,11 +151,11 @@ impl fmt::Debug for SignalMask {
 pub struct Signal {
     /// Its number.
     pub number: c_int,
-    /// Whether the kernel sent it by itself, such as for Ctrl-C at a terminal.
+    /// Whether the kernel sent it itself, such as for Ctrl-C at a terminal.
     pub from_kernel: bool,
 }
 
-/// A descriptor from which blocked signals are read.
+/// A descriptor for reading blocked signals.
 #[derive(Debug)]
 pub struct SignalFd {
     fd: OwnedFd,
@@ -167,7 +166,7 @@ impl SignalFd {
     /// For these signals; they still have their usual effect until [`SignalFd::block`].
     ///
     /// # Errors
-    /// Where there are no descriptors left.
+    /// If no descriptors are left.
     pub fn new(mask: &SignalMask) -> io::Result<Self> {
         // SAFETY: the mask is valid; -1 requests a new descriptor.
         let fd = check(unsafe { libc::signalfd(-1, &raw const mask.0, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) })?;

@@ -1,4 +1,4 @@
-//! What arrives at a socket, and when.
+//! Data arriving at a socket, and the time.
 
 use super::{check, owned};
 use std::io;
@@ -8,8 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// Connects to a socket in the file system, and gives up where its server has no room for one more that waits. What is
-/// written gives up after the same time.
+/// Connects to a socket in the file system; fails if its server's queue stays full. Writes have the same time limit.
 ///
 /// # Errors
 /// Errors of connect(2); `EAGAIN` at the time limit.
@@ -55,7 +54,7 @@ pub fn peer(socket: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     Ok((peer.uid, peer.pid.cast_unsigned()))
 }
 
-/// Lets the kernel note when what a socket receives arrives (`SO_TIMESTAMPNS`, socket(7)).
+/// Makes the kernel record the arrival of a socket's data (`SO_TIMESTAMPNS`, socket(7)).
 ///
 /// # Errors
 /// Where the kernel refuses.
@@ -74,8 +73,7 @@ pub fn stamp_arrivals(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives into `buffer`: how many bytes, and when the last of them arrived on `CLOCK_REALTIME`, where the kernel
-/// has noted it.
+/// Receives into `buffer`: the number of bytes, and the arrival of the last on `CLOCK_REALTIME`, if recorded.
 ///
 /// # Errors
 /// Errors of recvmsg(2).

@@ -1,5 +1,4 @@
-//! One thread's identity and mask: which thread it is, whether it is ours to touch, and setting its mask without
-//! hitting another.
+//! One thread's identity and mask: whether it may be touched, and setting its mask without affecting another.
 
 use crate::bounded::{self, Limit};
 use crate::sys;
@@ -13,8 +12,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// A thread, or a process by its leader, for as long as the machine runs: its id and its start time in clock ticks
-/// since boot.
+/// A thread, or a process by its leader, unique until reboot: its id and its start time in clock ticks since boot.
 pub type Identity = (u32, u64);
 
 /// Why a mask was not set.
@@ -23,10 +21,10 @@ pub enum SetError {
     /// The thread has ended.
     #[error("it has ended")]
     Gone,
-    /// The thread id belongs to another thread by now.
+    /// The thread id is reused by now.
     #[error("its id belongs to another thread by now")]
     Recycled,
-    /// Nothing of the mask is in its cpuset.
+    /// No CPU of the mask is in its cpuset.
     #[error("its cpuset holds none of these CPUs")]
     OutsideCpuset,
     /// The kernel refuses.
@@ -58,9 +56,9 @@ pub struct Held {
     pub tid: u32,
     /// Process id.
     pub pid: u32,
-    /// As read when it was taken hold of.
+    /// Read when it was opened.
     pub stat: TaskStat,
-    /// Owner: the effective user, or root where the process is not dumpable.
+    /// Owner: the effective user, or root if the process is not dumpable.
     pub uid: u32,
 }
 
@@ -79,7 +77,7 @@ impl Held {
         Ok(Self { stat_file, tid, pid, stat, uid })
     }
 
-    /// Takes hold of the thread of that identity.
+    /// Opens the thread of that identity.
     ///
     /// # Errors
     /// As [`Held::open`], and [`SetError::Recycled`] where the number belongs to a thread that started at another time.
@@ -88,8 +86,8 @@ impl Held {
         if held.stat.start_ticks == start_ticks { Ok(held) } else { Err(SetError::Recycled) }
     }
 
-    /// Whether its process may be made to wait for a moment, or to get CPU time after all others. Two may not: we might
-    /// wait for them before we let them run again.
+    /// Whether its process may be paused briefly, or put into the background. Not if we might wait for it before
+    /// resuming it.
     ///
     /// # Errors
     /// Why not.
@@ -114,7 +112,7 @@ impl Held {
         sys::getaffinity(self.tid).map_err(SetError::from_errno)
     }
 
-    /// Sets its mask and returns the one that holds then: the kernel cuts it to the cpuset.
+    /// Sets its mask and returns the resulting one: the kernel limits it to the cpuset.
     ///
     /// # Errors
     /// [`SetError`].
@@ -122,7 +120,7 @@ impl Held {
         self.verified(sys::setaffinity(self.tid, mask).and_then(|()| sys::getaffinity(self.tid)))
     }
 
-    /// Gives it the freedom of its whole cpuset, now and later; returns the mask that holds then.
+    /// Allows it its whole cpuset, now and later; returns the resulting mask.
     ///
     /// # Errors
     /// [`SetError`].
@@ -147,7 +145,7 @@ impl Held {
         }
     }
 
-    /// What its cpuset allows of the CPUs that are online; `None` where neither can be read.
+    /// Online CPUs in its cpuset; `None` if unreadable.
     pub fn cpuset(&self) -> Option<CpuSet> {
         let online = CpuSet::parse_list(&bounded::text("/sys/devices/system/cpu/online", Limit::Value).ok()?).ok()?;
         let path = bounded::text(format!("/proc/{}/task/{}/cpuset", self.pid, self.tid), Limit::Value).ok()?;
@@ -162,10 +160,10 @@ impl Held {
     }
 }
 
-/// What the kernel leaves of a thread's mask at the moment.
+/// The kernel's current remainder of a thread's mask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaves {
-    /// What its cpuset allows of the CPUs that are online.
+    /// Online CPUs in its cpuset.
     pub cpuset: CpuSet,
     /// CPUs going online or offline: a mask may or may not show them, because it shows active CPUs only, and a CPU is
     /// online slightly longer than active (kernel/cpu.c, `cpuhp_hp_states`).
@@ -224,7 +222,7 @@ pub fn under_cpuset(asked: &CpuSet, cpuset: &CpuSet) -> CpuSet {
 }
 
 fn read_stat(file: &File) -> io::Result<TaskStat> {
-    let mut line = [0u8; 1024]; // 52 numbers of at most 20 digits would exceed it; the fields that matter end at the 41st
+    let mut line = [0u8; 1024]; // 52 numbers of at most 20 digits would exceed it; the used fields end at the 41st
     let len = file.read_at(&mut line, 0)?;
     TaskStat::parse(&line[..len]).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
 }
@@ -243,13 +241,12 @@ pub fn lives((pid, start): Identity) -> bool {
     process_stat(pid).is_some_and(|stat| stat.start_ticks == start && !stat.is_dead())
 }
 
-/// The stat of a process' leader; `None` where there is none.
+/// The stat of a process's leader; `None` without one.
 pub fn process_stat(pid: u32) -> Option<TaskStat> {
     read_stat(&File::open(format!("/proc/{pid}/stat")).ok()?).ok()
 }
 
-/// Numbers among the entries of a folder: processes of `/proc`, threads of `/proc/PID/task`. Empty where there is no
-/// such folder.
+/// Numeric entries of a folder: processes of `/proc`, threads of `/proc/PID/task`. Empty without the folder.
 pub fn numbers_in(folder: &str) -> Vec<u32> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect()

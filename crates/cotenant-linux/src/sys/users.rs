@@ -1,4 +1,4 @@
-//! Users by name, and whose the users are that somebody may act as.
+//! Users by name, and the owners of subordinate users.
 
 use super::{check, owned};
 use crate::bounded::{self, Limit};
@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The name of a user in `/etc/passwd`, else the number.
+/// A user's name in `/etc/passwd`, otherwise the number.
 pub fn user_name(uid: u32) -> String {
     bounded::text("/etc/passwd", Limit::Machine).map_or_else(|_| uid.to_string(), |passwd| name_in(&passwd, uid))
 }
@@ -28,7 +28,7 @@ fn name_in(passwd: &str, uid: u32) -> String {
     name.unwrap_or_else(|| uid.to_string())
 }
 
-/// Which users may act as which others: `/etc/subuid` (subuid(5)).
+/// Subordinate users: `/etc/subuid` (subuid(5)).
 #[derive(Debug, Default)]
 pub struct Subuids {
     /// First id, number, owner.
@@ -58,7 +58,7 @@ impl Subuids {
         }
     }
 
-    /// What the two files say: `NAME:FIRST:COUNT`, where the name may be a number.
+    /// Lines of the two files: `NAME:FIRST:COUNT`, where the name may be a number.
     pub fn parse(subuid: &str, passwd: &str) -> Self {
         let range = |line: &str| {
             let mut fields = line.split(':');

@@ -1,4 +1,4 @@
-//! Waiting for whatever comes first: the time, a signal, or the end of a program.
+//! Waits for the first of: a time, a signal, or the end of a program.
 
 use crate::sys::launch::Child;
 use crate::sys::{self, Epoll, SignalFd, SignalMask, Timer, Usage};
@@ -25,9 +25,9 @@ const CALLS: u64 = u64::MAX - 2;
 pub enum Event {
     /// The time has come, or a call: see [`Waiter::listen`].
     Tick,
-    /// A signal came. The programs to which signals are passed on have got it, too.
+    /// A signal came. Programs that get signals forwarded have got it too.
     Signal(c_int),
-    /// A program has ended: its process id, how, and what it used.
+    /// A program has ended: its process id, status, and usage.
     Exited(u32, ExitStatus, Usage),
 }
 
@@ -42,20 +42,20 @@ pub struct Waiter {
     calls: Option<PipeReader>,
     called: bool,
     outer: SignalMask,
-    /// Programs that are watched, and whether signals are passed on to them.
+    /// Watched programs, and whether signals are forwarded to them.
     watched: BTreeMap<u32, bool>,
     /// Whether every child of this process is reaped.
     reaps: bool,
-    /// What is to be reported: signals, then ends.
+    /// Pending reports: signals, then ends.
     came: VecDeque<c_int>,
     ended: VecDeque<(u32, ExitStatus, Usage)>,
 }
 
 impl Waiter {
-    /// Blocks the signals and makes the descriptors.
+    /// Blocks the signals and creates the descriptors.
     ///
     /// # Errors
-    /// Where there are no descriptors left.
+    /// If no descriptors are left.
     pub fn new() -> io::Result<Self> {
         let passed_on = PASSED_ON.into_iter().filter(|s| !sys::is_ignored(*s));
         let signals = SignalFd::new(&SignalMask::of(passed_on.chain([libc::SIGCHLD])))?;
@@ -110,7 +110,7 @@ impl Waiter {
         self.reap(); // it may have ended before
     }
 
-    /// Waits until the time, or for ever; signals and the ends of programs come before it.
+    /// Waits until the time, or forever; signals and ends of programs take precedence.
     ///
     /// # Errors
     /// Only where the kernel fails its own descriptors.

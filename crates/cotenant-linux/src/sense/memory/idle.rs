@@ -1,7 +1,6 @@
-//! Accessed bits of single pages: marked as idle in `/sys/kernel/mm/page_idle/bitmap`, looked up there again
-//! (`Documentation/admin-guide/mm/idle_page_tracking.rst`). Unlike `clear_refs`, which knows whole address spaces
-//! alone, this can be asked of pages drawn at random; and the kernel remembers for its own purposes that a marked
-//! page was in use.
+//! Accessed bits of single pages: marked as idle in `/sys/kernel/mm/page_idle/bitmap`, and read back
+//! (`Documentation/admin-guide/mm/idle_page_tracking.rst`). Unlike `clear_refs`, which covers whole address spaces,
+//! this works for random pages; and the kernel remembers for its own purposes that a marked page was in use.
 
 use crate::FsRoot;
 use crate::address_space::{self, Door, What};
@@ -22,11 +21,11 @@ const FLAGS: &str = "/proc/kpageflags";
 const PRESENT: u64 = 1 << 63;
 const FRAME: u64 = (1 << 55) - 1;
 
-/// Bits of `/proc/kpageflags`: on a list of pages that may be evicted, and part of a huge page but not its first.
+/// Bits of `/proc/kpageflags`: evictable, and part of a huge page but not its first.
 const LRU: u64 = 1 << 5;
 const TAIL: u64 = 1 << 16;
 
-/// The largest huge page that is looked for around a part of it: 2¹⁸ base pages, 1 GiB of small ones.
+/// The largest huge page searched for around a part of it: 2¹⁸ base pages, 1 GiB of small ones.
 const LARGEST_ORDER: u32 = 18;
 
 /// A page that was marked.
@@ -34,12 +33,12 @@ const LARGEST_ORDER: u32 = 18;
 struct Mark {
     stratum: usize,
     address: u64,
-    /// Its frame, and that of the huge page that it is part of: this one has the bit.
+    /// Its frame, and that of the enclosing huge page, which has the bit.
     frame: u64,
     head: u64,
 }
 
-/// Pages of a process that were marked as idle.
+/// Pages of a process marked as idle.
 #[derive(Clone, Debug)]
 pub struct Marked {
     strata: Vec<Stratum>,
@@ -52,7 +51,7 @@ pub struct Marked {
 #[derive(Debug)]
 enum Nodes {
     One(NodeId),
-    /// By blocks of memory of so many bytes.
+    /// By blocks of memory of this many bytes.
     Blocks(u64, HashMap<u64, NodeId>),
 }
 
@@ -63,7 +62,7 @@ pub struct IdlePages {
     nodes: Arc<Nodes>,
 }
 
-/// The word at that index; 0 behind the end, where no page is.
+/// The word at that index; 0 after the end.
 fn word(file: &File, at: u64) -> io::Result<u64> {
     let mut bytes = [0; 8];
     match file.read_exact_at(&mut bytes, at.saturating_mul(8)) {
@@ -117,7 +116,7 @@ impl IdlePages {
         Ok(Self { fs: fs.clone(), nodes: Arc::new(nodes) })
     }
 
-    /// Marks pages drawn from these ranges.
+    /// Marks random pages of these ranges.
     ///
     /// # Errors
     /// System errors; `NotFound` if the process has ended; [`address_space::is_late`].
@@ -154,7 +153,7 @@ impl IdlePages {
         Ok(marked)
     }
 
-    /// How many pages were accessed since they were marked, by node.
+    /// Number of pages accessed since they were marked, by node.
     ///
     /// # Errors
     /// As [`Self::mark`].
@@ -228,7 +227,7 @@ mod tests {
         (tree, fs, Stratum { start: 0, pages: 4096, draws: 1024 })
     }
 
-    /// Accesses pages: their bits go, that of a huge page's first one for all of it.
+    /// Accesses pages: clears their bits, for a huge page that of its first one.
     fn access(tree: &TempDir, pages: impl Iterator<Item = u64>) {
         let path = tree.path().join("sys/kernel/mm/page_idle/bitmap");
         let mut bits = std::fs::read(&path).unwrap();
@@ -266,7 +265,7 @@ mod tests {
         let (tree, fs, stratum) = machine("idle-moved");
         let idle = IdlePages::new(&fs).unwrap();
         let mut rng = fastrand::Rng::with_seed(3);
-        // Nothing of it is in memory; then it is, but of a kind that has no bit.
+        // None of it is in memory; then it is, but of a kind without a bit.
         tree.write("proc/7/pagemap", vec![0; 4096 * 8]);
         let marked = idle.mark(7, vec![stratum], &mut rng).unwrap();
         assert_eq!((marked.marks.len(), marked.absent[0]), (0, 1024));
@@ -275,7 +274,7 @@ mod tests {
         tree.write("proc/kpageflags", vec![0; 8192 * 8]);
         let idle = IdlePages::new(&fs).unwrap();
         assert_eq!(idle.mark(7, vec![stratum], &mut rng).unwrap().absent, [1024]);
-        // All are accessed, and moved to other frames in between.
+        // All are accessed, and then moved to other frames.
         let (tree, fs, stratum) = machine("idle-gone");
         let idle = IdlePages::new(&fs).unwrap();
         let marked = idle.mark(7, vec![stratum], &mut rng).unwrap();

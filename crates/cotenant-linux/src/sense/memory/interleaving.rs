@@ -1,5 +1,4 @@
-//! Where memory is spread over controllers page by page or line by line, so that nobody can see which controller
-//! serves which page.
+//! Memory interleaved over controllers by pages or lines, which hides the controller of each page.
 
 use crate::FsRoot;
 use crate::bounded::{self, Limit};
@@ -43,7 +42,7 @@ fn look(fs: &FsRoot) -> Controllers {
 }
 
 impl Controllers {
-    /// What hides the controllers, if anything is known to.
+    /// The known reason for hidden controllers.
     fn hidden(self) -> Option<String> {
         let Self { nodes, served_by, interleaved } = self;
         if interleaved > 1 {
@@ -70,7 +69,7 @@ pub fn capability(fs: &FsRoot) -> Option<Capability> {
     Some(Capability::new("memory controllers", standing, what, cost, remedy))
 }
 
-/// One line where controllers are hidden on this machine.
+/// One line if controllers are hidden on this machine.
 pub fn note(fs: &FsRoot) -> Option<String> {
     look(fs)
         .hidden()

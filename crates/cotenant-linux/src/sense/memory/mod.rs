@@ -1,8 +1,7 @@
-//! Which memory programs use: where their pages are, and which node's memory they access, by the means that this
-//! machine has.
+//! Memory use of programs: the place of their pages, and the accessed nodes, by this machine's methods.
 //!
-//! All means keep one budget, and each says what it cost. Most see address spaces, not threads: the threads of a
-//! process share what is found, in equal parts. Only events and hinting faults tell threads apart.
+//! All methods share one budget, and report their cost. Most observe address spaces, not threads: results are divided
+//! equally among a process's threads. Only events and hinting faults distinguish threads.
 
 mod accessed;
 mod collector;
@@ -35,8 +34,7 @@ use std::io::{self, ErrorKind};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-/// Where pages are is read not more often than this of each process, and of all together not for more than this share
-/// of the time.
+/// Least interval of reading page places per process, and limit of the total time for it.
 const PLACED_EVERY: Duration = Duration::from_secs(1);
 const PLACED_SHARE: u32 = 100;
 
@@ -46,7 +44,7 @@ const RETRY: Duration = Duration::from_secs(10);
 /// Interval beyond which a note reports looks made rare by the budget.
 const RARE: Duration = Duration::from_secs(5);
 
-/// Which pages are drawn where not all are looked at: the same ones in every run.
+/// Seed of the random pages: the same ones in every run.
 const SEED: u64 = 1;
 
 /// Which means.
@@ -89,16 +87,16 @@ impl FromStr for Choice {
     }
 }
 
-/// What is wanted of the memory of programs.
+/// Requested observations of memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Where the pages of each process are.
+    /// The place of each process's pages.
     pub placement: bool,
-    /// Which memory they access; also brings placement.
+    /// Accessed memory; includes placement.
     pub accesses: bool,
     /// By what means.
     pub choice: Choice,
-    /// What looking may cost, as a fraction of one CPU.
+    /// Budget of observation, as a fraction of one CPU.
     pub budget: f64,
 }
 
@@ -108,7 +106,7 @@ impl Default for Options {
     }
 }
 
-/// What is known of the memory of each process.
+/// Observations of each process's memory.
 #[derive(Debug)]
 pub struct Memory {
     options: Options,
@@ -126,20 +124,20 @@ pub struct Memory {
 struct Known {
     areas: Vec<Area>,
     pages: Option<Vec<(NodeId, u64)>>,
-    /// Since when it answers no question.
+    /// Time since which it has not answered.
     silent: Option<Instant>,
     placed_next: Time,
     /// Ends of its mappings then, by first address, if pages are sampled between full looks.
     ends: BTreeMap<u64, u64>,
     drawn_next: Time,
-    /// Accesses of each of its threads since the first look, base pages: what was found of all together, in equal
-    /// parts, and what was found of each.
+    /// Accesses of each of its threads since the first look, base pages: equal parts of common results, plus individual
+    /// ones.
     touched: Option<ByNode>,
     apart: HashMap<u32, ByNode>,
     /// Since when it is watched.
     watched: Option<Time>,
     next: Time,
-    /// What watching it this time has cost so far.
+    /// Cost of this observation so far.
     cost: Duration,
 }
 
@@ -192,12 +190,12 @@ impl Memory {
         self.collector.as_ref().map(|collector| collector.name())
     }
 
-    /// CPU time that looking has taken, and how many looks at a process' accesses there were.
+    /// CPU time of looks, and the number of looks at a process's accesses.
     pub fn spent(&self) -> (Duration, u64) {
         (self.spent, self.looks)
     }
 
-    /// Remarks for people. Same remark, same text.
+    /// Remarks for people. The same remark has the same text.
     pub fn notes(&self) -> impl Iterator<Item = &String> {
         self.notes.iter()
     }
@@ -248,7 +246,7 @@ impl Memory {
                 known.ends = ends.and_then(Result::ok).unwrap_or_default();
                 known.areas = found;
             }
-            // Before it could be read it has ended, or it is not ours to read.
+            // It ended before it could be read, or must not be read.
             Err(e) => {
                 (known.pages, known.areas, known.ends) = (None, Vec::new(), BTreeMap::new());
                 self.refused(pid, "where its pages are", &e);
@@ -256,7 +254,7 @@ impl Memory {
         }
     }
 
-    /// Where its pages are by now, from some of them: all are looked at more rarely the more there are.
+    /// Current place of its pages from a sample: full looks are rarer with more pages.
     fn draw(&mut self, pid: u32, known: &mut Known) {
         let found = files::ends(&self.fs, pid).and_then(|now| {
             let strata = page_samples::strata(&known.areas, &known.ends, &now);
@@ -265,12 +263,12 @@ impl Memory {
         match found {
             Ok(found) => known.pages = Some(found.pages.iter().map(|(&node, n)| (node, n.round() as u64)).collect()),
             Err(e) if is_late(&e) => {}
-            // It has ended, or what is known already must do until all are looked at again.
+            // It has ended, or the known values must suffice until the next full look.
             Err(_) => known.ends.clear(),
         }
     }
 
-    /// Begins to watch at one look and ends at the next, so that what is found is of one interval.
+    /// Begins an observation at one look and ends it at the next, so that results cover one interval.
     fn watch(&mut self, pid: u32, known: &mut Known, threads: &[u32], at: Time, processes: usize) {
         let Some(collector) = &mut self.collector else { return };
         if known.areas.is_empty() || (known.watched.is_none() && known.next > at) {
@@ -303,7 +301,7 @@ impl Memory {
                         }
                     }
                 }
-                // The budget is for all processes together.
+                // The budget covers all processes together.
                 let pause = known.cost.mul_f64(processes as f64 / self.options.budget);
                 if pause > RARE
                     && resident(&known.areas) > page_samples::LARGE
@@ -339,7 +337,7 @@ impl Memory {
         self.notes.add(format!("process {pid}: {what} is not known: {why}"));
     }
 
-    /// Where the pages of a process are; `None` where it was not or cannot be read.
+    /// Place of a process's pages; `None` if unread or unreadable.
     pub fn pages(&self, pid: u32) -> Option<Vec<(NodeId, u64)>> {
         self.processes.get(&pid)?.pages.clone()
     }
@@ -378,7 +376,7 @@ pub fn capabilities(fs: &FsRoot) -> Vec<Capability> {
     found
 }
 
-/// Whether any of these areas were bound by the program or its user.
+/// Whether any of these areas was bound by the program or its user.
 pub(crate) fn is_bound(area: &Area) -> bool {
     area.binding != Binding::Free
 }

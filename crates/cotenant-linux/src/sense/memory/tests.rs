@@ -43,7 +43,7 @@ fn accessed_pages_are_counted_by_node_and_shared_out_among_threads() {
     let page = files::page_kb();
     let first = vec![(NodeId(0), 40 / page / 2), (NodeId(1), 80 / page / 2)];
     assert_eq!(memory.touches(7, 7), Some(first.clone()), "two threads");
-    // The next look is due when it costs no more than the budget, 50 ms at the earliest: not at once.
+    // The next look is due when its cost fits the budget, after at least 50 ms: not at once.
     memory.look(&one(), at(101));
     memory.look(&one(), at(102));
     assert_eq!((memory.touches(7, 7), memory.spent().1), (Some(first), 1));
@@ -201,7 +201,7 @@ fn hinting_faults_tell_threads_apart() {
             memory.look(&one(), at(60_000 * second + 100));
             (memory.touches(7, 7).unwrap(), memory.touches(7, 8).unwrap())
         };
-        // Half of what the kernel has: the average of its scans.
+        // Half of the kernel's count: the average of its scans.
         assert_eq!(look(0), (by_node(50, 0), by_node(0, 30)));
         assert_eq!(look(1), (by_node(50, 0), by_node(0, 30)), "neither has run since");
         tree.write("proc/7/task/7/sched", sched_file("a", 2, [[100, 0], [0, 0]]));
@@ -238,7 +238,7 @@ fn accessed_bits_are_for_what_hinting_faults_do_not_tell() {
         memory.look(&one(), at(ms));
     }
     assert_eq!((memory.touches(7, 7), memory.touches(7, 8)), (Some(bits(2)), Some(bits(2))));
-    // From the first scan on, faults: what was counted before is kept.
+    // From the first scan on, faults are used, and earlier counts kept.
     tree.write("proc/7/task/8/sched", sched_file("a", 2, [[0, 0], [1000, 0]]));
     for ms in [60_000, 60_100] {
         memory.look(&one(), at(ms));
@@ -397,12 +397,12 @@ fn accessed_bits_of_this_kernel() {
     let found: f64 = found.values().sum();
     let pages = |bytes: usize| (bytes >> 10) as f64 / files::page_kb() as f64;
     assert!(found >= 0.9 * pages(size), "{found} pages");
-    // Other tests touch memory of their own meanwhile.
+    // Other tests touch their own memory meanwhile.
     assert!(found < pages(size) + 0.9 * pages(4 * size), "{found} pages");
     assert_eq!(left.len() + touched.len(), 5 * size);
 }
 
-/// An area of small pages of which every `n`-th is resident; it goes with the process.
+/// An area of small pages, every `n`-th resident; it ends with the process.
 fn area(pages: usize, n: usize) -> *mut u8 {
     let page = (files::page_kb() * 1024) as usize;
     // SAFETY: a new mapping without other references; writes are inside it.
@@ -429,7 +429,7 @@ fn pages_drawn_at_random_of_this_kernel() {
         }
     };
     let all: f64 = found.pages.values().sum();
-    // Which pages are drawn is the seed's choice, so this is the same in every run.
+    // The seed determines the random pages, so this is the same in every run.
     assert!((all - 4096.0).abs() < 4.0 * found.error, "{found:?}");
     assert!((80.0..100.0).contains(&found.error), "8192 · √(¼ / 2048) = 90.5: {found:?}");
 }
@@ -501,8 +501,7 @@ fn what_is_mapped_anew_is_drawn_by_its_size() {
     now.insert(1 << 41, (1 << 41) + 4_000 * page);
     let found: Vec<_> =
         page_samples::strata(&areas, &before, &now).iter().map(|s| (s.start, s.pages, s.draws)).collect();
-    // 3,000 that were there and 1,000 that it grew by; nothing was in the second one, and nothing is known of the
-    // third.
+    // 3,000 that existed and 1,000 of growth; nothing was in the second one, and the third is unknown.
     assert_eq!(found, [(0, 5_000, 512), (1 << 41, 4_000, 512)]);
 }
 
@@ -523,7 +522,7 @@ fn single_pages_of_large_processes_are_asked_for() {
     assert_eq!(read("proc/7/clear_refs"), b"", "the bits of all its pages are left alone");
     let marked: u32 = read("sys/kernel/mm/page_idle/bitmap").iter().map(|byte| byte.count_ones()).sum();
     assert!((1_000..=1_024).contains(&marked), "{marked}");
-    // All that were marked have been accessed.
+    // All marked ones have been accessed.
     tree.write("sys/kernel/mm/page_idle/bitmap", vec![0; 200_000 / 8]);
     memory.look(&one(), at(100));
     assert_eq!(memory.touches(7, 7), Some(vec![(NodeId(0), 100_000)]), "each of two threads");

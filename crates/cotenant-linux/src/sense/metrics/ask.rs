@@ -1,4 +1,4 @@
-//! One question to each metric, before anything is begun for its sake.
+//! One query per metric before anything starts that depends on it.
 
 use super::error::{MOST, StartError};
 use super::fetcher::{Fetcher, is_command};

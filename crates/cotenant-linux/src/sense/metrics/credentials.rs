@@ -1,6 +1,6 @@
-//! As whom servers are asked, and with which passwords: where `psql` and `redis-cli` look for them.
+//! User names and passwords for servers, from the places of `psql` and `redis-cli`.
 //!
-//! A password is read when a server asks for it, and nothing that is shown has it.
+//! A password is read when a server requests it, and never shown.
 
 use crate::bounded::{self, Limit};
 use crate::sys;
@@ -12,23 +12,23 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Longer passwords are refused, bytes: SCRAM works on a password thousands of times.
+/// Limit of a password, bytes: SCRAM hashes it thousands of times.
 const MOST: usize = 1 << 10;
 
-/// A file of passwords is at most that long, bytes.
+/// Limit of a password file, bytes.
 const MOST_FILE: u64 = 1 << 20;
 
 /// Where `PostgreSQL` listens by default.
 const PORT: u16 = 5432;
 
-/// What `PostgreSQL` calls its sockets, before their ports.
+/// `PostgreSQL`'s names of sockets, before their ports.
 pub const SOCKET: &str = ".s.PGSQL.";
 
 fn is_socket(name: &str) -> bool {
     name.starts_with(SOCKET)
 }
 
-/// A password. It prints nothing of itself.
+/// A password, which never prints itself.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(Vec<u8>);
 
@@ -83,7 +83,7 @@ pub struct Given {
     pub user: Option<String>,
     pub database: Option<String>,
     pub port: Option<u16>,
-    /// `PGPASSWORD`, and the file that `PGPASSFILE` names or that is in the home.
+    /// `PGPASSWORD`, and the file named by `PGPASSFILE` or in the home.
     pub postgres: Secret,
     pub file: Option<PathBuf>,
     /// `REDISCLI_AUTH`.
@@ -146,7 +146,7 @@ impl Credentials {
         if is_folder { socket(address, self.given.port.unwrap_or(PORT)) } else { address.to_owned() }
     }
 
-    /// For a role of a database behind an address; or why there is none, with what to do.
+    /// For a role of a database at an address; or why there is none, with advice.
     pub fn postgres(&self, address: &str, database: &str) -> Result<Secret, String> {
         self.may()?;
         if let Some(secret) = Secret::of(self.given.postgres.0.clone())? {
@@ -162,7 +162,7 @@ impl Credentials {
         })
     }
 
-    /// For a redis; or why there is none, with what to do.
+    /// For a redis; or why there is none, with advice.
     pub fn redis(&self) -> Result<Secret, String> {
         self.may()?;
         Secret::of(self.given.redis.0.clone())?.ok_or_else(|| "put it into REDISCLI_AUTH".to_owned())
@@ -193,8 +193,7 @@ fn own(path: &Path) -> Result<Vec<u8>, String> {
     bounded::rest(&mut file, Limit::Value).map_err(text)
 }
 
-/// What a file may call the server of an address, and its port. Sockets, and addresses of this machine alone, are
-/// `localhost`, too.
+/// Names of an address's server in a password file, and its port. Sockets and local addresses are `localhost` too.
 fn hosts(address: &str) -> (Vec<String>, String) {
     let local = || "localhost".to_owned();
     if address.starts_with('/') {
@@ -207,7 +206,7 @@ fn hosts(address: &str) -> (Vec<String>, String) {
     if is_here(address) { (vec![local(), host], port) } else { (vec![host], port) }
 }
 
-/// Whether what is sent to an address stays on this machine.
+/// Whether traffic to an address stays on this machine.
 pub fn is_here(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     address.starts_with('/') || matches!(host, "localhost" | "[::1]" | "::1") || {
@@ -215,7 +214,7 @@ pub fn is_here(address: &str) -> bool {
     }
 }
 
-/// The password of the first line of a file that is for host, port, database and user.
+/// The password of the first line that matches host, port, database and user.
 pub(crate) fn found(file: &[u8], wanted: [&str; 4]) -> Option<Vec<u8>> {
     file.split(|byte| *byte == b'\n').find_map(|line| {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -234,7 +233,7 @@ pub(crate) fn found(file: &[u8], wanted: [&str; 4]) -> Option<Vec<u8>> {
     })
 }
 
-/// Where a field ends: at the first colon without a backslash before it.
+/// End of a field: the first colon without a backslash before it.
 fn end(line: &[u8]) -> usize {
     let mut escaped = false;
     let ends = line.iter().position(|byte| {

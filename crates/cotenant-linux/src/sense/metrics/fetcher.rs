@@ -49,7 +49,7 @@ impl Fetcher {
         }
     }
 
-    /// A reading at a time; `since` is the time since the one before. `None`: there is nothing new.
+    /// A reading at a time; `since` is the time since the previous one. `None`: nothing new.
     pub fn fetch(&mut self, at: Time, since: Duration, stop: &Stop) -> Result<Option<Measured>, FetchError> {
         match self {
             Self::Command(command) => {

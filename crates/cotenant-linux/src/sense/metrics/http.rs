@@ -1,4 +1,4 @@
-//! Numbers that a server answers with.
+//! Numbers in a server's answers.
 
 use super::error::{FetchError, is_no, status_cure};
 use super::wire::{cure, is_certain};

@@ -7,26 +7,26 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 
-/// At most this much is read at once; of more only the end is looked at, bytes.
+/// Limit of bytes read at once; of more only the end is used.
 const BACKLOG: u64 = 4 << 20;
 
-/// Longer lines are not looked at, bytes.
+/// Limit of a line, bytes.
 const LINE: usize = 64 << 10;
 
 /// Lines without a match after which the pattern is reported.
 const UNHEARD: u64 = 100;
 
-/// A file that is followed: new lines only, also after it was rotated or truncated.
+/// A followed file: new lines only, also after rotation or truncation.
 #[derive(Debug)]
 pub struct Log {
     path: String,
     pattern: Regex,
     file: Option<Followed>,
-    /// Lines that were read before the first that matched.
+    /// Lines read before the first match.
     unheard: Option<u64>,
 }
 
-/// An open file and how far it was read.
+/// An open file and its position.
 #[derive(Debug)]
 struct Followed {
     file: File,
@@ -39,7 +39,7 @@ struct Followed {
 }
 
 impl Log {
-    /// Follows the file from its end; one that is not there yet from its beginning.
+    /// Follows the file from its end; a future one from its beginning.
     pub fn new(path: &str, pattern: &str) -> Result<Self, StartError> {
         let compiled = Regex::new(pattern);
         let compiled =
@@ -52,7 +52,7 @@ impl Log {
         Ok(log)
     }
 
-    /// The last number that was written since the last call, and how many were; `None` where none was.
+    /// The last number written since the last call, and their count; `None` without any.
     pub fn fetch(&mut self) -> Result<Option<(f64, u64)>, FetchError> {
         let mut found = Found { pattern: &self.pattern, last: None, count: 0, lines: 0 };
         let named = |e: io::Error| {
@@ -66,7 +66,7 @@ impl Log {
         let mut there = std::fs::metadata(&self.path).map(|meta| identity(&meta));
         if let Some(file) = &mut self.file {
             file.read(&mut found).map_err(named)?;
-            // Rotated: what the old file held to its end has been read.
+            // Rotated: the old file was read to its end.
             if there.as_ref().is_ok_and(|id| *id != file.id) {
                 self.file = None;
             }

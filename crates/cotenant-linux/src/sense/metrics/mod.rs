@@ -1,8 +1,6 @@
-//! Metrics from outside: each is fetched by a thread of its own, at its own pace, so that nothing slow ever delays
-//! the loop.
+//! External metrics: each is fetched by its own thread at its own interval, so that a slow one never delays the loop.
 //!
-//! The loop only copies the latest readings. A reading that fails leaves no value behind; what a source says of it is
-//! told once.
+//! The loop only copies the latest readings. A failed reading leaves no value; a source's message is reported once.
 
 mod ask;
 mod command;
@@ -40,7 +38,7 @@ const STALE: u32 = 10;
 /// Failures in a row until a report.
 const TELL_AFTER: u32 = 3;
 
-/// Whether what programs report themselves is called so already.
+/// Whether the program's own reports already use this name.
 fn is_reserved(name: &str) -> bool {
     name == "progress" || name.starts_with("latency_p") && name.ends_with("_s")
 }
@@ -54,7 +52,7 @@ pub struct MetricSummary {
     pub direction: Direction,
     /// Readings.
     pub readings: u64,
-    /// Their mean over the time that they are about; `None` without any.
+    /// Their mean over their periods; `None` without any.
     pub mean: Option<f64>,
     /// The last of them.
     pub last: Option<f64>,
@@ -78,11 +76,11 @@ struct Shared {
     clipped: Option<ClippedReading>,
     stale_after: Duration,
     summary: MetricSummary,
-    /// Seconds that its readings are about.
+    /// Seconds covered by its readings.
     seconds: f64,
-    /// Failures since the source was last read without one, whether it had something new or not.
+    /// Failures since the last successful read, with or without a new value.
     in_a_row: u32,
-    /// Whether it was reported that it fails, since it was last read without a failure.
+    /// Whether the current failures were reported.
     told: bool,
     /// Since when [`MetricSummary::refused`] holds.
     refused_at: Option<Time>,
@@ -104,7 +102,7 @@ impl Shared {
                 summary.direction = self.direction.unwrap_or(direction);
                 self.reading = Some(Reading { value, direction: summary.direction, window, count, at });
                 summary.readings += 1;
-                // Each counts for as long as it is about.
+                // Each is weighted by its period.
                 self.seconds += window.as_secs_f64();
                 let mean = summary.mean.unwrap_or(value);
                 let part = (window.as_secs_f64() / self.seconds.max(f64::MIN_POSITIVE)).min(1.0);
@@ -129,7 +127,7 @@ impl Shared {
     }
 }
 
-/// Metrics that are being read. Dropped, it ends their commands and leaves nothing running.
+/// Running metrics. Dropping ends their commands and threads.
 #[derive(Debug)]
 pub struct Metrics {
     shared: Vec<Arc<Mutex<Shared>>>,
@@ -142,8 +140,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Starts to read, with times counted from `start`. The threads inherit what signals the caller blocks, and block
-    /// all others.
+    /// Starts reading, with times counted from `start`. The threads block all signals.
     ///
     /// # Errors
     /// [`StartError`]; nothing is read then.
@@ -201,7 +198,7 @@ impl Metrics {
         Ok(started)
     }
 
-    /// The latest reading of each metric that has one. Does not wait for any source.
+    /// The latest reading of each metric with one. Never waits.
     pub fn readings(&self) -> Vec<(String, Reading)> {
         let now = Time::default() + self.start.elapsed();
         let reading = |shared: &Arc<Mutex<Shared>>| {
@@ -233,7 +230,7 @@ impl Metrics {
         }
     }
 
-    /// One line for each metric that fails again and again, once until it is read again.
+    /// One line per newly failing metric, again only after a success.
     pub fn news(&self) -> Vec<String> {
         let line = |shared: &Arc<Mutex<Shared>>| {
             let mut shared = lock(shared);
@@ -278,7 +275,7 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread of a metric. What fetches it may panic: libraries do where no thread can be had.
+/// The thread of a metric. Its fetcher may panic: libraries do when no thread is available.
 fn read(
     name: &str,
     mut fetch: impl FnMut(Time, Duration, &Stop) -> Result<Option<Measured>, FetchError>,

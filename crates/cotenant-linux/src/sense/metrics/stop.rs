@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Dropped, it ends all waits on its [`Stop`]s.
+/// Dropping it ends all waits on its [`Stop`]s.
 #[derive(Debug)]
 pub struct Stopper(#[allow(dead_code)] PipeWriter); // held, never written to
 
@@ -21,7 +21,7 @@ pub fn pair() -> io::Result<(Stopper, Stop)> {
 }
 
 impl Stop {
-    /// Waits; true as soon as it is time to end.
+    /// Waits; returns true as soon as it must end.
     pub fn within(&self, time: Duration) -> bool {
         sys::hung_up(&*self.0, time)
     }

@@ -1,9 +1,8 @@
-//! CPU time of what ended before it was counted.
+//! CPU time of processes and threads that ended before they were counted.
 //!
-//! Threads are counted once they stay, so a build or a shell script whose processes live for milliseconds would seem
-//! to do nothing. The kernel adds the time of children that have ended to their parents', and that of threads to their
-//! processes'; what is used more than was counted of threads is theirs, or that of threads that are left out, such as
-//! real-time ones.
+//! Threads are counted when they stay, so a build with processes of milliseconds would seem idle. The kernel adds the
+//! time of ended children to their parents', and that of threads to their processes'. Use beyond the counted threads
+//! belongs to these, or to excluded threads such as real-time ones.
 
 use super::task::Task;
 use crate::sense::processes::Process;
@@ -14,15 +13,14 @@ use cotenant_model::{AppId, CpuId, Time, Topology};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long until processes are read again, and in CPU time of the last reading: it takes a thousandth of a CPU at
-/// most.
+/// Interval between reads of processes, and as a multiple of the last read's CPU time: at most a thousandth of a CPU.
 const EVERY: Duration = Duration::from_secs(1);
 const SHARE: u32 = 1_000;
 
 /// Error of a process's reading in clock ticks: user and system time are truncated separately.
 const TICKS: u64 = 2;
 
-/// What became of the CPU time of applications.
+/// CPU time of applications, including ended parts.
 #[derive(Debug)]
 pub struct Ended {
     /// The machine's CPU time, an upper limit of use.
@@ -60,12 +58,12 @@ impl Ended {
     }
 
     /// CPU time of an application's processes and threads that ended before they were counted, nanoseconds; `None`
-    /// before it was looked for.
+    /// before the first read.
     pub fn of(&self, app: AppId) -> Option<u64> {
         Some(self.apps.get(&app)?.ended_ns).filter(|_| self.last.is_some())
     }
 
-    /// Reads the processes, where it is time to.
+    /// Reads the processes when due.
     pub fn look(&mut self, processes: &BTreeMap<u32, Process>, tasks: &[Task], at: Time) {
         if at < self.due {
             return;

@@ -1,15 +1,14 @@
-//! Threads that were born lately, and are to be observed if they stay.
+//! Newly created threads, to be observed if they stay.
 //!
-//! Taking a thread on costs some 70 µs, most of it for its counters, and letting it go again some 20. A thread that
-//! ends within an interval never has a rate. So whoever is young is let be, and taking on has a budget: of more threads
-//! than that affords the youngest are taken on, which have the longest to live. Those that stay nevertheless are taken
-//! on later whatever the budget says, so that nobody waits for long.
+//! Adding a thread costs some 70 µs, mostly for counters, and dropping it some 20. A thread that ends within an
+//! interval never has a rate. So young threads wait, and adding has a budget: beyond it, the youngest are added first,
+//! which have the longest to live. Those that stay are added later at any cost, so that none waits for long.
 
 use cotenant_model::Time;
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// A thread is taken on once it was there in two looks, so far apart.
+/// A thread is added after two looks this far apart.
 const YOUNG: Duration = Duration::from_millis(50);
 
 /// With rarer looks, each takes all new threads.
@@ -23,21 +22,21 @@ const SAVED: f64 = 0.1;
 /// of some 0.4 µs; docs/reference/overhead.md).
 const LONG: Duration = Duration::from_secs(10);
 
-/// The part of the time since the last look that taking on may take at most: no look is to come late for it.
+/// Limit of adding as a fraction of the time since the last look, so that no look is late.
 const PART: f64 = 0.2;
 
-/// Which threads wait to be taken on, and what may be spent on that.
+/// Waiting threads, and the budget for adding them.
 #[derive(Debug)]
 pub struct Newcomers {
     /// Waiting threads, the youngest last.
     waiting: Vec<Newcomer>,
-    /// CPU time that may be spent, seconds; below zero where more was than there was.
+    /// Available CPU seconds; negative after overspending.
     left: f64,
     /// What one costs about, seconds.
     each: f64,
     /// Number of the last added ones without a need for budget.
     free: usize,
-    /// Threads that ended while there was no time for them.
+    /// Threads that ended while waiting.
     pub missed: usize,
 }
 
@@ -47,7 +46,7 @@ struct Newcomer {
     pid: u32,
     tid: u32,
     since: Time,
-    /// Whether it has stayed long enough, but there was no time for it.
+    /// Whether it has stayed long enough but was not affordable.
     put_off: bool,
 }
 
@@ -58,7 +57,7 @@ impl Default for Newcomers {
 }
 
 impl Newcomers {
-    /// A thread was seen for the first time.
+    /// Registers a new thread.
     pub fn add(&mut self, pid: u32, tid: u32, since: Time) {
         self.waiting.push(Newcomer { pid, tid, since, put_off: false });
     }
@@ -91,7 +90,7 @@ impl Newcomers {
         self.waiting.drain(..self.free).chain(young).map(|n| (n.pid, n.tid)).collect()
     }
 
-    /// Taking on so many has cost so much.
+    /// Records the cost of adding this many.
     pub fn spent(&mut self, number: usize, cost: Duration) {
         if number > 0 {
             let each = cost.as_secs_f64() / number as f64;
@@ -144,7 +143,7 @@ mod tests {
             most = most.max(on.len());
             taken.extend(on.iter().map(|(_, tid)| (round, *tid)));
         }
-        // 60 s at 0.3 %, and what was saved up before, at 100 µs each; of 24,000 that were born.
+        // 60 s at 0.3 %, plus earlier savings, at 100 µs each; of 24,000 births.
         assert!((1_700..=2_900).contains(&taken.len()), "{}", taken.len());
         assert!(most <= 200, "a fifth of the interval: {most}");
         assert!(taken.iter().all(|(round, tid)| round - tid / 40 <= 2), "the youngest that have stayed");

@@ -1,4 +1,4 @@
-//! One observed thread: what was read of it, and when to read it again.
+//! One observed thread: its last readings, and the time of the next.
 
 use crate::sense::memory::Memory;
 use crate::sense::perf::{Live, Opener, TaskCounters};
@@ -23,21 +23,21 @@ pub const SLEEPER_MAX: Duration = Duration::from_secs(1);
 /// (`docs/reference/overhead.md`); reading a file instead takes a few us of our own time per sample.
 const SLICES_PER_S_MAX: f64 = 1000.0;
 
-/// Time over which time slices are counted at least: a few of them in a millisecond say little.
+/// Least time over which time slices are counted: a few in a millisecond mean little.
 const SLICES_OVER: Duration = Duration::from_millis(100);
 
-/// A thread that is older than this when it is first seen, seconds, was not born before our eyes.
+/// A thread older than this at its discovery, in seconds, was not created under observation.
 const OLD_S: u64 = 3;
 
 /// An observed thread.
 #[derive(Debug)]
-#[allow(clippy::struct_excessive_bools)] // each answers a question of its own
+#[allow(clippy::struct_excessive_bools)] // independent facts
 pub struct Task {
     pub info: Arc<TaskInfo>,
     pub counters: Counters,
     pub perf: Option<TaskCounters<File>>,
     pub schedstat: Option<File>,
-    /// Kept open where it is read again and again.
+    /// Kept open if read repeatedly.
     pub stat: Option<File>,
     /// The round of the last full read.
     pub read_in: u64,
@@ -53,29 +53,28 @@ pub struct Task {
     ran: bool,
     /// The page's stamp at the last look.
     stamp: u32,
-    /// Whether it ran since the last full read, or in it: what it did last may not be known yet.
+    /// Whether it ran since, or during, the last full read: its last activity may be unknown.
     unsettled: bool,
-    /// Whether the last full read found it running and it has not been switched since: it may be on a CPU without a
-    /// break.
+    /// Whether it was running at the last full read and has not been switched since: it may be constantly on a CPU.
     running: bool,
-    /// CPU time at the end of the sample before.
+    /// CPU time at the end of the previous sample.
     cpu_ns_before: u64,
-    /// CPU time in the first sample: a rate is known of what came after it.
+    /// CPU time in the first sample: rates are known from then on.
     first_ns: Option<u64>,
-    /// What counters counted that were closed since.
+    /// Counts of closed counters.
     carried: Option<Counters>,
     schedstat_carried: [u64; 3],
-    /// When its time slices were last held against [`SLICES_PER_S_MAX`], and how many there were.
+    /// Time of the last check against [`SLICES_PER_S_MAX`], and the number of time slices then.
     slices: Option<(Time, u64)>,
     /// Loads by serving node, from events; and the counts up to which they are divided, local and remote.
     loads: Option<ByNode>,
     loads_seen: [u64; 2],
-    /// Looks in a row that found it asleep, and when to look again.
+    /// Looks in a row that found it asleep, and the time of the next.
     asleep: u32,
     due: Time,
 }
 
-/// What a first look at a task found.
+/// Result of a first look at a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Glance {
     /// It has not run.
@@ -85,7 +84,7 @@ pub enum Glance {
         /// See above.
         on_cpu: bool,
     },
-    /// It ran, and all there is was read.
+    /// It ran, and was fully read.
     Done,
     /// It is no more.
     Gone,
@@ -133,7 +132,7 @@ impl Task {
         }
     }
 
-    /// Counts with these counters from now on; what was counted before stays counted.
+    /// Counts with these counters from now on; earlier counts stay.
     pub fn attach(&mut self, counters: TaskCounters<File>) {
         self.stamp = counters.page.as_ref().map_or(0, crate::sense::perf::Page::stamp);
         (self.unsettled, self.running) = (true, true);
@@ -203,7 +202,7 @@ impl Task {
         }
     }
 
-    /// Shares out the loads that events counted since the last time among the memory nodes that served them.
+    /// Divides newly counted loads among the serving memory nodes.
     pub fn share_loads(
         &mut self,
         nodes: &[NodeId],
@@ -223,7 +222,7 @@ impl Task {
         }
     }
 
-    /// It was let go on: it is not taken for asleep any more.
+    /// It was resumed: no longer assumed asleep.
     pub fn resumed(&mut self) {
         (self.asleep, self.due) = (0, Time::default());
     }
@@ -306,8 +305,8 @@ impl Task {
         self.perf.as_ref().is_some_and(TaskCounters::has_hardware)
     }
 
-    /// Reads its cycles and instructions; false where it has not run since the last look, or they cannot be read. CPU
-    /// time stays the last look's: what ran where is found from one look to the next.
+    /// Reads its cycles and instructions; false if it has not run since the last look, or they are unreadable. CPU time
+    /// stays the last look's, because its place is determined between looks.
     pub fn count_speed(&mut self, opener: &Opener<Live>) -> bool {
         let (stamp, unsettled) = (self.stamp, self.unsettled);
         let Some(perf) = &mut self.perf else { return false };
@@ -333,7 +332,7 @@ impl Task {
         }
     }
 
-    /// Sets a count, on top of what closed counters counted; it never goes back.
+    /// Sets a count, added to closed counters' counts; it never decreases.
     fn count(&mut self, signal: Signal, fresh: Count) {
         let carried = self.carried.as_ref().and_then(|c| c.get(signal)).unwrap_or_default();
         let before = self.counters.get(signal).unwrap_or_default();
@@ -358,7 +357,7 @@ impl Task {
             let Some(Ok(file)) = file else { return Ok(()) };
             file.read_at(&mut buffer, 0)?
         };
-        // Kernels without scheduler statistics have no such file, or an empty one.
+        // Kernels without scheduler statistics lack this file, or leave it empty.
         let Ok(stat) = SchedStat::parse(&buffer[..got]) else { return Ok(()) };
         let signals = [Signal::CpuTime, Signal::RunQueueWait, Signal::ContextSwitches];
         let raw = [stat.cpu_ns, stat.wait_ns, stat.timeslices];
@@ -375,7 +374,7 @@ impl Task {
         Ok(())
     }
 
-    /// Gets in line if it may be on another CPU than the one that is known.
+    /// Queues it if it may have changed its CPU.
     pub fn queue_to_be_located(&mut self, queue: &mut VecDeque<TaskId>) {
         if !self.to_be_located && self.may_have_moved() {
             self.to_be_located = true;

@@ -9,23 +9,23 @@ use std::sync::Arc;
 /// The counters of one task.
 #[derive(Debug)]
 pub struct TaskCounters<C> {
-    /// The plan by which they were opened.
+    /// The plan of these counters.
     plan: Arc<Plan>,
     /// Counters of the software group, the leader first.
     software: Vec<C>,
     /// The same of each hardware group; shorter than the plan where descriptors ran out.
     hardware: Vec<Vec<C>>,
-    /// How long each of them has not counted.
+    /// Time without counts of each.
     silence: Vec<Silence>,
     /// The leader's page.
     pub page: Option<Page>,
 }
 
-/// A group that has counted in none of so many reads, over so much of its task's time on a CPU, is not waiting for its
-/// turn: groups take turns every few milliseconds.
+/// A group without counts in this many reads, over this much run time, is not merely waiting for its turn: groups
+/// alternate every few milliseconds.
 const SILENT: (u8, u64) = (5, 200_000_000);
 
-/// How long a group has not counted.
+/// Time without counts of a group.
 #[derive(Clone, Copy, Debug, Default)]
 struct Silence {
     /// Its clock: nanoseconds enabled, and running.
@@ -51,18 +51,18 @@ impl Silence {
     }
 }
 
-/// What became of opening a task's counters.
+/// Result of opening a task's counters.
 #[derive(Debug)]
 pub enum Opened<C> {
     /// They count.
     Counting(TaskCounters<C>),
     /// The thread is no more.
     Gone,
-    /// This task may not be counted.
+    /// This task must not be counted.
     Refused,
 }
 
-/// Opens the counters of tasks by one plan, and lowers the plan where the kernel refuses a part of it.
+/// Opens tasks' counters by one plan, and reduces the plan when the kernel refuses a part.
 #[derive(Debug)]
 pub struct Opener<K> {
     kernel: K,
@@ -70,13 +70,13 @@ pub struct Opener<K> {
     pub plan: Arc<Plan>,
     /// Whether only user mode is counted, because the kernel refuses its own.
     pub user_only: bool,
-    /// Descriptors that may still be opened.
+    /// Remaining descriptors.
     left: usize,
     /// Tasks with open counters.
     pub opened: usize,
-    /// Signals that the plan lost, and why.
+    /// Signals dropped from the plan, with reasons.
     pub lost: Vec<(Signal, String)>,
-    /// Tasks that have fewer counters than planned because descriptors ran out.
+    /// Tasks with fewer counters than planned for want of descriptors.
     pub short: usize,
     /// Tasks with refused counters, and the kernel's last error.
     pub refused: Option<(usize, String)>,
@@ -120,7 +120,7 @@ impl<K: Kernel> Opener<K> {
         }
     }
 
-    /// Takes note that a task's counters are being closed.
+    /// Records the closing of a task's counters.
     pub fn closed(&mut self, counters: &TaskCounters<K::Counter>) {
         self.left += counters.descriptors();
         self.short -= usize::from(counters.descriptors() < self.plan.counters() && self.short > 0);
@@ -130,7 +130,7 @@ impl<K: Kernel> Opener<K> {
     /// exist. Returns whether the task's counters must be reopened.
     pub fn relieve(&mut self, task: &mut TaskCounters<K::Counter>) -> bool {
         let Some(group) = task.silence.iter().position(Silence::lasts) else { return false };
-        // Where the plan is another by now, that may be the remedy.
+        // A changed plan may be the remedy.
         let other = !Arc::ptr_eq(&task.plan, &self.plan);
         let split = !other && Arc::make_mut(&mut self.plan).halve(group);
         self.split += usize::from(split);
@@ -154,7 +154,7 @@ impl<K: Kernel> Opener<K> {
         Ok(TaskCounters { plan, software, hardware, silence, page })
     }
 
-    /// The counters of a group that could be opened, in order. Fewer than planned only where descriptors ran out.
+    /// The opened counters of a group, in order. Fewer than planned only for want of descriptors.
     fn open_group(&mut self, group: &Group, tid: u32, left: &mut usize) -> Result<Vec<K::Counter>, Failure> {
         let mut counters: Vec<K::Counter> = Vec::with_capacity(group.slots.len());
         for slot in &group.slots {
@@ -255,7 +255,7 @@ impl<K: Kernel> Opener<K> {
         Ok(())
     }
 
-    /// Reads the groups that are wanted; the longest time enabled.
+    /// Reads the wanted groups; returns the longest enabled time.
     fn read_groups(
         &self,
         task: &mut TaskCounters<K::Counter>,
@@ -291,8 +291,7 @@ impl<K: Kernel> Opener<K> {
 /// Words of the longest group: three of clock, and the counters.
 const WORDS: usize = 16;
 
-/// One group's times, as a count without value, and its values; `None` where nothing was opened or the counters are
-/// dead.
+/// One group's times, as a count without value, and its values; `None` if nothing was opened or the counters are dead.
 fn read_group<'w, K: Kernel>(
     kernel: &K,
     counters: &[K::Counter],
@@ -449,7 +448,7 @@ mod tests {
         assert_eq!(running(&opener, &mut task), 7, "all but intra, which is derived, and near");
         assert_eq!((opener.split, times, opener.plan.hardware.len()), (2, 3, 5));
         assert_eq!(fake.open_now(), task.descriptors());
-        // Another task was opened by the first plan: it takes over the present one.
+        // Another task was opened by the first plan: it adopts the current one.
         let mut old = counting(&mut Opener::new(fake.clone(), plan(), 1000), 8);
         for _ in 0..9 {
             running(&opener, &mut old);
@@ -464,7 +463,7 @@ mod tests {
         let mut task = counting(&mut opener, 7);
         let mut counters = Counters::default();
         for round in 1..100 {
-            // 1 ms each, never in turn; and 100 ms each, in turn now and then.
+            // 1 ms each, never alternating; and 100 ms each, alternating sometimes.
             fake.clock(HITM, round * 1_000_000, 0);
             fake.clock(0x412e, round * 100_000_000, round / 4);
             opener.read_hardware(&mut task, &mut counters).unwrap();

@@ -1,6 +1,6 @@
-//! What programs report themselves, through `libcotenant`, and what OpenMP and MPI count of them in the same way.
+//! Programs' own reports through `libcotenant`, and the similar counts of OpenMP and MPI.
 //!
-//! A process is looked through for its memory when it is found, and then more and more rarely.
+//! A process is searched for its memory at its discovery, and then more and more rarely.
 
 pub(crate) mod account;
 mod memory;
@@ -21,11 +21,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use std::time::Duration;
 
-/// Time between the first two looks at a process. It doubles each time: programs that report do so soon.
+/// Time between the first two searches of a process, doubled each time, because reporting programs start early.
 const FIRST_LOOK: Duration = Duration::from_millis(100);
 const LAST_LOOK: Duration = Duration::from_secs(10);
 
-/// Looks in one sample; further processes have their turn in the next.
+/// Searches per sample; further processes wait for the next.
 const LOOKS: usize = 16;
 
 /// The library, as the loader finds it.
@@ -38,11 +38,11 @@ const DESCRIPTORS: usize = 1_300;
 /// Remarks that are kept.
 const REMARKS: usize = 8;
 
-/// The variable in which OpenMP's runtime finds its tools.
+/// The variable that names OpenMP's tools.
 const OPENMP_TOOLS: &str = "OMP_TOOL_LIBRARIES";
 
-/// Has OpenMP's runtime count what a program does, where it can (LLVM's and Intel's) and the user named no tool. Where
-/// there is no libcotenant it goes on without a word.
+/// Makes OpenMP's runtime (LLVM's and Intel's) count a program's work unless the user named a tool. Silent without
+/// libcotenant.
 pub fn counted_by_openmp(command: &mut Command) {
     let chosen = std::env::var_os(OPENMP_TOOLS).is_some() || command.get_envs().any(|(name, _)| name == OPENMP_TOOLS);
     if !chosen {
@@ -50,7 +50,7 @@ pub fn counted_by_openmp(command: &mut Command) {
     }
 }
 
-/// Whether a process has the memory into which programs report, as far as its first descriptors say: nothing is read.
+/// Whether a process has report memory among its first descriptors; nothing is read.
 pub fn is_told_by(pid: u32) -> bool {
     // Ignored without permission.
     let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
@@ -71,7 +71,7 @@ pub struct Progress {
     buffer: Vec<u8>,
 }
 
-/// A process that was looked at.
+/// A searched process.
 #[derive(Debug)]
 struct Known {
     /// The process: its id may be reused later.
@@ -82,12 +82,12 @@ struct Known {
     wait: Duration,
 }
 
-/// What one producer has of it.
+/// State of one producer.
 #[derive(Debug, Default)]
 struct Told {
     memory: Option<Memory>,
     account: Account,
-    /// Whether what was found at the last look was not to be believed.
+    /// Whether the last look found an implausible memory.
     doubted: bool,
 }
 
@@ -170,7 +170,7 @@ impl Progress {
         self.processes.retain(|_, known| known.app != app);
     }
 
-    /// What is believed of what one application itself reported so far.
+    /// Accepted reports of one application so far.
     pub fn of(&mut self, app: AppId) -> Option<Reported> {
         let mut sum = self.ended.get(&(app, Producer::Program)).cloned();
         let mut budget = Budget::of_a_look();
@@ -183,7 +183,7 @@ impl Progress {
         sum
     }
 
-    /// Which reports were not believed, and why.
+    /// Rejected reports, with reasons.
     pub fn refused(&self) -> impl Iterator<Item = &String> {
         self.refused.iter()
     }

@@ -1,4 +1,4 @@
-//! Whether reports can be received here, found out by making one and looking for it as for anybody else's.
+//! Whether reports can be received here, tested by making one and finding it like any other.
 
 use super::{For, Memory, Producer, Refused};
 use crate::FsRoot;
@@ -11,7 +11,7 @@ use cotenant_model::Time;
 /// Result of a trial.
 type Trial = Result<Option<Memory>, Refused>;
 
-/// The line of `cotenant doctor` on progress reports. Makes this process one that reports: nothing of that outlives it.
+/// The line of `cotenant doctor` on progress reports. Makes this process a reporting one, without lasting effects.
 pub fn capability() -> Capability {
     let made = cotenant_rt::init();
     describe(made.then(find_own), cotenant_rt::is_refused(), sys::euid() == 0)

@@ -1,10 +1,8 @@
-//! Bytes over TCP: those that were sent and acknowledged, and those that were received, on the connections whose
-//! sockets a program has among its descriptors. A connection that begins and ends between two looks is not seen, so of
-//! a program with many short connections nothing is told.
+//! Bytes over TCP: sent and acknowledged, and received, on the connections of a program's sockets. A connection between
+//! two looks is invisible, so that programs with many short connections have no count.
 //!
-//! The kernel tells of all TCP sockets of our network namespace at once (`sock_diag(7)`), with `struct tcp_info`, which
-//! grows from release to release. Which program has a socket stands in `/proc/PID/fd` alone; that is listed only where
-//! a socket is new.
+//! The kernel lists all TCP sockets of our network namespace at once (`sock_diag(7)`), with a `struct tcp_info` that
+//! grows between releases. Only `/proc/PID/fd` gives a socket's program, and is only listed for new sockets.
 
 use super::followed::{Processes, refused, within};
 use crate::notes::Notes;
@@ -15,14 +13,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
 
-/// Sockets of this machine; with more none are counted.
+/// Limit of this machine's sockets; beyond it there are no counts.
 const SOCKETS: usize = 1 << 16;
 
-/// Descriptors of one process that are looked at, and of all processes in one listing.
+/// Limits of examined descriptors per process, and per listing.
 const DESCRIPTORS: usize = 4096;
 const ALL_DESCRIPTORS: usize = 1 << 16;
 
-/// Descriptors are listed at least so often, for sockets can be handed on.
+/// Longest interval between listings of descriptors, because sockets can be passed on.
 const LISTED_EVERY: Duration = Duration::from_secs(5);
 
 // linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h, net/tcp_states.h.
@@ -41,14 +39,14 @@ const ACKED: usize = 120;
 /// A socket's inode and cookie.
 type Key = (u32, u64);
 
-/// A connection in so many may end between two looks.
+/// One connection in this many may end between two looks.
 const LASTING: usize = 10;
 
 /// A TCP socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Socket {
     inode: u32,
-    /// Never given twice, while inodes are.
+    /// Never reused, unlike inodes.
     cookie: u64,
     bytes: u64,
 }
@@ -64,7 +62,7 @@ pub struct Tcp {
     /// Applications with short-lived connections.
     short: BTreeSet<AppId>,
     sums: BTreeMap<AppId, Moved>,
-    /// Applications of which descriptors may not be listed.
+    /// Applications with unreadable descriptors.
     refused: BTreeSet<AppId>,
     /// Processes whose network namespace is known to be ours, or noted.
     met: BTreeSet<u32>,
@@ -170,7 +168,7 @@ impl Tcp {
     }
 }
 
-/// Of each application that had connections, whether they last.
+/// Whether connections last, for each application with any.
 fn lasting(before: &HashMap<Key, (u64, Option<AppId>)>, still: impl Fn(&Key) -> bool) -> BTreeMap<AppId, bool> {
     let mut counts: BTreeMap<AppId, (usize, usize)> = BTreeMap::new();
     for (key, (_, owner)) in before {
@@ -230,7 +228,7 @@ fn question(family: u8) -> [u8; HEADER + 56] {
     question
 }
 
-/// Takes in what the kernel has answered; whether there is more to come.
+/// Adds an answer of the kernel; returns whether more follows.
 pub(crate) fn answers(mut bytes: &[u8], all: &mut Vec<Socket>) -> io::Result<bool> {
     if bytes.is_empty() {
         return Err(ErrorKind::UnexpectedEof.into());
@@ -275,7 +273,7 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// How many TCP connections there are.
+/// Number of TCP connections.
 ///
 /// # Errors
 /// If the kernel does not report them.
@@ -293,7 +291,7 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// An answer with one socket, and a `tcp_info` of so many bytes.
+    /// An answer with one socket, and a `tcp_info` of this many bytes.
     fn answer(info: usize) -> Vec<u8> {
         let attribute = |kind: u16, content: &[u8]| {
             let mut bytes = [(content.len() as u16 + 4).to_ne_bytes(), kind.to_ne_bytes()].concat();

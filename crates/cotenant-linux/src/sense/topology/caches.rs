@@ -32,7 +32,7 @@ pub(super) fn insert(
     info: &CpuInfo,
     out: &mut Assembly,
 ) {
-    // Packages that have memory of their own.
+    // Packages with their own memory.
     let apart = |a: &CpuSet, b: &CpuSet| home(nodes, a).zip(home(nodes, b)).is_some_and(|(a, b)| a != b);
     for cache in caches {
         let over: Vec<&CpuSet> = packages.iter().filter(|package| package.intersects(&cache.cpus)).collect();
@@ -92,7 +92,7 @@ fn beside_topology(fs: &Sysfs<'_>, cpu: CpuId, [online, shown]: [&CpuSet; 2]) ->
         .collect()
 }
 
-/// One cache; `None` where it is incomplete or another CPU's turn to report it.
+/// One cache; `None` if it is incomplete, or another CPU reports it.
 fn cache(fs: &Sysfs<'_>, cpu: CpuId, folder: &str, [online, shown]: [&CpuSet; 2]) -> Option<Resource> {
     let mut cpus = fs.mask(&[format!("{folder}/shared_cpu_map")])?;
     if cpus.is_empty() {

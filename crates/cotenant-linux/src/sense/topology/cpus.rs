@@ -1,4 +1,4 @@
-//! Which CPUs there are, and their cores, clusters, dies and packages.
+//! The CPUs, and their cores, clusters, dies and packages.
 
 use super::kinds::{self, Design};
 use super::nodes::home;
@@ -37,7 +37,7 @@ pub(super) fn listed(
     notes: &mut Assembly,
 ) -> Option<Listed> {
     let all: CpuSet = fs.numbered(CPU, "cpu")?.into_iter().map(CpuId).collect();
-    // Containers may hide folders of CPUs that the kernel lets us use.
+    // Containers may hide folders of usable CPUs.
     let may = allowed.cpus.as_ref().filter(|_| allowed.is_online).or(runs_on);
     let hidden = may.filter(|_| !all.is_empty()).map_or_else(CpuSet::new, |may| may.minus(&all));
     if !hidden.is_empty() {
@@ -54,7 +54,7 @@ pub(super) fn listed(
             notes.note(format!("{CPU}/online names CPUs {without}, which have no folder there; they are left out"));
         }
         *online = online.and(&all);
-        // A list of a container's own making: what the kernel lets us use is online.
+        // A container's own list: CPUs allowed by the kernel are online.
         let there = |set: Option<&CpuSet>| set.map(|set| set.and(&all)).filter(|set| !set.is_empty());
         let cpuset = there(allowed.cpus.as_ref()).filter(|set| allowed.is_online && !set.is_subset(online));
         let task = there(allowed.task.as_ref().or(runs_on)).filter(|set| !set.intersects(online));
@@ -141,7 +141,7 @@ pub(super) struct Told<'a> {
     pub(super) info: &'a CpuInfo,
 }
 
-/// Reads packages, dies, clusters and cores of the online CPUs; the packages.
+/// Reads packages, dies, clusters and cores of the online CPUs; returns the packages.
 pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, told: &Told<'_>, out: &mut Assembly) -> Vec<CpuSet> {
     let info = told.info;
     // On AMD's families 15h and 16h, two cores form a compute unit that the kernel calls siblings.
@@ -166,7 +166,7 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, told: &Told<'_>, out: &mut A
             if kind == Kind::Core && has_compute_units && cpus.iter().any(|other| id_of(other) != id_of(cpu)) {
                 cpus = CpuSet::single(cpu);
             }
-            // Clusters and dies of one CPU are what kernels write where there are none.
+            // Kernels write clusters and dies of one CPU if there are none.
             if !is_first(cpu, &cpus, told.shown) || (cpus.len() == 1 && matches!(kind, Kind::Cluster | Kind::Die)) {
                 continue;
             }

@@ -2,9 +2,8 @@
 //!
 //! Deliberately unlike hwloc:
 //! * Offline and disallowed CPUs and nodes stay in the topology, marked, instead of being removed.
-//! * A memory-only node has no CPUs; hwloc gives it those of the nodes that are near by the distance table, which is
-//!   kept here.
-//! * Groups that hwloc derives from distances are not made: the distances say it.
+//! * A memory-only node has no CPUs; hwloc assigns those of the nearest nodes, which here the distances show.
+//! * Groups derived by hwloc from distances are not created.
 //! * No memory-side caches and no I/O.
 
 pub mod archive;
@@ -21,12 +20,12 @@ use cotenant_model::topology::{Cpu, MAX_CPUS, MemoryNode, Parts, Topology, Topol
 use cotenant_model::{CpuId, CpuSet, NodeId, parse};
 use sysfs::Sysfs;
 
-/// A machine as it was read.
+/// A machine as read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Discovered {
     /// The machine.
     pub topology: Topology,
-    /// What could not be read or contradicted itself, and what was assumed in its place. One line each.
+    /// Unreadable and contradictory parts, and their replacements. One line each.
     pub notes: Vec<String>,
 }
 
@@ -38,7 +37,7 @@ pub enum ReadError {
         "{0}: no CPU is listed; expected a folder that holds sys/devices/system/cpu, or proc/cpuinfo with processors"
     )]
     NoCpus(String),
-    /// What was read is no machine.
+    /// The result is not a valid machine.
     #[error("{path}: {error}; the dump is damaged or incomplete, gather it again")]
     Contradiction {
         /// The root.

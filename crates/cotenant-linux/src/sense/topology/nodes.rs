@@ -15,7 +15,7 @@ pub(super) struct Memory {
     pub(super) accesses: Vec<Access>,
 }
 
-/// The node, by its place in the list, that has some of these CPUs.
+/// The node, by its index in the list, with some of these CPUs.
 pub(super) fn home(nodes: &[MemoryNode], cpus: &CpuSet) -> Option<usize> {
     nodes.iter().position(|node| node.cpus.intersects(cpus))
 }
@@ -30,7 +30,7 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, out: &mut Assembly) -> Memor
     let fake = fs.text("/proc/cmdline").is_some_and(|line| line.contains("numa=fake="));
     let mut taken = CpuSet::new();
     let mut nodes = Vec::new();
-    // Which of the listed nodes are kept: the rows and columns of the distance table have one entry per listed node.
+    // The kept ones of the listed nodes: the rows and columns of the distance table have one entry per listed node.
     let mut kept = Vec::new();
     for (column, &id) in listed.iter().enumerate() {
         let folder = format!("{NODE}/node{id}");
@@ -44,7 +44,7 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, out: &mut Assembly) -> Memor
         }
         taken = taken.or(&cpus);
         let bytes = fs.text(&format!("{folder}/meminfo")).and_then(|text| parse::mem_total(&text));
-        // As firmware leaves them for devices that may bring memory.
+        // Reserved by firmware for devices with memory.
         if cpus.is_empty() && bytes == Some(0) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Servers that want a password: small ones of ours, which may do anything, and the real ones where they are installed.
+//! Servers with passwords: scripted ones, and real ones if installed.
 
 use super::super::credentials::Given;
 use super::super::probe::Probe;
@@ -14,7 +14,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// Found wherever it does not belong.
+/// Must not appear anywhere else.
 const PASSWORD: &str = "hush: it's \\ a secret";
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -172,7 +172,7 @@ fn a_password_is_only_for_those_who_may_have_it() {
     });
     let foreign = Credentials { user: None, ..foreign };
     assert!(why(Protocol::Redis, &address, &foreign).contains("only for metrics of rules"));
-    // In the clear it stays on this machine.
+    // Clear text stays on this machine.
     let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let mut wire = Wire::over(ours).0;
     theirs.write_all(&wants(3, b"")).unwrap();
@@ -184,7 +184,7 @@ fn a_password_is_only_for_those_who_may_have_it() {
     assert!(!String::from_utf8_lossy(&sent).contains("hush"));
 }
 
-/// A redis that answers each command with what this makes of its words.
+/// A redis that answers each command by this function of its words.
 fn redis_that(mut answer: impl FnMut(Vec<String>) -> Vec<u8> + Send + 'static) -> String {
     server(move |mut stream| {
         let mut lines = BufReader::new(stream);
@@ -242,7 +242,7 @@ fn a_redis_is_told_who_asks_where_it_wants_to_know() {
     assert!(ask(Protocol::Redis, &open, &credentials("", PASSWORD)).is_ok());
 }
 
-/// A server that is installed; ended on drop.
+/// An installed server; ended on drop.
 struct Real {
     process: Child,
     address: String,

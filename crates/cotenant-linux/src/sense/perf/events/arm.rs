@@ -1,7 +1,7 @@
 //! Arm Neoverse N1, V1, N2, V2: the architecture's common events (Arm ARM, "PMU events").
 //!
-//! `REMOTE_ACCESS` counts data from another chip without telling a cache there from its memory, so neither inter-socket
-//! coherence nor remote DRAM can be had from it; `CMN` and SPE are per mesh and sampled.
+//! `REMOTE_ACCESS` does not distinguish another chip's caches from its memory, so that neither inter-socket coherence
+//! nor remote DRAM can be derived; `CMN` and SPE are per mesh and sampled.
 
 use super::table::{Absent, Event, NO_STATES, Table, event};
 use Signal::{

@@ -1,4 +1,4 @@
-//! The tables against those of others: Intel's perfmon files and libpfm4.
+//! The tables against external ones: Intel's perfmon files and libpfm4.
 
 use super::tests::{MODELS, table};
 use super::{Event, Table};
@@ -100,7 +100,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// libpfm4's codes of events, `None` for each that it does not know; `None` where it or a compiler is not installed.
+/// libpfm4's codes of events, `None` for unknown ones; `None` if it or a compiler is not installed.
 fn libpfm(events: &[String]) -> Option<Vec<Option<u64>>> {
     let dir = std::env::temp_dir().join(format!("cotenant-libpfm-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();

@@ -1,9 +1,8 @@
-//! Sampling: which code brings lines into caches, by instruction pointers that the processor leaves when a counter
-//! overflows.
+//! Sampling: code that brings lines into caches, by instruction pointers at counter overflows.
 //!
-//! The events are opened on the calling thread, switched off, to be inherited by the program that it starts next and
-//! switched on when that executes; so nothing of it is missed, and nothing of us is seen. The kernel lets inherited
-//! events write on one CPU into one buffer only, hence an event of each kind and a buffer for every CPU.
+//! The events are opened disabled on the calling thread, inherited by the program that it starts next, and enabled at
+//! its exec, so that exactly the program is covered. The kernel lets inherited events on one CPU write into one buffer
+//! only, so each CPU has an event of each kind and a buffer.
 
 mod choice;
 mod places;
@@ -27,7 +26,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Samples per second and event of a thread that runs: the paper's interval of 1 ms (§5.2).
+/// Samples per second and event of a running thread: the paper's interval of 1 ms (§5.2).
 pub const PER_SECOND: u64 = 1_000;
 
 /// Pages of each CPU's buffer: half a second at 10,000 samples per second, below every user's limit
@@ -42,18 +41,18 @@ struct Open {
     which: usize,
 }
 
-/// Samples the program that this thread starts next, with all that it starts.
+/// Samples the program that this thread starts next, with its descendants.
 #[derive(Debug, Default)]
 pub struct Sampler {
     sampled: Vec<Sampled>,
     open: Vec<Open>,
     rings: Vec<Ring>,
-    /// What the kernel calls each event.
+    /// The kernel's number of each event.
     ids: HashMap<u64, usize>,
-    /// When the buffers were read last, nanoseconds of `CLOCK_MONOTONIC`.
+    /// Time of the last read of the buffers, nanoseconds of `CLOCK_MONOTONIC`.
     read_at: u64,
     places: Places,
-    /// Records that could not be understood.
+    /// Malformed records.
     damaged: u64,
     buffer: Vec<u8>,
 }
@@ -93,7 +92,7 @@ impl Sampler {
     /// Reads the buffers; call it every 100 ms or so.
     pub fn read(&mut self) {
         let now = sys::monotonic().as_nanos() as u64;
-        // A record is stamped before it is written: those before the last reading are all there by now.
+        // A record is stamped before it is written: those older than the last read are complete by now.
         self.collect(self.read_at);
         self.read_at = now;
     }
@@ -114,7 +113,7 @@ impl Sampler {
         });
     }
 
-    /// Reads what is left, and ends. An event that took turns with others counts for all of the time.
+    /// Reads the rest, and ends. An alternating event counts for all of the time.
     pub fn finish(mut self) -> Found {
         self.collect(u64::MAX);
         let mut times = vec![(0_u64, 0_u64); self.sampled.len()];
@@ -141,10 +140,10 @@ impl Sampler {
 pub struct Found {
     /// Where samples fell.
     pub places: Places,
-    /// Records that could not be understood.
+    /// Malformed records.
     pub damaged: u64,
-    /// By what lines into the private cache are to be multiplied, since their events were counted for a part of the
-    /// time only; at least 1.
+    /// Factor for lines into the private cache, because their events were only counted for a part of the time; at least
+    /// 1.
     pub private_factor: f64,
     /// The same of lines into the last level.
     pub last_factor: f64,
@@ -188,14 +187,14 @@ fn id(event: &File) -> io::Result<u64> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(id) }
 }
 
-/// Lets an event write into another one's buffer.
+/// Redirects an event into another one's buffer.
 fn write_to(event: &File, owner: &File) -> io::Result<()> {
     // SAFETY: both descriptors are events that are open during the call.
     let done = unsafe { ioctls::SET_OUTPUT(event.as_raw_fd(), owner.as_raw_fd()) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Nanoseconds for which an event was to count, and for which it did.
+/// Enabled and running nanoseconds of an event.
 fn read_times(mut event: &File) -> Option<(u64, u64)> {
     let mut bytes = [0; 24];
     event.read_exact(&mut bytes).ok()?;

@@ -1,16 +1,16 @@
-//! Where samples fell: addresses become places in files by what was mapped where at that time, and what was counted
-//! belongs to an interval of a thread.
+//! Places of samples: addresses become places in files by the mappings at their time, and counts belong to an interval
+//! of a thread.
 
 use super::record::{MappedFile, Mapping, Record, What};
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
 
-/// CPU time of a thread after which its interval ends, nanoseconds: ten samples of each event. (The paper's is 1 ms, by
-/// exact counts; of those a sample is as good as one.)
+/// CPU time of a thread's interval, nanoseconds: ten samples of each event. (The paper's is 1 ms with exact counts; of
+/// those one sample suffices.)
 const INTERVAL_NS: f64 = 10e6;
 
-/// Places of all intervals together above which each two of a thread become one, so that memory is bounded for programs
-/// that run for hours.
+/// Number of places in all intervals from which adjacent ones of a thread are merged, to bound memory for programs that
+/// run for hours.
 const MANY: usize = 1 << 22;
 
 /// The place of code without a file, or with an unseen mapping.
@@ -70,7 +70,7 @@ impl Space {
     }
 }
 
-/// What a thread did for a while.
+/// Activity of a thread in a period.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Interval {
     /// All together.
@@ -127,7 +127,7 @@ impl Intervals {
         }
     }
 
-    /// Makes each two neighbours of a thread one.
+    /// Merges adjacent pairs of each thread.
     fn merge(&mut self) {
         self.closed.sort_by_key(|(thread, _)| *thread); // stable: those of a thread stay in order
         let mut merged: Vec<(u32, Interval)> = Vec::with_capacity(self.closed.len() / 2);
@@ -148,7 +148,7 @@ impl Intervals {
     }
 }
 
-/// What was counted, by interval and place.
+/// Counts by interval and place.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     spaces: HashMap<u32, Space>,
@@ -163,7 +163,7 @@ pub struct Places {
     pub samples: u64,
     /// Records that the kernel lost.
     pub lost: u64,
-    /// Records that are too late to be put in order, since their CPU's buffer had not been read for long.
+    /// Records too late to be ordered, because their CPU's buffer had not been read for long.
     waiting: Vec<Record>,
 }
 
@@ -186,7 +186,7 @@ impl Places {
             What::Sample { event, address, period, thread } => {
                 let cost = cost(event, period);
                 self.samples += 1;
-                // What is no time needs no place: it is the interval's.
+                // Counts without time need no place: they belong to the interval.
                 let place = if cost.ns > 0.0 { self.place(pid, address) } else { ELSEWHERE };
                 if place == ELSEWHERE {
                     self.elsewhere_ns += cost.ns;
@@ -301,7 +301,7 @@ mod tests {
         let time = |ms: f64| Cost { ns: ms * MS, ..Cost::default() };
         let lines = |n: f64| Cost { private_lines: n, ..Cost::default() };
         let mut intervals = Intervals::default();
-        // Thread 1 runs for 4 + 4 + 2 ms at two places, and 3 lines come in; then for 10 ms. Thread 2 meanwhile 1 ms.
+        // Thread 1 runs for 4 + 4 + 2 ms at two places, with 3 lines; then for 10 ms. Thread 2 meanwhile 1 ms.
         for (thread, cost, place) in [
             (1, time(4.0), 7),
             (1, time(4.0), 8),
@@ -321,7 +321,7 @@ mod tests {
         let first = interval(10.0, 3.0, &[(7, 6.0), (8, 4.0)]);
         assert_eq!(intervals.closed, [(1, first), (1, interval(10.0, 4.0, &[(8, 10.0)]))]);
         assert_eq!(intervals.open[&2], interval(1.0, 5.0, &[(9, 1.0)]));
-        // Too many: each two of a thread become one, and new ones are as long.
+        // Too many: pairs of a thread are merged, and new intervals are as long.
         intervals.add(2, time(9.0), 9);
         intervals.merge();
         let both = interval(20.0, 7.0, &[(7, 6.0), (8, 14.0)]);
@@ -339,7 +339,7 @@ mod tests {
         let map = [golden::map(10, 8, 0x1000, 0x1000, 0, 99, "/bin/a")];
         let places = taken(&[(&sample, 7), (&map, LATER)]);
         assert_eq!((at(&places, "/bin/a").len(), places.elsewhere_ns), (1, 0.0));
-        // Had it been looked at at once, it would have fallen nowhere.
+        // Processed at once, it would have no place.
         assert_eq!(taken(&[(&sample, 9), (&map, LATER)]).elsewhere_ns, 1.0);
     }
 

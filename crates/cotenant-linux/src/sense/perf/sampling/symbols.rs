@@ -1,7 +1,7 @@
 //! From places in files to functions and lines, by the files' symbols and debug information.
 //!
-//! A program that is watched decides what stands in its file. Parsers of debug information recurse as deeply as it
-//! does, take many times its memory, and as long as it likes; so a child reads it ([`confined`]).
+//! An observed program controls its file. Parsers of debug information recurse as deeply, and take as much memory and
+//! time, as it demands; so a child process reads it ([`confined`]).
 
 use super::record::MappedFile;
 use crate::bounded;
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where distributions put debug information that was taken out of programs, by build id.
+/// Distributions' folder of separate debug information, by build id.
 const DEBUG_FILES: &str = "/usr/lib/debug/.build-id";
 
 /// Memory for one file's symbols, besides mapped parts. A program of 119 MB with debug information takes 94 MB with
@@ -73,13 +73,13 @@ fn within(file: &MappedFile, offsets: &[u64], memory: u64, time: Duration) -> Re
     lines.map_err(wrong)
 }
 
-/// Bytes of a file, for as long as the child lives that reads it.
+/// Bytes of a file, valid for the lifetime of the reading child.
 type Bytes = EndianSlice<'static, RunTimeEndian>;
 type Dwarf = gimli::Dwarf<Bytes>;
 
 /// The symbols of a file.
 struct Symbols {
-    /// First byte, bytes, and address of what is loaded.
+    /// First byte, bytes, and address of a loaded part.
     segments: Vec<(u64, u64, u64)>,
     names: SymbolMap<SymbolMapName<'static>>,
     lines: Context<Bytes>,
@@ -90,7 +90,7 @@ struct Symbols {
 impl Symbols {
     fn of(file: &MappedFile) -> Result<Self, String> {
         let open = bounded::program(&file.path).map_err(|e| e.to_string())?;
-        // Where the kernel and `stat` name devices alike, which they do not on overlays and btrfs.
+        // On file systems where the kernel and `stat` number devices alike, unlike overlays and btrfs.
         let meta = open.metadata().map_err(|e| e.to_string())?;
         if device(&meta) == file.device && meta.ino() != file.inode {
             return Err("it was replaced by another file since it ran".to_owned());
@@ -176,7 +176,7 @@ pub fn shown(symbol: &str) -> String {
     readable(symbol, None)
 }
 
-/// Without the beginning that all manglings have, `f` is a function of C, and no `float`.
+/// Without the common prefix of manglings, `f` is a function of C, not `float`.
 fn readable(name: &str, language: Option<gimli::DwLang>) -> String {
     if name.starts_with('_') { addr2line::demangle_auto(name.into(), language).into_owned() } else { name.to_owned() }
 }
@@ -218,7 +218,7 @@ fn device(meta: &Metadata) -> (u32, u32) {
     (libc::major(meta.dev()), libc::minor(meta.dev()))
 }
 
-/// The file with the debug information of a program that has none itself.
+/// The file with a program's separate debug information.
 fn debug_file(program: &File) -> Option<PathBuf> {
     let id = executable::build_id(program)?;
     let (folder, name) = id.split_at_checked(2).filter(|(_, name)| !name.is_empty())?;
@@ -282,7 +282,7 @@ mod tests {
         assert!(error(inode).starts_with(&path.display().to_string()), "{}", error(inode));
         assert!(error(inode + 1).contains("replaced"), "{}", error(inode + 1));
         assert!(read(Path::new("/proc/nonexistent/program"), 1).unwrap_err().contains("No such file"));
-        // Cut anywhere in its headers: never a panic.
+        // Truncated anywhere in its headers: never a panic.
         let whole = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         for cut in [0, 3, 40, 64, 100, 500, 5_000] {
             dir.write("cut", &whole[..cut]);
@@ -298,7 +298,7 @@ mod tests {
     const PROGBITS: u32 = 1;
     const COMPRESSED: u64 = 1 << 11;
 
-    /// What is found at the 16th byte of a program in at most so many MiB.
+    /// The source line of a program's 16th byte, within this many MiB.
     fn found(dir: &TempDir, bytes: &[u8], mib: u64) -> Result<SourceLine, String> {
         dir.write("program", bytes);
         let file = MappedFile { path: dir.path().join("program"), device: (0, 0), inode: 0 };
@@ -318,7 +318,7 @@ mod tests {
         elf(&[(".debug_abbrev", PROGBITS, 0, abbreviations, 0), (".debug_info", PROGBITS, 0, info, 0)])
     }
 
-    /// The function "f", and these entries in it; code 3 is code that was inlined and has entries of its own.
+    /// The function "f" with these entries; code 3 is inlined code with entries of its own.
     fn function(children: &[u8]) -> [Vec<u8>; 2] {
         let page = [0x1000_u64.to_le_bytes(); 2].concat();
         let more = [2, 0x2e, 1, 0x03, 8, 0x11, 1, 0x12, 7, 0, 0, 3, 0x1d, 1, 0, 0];
@@ -370,10 +370,10 @@ mod tests {
         assert_eq!(found(&dir, &with(&symbol(3, 99), 0), 16), Ok(SourceLine::default()), "a name without end");
         let why = found(&dir, &with(&symbol(1, 99).repeat(1 << 20), 0), 16).unwrap_err();
         assert!(why.ends_with("takes more than 16 MiB"), "{why}");
-        // 2^32 of them, and their file does not end there.
+        // 2^32 of them, beyond the end of their file.
         let why = found(&dir, &with(&symbol(1, 99), 24 << 32), 16).unwrap_err();
         assert!(why.contains("symbol"), "{why}");
-        // A table of holes: nothing of it is in memory that is ours.
+        // A sparse table, which takes none of our memory.
         let path = dir.path().join("program");
         dir.write("program", with(&symbol(1, 99), 24 << 23));
         File::options().write(true).open(&path).unwrap().set_len(300 << 20).unwrap();

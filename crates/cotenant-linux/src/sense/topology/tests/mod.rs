@@ -5,7 +5,7 @@ use super::*;
 use cotenant_model::topology::{CacheType, Kind};
 use std::path::PathBuf;
 
-/// A root made of a few files; removed with the value.
+/// A root of a few files, removed on drop.
 struct Dump(PathBuf);
 
 impl Dump {
