@@ -42,7 +42,7 @@ const FILES: usize = 256;
 /// Bytes of a pattern. They are compiled by recursion.
 const PATTERN: usize = 1_024;
 
-/// A rule for whoever names none: every service of the service manager, watched alone as long as the mode is `observe`.
+/// The rule without configured ones: every service of the service manager, only observed in the mode `observe`.
 const DEFAULT: &str = "[[rule]]\nname = \"services\"\nmatch = { unit = \"*.service\" }\n";
 
 /// A configuration file.
@@ -188,7 +188,7 @@ pub(crate) struct Config {
     pub interval: Duration,
     /// The user beside root whose word counts for which control group is which container.
     pub bridge: Option<u32>,
-    /// Whether jobs of Slurm are known, and told of in a table.
+    /// Whether jobs of Slurm are observed and written to a table.
     pub slurm: bool,
     /// Whether it is seen by BPF what services wait for.
     pub bpf: bool,
@@ -325,12 +325,12 @@ impl Config {
         policies
     }
 
-    /// What decides by a policy on this machine, about nobody yet.
+    /// The decider of a policy on this machine, before any application is added.
     ///
     /// # Errors
     /// Where it does not take its settings, or cannot work here.
     pub fn decider(&self, policy: &str, (topology, machine): &(Topology, MachineProfile)) -> Result<Decider> {
-        // Nobody decides: speeds are told each second.
+        // Without a decider speeds are reported each second.
         let seldom = if policy == "none" { OBSERVE[0] } else { Duration::ZERO };
         let interval = self.interval.max(seldom);
         let config = PolicyConfig { interval, settings: self.settings.clone(), ..PolicyConfig::default() };
@@ -537,11 +537,11 @@ fn trusted(path: &Path, meta: &Metadata) -> Result<()> {
     files::trusted(meta).map_err(|why| usage(format!("{}: {why}", path.display())))
 }
 
-/// The files of `conf.d` beside it, by name, with what they hold. The folder is opened once: whoever puts another one
-/// in its place meanwhile changes nothing.
+/// The files of `conf.d` next to it, by name, with their contents. The folder is opened once, so that replacing it
+/// meanwhile has no effect.
 ///
-/// The folder above is not looked at: who replaces `conf.d` there, or a file by a link, can name files of root and of
-/// the daemon's user alone.
+/// The folder above is not checked: with a replaced `conf.d` or a link an attacker can only name files of root and of
+/// the daemon's user.
 fn beside(path: &Path) -> Result<Vec<(PathBuf, String)>> {
     let Some(folder) = path.parent().map(|folder| folder.join("conf.d")) else { return Ok(Vec::new()) };
     let unread = |why: io::Error| usage(format!("{}: {why}", folder.display()));
@@ -779,7 +779,7 @@ mod tests {
         assert_eq!(terms(all, &Asked::default()).1, 0.95);
         let goal = "class = 'high'\nannotations = ['goal']";
         assert_eq!(terms(goal, &asked(Class::Low)), named(Class::High, 0.5, "progress", "none"));
-        // Whoever has CPUs of its own is neither placed nor throttled, whatever the rule says.
+        // An application with exclusive CPUs is neither placed nor throttled under any rule.
         let alone = |class| Asked { exclusive: true, ..asked(class) };
         assert_eq!(terms("policy = 'shapes'", &alone(Class::Low)), named(Class::Normal, 0.9, "progress", "none"));
         assert_eq!(terms("class = 'low'", &alone(Class::High)).0, Class::Normal);

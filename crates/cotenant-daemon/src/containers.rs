@@ -1,7 +1,7 @@
 //! Which control group is which container, as the bridge to the container runtime tells it.
 //!
-//! A list replaces the one before, so that it does not matter who was restarted in between. What does not fit is left
-//! out with a remark; the rest counts.
+//! A list replaces the previous one, so that restarts on either side do not matter. Invalid entries are dropped with a
+//! remark; the rest counts.
 
 use cotenant_model::metric::MetricSource;
 use cotenant_model::text;
@@ -27,7 +27,7 @@ const LABELS: usize = 64;
 /// Remarks about a list.
 const REMARKS: usize = 16;
 
-/// A container as it is told.
+/// A container in the list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Told {
@@ -192,8 +192,8 @@ impl Container {
     }
 }
 
-/// What a pod says of its speed. Who writes pods need not be who may run programs as the daemon's user, or may have its
-/// passwords sent to any address.
+/// The speed from a pod's annotation. Authors of pods may lack the right to run programs as the daemon's user, or to
+/// send its passwords to any address.
 fn speed(text: &str) -> Result<MetricArg, String> {
     let mut metric = args::speed(text)?;
     if let Some(outside) = &mut metric.outside {

@@ -41,14 +41,13 @@ const AT_ONCE: usize = 16;
 /// Bytes that its threads have for their stacks.
 const STACK: usize = 256 << 10;
 
-/// A request of those who may not do everything takes its place for as long as this, however soon it is answered: each
-/// costs some CPU time.
+/// Minimum time that a request of an unprivileged user occupies its place, since each costs CPU time.
 const HELD: Duration = Duration::from_millis(25);
 
-/// What the loop is asked to do, by whom, and where the answer goes.
+/// A request for the loop, its origin, and the channel of its answer.
 pub(crate) struct Order {
     pub request: Request,
-    /// The user who asks.
+    /// The requesting user.
     pub uid: u32,
     pub answer: SyncSender<Result<String, String>>,
     /// Which one it is.
@@ -63,7 +62,7 @@ pub(crate) struct Shared {
     scene: Mutex<Option<Scene>>,
     machine: Mutex<Option<Arc<(Topology, MachineProfile)>>>,
     containers: Mutex<Arc<Containers>>,
-    /// The user beside root who may tell of containers.
+    /// The user, apart from root, with the right to list containers.
     bridge: Mutex<Option<u32>>,
     orders: Mutex<Vec<Order>>,
     changes: Mutex<Changes>,
@@ -81,7 +80,7 @@ impl Shared {
     }
 
     pub fn set_status(&self, status: Status) {
-        // Nobody looks at a history that is not served.
+        // An unserved history has no reader.
         if let Some(scene) = locked(&self.scene).as_mut() {
             if status.listen.is_some() { scene.add(&status) } else { scene.clear() }
         }
@@ -109,12 +108,12 @@ impl Shared {
         Some(Node::new(&status, &machine.0, &machine.1))
     }
 
-    /// The containers of this machine as they were told last.
+    /// The latest list of this machine's containers.
     pub fn containers(&self) -> Arc<Containers> {
         locked(&self.containers).clone()
     }
 
-    /// Who may tell of containers from now on. What another user has told counts no more.
+    /// Changes the user with the right to list containers. The list of the previous user is dropped.
     pub fn set_bridge(&self, uid: Option<u32>) {
         let mut bridge = locked(&self.bridge);
         if std::mem::replace(&mut *bridge, uid) != uid {
@@ -127,9 +126,9 @@ impl Shared {
         may_all(uid) || *locked(&self.bridge) == Some(uid)
     }
 
-    /// Takes the list of a user who may tell of containers still: it took a while to come.
+    /// Accepts the list if the user still has the right: the right may have changed while the list arrived.
     fn set_containers(&self, uid: u32, containers: Containers) -> bool {
-        let bridge = locked(&self.bridge); // nobody else becomes the bridge meanwhile
+        let bridge = locked(&self.bridge); // keeps the bridge unchanged meanwhile
         let may = may_all(uid) || *bridge == Some(uid);
         if may {
             *locked(&self.containers) = Arc::new(containers);
@@ -137,7 +136,7 @@ impl Shared {
         may
     }
 
-    /// Who is called when there is something to do.
+    /// The pipe that wakes the loop for work.
     pub fn set_waker(&self, waker: PipeWriter) {
         *locked(&self.waker) = Some(waker);
     }
@@ -172,7 +171,7 @@ impl Shared {
             orders.retain(|order| order.id != id);
             let taken = orders.len() == waiting;
             drop(orders);
-            // Who is told that nothing was done can rely on it.
+            // A client can rely on an answer that nothing was done.
             if !taken {
                 return Err("the daemon is busy; try again".to_owned());
             }
@@ -228,11 +227,11 @@ impl Control {
             if answers() {
                 return Err(usage(format!("{}: another program listens there; name another socket", path.display())));
             }
-            fs::remove_file(&path).map_err(at)?; // of a daemon that was killed: nobody holds the lock
+            fs::remove_file(&path).map_err(at)?; // left by a killed daemon: the lock is free
         }
         let listener = UnixListener::bind(&path).map_err(at)?;
         if sys::euid() == 0 {
-            // Others may ask, and are told what is theirs.
+            // Others may ask, and get answers about their own services.
             if is_ours {
                 fs::set_permissions(folder, Permissions::from_mode(0o711)).map_err(at)?;
             }
@@ -252,7 +251,7 @@ impl Control {
                     // Where no thread can be had, the place is free again.
                     let request = move || {
                         let begin = Instant::now();
-                        let _ = serve(&stream, client, &shared); // who asked is gone
+                        let _ = serve(&stream, client, &shared); // the client is gone
                         drop(stream);
                         if !may_all(uid) {
                             thread::sleep(HELD.saturating_sub(begin.elapsed()));
@@ -281,14 +280,14 @@ impl Drop for Control {
     }
 }
 
-/// Who asks.
+/// The client of a request.
 #[derive(Clone, Copy)]
 struct Client {
     uid: u32,
     party: Party,
 }
 
-/// Who is served now: nobody keeps the others out.
+/// The places in use; limits per client keep places free for the others.
 #[derive(Default)]
 struct Places(Mutex<BTreeMap<Party, Taken>>);
 
@@ -308,7 +307,7 @@ struct Place {
 }
 
 impl Places {
-    /// A place, unless there is none. Who `is_expected` needs none of those that all share.
+    /// A free place, if any. With `is_expected` it is not one of the shared places.
     fn take(self: &Arc<Self>, party: Party, is_expected: impl FnOnce() -> bool) -> Option<Place> {
         let mut taken = locked(&self.0);
         if taken.get(&party).is_some_and(|taken| taken.own + taken.shared >= OF_ONE) {

@@ -90,8 +90,8 @@ const SUMS: &str = "cotenant::sums";
 
 static LIMITER: LazyLock<Arc<Limiter>> = LazyLock::new(Arc::default);
 
-/// Bounds the log. A kind of lines is whatever one place in the code logs; decisions at the level `debug`, which
-/// somebody has asked for, are not limited.
+/// Limits the log. A kind is the place in the code that logs a line; decisions at the level `debug`, which is asked
+/// for, are unlimited.
 #[derive(Debug, Default)]
 struct Limiter(Mutex<HashMap<Identifier, Kind>>);
 
@@ -186,17 +186,17 @@ impl Visit for Message {
     }
 }
 
-/// Remarks that are told again and again: each at once, then once an hour.
+/// Repeated remarks: each is logged at once, then once an hour.
 #[derive(Debug, Default)]
 pub struct Seldom(BTreeMap<String, Instant>);
 
-/// Remarks that are told in an hour; more wait for the next one, so that nothing fills the log.
+/// Remarks logged in an hour; more are logged in the next, to bound the log.
 const REMARKS: usize = 512;
 
 const AGAIN: Duration = Duration::from_secs(3600);
 
 impl Seldom {
-    /// Whether it is to be told now.
+    /// Whether it is to be logged now.
     pub fn is_due(&mut self, remark: &str) -> bool {
         let now = Instant::now();
         if self.0.get(remark).is_some_and(|last| now - *last < AGAIN) {

@@ -1,4 +1,5 @@
-//! What a cluster is told of this machine: how much is used of what its containers share, and who hurts whom.
+//! The report of this machine to a cluster: usage of the resources shared by its containers, and interference among
+//! them.
 //!
 //! What is not counted here is absent. `use` is in the units of `capacity`, so that what a container uses here can be
 //! put in relation to what another machine has.
@@ -13,7 +14,7 @@ use cotenant_status::status::{ServiceStatus, Status};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pairs that are told, the greatest loss first.
+/// Reported pairs, the greatest loss first.
 const PAIRS: usize = 20;
 
 /// All of it.
@@ -27,7 +28,8 @@ pub(crate) struct Node {
     pub age_s: f64,
     pub shared: Vec<SharedResource>,
     pub containers: Vec<ContainerUse>,
-    /// Who loses speed while who runs: containers by `namespace/pod/container`, one for all of a workload.
+    /// Loss of speed of one container with another one running, each as `namespace/pod/container`, one for all of a
+    /// workload.
     pub interference: Vec<Row>,
 }
 
@@ -76,7 +78,7 @@ impl Node {
         let capacity = topology.usable().len() as f64;
         let mut shared =
             vec![SharedResource { what: ResourceKind::Cores, name: "cores".to_owned(), capacity, used: busy }];
-        // Where nobody runs, nothing is known of what is counted.
+        // Without running programs the counters' availability is unknown.
         let counted = services().any(|service| misses(service, |_| true).is_some());
         let brought_in = |cpus: &CpuSet, line: f64| {
             let of = |service| misses(service, |cpu| cpus.contains(cpu)).unwrap_or_default();
@@ -108,7 +110,7 @@ impl Node {
         let kinds: BTreeSet<ResourceKind> = shared.iter().map(|shared| shared.what).collect();
         let containers: Vec<ContainerUse> =
             services().filter_map(|service| ContainerUse::new(service, &kinds, line)).collect();
-        // What was learnt is told of one container that is there for each workload.
+        // Learnt values are per workload, and are reported for one of its present containers.
         let mut learnt: BTreeMap<String, &str> = BTreeMap::new();
         for (service, container) in services().filter_map(|service| Some((service, service.container.as_ref()?))) {
             learnt.entry(container.learnt()).or_insert(&service.name);

@@ -1,5 +1,5 @@
-//! Whose a request is, and how often they may ask for a change. Somebody may act as many users; what is limited by user
-//! is limited by those who are real.
+//! Origins of requests, and their rate limits for changes. A user may act as many users, so limits apply to the real
+//! one.
 
 use cotenant_linux::sys::{self, Subuids};
 use std::collections::BTreeMap;
@@ -12,11 +12,11 @@ pub(crate) fn may_all(uid: u32) -> bool {
     uid == 0 || uid == sys::euid()
 }
 
-/// Somebody real, as far as the kernel and `/etc/subuid` tell.
+/// A real user, according to the kernel and `/etc/subuid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Party {
     User(u32),
-    /// Users that root lets somebody act as, by the first one.
+    /// Users that root delegates to one user, by the first one.
     Range(u32),
     /// A user namespace that root has made, by its inode.
     Namespace(u64),

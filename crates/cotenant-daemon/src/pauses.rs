@@ -1,4 +1,4 @@
-//! Who is left alone until somebody says `cotenant resume`, over restarts too: a file for each machine.
+//! Paused services, until `cotenant resume`, also over restarts: a file for each machine.
 
 use crate::parties::{Parties, may_all};
 use crate::services::Service;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// Services that an ordinary user may have paused at a time.
 const OF_ONE: usize = 64;
 
-/// Services of all of them that may be paused at a time: somebody may act as many users.
+/// Limit of paused services of all users together, since one may act as many users.
 const OF_ALL: usize = 1_024;
 
 /// What was asked for.
@@ -36,7 +36,8 @@ pub(crate) struct Paused {
     /// The user whose it was. What an ordinary user has paused is their own: another user's service of that name is
     /// another one.
     pub uid: u32,
-    /// Whether somebody asked who may pause everything: then the name alone counts, whoever its processes are of.
+    /// Whether the request came from an operator with the right to pause everything: then the name alone counts,
+    /// independent of its processes' owner.
     pub by_operator: bool,
 }
 
@@ -48,7 +49,7 @@ impl Paused {
 }
 
 impl Pauses {
-    /// What somebody calls by a name: with its key.
+    /// The service with this name or key, with its key.
     pub fn named(&self, name: &str) -> Option<(&String, &Paused)> {
         self.services.iter().find(|(key, paused)| paused.name(key) == name || *key == name)
     }
@@ -63,7 +64,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Of the daemon before. Who cannot tell what it was asked for changes nothing, and says so.
+    /// The pauses of the previous daemon. If they cannot be read, nothing is changed, with a remark.
     pub fn read() -> (Self, Option<String>) {
         let file = calibrated::data_folder().zip(calibrated::machine_id());
         Self::read_at(file.map(|(folder, id)| folder.join(format!("pauses/{id}.json"))))
@@ -191,7 +192,7 @@ mod tests {
         assert!(room(&kept, user));
         pause(&mut kept, user, 0..OF_ONE);
         assert!(!room(&kept, user) && room(&kept, user + 1) && room(&kept, 0));
-        // Somebody may act as many users.
+        // One user may act as many users.
         for uid in user + 1..=user + (OF_ALL / OF_ONE) as u32 {
             pause(&mut kept, uid, 0..OF_ONE);
         }

@@ -12,7 +12,7 @@ use cotenant_status::class::Class;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long answers may take, all together: whoever reloads the daemon waits for them.
+/// Limit of the time for all answers together, since reloading the daemon waits for them.
 const PATIENCE: Duration = Duration::from_millis(1_500);
 
 /// Processes of a service that are looked at for what they report.

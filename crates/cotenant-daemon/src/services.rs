@@ -437,7 +437,7 @@ fn named(
 ) -> BTreeMap<String, Service> {
     let base = |key: &str| key.rsplit('/').find(|part| !part.is_empty()).unwrap_or(key).to_owned();
     let short = |key: &str, found: &Found| found.container.as_ref().map_or_else(|| base(key), |c| c.name());
-    // Number of uses of each name by the machine's administrator and by users, who take none from the others.
+    // Number of uses of each name by the machine's administrator and by users, whose names never displace others.
     let by_user = |key: &str, found: &Found| if found.group { is_delegated(key) } else { found.uid >= PEOPLE };
     let mut times: BTreeMap<String, [usize; 2]> = BTreeMap::new();
     for ((_, key), found) in found.iter().filter(|(_, found)| found.class != Class::Ignore) {

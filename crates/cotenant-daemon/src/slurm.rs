@@ -1,8 +1,8 @@
 //! Slurm: which control group is which job, as the prolog wrote it down, and a table of what jobs were seen to use.
 //!
-//! Beside the control socket lie a folder, `slurm`, with one file per job, which the prolog writes and the epilog
-//! removes; and the table, `slurm.tsv`, which carries its time: whoever reads it knows by that when nobody writes it
-//! any more. It is also what a restarted daemon remembers.
+//! The control socket's folder also has `slurm` with one file per job, written by the prolog and removed by the epilog,
+//! and the table `slurm.tsv`. The time in the table shows readers whether it is still updated. A restarted daemon
+//! begins with it.
 
 use crate::containers::{CONTAINERS, Containers, Told};
 use crate::node::{Node, ResourceKind};
@@ -31,7 +31,7 @@ const NAME: usize = 253;
 /// A sample counts for the mean as if there had been so many at most, so that what was long ago is forgotten.
 const MEMORY: u64 = 512;
 
-/// What nobody ran for so many seconds is forgotten.
+/// Jobs are dropped so many seconds after their last run.
 const OLDEST: u64 = 7 * 24 * 3_600;
 
 /// What jobs of one kind use of a node.

@@ -272,7 +272,7 @@ pub(crate) fn ask_with_patience<T: Send + 'static>(
     DESK.ask(fs, pid, what, Some(PATIENCE), work)
 }
 
-/// Owner of a program: the user who has started it, independent of its rights.
+/// Owner of a program: its starting user, independent of its rights.
 fn user_of(pid: u32) -> Option<u32> {
     let status = bounded::text(format!("/proc/{pid}/status"), Limit::Value).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()

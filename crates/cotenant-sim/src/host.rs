@@ -100,7 +100,7 @@ impl SimHost {
         }
     }
 
-    /// The reason if the machine came to a halt.
+    /// The reason if the machine halted.
     pub fn failure(&self) -> Option<&Halt> {
         self.failure.as_ref()
     }

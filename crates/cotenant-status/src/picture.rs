@@ -212,8 +212,8 @@ fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
 /// Others that use less than this many CPUs are no part of how it stands.
 const HARDLY: f64 = 0.1;
 
-/// Who suffers, what is done about it, and what else uses the machine:
-/// `db misses its goal; batch is throttled 60 % of the time; 1.4 of 2 CPUs by other programs: rustc 1.4`.
+/// Services below their goals, throttling, and other use of the machine: `db misses its goal; batch is throttled 60 %
+/// of the time; 1.4 of 2 CPUs by other programs: rustc 1.4`.
 pub fn state(services: &[ServiceStatus], usage: Option<&Usage>) -> String {
     let named = |of: fn(&ServiceStatus) -> bool| services.iter().filter(move |service| of(service));
     let missed = named(|service| service.verdict == Some(Verdict::Missed));

@@ -6,8 +6,8 @@
 //!
 //! With `-- soak`: 20 services of which one restarts every two seconds, one that starts 2,000 short processes a minute,
 //! and one in class low that is throttled for another, killed every ten seconds and started again; with a row each
-//! minute and a last one that says how the second half compares with the first. It fails where that is not flat, where
-//! nobody was throttled, where its loop stood still, and where somebody stays stopped behind the daemon.
+//! minute and a last one that compares the second half with the first. It fails if that is not flat, if no service was
+//! throttled, if the loop stalled, or if a process stays stopped after the daemon.
 //!
 //! `COTENANT_BENCH_SECONDS` (20 for each row; 600 for `soak`) sets the duration.
 

@@ -18,7 +18,7 @@
 //!
 //! One JSON object per pair and way: `kept`, median of speed over speed alone, with `least` and `most`, the ends of its
 //! interval of at least 95 % by order statistics (below 6 rounds: of all rounds); `percentile_kept`, the same of p99
-//! alone over p99, which is what `cotenant qos` is told to keep where there is one, or of another `percentile`
+//! alone over p99, which is the goal of `cotenant qos` if there is one, or of another `percentile`
 //! (`COTENANT_BENCH_PERCENTILE`, as `95`: redis-benchmark tells 50, 95 and 99); `batch_cpus`, median CPU time per
 //! second of the batch program; `best_fixed_cpus`, the most of it that any other way gave which kept 0.9 (of that, else
 //! of the speed); `monitor_cpus`; `stolen`, share of all CPU time in these rounds that the host gave to other guests.

@@ -19,8 +19,8 @@
 //!
 //! `COTENANT_BENCH_ONLY=overhead` measures that finer, and nothing else: `COTENANT_BENCH_PAIRS` (default 60) pairs of
 //! batches of eight jobs that only compute, about 2 s each, either first in turns; the median of the ratios with its
-//! rank-based 95 % interval, which a few disturbed pairs do not move: below 1 % of cost can be told from none on a
-//! machine that is not quiet.
+//! rank-based 95 % interval, which a few disturbed pairs do not move: costs below 1 % are measurable even on a busy
+//! machine.
 //!
 //! The jobs' rates are known only where they can be counted or are in stored profiles; else `mas`, `cas` and `das`
 //! take them in turns.

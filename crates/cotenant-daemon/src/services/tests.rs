@@ -1,4 +1,4 @@
-//! Who is managed under which rule, on made-up machines.
+//! Services and their rules, on made-up machines.
 
 use super::*;
 use crate::config::Config;
@@ -173,7 +173,7 @@ fn containers_are_found_by_what_the_bridge_tells() {
     assert_eq!(found(&rule("none", "label = { tier = \"*\" }", "low")), []);
     let allowed = rest.clone() + "annotations = [\"class\"]\n";
     assert_eq!(found(&allowed)[0], one("batch/job-7/main", 0, Class::Low, 1));
-    // Whoever is found by its control group is called as it is known, too.
+    // Services found by their control group have their known name, too.
     assert_eq!(found(&rule("g", "cgroup = \"/pods/db-0/postgres\"", "high")), [(postgres.0, 0, Class::High, 1)]);
     let nobody = machine.services(&(database + &rest), Vec::new(), 0);
     assert!(nobody.is_empty(), "nobody has told of them yet: {nobody:?}");
@@ -204,7 +204,7 @@ fn who_is_not_to_wait_is_not_below_whoever_is() {
     assert_eq!(mixed(&ssh("high"))[0], ("batch.slice".to_owned(), true));
     let jobs = rule("jobs", "cgroup = \"/jobs.slice/**\"", "low");
     assert!(mixed(&jobs).iter().all(|(_, mixed)| !mixed), "all of them are to wait");
-    // Nor is whom no rule names.
+    // Nor is a service without a rule.
     for narrow in ["unit = \"b.service\", command = \"/b\"", "cgroup = \"/jobs.slice/b.service\""] {
         assert_eq!(mixed(&rule("b", narrow, "low")), one("b.service", true), "{narrow}");
     }
@@ -240,10 +240,10 @@ fn whom_another_rule_names_comes_with_nobody() {
         let ours: Vec<_> = machine.services(&all, Vec::new(), 12).into_values().flat_map(|s| s.members).collect();
         assert!(!ours.contains(&12) && !ours.contains(&13) && ours.contains(&11), "{ours:?}");
     }
-    // Of the same rule each is followed by its own program, and whoever starts it.
+    // Under the same rule each has its own program, including processes started by the other.
     let both = rule("both", "command = \"{batch,important}\"", "low");
     assert!(found(&both, 0).iter().all(|(.., mixed)| !mixed));
-    // Who opts out does so from the second look on: until then it may not execute yet what it is to be.
+    // Opting out counts from the second look on: before, the process may still be about to execute its program.
     fs::write(machine.0.join("proc/11/environ"), "COTENANT=off\0").unwrap();
     fs::write(machine.0.join("c.toml"), &batch).unwrap();
     let config = Config::read(Some(&machine.0.join("c.toml"))).unwrap();
@@ -270,7 +270,7 @@ fn who_moves_to_another_control_group_belongs_to_it_no_more() {
         found["a.slice"].has_lost(&[10, 11, 12], &whose, &census)
     };
     assert_eq!(["/a.slice/b", "/a.slice2", "/a.slice"].map(&mut has_lost), [false, true, false]);
-    // A later look reads it rarely: who comes back is not taken for lost.
+    // Later looks read it rarely, so that a returning process does not count as lost.
     for _ in 0..4 {
         assert!(has_lost("/elsewhere"));
     }
@@ -280,7 +280,7 @@ fn who_moves_to_another_control_group_belongs_to_it_no_more() {
 #[test]
 fn nobody_takes_the_places_of_others() {
     let user = sys::euid() + 1;
-    // They act as somebody else, too.
+    // They also act as other users.
     let table = format!("{user}:200000:65536\n");
     let parties = Parties(Subuids::parse(&table, "").into());
     let mut found = BTreeMap::new();
@@ -442,11 +442,11 @@ fn services_of_the_same_name_are_called_by_their_paths() {
     let names: Vec<String> =
         machine.find(&rule("all", "unit = \"*.service\"", "normal"), 0).into_iter().map(|s| s.0).collect();
     assert_eq!(names, ["/a.slice/x.service", "/b.slice/x.service", "y.service"]);
-    // Whoever is left alone takes no name from those who are managed.
+    // An ignored service takes no name from managed ones.
     let rules = rule("a", "cgroup = \"/a.slice/**\"", "ignore") + &rule("all", "unit = \"*.service\"", "normal");
     let names: Vec<String> = machine.find(&rules, 0).into_iter().map(|s| s.0).collect();
     assert_eq!(names, ["/a.slice/x.service", "x.service", "y.service"]);
-    // A user who calls a unit as the machine's own is called renames their own alone.
+    // A user's unit with the name of a machine's unit changes only its own name.
     let own = "/user.slice/user-7.slice/user@7.service/app.slice/x.service";
     let machine = Machine::new("names-of-users", &[(2, 1, "/a.slice/x.service", "/a"), (3, 1, own, "/b")]);
     let all = rule("all", "unit = \"*.service\"", "normal");

@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Time between two looks who is there.
+/// Time between two looks for services.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// The share of a CPU above which samples are taken less often where no policy decides.
@@ -71,7 +71,7 @@ struct Shift<'a> {
     census: Census,
     host: LinuxHost,
     drive: Drive,
-    /// What decides: `qos` first, where there is anybody to be kept and anybody to be throttled, then what places.
+    /// The deciders: `qos` first, if there are services to protect and to throttle, then the placing policies.
     setup: Setup,
     cast: Cast,
     managed: BTreeMap<String, Managed>,
@@ -83,7 +83,7 @@ struct Shift<'a> {
     in_vain: BTreeSet<String>,
     looked: Option<Instant>,
     told: Option<Instant>,
-    /// Time between two samples where nobody decides, and the CPU time that was used when that was last thought over.
+    /// Time between two samples without a decider, and the CPU time used at its last adjustment.
     observe: Duration,
     used: Duration,
     kept: Instant,
@@ -138,7 +138,7 @@ pub(crate) fn serve(config: &mut Config, named: Option<&Path>, desk: &mut Desk) 
 }
 
 fn notify(state: &[NotifyState<'_>]) {
-    let _ = sd_notify::notify(state); // nobody listens, or nobody is there
+    let _ = sd_notify::notify(state); // the service manager may be absent
 }
 
 impl Shift<'_> {
@@ -190,7 +190,7 @@ impl Shift<'_> {
         let mut rules = self.setup.rules();
         let seldom;
         if mode == Mode::Observe {
-            // Nobody decides, so one looks for all.
+            // Without a decider one rule observes all.
             let first = rules.swap_remove(0);
             seldom = PolicyConfig { interval: self.interval(), ..first.ctx.config.clone() };
             rules = vec![Rule { owns: Owns::default(), ctx: Ctx { config: &seldom, ..first.ctx }, ..first }];
@@ -203,7 +203,7 @@ impl Shift<'_> {
         Ok(self.drive.go(&mut self.host, &rules, mode, |round| logbook.round(round, &policies, judged))?)
     }
 
-    /// Finds out who is there, where it is time to.
+    /// Looks for services, if it is time to.
     fn look(&mut self) -> Result<()> {
         if self.looked.is_some_and(|last| last.elapsed() < LOOK) {
             return Ok(());
@@ -283,7 +283,7 @@ impl Shift<'_> {
             protected: terms.class == Class::High,
             ..AppSpec::new(service.name.clone(), What::Running(service.target.clone()))
         };
-        // The rule is the consent to let it wait. Who cannot be made to is looked at all the same.
+        // The rule is the consent to throttling. A service that cannot be throttled is still observed.
         let among_others = service.mixed && service.group().is_some();
         let mut waits = terms.class == Class::Low && !among_others;
         let throttled = (waits && self.mode() == Mode::Enforce).then(|| service.enforcer());
@@ -319,7 +319,8 @@ impl Shift<'_> {
         }
     }
 
-    /// Everybody is given back, and taken on by the next look as the mode is now; no policy remembers anything.
+    /// Gives everything back; the next look takes the services on again in the present mode, with policies in their
+    /// initial state.
     fn begin_anew(&mut self) {
         for name in self.managed.keys().cloned().collect::<Vec<_>>() {
             self.leave(&name, "the mode is another");
@@ -366,7 +367,7 @@ impl Shift<'_> {
         let other_host = new.act != self.setup.host_options(false).act;
         // Policies that come want to see more: that is no reason to give any service back.
         self.host.look_at(&new);
-        // Whoever has the same rule as before stays; the others are given back, and found again by the next look.
+        // A service under an unchanged rule stays; the others are given back, and found again by the next look.
         let stays = |service: &Service| {
             let rule = &self.config.rules[service.rule];
             config.rules.iter().position(|new| new == rule)

@@ -1,4 +1,4 @@
-//! The page in a real browser: what it draws, for whom, and that names on it stay names.
+//! The page in a real browser: its content by user, and the escaping of names.
 
 use super::*;
 use cotenant_model::action::{Evidence, Unit};
@@ -421,7 +421,7 @@ fn what_is_seen_can_be_heard() {
     assert!(levels[0] == 1 && levels.windows(2).all(|pair| pair[1] <= pair[0] + 1), "no level is left out: {levels:?}");
     let twice = "(all => all.filter((id, i) => all.indexOf(id) !== i))([...document.querySelectorAll('[id]')].map(it => it.id))";
     assert_eq!(browser.value(twice), serde_json::json!([]));
-    // An hour of plots has its own rows; who pauses keeps what is there.
+    // An hour of plots has its own rows; a pause keeps the present ones.
     browser.value("document.querySelectorAll('#spans input')[1].click()");
     browser.until("performance.getEntriesByType('resource').some(it => it.name.endsWith('/plots/3600.json'))");
     browser.value("document.querySelector('#pause').click()");

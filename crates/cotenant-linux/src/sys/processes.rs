@@ -1,4 +1,4 @@
-//! Processes: who we are, their ends, their parents.
+//! Processes: our own identity, and others' ends and parents.
 
 use super::{check, check_long, owned};
 use std::ffi::{CStr, c_int};

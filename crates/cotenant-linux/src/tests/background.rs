@@ -1,4 +1,5 @@
-//! The background without a control group: scheduling policies and the weight of sessions come back, whoever dies.
+//! The background without a control group: scheduling policies and the weight of sessions are restored after any
+//! process died.
 
 use super::roles::{Subject, command, dying, host_command, infos, journal, journals, options, say};
 use crate::act::background::threads::is_privileged;

@@ -1,4 +1,4 @@
-//! Many jobs of which some wait: whoever dies wherever, all of them run on.
+//! Many jobs of which some wait: after any process died at any point, all of them run on.
 
 use super::pauses::{BEAT, mechanisms};
 use super::roles::{command, dying, journals, options, say, two_cpus};

@@ -1,4 +1,4 @@
-//! Whoever dies wherever, the masks come back.
+//! After any process died at any point, the masks are restored.
 
 use super::roles::{Subject, applier_of, dying, journals, two_cpus};
 use crate::act::restore;

@@ -1,4 +1,4 @@
-//! The host of `qos` dies wherever: nobody stays stopped or limited.
+//! After the host of `qos` died at any point, no process stays stopped or limited.
 
 use super::pauses::{BEATS, pid, program};
 use super::roles::{dying, host_command, journals, options, say};

@@ -1,4 +1,4 @@
-//! Whoever dies wherever, nobody is left waiting.
+//! After any process died at any point, no process stays paused.
 
 use super::roles::{command, dying, journal, journals, say};
 use crate::act::groups::Groups;

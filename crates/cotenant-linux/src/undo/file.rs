@@ -4,7 +4,7 @@
 //! of any process, because the page cache outlives it. There is no `fsync`: what only a power loss could take away
 //! needs no undoing, since masks die with the machine.
 //!
-//! The file is locked (`flock`) by its owner while that lives, so that nobody undoes the changes of a living Cotenant.
+//! The file is locked (`flock`) by its owner, so that changes of a live Cotenant are not undone.
 
 use crate::bounded::{self, Limit};
 use crate::fault::around;

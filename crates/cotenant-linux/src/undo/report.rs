@@ -1,4 +1,4 @@
-//! What undoing came to.
+//! The results of undoing.
 
 /// Result of undoing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]

@@ -1,6 +1,5 @@
-//! Machines that a seed makes up, told as Linux tells of machines: any shape up to 1,024 CPUs, holes in every
-//! numbering, CPUs in any order, some of them offline, nodes without memory and without CPUs, and what a cpuset
-//! forbids.
+//! Machines made from a seed, in the files of Linux: any shape up to 1,024 CPUs, holes in every numbering, CPUs in any
+//! order, some of them offline, nodes without memory and without CPUs, and CPUs forbidden by a cpuset.
 
 use crate::random::Random;
 use cotenant_model::{CpuId, CpuSet};

@@ -1,5 +1,5 @@
-//! The memory of real processes that are no easy ones: they end at any moment, have as many mappings as the kernel
-//! allows, or are somebody else's.
+//! The memory of difficult processes: they end at any moment, have as many mappings as the kernel allows, or belong to
+//! other users.
 
 use cotenant_linux::FsRoot;
 use cotenant_linux::sense::memory::{Choice, Memory, Options, areas_of};

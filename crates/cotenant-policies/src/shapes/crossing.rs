@@ -33,7 +33,7 @@ impl Crossing {
         self.cost_s.unwrap_or(COST_S)
     }
 
-    /// Records a trial. `dear`: it was stopped for its cost.
+    /// Records a trial. `dear`: it was stopped because of its cost.
     pub fn count(&mut self, shape: &Shape, board: &ShapeBoard, cost_s: f64, [kept, dear]: [bool; 2]) {
         self.cost_s = (!kept).then(|| self.cost_s().max(cost_s) * DEARER);
         if !dear {

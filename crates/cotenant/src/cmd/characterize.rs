@@ -199,8 +199,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// Adds what this machine's contentiousness model says of the application. A run on simulated caches is for who wants
-/// such.
+/// Adds the prediction of this machine's contentiousness model. A run on simulated caches is optional.
 fn predict(
     mut found: Characterization,
     parts: &[&str],

@@ -145,7 +145,7 @@ fn cpus(text: &str) -> Result<Vec<CpuId>> {
 fn go(kernel: &'static Kernel, config: &Config, shown: bool) -> Result<(Report, bool)> {
     let mut waiter = Waiter::new()?;
     let (mut progress, start, mut stopped) = (Progress::new(shown), Instant::now(), false);
-    // Through libcotenant, as any program would: whoever manages us sees each thread's progress.
+    // Through libcotenant, like any program, so that a manager sees each thread's progress.
     let counter: &(dyn Fn(usize) -> &'static AtomicU64 + Sync) = &|_| cotenant_rt::units_slot();
     let report = kernel.run(config, Some(counter), &mut || {
         stopped |= matches!(waiter.wait(Some(Instant::now())), Ok(Event::Signal(_)));

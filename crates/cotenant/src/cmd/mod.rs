@@ -283,8 +283,7 @@ pub fn run(command: &Command, definition: fn() -> clap::Command) -> anyhow::Resu
     }
 }
 
-/// Runs a subcommand that ends by a signal as well, and then tells what it came to: whoever asks when it is about to
-/// end does not cost the report.
+/// Reports the result of a subcommand that may also end by a signal; a signal near its end does not lose the report.
 fn reported(run: impl FnOnce() -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     let waiter = Waiter::new()?;
     let result = run();

@@ -1,4 +1,4 @@
-//! `cotenant sharing`: who writes to the same memory.
+//! `cotenant sharing`: processes that write to the same memory.
 
 use crate::run::targets;
 use anyhow::Context as _;

@@ -1,4 +1,4 @@
-//! `cotenant topo`: what is shared by whom.
+//! `cotenant topo`: CPUs and the resources they share.
 
 use anyhow::Context;
 use cotenant_cli::messages::{chain, tell};

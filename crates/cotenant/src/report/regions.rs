@@ -19,7 +19,7 @@ pub fn is_regions(text: &str) -> bool {
 /// Bytes that a region file may have for a report: some 10,000 regions.
 const LONGEST: usize = 1 << 20;
 
-/// Bytes of sources that a section shows. What they are is up to the region file, not to who makes the page.
+/// Bytes of sources that a section shows. The region file chooses the sources, not the page's maker.
 const SHOWN: usize = 1 << 20;
 
 /// Bytes that a line takes on the page besides its text.

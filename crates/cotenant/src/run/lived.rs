@@ -5,7 +5,7 @@ use cotenant_model::{AppId, Behind, Cause, Signal, View};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Below this many threads on average nothing waits that anybody could feel.
+/// Below this average number of waiting threads there is no noticeable wait.
 const HARDLY: f64 = 0.01;
 
 /// Processes and threads that end before they are counted are worth a word from this share of the CPU time on.

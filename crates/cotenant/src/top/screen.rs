@@ -74,7 +74,7 @@ fn enter() -> io::Result<()> {
 
 fn leave() {
     if OURS.swap(false, Ordering::SeqCst) {
-        // Nobody is left to be told where it fails.
+        // Errors have no reader any more.
         let _ = execute!(stdout(), DisableMouseCapture, LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();
     }

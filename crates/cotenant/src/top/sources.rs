@@ -33,7 +33,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// The same where a recording is read: many are short.
 const RECORDED: Duration = Duration::from_millis(250);
 
-/// Time between two samples of our own, and between two looks who is there.
+/// Time between two samples of this process, and between two looks for applications.
 const INTERVAL: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -104,7 +104,7 @@ impl Live {
                 Self::Own => own(first, &to),
             };
             if let Err(why) = told {
-                let _ = to.send(News::Trouble(chain(&why))); // nobody may listen any more
+                let _ = to.send(News::Trouble(chain(&why))); // the receiver may be gone
             }
         };
         worker::spawn("top", 2 << 20, run)?;
@@ -167,7 +167,7 @@ fn own(first: bool, to: &Sender<News>) -> Result<()> {
     }
 }
 
-/// Whoever came is observed, too.
+/// New applications are observed, too.
 fn look(
     census: &Census,
     host: &mut LinuxHost,

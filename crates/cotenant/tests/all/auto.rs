@@ -1,4 +1,4 @@
-//! The default policy, as a user meets it who gives no options.
+//! The default policy for a user without options.
 
 use cotenant_testing::{TempDir, eventually};
 use serde_json::Value;

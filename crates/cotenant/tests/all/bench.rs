@@ -47,7 +47,7 @@ fn said(out: &Output) -> String {
     String::from_utf8_lossy(&out.stderr).into_owned()
 }
 
-/// Process ids of whoever sleeps for so long.
+/// Process ids of all `sleep` of this length.
 fn sleepers(seconds: &str) -> Vec<u32> {
     let wanted = format!("sleep\0{seconds}\0");
     let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());

@@ -107,7 +107,7 @@ fn a_profile_is_written_found_and_known_to_be_stale() {
     assert_eq!(out.status.code(), Some(2));
     assert!(text(&out.stderr).contains(".toml:1:12: "), "{}", text(&out.stderr));
     assert!(text(&out.stderr).contains("name another with --profile"), "{}", text(&out.stderr));
-    // It does not stop who has a good one, nor who looks for what is wrong.
+    // It stops neither a user with a good one nor a diagnosis.
     let good = data.join("good.toml");
     fs::write(&good, written).unwrap();
     for args in [&["run", "-q", "--profile", good.to_str().unwrap(), "--", "true"][..], &["doctor"]] {
@@ -349,7 +349,7 @@ fn an_interrupted_fit_leaves_the_profile_and_no_program() {
         assert_eq!(status.code(), (signal != "KILL").then_some(1), "{signal}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "clock_hz = 1e9\n", "the old one is still there");
         let lives = || fs::read_to_string(format!("/proc/{kernel}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
-        // Who is killed cannot end it; it ends by itself, since its work has an end.
+        // A killed process cannot end it; it ends by itself, since its work is finite.
         let end = Instant::now() + Duration::from_secs(300);
         while lives() {
             assert!(signal == "KILL" && Instant::now() < end, "{signal}: the kernel runs on");

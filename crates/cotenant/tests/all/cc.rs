@@ -1,5 +1,5 @@
-//! `cotenant cc` and `cotenant c++` with a real clang, and a program that naps when it is told to. Skipped, aloud,
-//! where there is no clang 19.
+//! `cotenant cc` and `cotenant c++` with a real clang, and a program that naps on request. Without clang 19 they are
+//! skipped, visibly.
 
 use cotenant_linux::FsRoot;
 use cotenant_linux::act::nap::Orders;

@@ -22,7 +22,7 @@ fn cotenant_for_a_minute() -> Command {
 }
 
 fn alone(mut command: Command) -> Command {
-    // No settings of whoever runs the tests; below /proc nobody can make a folder, not even root by accident.
+    // The tests ignore the settings of their user; below /proc no folder can be made, not even by root.
     command.env("XDG_CONFIG_HOME", "/proc/nonexistent").env_remove("XDG_DATA_HOME");
     command
 }
@@ -258,7 +258,7 @@ fn a_signal_after_the_end_does_not_cost_the_report() {
         &["kernel", "cpu", "--units", "1", "--json"],
     ];
     for args in cases {
-        // Nobody reads for a while, so that the report is still being written when the signal comes.
+        // The pipe is not read for a while, so that the report is still being written when the signal arrives.
         let (mut output, writer) = std::io::pipe().unwrap();
         let mut full =
             Command::new("head").args(["-c", "1M", "/dev/zero"]).stdout(writer.try_clone().unwrap()).spawn().unwrap();

@@ -1,5 +1,5 @@
-//! `cotenant daemon`: services come and go, rules change, somebody asks, somebody is hostile, and in the end every mask
-//! is what it was.
+//! `cotenant daemon`: services start and end, rules change, clients ask or attack, and in the end every mask is
+//! restored.
 
 use crate::world::{self, Manager, Pin, State, is_root, masks, may_mount, signal, skip, skip_in_part};
 use cotenant_testing::{eventually, spawn_fresh};
@@ -422,7 +422,7 @@ fn nobody_holds_the_daemon_up_by_its_socket() {
             let _ = stream.write_all(said); // it may be closed already
             held.push(stream);
         }
-        held.drain(..held.len() - 3); // one place is left for who asks
+        held.drain(..held.len() - 3); // one place is left for other clients
         world.status().is_some_and(|status| {
             let number = |key: &str| status[key].as_f64().unwrap();
             number("uptime_s") > begun + 4.0 && number("sample_age_s") < 4.0 // at most 2 s lie between two looks

@@ -68,7 +68,7 @@ impl Drop for World {
     }
 }
 
-/// The status and the body of the answer; `None` where nobody answers.
+/// The status and the body of the answer; `None` without an answer.
 fn ask(address: &str, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").ok()?;
@@ -123,7 +123,7 @@ fn metrics_say_what_status_says() {
     for unknown in ["cotenant_service_goal_ratio", "cotenant_service_latency", "cotenant_changes_outstanding"] {
         assert!(!text.contains(unknown), "{unknown}: nothing is known of it\n{text}");
     }
-    // What is refused is told, and the old address stays.
+    // A refused address is reported, and the old one stays.
     world.configure("listen = \"localhost\"");
     signal("HUP", daemon.pid());
     let why = || world.status().unwrap()["config_error"].as_str().map(str::to_owned);
@@ -351,7 +351,7 @@ impl Prometheus {
         Self { process, address, folder }
     }
 
-    /// Somebody else may take the port first: then it ends, and another one is tried.
+    /// Another process may take the port first: then it ends, and another port is tried.
     fn at_a_free_port(folder: &TempDir) -> (Child, String) {
         for _ in 0..10 {
             let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();

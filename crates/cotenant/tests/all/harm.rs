@@ -100,7 +100,7 @@ fn threads_that_come_and_go_are_placed_and_a_daemon_is_given_back() {
 #[test]
 fn attached_threads_get_their_masks_back_however_cotenant_ends() {
     let Some(pin) = Pin::find() else { return };
-    // Of a crowd, one end for each who undoes: Cotenant, its guardian, `restore`.
+    // For a crowd, one end for each process that undoes: Cotenant, its guardian, `restore`.
     let all = ["TERM", "INT", "HUP", "KILL", "STOP, KILL", "guardian", "both"];
     for (threads, ends) in [(1, &all[..]), (64, &all[..]), (1_000, &["TERM", "KILL", "both"][..])] {
         let mut target = crowd(threads);

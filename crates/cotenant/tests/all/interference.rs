@@ -1,4 +1,4 @@
-//! Who hurts whom, on real programs: one that reports its progress, and one that takes its CPU and lets go of it again.
+//! Interference on real programs: one that reports its progress, and one that takes its CPU and releases it again.
 
 use cotenant_testing::TempDir;
 use serde_json::Value;

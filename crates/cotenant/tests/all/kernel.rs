@@ -148,7 +148,7 @@ fn threads_that_had_no_turn_are_counted() {
 
 #[test]
 fn who_manages_a_kernel_sees_its_progress() {
-    // Who takes long to begin is looked for rarely by then: it has to go on for longer.
+    // By then a slow starter is looked for rarely, so it has to run for longer.
     for seconds in ["1.5", "8", "40"] {
         let kernel = [COTENANT, "kernel", "cpu", "--threads", "2", "--seconds", seconds, "--json"];
         let out = Command::new(COTENANT).args(["run", "--json", "--"]).args(kernel).output().unwrap();

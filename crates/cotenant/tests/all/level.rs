@@ -76,7 +76,7 @@ impl Drop for Tree {
     fn drop(&mut self) {
         let _ = self.high.kill();
         let _ = self.high.wait();
-        // Whoever is left of a test that has failed.
+        // Processes left by a failed test.
         for pid in read(&self.path.join("user/cgroup.procs")).lines() {
             let _ = Command::new("kill").args(["-9", pid]).status();
         }

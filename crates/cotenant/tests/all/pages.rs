@@ -1,9 +1,9 @@
 //! The commands of the README, the tutorial and the how-to pages, as they stand there.
 //!
-//! Every block of code says what it is. The commands of `sh` and `console` blocks are run, in the order of the page, in
-//! one new folder per page, by bash with this Cotenant first in its `PATH` and a home folder of its own. A `console`
-//! block shows what they say: the first words of each line that it shows must come, in this order. Blocks of other
-//! kinds are run by nobody. Behind its kind a block may say:
+//! Every block of code has a kind. The commands of `sh` and `console` blocks are run, in the order of the page, in one
+//! new folder per page, by bash with this Cotenant first in its `PATH` and its own home folder. The output of a
+//! `console` block must contain the first words of each shown line, in this order. Blocks of other kinds are not run.
+//! After its kind a block may have:
 //!
 //! * `file=NAME`: the reader saves it under that name, and so does this test;
 //! * `needs=NAME,…`: programs that it takes, or `2-cpus`; where one is missing, it counts as skipped;

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 
 const PASSWORD: &str = "hush-4711-hush";
 
-/// A redis that lets in who knows the password, and repeats what else it is sent as its error; how often it was told
-/// one, and its port.
+/// A redis that accepts clients with the password, and repeats other requests as its error; with the number of received
+/// passwords, and its port.
 fn redis(password: &'static str) -> (Arc<Mutex<usize>>, u16) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

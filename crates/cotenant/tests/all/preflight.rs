@@ -76,7 +76,7 @@ fn a_refused_metric_of_a_program_that_is_started_counts_in_the_end() {
     assert!(code == Some(2) && said.contains("a metric was refused all the time"), "{code:?}: {said}");
     let (said, code) = run(&metric, &["--wait-for-metric", "--time", "3s"]);
     assert!(code != Some(2) && !said.contains("refused all the time"), "{code:?}: {said}");
-    // It may come to answer: nobody knows.
+    // An answer may still arrive.
     assert_ne!(run("cmd:false,every=20ms", &["--time", "3s"]).1, Some(2));
 }
 
@@ -108,7 +108,7 @@ fn the_daemon_begins_only_where_metrics_may_answer_and_its_check_warns() {
     eventually("it listens all the same", || socket.exists());
     assert_eq!(waiting.terminate().1, Some(0));
 
-    // A command is only run by who asks for that.
+    // A command is only run on request.
     rule(&format!("metric = 'cmd:touch {}; false'", ran.display()));
     let (said, code) = end(daemon(&["--check"]));
     assert!(code == Some(0) && !said.contains("warning") && !ran.exists(), "{said}");

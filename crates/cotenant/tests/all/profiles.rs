@@ -214,7 +214,7 @@ fn killed_at_any_moment_the_store_is_whole() {
         }
         child.kill().unwrap();
         ended += u32::from(child.wait().unwrap().success());
-        // Nothing damaged, nothing lost of what was there, and nobody holds a lock.
+        // Nothing is damaged, nothing is lost, and the lock is free.
         let out = folder.run(&["profiles", "list", "--json"]);
         let list: Value = serde_json::from_slice(&out.stdout).unwrap();
         assert!(out.status.success() && stderr(&out).is_empty(), "{round}: {}", stderr(&out));

@@ -1,4 +1,4 @@
-//! `cotenant qos`: programs nap, from inside or from outside, and whatever is killed, nobody stays stopped.
+//! `cotenant qos`: programs nap, by themselves or from outside, and after any kill no process stays stopped.
 
 use crate::world::{self, Manager, Pin, State, all_have, comm, masks, signal};
 use cotenant_linux::FsRoot;
@@ -286,7 +286,8 @@ fn what_cannot_be_counted_comes_from_the_store() {
 #[test]
 fn a_limit_is_kept_and_told() {
     let state = State::new("qos-quota");
-    // Both on the same CPU: else nothing may be wrong after a second, and the limit is lifted before it is told.
+    // Both on the same CPU: otherwise the goal may be met after a second, and the limit is lifted before it is
+    // reported.
     let pin = Pin::find();
     let cpu = pin.as_ref().map(|pin| pin.cpu.as_str());
     let mut run = Run::start_on(&state, ["busy", "plain"], [cpu, cpu], &["--means", "quota"]);
@@ -340,7 +341,7 @@ fn whom_a_shell_has_started_ends_with_it() {
         if time {
             eventually("it ends by itself", || run.cotenant.try_wait().unwrap().is_some());
         } else {
-            run.hear(&["high"]); // it was looked at who there is
+            run.hear(&["high"]); // after a look for programs
             run.terminate();
         }
         eventually("whom the shell has started is gone", || !fs::exists(format!("/proc/{sleeper}")).unwrap());
@@ -359,7 +360,7 @@ fn programs_are_named_by_rules() {
         command.args(["--exact", "qos::program", "--nocapture"]).env(ROLE, role).stdout(Stdio::null());
         (path, spawn_fresh(&mut command))
     };
-    // Whoever else tests this at the same time has a batch of another name.
+    // Concurrent runs of this test have a batch of another name.
     let batch = format!("qos-batch-{}", std::process::id());
     let (path, mut high) = start("qos-important", "high");
     let (_, mut low) = start(&batch, "plain");
@@ -369,7 +370,7 @@ fn programs_are_named_by_rules() {
         path.display()
     );
     fs::write(&rules, text).unwrap();
-    // Long enough for signals: nobody may move them to a group.
+    // Long enough for signals, without moves to a control group.
     let words = ["qos", "-v", "--config", rules.to_str().unwrap(), "--controller", "simple:1e17,1e18,4/1/0"];
     let mut run = Run::of(state.cotenant(&words), TempDir::new("qos"));
     run.hear(&["high important: "]);

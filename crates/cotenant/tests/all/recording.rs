@@ -38,7 +38,7 @@ fn script() -> Vec<Role> {
     vec![sharer(0), sharer(10), sharer(11), Role::new(1, 12)]
 }
 
-/// Records 30 rounds under `gather`, where task 2 may not be moved; what the user was told.
+/// Records 30 rounds under `gather` with task 2 unmovable; returns the remarks for the user.
 fn record(path: &Path, header: &Header, limit: u64) -> Vec<String> {
     let mut recorder = Recorder::create(path, header, limit).unwrap();
     let mut host = Scripted::new(&script(), 30);

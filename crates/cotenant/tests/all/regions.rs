@@ -144,7 +144,7 @@ int main(void) {
 }
 ";
 
-/// Samples of time through all that samples of counters go through; `None`, aloud, where the kernel lets nobody sample.
+/// Samples of time with the pipeline of counters' samples; `None`, visibly, if the kernel forbids sampling.
 fn sampled(words: &[&str]) -> Option<(Option<i32>, Vec<cotenant_model::region::Region>, String)> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let file = format!("{}/sampled-{}.toml", env!("CARGO_TARGET_TMPDIR"), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -186,7 +186,7 @@ fn samples_fall_on_the_functions_and_lines_that_ran() {
     let (first, last) = of("inlined").lines.unwrap();
     assert!((12..=16).contains(&first) && (12..=16).contains(&last), "{first}-{last}");
 
-    // What it starts is seen, too, and so are children that nobody waits for before the end.
+    // Its children are seen, too, also those not waited for before the end.
     let line = format!("{program} & {program}; wait");
     let Some((_, regions, said)) = sampled(&["--", "sh", "-c", &line]) else { return };
     assert_eq!(regions[0].function.as_deref(), Some("hot"), "{said}");

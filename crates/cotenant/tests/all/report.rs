@@ -389,7 +389,7 @@ fn areas_are_the_cpu_time_that_was_used() {
         {
             let values = line["values"].as_array().unwrap().iter().map(|value| value.as_f64().unwrap());
             let area: f64 = values.zip(&lengths).map(|(cpus, length)| cpus * length).sum();
-            // Two of one name are told apart.
+            // Two with the same name stay distinct.
             let name = line["name"].as_str().unwrap().split(" (app ").next().unwrap();
             *drawn.entry(name.to_owned()).or_default() += area;
         }
@@ -598,7 +598,7 @@ fn wrong_files_are_refused_and_nothing_is_written() {
     assert!(output.status.success() && output.stdout.starts_with(b"<!DOCTYPE html>"));
 }
 
-/// Whether the first plot of who ran on CPU 1 has the colour of its second program.
+/// Whether the first plot of CPU 1's programs has the colour of its second program.
 const AS_IN_THE_KEY: &str = "(() => {
     const figure = document.querySelector('[data-plot=place-1]');
     const canvas = figure.querySelector('canvas');

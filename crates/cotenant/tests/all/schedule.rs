@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-/// A queue in a folder of its own, with its Cotenant's state apart from everybody else's.
+/// A queue in its own folder, with a state of Cotenant apart from all others.
 struct Queue {
     dir: TempDir,
     state: State,
@@ -23,7 +23,7 @@ impl Queue {
         Self { dir, state: State::new(test), name }
     }
 
-    /// So many jobs that run until the file `stop` is there; each says who it is, and that it runs, again and again.
+    /// So many jobs that run until the file `stop` exists; each repeatedly writes its identity and a sign of life.
     fn of_loops(test: &str, jobs: usize) -> Self {
         let line = |i| format!("echo $$ > {i}.pid; while [ ! -e stop ]; do echo >> {i}.beat; sleep 0.01; done\n");
         Self::new(test, "list", &(1..=jobs).map(line).collect::<String>())
@@ -54,7 +54,7 @@ impl Queue {
         fs::read_to_string(self.path(&format!("{job}.pid"))).ok()?.trim().parse().ok()
     }
 
-    /// Lets the loops end, and waits for jobs that nobody waits for.
+    /// Ends the loops, and waits for orphaned jobs.
     fn stop(&self) {
         fs::write(self.path("stop"), "").unwrap();
     }

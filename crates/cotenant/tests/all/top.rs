@@ -1,4 +1,4 @@
-//! `cotenant top` without a daemon: what it sees of this machine, as root and as anybody, and of recordings.
+//! `cotenant top` without a daemon: its view of this machine, as root and as any user, and of recordings.
 
 use crate::world::{binary, is_root, skip};
 use cotenant_record::Recording;

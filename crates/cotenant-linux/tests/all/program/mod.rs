@@ -1,4 +1,4 @@
-//! A program to observe: this very binary, started again, that does what it is told line by line.
+//! A program to observe: this very binary, started again, with an action for each line of input.
 
 pub mod orders;
 mod reports;

@@ -45,7 +45,7 @@ fn who_tolerates_latency_is_not_brought() {
 
 #[test]
 fn who_stalls_least_makes_way_first() {
-    // c comes to S0, where m and n are memory-bound and x shares: m (60 %) by id, n (30 %) by stalls.
+    // c moves to S0, where m and n are memory-bound and x shares: m (60 %) by id, n (30 %) by stalls.
     let scene = || stalls(stalls(stalls(scene("a m n x | c y z w"), "ac", 50), "m", 60), "n", 30);
     let scene = || scene().inter("ac").intra("x").mem("mn");
     assert_eq!(scene().next(), "a c n x | m y z w");

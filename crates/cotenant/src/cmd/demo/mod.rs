@@ -116,7 +116,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     cotenant_cli::answer(args.json, &report, |out| show::print(out, &report))
 }
 
-/// What is played, and by whom.
+/// The programs of a scene, and their roles.
 struct Scene {
     /// This program, as a word for the shell.
     program: String,

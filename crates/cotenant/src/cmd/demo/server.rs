@@ -63,7 +63,7 @@ impl Served {
     }
 }
 
-/// Serves for so long, and reports each latency to whoever manages it.
+/// Serves for so long, and reports each latency to its manager.
 ///
 /// # Errors
 /// Where it can have no sockets or no thread.

@@ -196,7 +196,7 @@ fn cpus(phase: &Phase) -> f64 {
     phase.batch_cpus.unwrap_or_default()
 }
 
-/// What something simple comes to.
+/// The result of a simple policy.
 fn by_itself(what: &str, phase: &Phase, Phases { alone, together, .. }: &Phases, harmed: bool) -> String {
     match Change::of(phase, together) {
         Change::Shorter if Change::of(phase, alone) == Change::Longer => {
@@ -262,7 +262,7 @@ fn why_no_help(qos: &Phase, said: &Said) -> String {
 
 /// What is simpler and does as well is said, too.
 fn does_as_well(simple: &Phase, Phases { together, qos, .. }: &Phases) -> bool {
-    // Of a phase that scatters nobody knows how well it does.
+    // The result of an unsteady phase is unknown.
     let is_known = [qos, simple].into_iter().all(|phase| unsteady("It", phase).is_none());
     let as_good =
         is_known && Change::of(simple, together) == Change::Shorter && Change::of(qos, simple) != Change::Shorter;

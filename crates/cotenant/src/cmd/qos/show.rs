@@ -43,7 +43,7 @@ const LOOKED_AT: usize = 64;
 /// Exit code where a goal was missed, with `--strict`.
 const GOAL_MISSED: u8 = 3;
 
-/// What `--json` prints beside what every run comes to.
+/// The additions of `--json` to the summary of every run.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     #[serde(flatten)]
@@ -189,7 +189,7 @@ pub struct Table {
     compare_at: Option<Duration>,
 }
 
-/// The table once a second, where anybody wants it.
+/// The table once a second, if requested.
 pub fn live_view(args: &Args) -> Option<LiveView> {
     match args.output {
         Output { quiet: true, .. } | Output { json: true, .. } => None,
@@ -375,7 +375,7 @@ impl Table {
         self.names.iter().enumerate().skip(self.metrics.len()).map(row).collect()
     }
 
-    /// Says what it came to.
+    /// Reports the result.
     pub fn report(mut self, mut run: Summary, args: &Args) -> Result<ExitCode> {
         let [duty_s, seconds] = self.goals.throttling().map_or([0.0; 2], |throttling| throttling.duty_s);
         self.goals.crowded = run.usage.busy(self.wanted());

@@ -27,7 +27,7 @@ pub(super) struct Limits {
     /// Threads, of those that are started as many as were said or are seen, whichever is more; a job that has more
     /// runs alone.
     pub threads: Option<usize>,
-    /// Bytes that those that are started need together: who waits keeps its memory.
+    /// Bytes that started jobs need together; a paused job keeps its memory.
     pub memory: Option<u64>,
 }
 
@@ -45,7 +45,7 @@ pub(super) enum State {
     },
     /// It could not be started.
     NotStarted(String),
-    /// It was ended because somebody asked to stop.
+    /// It was ended by a request to stop.
     Interrupted,
 }
 
@@ -73,7 +73,7 @@ impl Job {
         !matches!(self.state, State::Queued | State::Started { .. })
     }
 
-    /// It ended with an error, nobody saw how it ended, or it could not be started.
+    /// It ended with an error, its end was not observed, or it could not be started.
     pub fn has_failed(&self) -> bool {
         match self.state {
             State::Ended { code } => code != Some(0),
@@ -82,7 +82,7 @@ impl Job {
         }
     }
 
-    /// It has its work still to do, because somebody asked to stop.
+    /// It still has work after a request to stop.
     pub fn is_left(&self) -> bool {
         matches!(self.state, State::Queued | State::Started { .. } | State::Interrupted)
     }
@@ -195,7 +195,7 @@ impl Jobs {
     }
 }
 
-/// The queue, shared by the host and by who shows it.
+/// The queue, shared by the host and its display.
 #[derive(Clone, Debug)]
 pub(super) struct Shared(pub Rc<RefCell<Jobs>>);
 
@@ -289,8 +289,8 @@ pub(super) struct JobReport {
     #[serde(skip)]
     pub title: String,
     pub command: Vec<String>,
-    /// `done`, `failed`, `not_started`, `interrupted`, `queued`, or `unknown` for one that a killed run left, whose
-    /// end nobody saw.
+    /// `done`, `failed`, `not_started`, `interrupted`, `queued`, or `unknown` for a job of a killed run, whose end was
+    /// not observed.
     pub result: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<u8>,
@@ -404,7 +404,7 @@ mod tests {
         assert_eq!(start(&mut queue), [1, 2]);
         queue.0.borrow_mut().limits = Limits { programs: Some(3), ..Limits::default() };
         assert_eq!(start(&mut queue), [3]);
-        // One that said 1 turns out to have 2: nobody starts beside it.
+        // A job declared with 1 thread turns out to have 2, so none starts with it.
         let (_folder, mut queue) =
             self::queue("wider", "[[job]]\ncommand='a'\n[[job]]\ncommand='b'\n[[job]]\ncommand='c'\n", limits);
         assert_eq!(start(&mut queue), [0, 1]);

@@ -68,7 +68,7 @@ impl Observer for Screen {
     }
 }
 
-/// What is told of a job.
+/// The signals shown per job.
 const TOLD: [Signal; 6] = {
     use Signal::{CpuTime, L1Misses, L2LinesIn, L3LinesIn, LlcMisses, PrivateMisses};
     [CpuTime, LlcMisses, PrivateMisses, L1Misses, L2LinesIn, L3LinesIn]

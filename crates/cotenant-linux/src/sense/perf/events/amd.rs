@@ -1,4 +1,4 @@
-//! AMD: Zen 1 to Zen 5. Fills of the first-level data cache, told apart by where they came from.
+//! AMD: Zen 1 to Zen 5. Fills of the first-level data cache, by their source.
 //!
 //! Zen counts fills, not retired loads: Intel's misses of a level are here the fills from beyond it.
 
