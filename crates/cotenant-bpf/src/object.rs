@@ -22,7 +22,7 @@ pub struct RawWaits {
     pub buckets: [u64; BUCKETS],
 }
 
-/// Which application waited behind what.
+/// The cause of an application's waits.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlameKey {

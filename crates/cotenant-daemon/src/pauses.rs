@@ -10,31 +10,30 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Services that an ordinary user may have paused at a time.
+/// Limit of paused services of an ordinary user.
 const OF_ONE: usize = 64;
 
 /// Limit of paused services of all users together, since one may act as many users.
 const OF_ALL: usize = 1_024;
 
-/// What was asked for.
+/// The requested pauses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pauses {
     /// Nothing is changed.
     pub all: bool,
-    /// Services by [`Service::key`]: a name is another service's once one of the same name comes or goes.
+    /// Services by [`Service::key`], since names pass to other services when one with the same name starts or ends.
     pub services: BTreeMap<String, Paused>,
 }
 
-/// A service that is left alone.
+/// A paused service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Paused {
-    /// What it was called then; absent where that was its key.
+    /// Its name then; absent if that was its key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The user whose it was. What an ordinary user has paused is their own: another user's service of that name is
-    /// another one.
+    /// Its user then. An ordinary user's pause concerns only their own service, not another user's of that name.
     pub uid: u32,
     /// Whether the request came from an operator with the right to pause everything: then the name alone counts,
     /// independent of its processes' owner.
@@ -42,7 +41,7 @@ pub(crate) struct Paused {
 }
 
 impl Paused {
-    /// What it is called that is left alone by this key.
+    /// The name of the service paused under this key.
     pub fn name<'a>(&'a self, key: &'a str) -> &'a str {
         self.name.as_deref().unwrap_or(key)
     }
@@ -55,7 +54,7 @@ impl Pauses {
     }
 }
 
-/// With the file that they are in; `None` where there is no folder for it.
+/// With their file; `None` without a folder for it.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub pauses: Pauses,
@@ -92,15 +91,15 @@ impl Kept {
         (Self { pauses, file, writer }, remark)
     }
 
-    /// Whether a service is left alone.
+    /// Whether a service is paused.
     pub fn holds(&self, service: &Service) -> bool {
         let Service { key, name, uid, .. } = service;
-        // An earlier version knew them by their names.
+        // An earlier version had their names as keys.
         let paused = self.pauses.services.get(key).or_else(|| self.pauses.services.get(name));
         paused.is_some_and(|paused| paused.by_operator || paused.uid == *uid)
     }
 
-    /// Whether another service of a user may be paused; root's always.
+    /// Whether another service of a user may be paused; root has no limit.
     pub fn has_room(&self, uid: u32, parties: &Parties) -> bool {
         let party = parties.of(uid);
         let of_users = || self.pauses.services.values().filter(|paused| !may_all(paused.uid));
@@ -108,8 +107,7 @@ impl Kept {
         may_all(uid) || of_users().count() < OF_ALL && theirs() < OF_ONE
     }
 
-    /// Writes down what is asked for now. `then` hears where that could not be written, and so ends with the daemon: it
-    /// holds all the same.
+    /// Writes the present pauses. `then` gets the error of a failed write; the pauses then last until the daemon ends.
     pub fn keep(&self, then: impl FnOnce(io::Result<()>) + Send + 'static) {
         match (&self.file, serde_json::to_string(&self.pauses)) {
             (Some(file), Ok(text)) => self.writer.write_then(file.clone(), text, then),
@@ -124,7 +122,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// Writes down what is asked for, and waits for that.
+    /// Writes the pauses, and waits for that.
     fn keep(kept: &Kept) -> io::Result<()> {
         let (tell, told) = std::sync::mpsc::channel();
         kept.keep(move |written| tell.send(written).unwrap());

@@ -48,14 +48,15 @@ const PEOPLE: [&str; 12] = [
     "readers",
 ];
 
-/// The most dialect in 1,000 words of the book.
+/// The most dialect in 1,000 words of each limited kind of text.
 const LIMIT: f64 = 0.5;
+const LIMITED: [&str; 2] = ["pages", "comments"];
 
 /// A literal with fewer words is a name or a key, not a message.
 const MESSAGE: usize = 3;
 
 /// What is counted in words.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub struct Words {
     /// All pages of the book; examples of code and templates of tables are left out.
     book: usize,
@@ -186,12 +187,18 @@ fn dialect(text: &str) -> Dialect {
 
 impl Words {
     /// Texts with more dialect than allowed, and the words that they should not use.
-    pub fn wrong(&self) -> Option<String> {
-        let Dialect { per_thousand, found, .. } = self.dialect.get("pages")?;
-        let words = found.keys().copied().collect::<Vec<_>>().join(", ");
-        (*per_thousand > LIMIT).then(|| {
-            format!("docs: {per_thousand:.2} of 1,000 words are dialect ({words}), {LIMIT} at most; write the sentences anew")
-        })
+    pub fn wrong(&self) -> Vec<String> {
+        let wrong = |kind: &&str| {
+            let Dialect { per_thousand, found, .. } = self.dialect.get(*kind)?;
+            let words = found.keys().copied().collect::<Vec<_>>().join(", ");
+            (*per_thousand > LIMIT).then(|| {
+                format!(
+                    "{kind}: {per_thousand:.2} of 1,000 words are dialect ({words}), {LIMIT} at most; write the sentences \
+                     anew (`cargo xtask house --words` counts them)"
+                )
+            })
+        };
+        LIMITED.iter().filter_map(wrong).collect()
     }
 
     /// Prints what was counted.
@@ -245,6 +252,18 @@ mod tests {
         );
         assert_eq!(found("users who wait").len(), 0);
         assert!((dialect("a b c who").per_thousand - 250.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn dialect_of_pages_and_comments_is_limited() {
+        let one_in = |words: usize| dialect(&format!("who {}", "a ".repeat(words - 1)));
+        let wrong = |pages, comments| {
+            let dialect = [("pages", one_in(pages)), ("comments", one_in(comments)), ("messages", one_in(1))].into();
+            Words { dialect, ..Words::default() }.wrong()
+        };
+        assert!(wrong(2_000, 2_000).is_empty());
+        assert!(wrong(1_999, 2_000)[0].starts_with("pages: "));
+        assert!(wrong(2_000, 1_999)[0].starts_with("comments: "));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 
-/// A machine of which each process is (id, parent, control group, program).
+/// A machine from processes: id, parent, control group, program.
 struct Machine(PathBuf);
 
 impl Machine {
@@ -29,14 +29,14 @@ impl Machine {
         Self(root)
     }
 
-    /// What the kernel calls a process.
+    /// The kernel's name of a process.
     fn call(&self, pid: u32, comm: &str) {
         let path = self.0.join(format!("proc/{pid}/stat"));
         let stat = fs::read_to_string(&path).unwrap();
         fs::write(path, stat.replacen("(x)", &format!("({comm})"), 1)).unwrap();
     }
 
-    /// The services by name: which rule, and what they are.
+    /// The services by name: the rule, and the processes.
     fn find(&self, rules: &str, own: u32) -> Vec<(String, usize, String)> {
         let found = self.services(rules, Vec::new(), own);
         let what = |target: &Target| match target {
@@ -90,13 +90,13 @@ fn the_first_rule_that_matches_says_what_belongs_together() {
         ("pg@16.service", 0, "sys/fs/cgroup/system.slice/system-pg.slice/pg@16.service"),
     ];
     assert_eq!(machine.find(&units, 0), found(&both));
-    // A slice is a unit, too, and the innermost one that is meant counts.
+    // A slice is a unit, too, and the innermost matching one counts.
     let slice = rule("pg", "unit = \"system-pg.slice\"", "low");
     assert_eq!(machine.find(&slice, 0), found(&[("system-pg.slice", 0, "sys/fs/cgroup/system.slice/system-pg.slice")]));
     let batch = rule("batch", "cgroup = \"/batch.slice/**\"", "low");
     assert_eq!(machine.find(&batch, 0), found(&[("b", 0, "sys/fs/cgroup/batch.slice/a/b")]));
     assert_eq!(machine.find(&rule("a", "cgroup = \"/batch.slice/*\"", "low"), 0), [], "* stays in its folder");
-    // Programs: descendants come with those that they descend from; several that execute it are one.
+    // Programs: descendants belong to their ancestor; several processes with the same program are one service.
     let jobs = rule("jobs", "command = \"job\"", "normal");
     assert_eq!(machine.find(&jobs, 0), found(&[("job", 0, "[30, 31]")]));
     let nginx = rule("web", "unit = \"nginx.service\", command = \"/usr/sbin/*\"", "ignore") + &units;
@@ -234,7 +234,7 @@ fn whom_another_rule_names_comes_with_nobody() {
     assert_eq!(found(&(other + &batch), 0), [apart.clone(), one("important", "Trees([12])", false)]);
     let ignored = rule("i", "command = \"important\"", "ignore") + &batch;
     assert_eq!(found(&ignored, 0)[0], apart);
-    // The guardian executes what the daemon does.
+    // The guardian has the same program as the daemon.
     let all = rule("all", "user = \"root\"", "low");
     if sys::euid() == 0 {
         let ours: Vec<_> = machine.services(&all, Vec::new(), 12).into_values().flat_map(|s| s.members).collect();
@@ -289,7 +289,7 @@ fn nobody_takes_the_places_of_others() {
         let names = (0..number).map(|i| format!("{letter}{i:04}"));
         found.extend(names.map(|name| (name.clone(), Service::called(&name, &name, uid))));
     }
-    // One of theirs that was managed before stays, and of the others the first by name.
+    // A managed one of theirs stays; of the others, the first by name.
     let last = format!("a{:04}", OF_ONE + 8);
     let remarks = fit(&mut found, |name| name == last || name == "b0000", &parties);
     assert_eq!(remarks.len(), 2, "{remarks:?}");
@@ -351,12 +351,12 @@ fn nobody_becomes_important_by_the_name_of_a_program() {
     let by_name = rule("pg", "command = \"postgres\"", "high");
     assert_eq!(pids(&by_name), [pid("[10]", 0)]);
     assert_eq!(pids(&rule("pg", "command = \"/**/postgres\"", "high")), [pid("[10]", 0)], "nor by a path");
-    // Nor do they get out of what is meant for them.
+    // Nor do they evade a rule meant for them.
     let both = by_name.clone() + &rule("rest", "command = \"*\"", "low");
     assert_eq!(pids(&both), [pid("[10]", 0), pid("[11]", 1), pid("[12]", 1)]);
     assert_eq!(pids(&rule("pg", "command = \"postgres\", user = \"7\"", "high")), [pid("[11]", 0)], "they are meant");
     assert_eq!(pids(&rule("pg", "command = \"postgres\"", "normal")).len(), 3);
-    // The file may have another name where they mount what they like.
+    // Users can mount the file under another name.
     for (folder, namespace) in [("proc/self", "1"), ("proc/10", "2")] {
         fs::create_dir_all(machine.0.join(folder).join("ns")).unwrap();
         symlink(namespace, machine.0.join(folder).join("ns/user")).unwrap();
@@ -421,7 +421,7 @@ fn nobody_becomes_important_by_the_name_of_a_unit() {
     );
     let folder = "sys/fs/cgroup/system.slice/pg@16.service";
     let high = rule("pg", "unit = \"pg@*\"", "high");
-    // Nor are they what a later rule says: it was not meant for them.
+    // Nor do they match a later rule, which was not meant for them.
     let both = high.clone() + &rule("rest", "unit = \"*.service\"", "low");
     if sys::euid() == 0 {
         for rules in [&high, &both] {
