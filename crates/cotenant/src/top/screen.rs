@@ -1,4 +1,4 @@
-//! The terminal while it is ours: whatever happens, it is given back as it was.
+//! The terminal in raw mode, which is restored in every case.
 
 use cotenant_linux::sys;
 use ratatui::Terminal;
@@ -12,17 +12,17 @@ use ratatui::prelude::Buffer;
 use std::io::{self, Stdout, stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the terminal is ours. To give it back twice would move its cursor.
+/// Whether the terminal is in our mode. Restoring it twice would move its cursor.
 static OURS: AtomicBool = AtomicBool::new(false);
 
-/// The terminal. Dropping it gives it back; so does a panic.
+/// The terminal. Dropping it restores it; so does a panic.
 pub(super) struct Screen(Terminal<CrosstermBackend<Stdout>>);
 
 impl Screen {
     /// Takes the terminal.
     ///
     /// # Errors
-    /// Where it is none.
+    /// Not a terminal.
     pub fn open() -> io::Result<Self> {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
@@ -30,13 +30,13 @@ impl Screen {
             before(info);
         }));
         let screen = Terminal::new(CrosstermBackend::new(stdout()))?;
-        // From here on whatever fails gives back what was taken.
+        // From here on, errors restore the terminal.
         let screen = Self(screen);
         enter()?;
         Ok(screen)
     }
 
-    /// Draws all of it.
+    /// Draws the whole screen.
     ///
     /// # Errors
     /// Where the terminal is gone.
