@@ -1,4 +1,4 @@
-//! Metrics are asked before anything begins: one that is refused for good begins nothing.
+//! Metrics are read before the start: with one that is refused for good, nothing starts.
 
 use crate::world::{Manager, State};
 use cotenant_testing::eventually;
@@ -6,7 +6,7 @@ use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-/// An address at which nothing listens, and what keeps other sockets from it.
+/// An address without a listener, and a guard that keeps other sockets from it.
 fn closed() -> ((TcpListener, TcpStream), SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -14,7 +14,7 @@ fn closed() -> ((TcpListener, TcpStream), SocketAddr) {
     ((listener, taken), address)
 }
 
-/// A program that runs already; ended on drop.
+/// A running program; ended on drop.
 struct Server(Child);
 
 impl Server {
@@ -118,7 +118,7 @@ fn the_daemon_begins_only_where_metrics_may_answer_and_its_check_warns() {
     rule("");
     let (said, code) = end(daemon(&["--check"]));
     assert!(code == Some(0) && said.contains("warning: rule db: nothing tells how fast server is"), "{said}");
-    // What runs is named by its programs; and what can be nowhere, whatever runs, is warned of.
+    // Running services are named by their programs; a rule that can never match gets a warning.
     let rules = "[[rule]]\nname = 'mine'\nmatch = { user = '0' }\nclass = 'low'\n\
                  [[rule]]\nname = 'none'\nmatch = { unit = 'not-there.service' }\n\
                  [[rule]]\nname = 'batch'\nmatch = { cgroup = '/sys/fs/cgroup/batch.slice' }\n";
@@ -129,7 +129,7 @@ fn the_daemon_begins_only_where_metrics_may_answer_and_its_check_warns() {
     let [warned] = warned[..] else { panic!("{said}") };
     assert!(code == Some(0) && warned.contains("rule batch can match nothing: cgroup = "), "{said}");
     assert!(warned.contains("such as \"/batch.slice\""), "{warned}");
-    // Whose service does not run is not asked.
+    // The metric of a service that does not run is not read.
     rule(&format!("metric = 'redis:{address}:p99'"));
     drop(server);
     let (said, code) = end(daemon(&["--check"]));

@@ -1,4 +1,4 @@
-//! `cotenant schedule` as a user meets it: queues of real programs, and whatever may happen to them.
+//! `cotenant schedule` for a user: queues of real programs, with all kinds of failures.
 
 use crate::world::{self, Manager, State, signal};
 use cotenant_testing::{TempDir, eventually, kills, pass};
@@ -63,7 +63,7 @@ impl Queue {
         fs::metadata(self.path(&format!("{job}.beat"))).map_or(0, |meta| meta.len())
     }
 
-    /// Each job that was started goes on.
+    /// Each started job goes on.
     fn runs(&self, jobs: usize, case: &str) {
         for job in (1..=jobs).filter(|job| self.pid(*job).is_some()) {
             let before = self.beats(job);
@@ -105,7 +105,7 @@ fn results(summary: &Value) -> Vec<&str> {
     summary["jobs"].as_array().unwrap().iter().map(|job| job["result"].as_str().unwrap()).collect()
 }
 
-/// The mechanisms that work here.
+/// The available mechanisms.
 fn pauses(queue: &Queue) -> Vec<&'static str> {
     let works = |how: &&str| {
         let output = queue.run(&["--pause", how, "--policy", "overhead", "--logs", "probe.logs", "-q", "--anew"]);
@@ -166,7 +166,7 @@ fn a_queue_in_toml_says_where_and_with_what() {
 #[test]
 fn rates_that_cannot_be_counted_come_from_the_store() {
     let queue = Queue::of_loops("store", 3);
-    // A line for the shell goes by the name of its first word that sets no variable.
+    // A line for the shell is named after its first word that sets no variable.
     let loss = "{ loss = 0.2, low = 0.1, high = 0.3, by = 'time' }";
     let profile = format!(
         "[app.echo]\nalone_s = 1\nper_cpu_s = {{ llc_misses = 3e6 }}\n\
@@ -247,7 +247,7 @@ fn a_list_can_come_from_standard_input() {
 #[test]
 fn asked_to_stop_jobs_end_and_the_rest_is_gone_on_with() {
     for pause in mechanisms() {
-        // The first does not hear SIGTERM.
+        // The first ignores SIGTERM.
         let queue = Queue::new(
             "stop",
             "list",
@@ -265,7 +265,7 @@ fn asked_to_stop_jobs_end_and_the_rest_is_gone_on_with() {
             assert_eq!(output.status.code(), Some(code), "{output:?}");
             let summary = json(&output);
             assert_eq!(results(&summary)[..2], ["interrupted", "interrupted"], "{summary}");
-            runs += usize::from(results(&summary)[2] == "interrupted"); // perhaps after it had said something
+            runs += usize::from(results(&summary)[2] == "interrupted"); // possibly after some output
             assert!(summary["notes"].to_string().contains("were killed"), "{summary}");
             assert!(!pids.iter().any(|pid| is_shell(*pid)), "both have ended");
             assert_eq!(queue.state.journals(), 0);
@@ -282,7 +282,7 @@ fn asked_to_stop_jobs_end_and_the_rest_is_gone_on_with() {
 #[test]
 fn whom_a_job_started_ends_with_it_when_asked_to_stop() {
     for policy in ["fifo", "mas"] {
-        // The job hears SIGTERM; those that it has started, one of them in a session of its own, do not.
+        // The job gets SIGTERM; its children, one of them in its own session, do not.
         let deaf = |job: u32| {
             format!("sh -c \"trap '' TERM; echo \\$\\$ > {job}.pid; while [ ! -e stop ]; do sleep 0.01; done\"")
         };
@@ -310,7 +310,7 @@ fn killed_at_any_moment_all_jobs_run_on_and_the_queue_is_gone_on_with() {
         let guardian = batch.guardian();
         match (round % 5, guardian) {
             (4, Some(guardian)) => {
-                // Both at once: neither makes up for the other.
+                // Both at once: neither compensates for the other.
                 for name in ["STOP", "KILL"] {
                     signal(name, batch.pid());
                     signal(name, guardian);
@@ -351,7 +351,7 @@ fn a_job_that_is_killed_while_it_waits_has_failed_and_the_others_go_on() {
         let queue = Queue::of_loops("waiting", 3);
         let batch = queue.mas(&["--pause", pause]);
         eventually("all have begun", || (1..=3).all(|job| queue.pid(job).is_some()));
-        // Two of three wait at any moment: one of two kills at least hits one that does.
+        // Two of three wait at any moment: at least one of two kills hits a waiting one.
         for job in [1, 2] {
             signal("KILL", queue.pid(job).unwrap());
         }
