@@ -90,7 +90,7 @@ impl Share {
     fn apart(&self, other: &Self) -> Option<&'static str> {
         match () {
             () if self.group != other.group => Some("other control group"),
-            // There a process weighs against whole sessions.
+            // There a process is weighed against whole sessions.
             () if self.autogroup == Some(ROOT_SESSION) => None,
             () if self.autogroup != other.autogroup => Some("other autogroup"),
             () => None,
@@ -156,7 +156,7 @@ impl Comparison {
     }
 }
 
-/// The number of a session's group and its nice value, as `/proc/PID/autogroup` has them.
+/// The number of a session's group and its nice value, from `/proc/PID/autogroup`.
 pub fn autogroup(text: &str) -> Option<(u64, i32)> {
     let (id, nice) = text.trim().strip_prefix("/autogroup-")?.split_once(" nice ")?;
     Some((id.parse().ok()?, nice.parse().ok()?))

@@ -19,7 +19,7 @@ const MAPPINGS: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A file of a file system, `/dev/shm` included.
+    /// A file of a file system, including `/dev/shm`.
     File,
     /// `memfd_create(2)`.
     Memfd,
@@ -29,7 +29,7 @@ pub enum Kind {
     Anonymous,
 }
 
-/// Something that one process writes and others read or write.
+/// An object written by one process and read or written by others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Object {
     /// What it is.
@@ -58,7 +58,7 @@ pub struct Group {
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sharing {
-    /// Most bytes first; no process is in two.
+    /// Most bytes first; each process is in one group only.
     pub groups: Vec<Group>,
     /// Processes that were read.
     pub read: usize,

@@ -33,8 +33,8 @@ impl fmt::Display for Tier {
 pub struct Present {
     /// Which.
     pub signal: Signal,
-    /// The fraction of the tasks' CPU time during which a counter was really assigned, 0–1; `None` before anything
-    /// ran. Software signals count all the time.
+    /// The fraction of the tasks' CPU time during which a counter was assigned, 0–1; `None` before anything ran.
+    /// Software signals count all the time.
     pub running: Option<f64>,
 }
 
@@ -141,7 +141,7 @@ pub(crate) fn report<'a, K: Kernel>(found: &Found<'_, K>, tasks: impl Iterator<I
     TierReport { tier, pmus, present, missing, notes: notes(found) }
 }
 
-/// Whether any task's counters could be opened, or none was tried yet.
+/// Whether some task's counters could be opened, or none was tried yet.
 fn usable<K: Kernel>(found: &Found<'_, K>) -> bool {
     found.opener.is_some_and(|o| o.opened > 0 || o.refused.is_none())
 }

@@ -41,7 +41,7 @@ pub fn of(root: &Path, pid: &str, v1_controller: Option<&str>) -> Option<String>
     group_in(&bounded::text(root.join(format!("proc/{pid}/cgroup")), Limit::Value).ok()?, v1_controller)
 }
 
-/// That of a list of groups.
+/// The same from a list of groups.
 pub(crate) fn group_in(groups: &str, v1_controller: Option<&str>) -> Option<String> {
     groups.lines().find_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;

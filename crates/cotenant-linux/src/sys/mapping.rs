@@ -4,13 +4,13 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::{self, NonNull};
 
-/// A page of this machine, bytes.
+/// Size of a page, bytes.
 pub fn page_size() -> usize {
     // SAFETY: takes a constant and has no other effect.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
-/// The beginning of a file, mapped; unmapped on drop.
+/// The beginning of a mapped file; unmapped on drop.
 #[derive(Debug)]
 pub struct Mapping {
     at: NonNull<u8>,

@@ -135,7 +135,7 @@ pub fn become_subreaper() -> io::Result<()> {
 /// Requests a signal at the end of the thread that started this process. Async-signal-safe.
 ///
 /// # Errors
-/// For numbers that are no signals.
+/// For numbers other than signals.
 pub fn set_parent_death_signal(signal: c_int) -> io::Result<()> {
     // SAFETY: takes no pointers.
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal, 0, 0, 0) }).map(|_| ())

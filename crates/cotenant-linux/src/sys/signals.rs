@@ -183,7 +183,7 @@ impl SignalFd {
         self.mask.change(libc::SIG_BLOCK).map(|()| before)
     }
 
-    /// The next signal that is pending.
+    /// The next pending signal.
     ///
     /// # Errors
     /// Only where the kernel fails.

@@ -117,8 +117,8 @@ impl Waiter {
     pub fn wait(&mut self, until: Option<Instant>) -> io::Result<Event> {
         loop {
             if !self.ended.is_empty() {
-                // What ended it may have been sent to all of its group: Ctrl-C is reported before the end, not left to
-                // kill us later.
+                // Its ending signal may have been sent to the whole group: Ctrl-C is reported before the end, instead
+                // of killing this process later.
                 self.read_signals()?;
             }
             if let Some(signal) = self.came.pop_front() {
@@ -153,9 +153,9 @@ impl Waiter {
                 self.reap();
                 continue;
             }
-            // What the terminal sends goes to the whole process group.
+            // The terminal signals the whole process group.
             for (pid, _) in self.watched.iter().filter(|(_, pass_on)| **pass_on && !signal.from_kernel) {
-                let _ = sys::kill(*pid, signal.number); // not reaped yet, so the pid is its own
+                let _ = sys::kill(*pid, signal.number); // not reaped yet, so its pid is not reused
             }
             self.came.push_back(signal.number);
         }

@@ -37,7 +37,7 @@ fn poll<const N: usize>(
     }
 }
 
-/// This thread is woken when its time has come, not up to 50 µs later.
+/// This thread wakes at its time, not up to 50 µs later.
 pub fn wake_on_time() {
     // SAFETY: takes plain numbers, and cannot fail.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64, 0, 0, 0) };
@@ -51,7 +51,7 @@ impl Epoll {
     /// Of none so far.
     ///
     /// # Errors
-    /// Where there are no descriptors left.
+    /// Out of descriptors.
     pub fn new() -> io::Result<Self> {
         // SAFETY: takes no pointers.
         Ok(Self(owned(check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?)))

@@ -25,7 +25,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What an ordinary user is here.
+/// An ordinary user of this machine.
 const NOBODY: u32 = 65_534;
 
 /// Takes the threads of a process to the background and back: `STATE_DIR PID STEP…`. Each step prints the state. `hold`
@@ -44,7 +44,7 @@ pub fn backgrounder(args: &[String]) {
                 let turned = background.turn(&mut journal, step == "on", &tasks, true, &mut notes);
                 say(&format!("{step} {turned:?} {:?}", notes.iter().collect::<Vec<_>>()));
             }
-            // Others may have used up what ordinary users may write.
+            // Others may have exhausted the limit of an ordinary user.
             "await" => eventually("its session has it", || {
                 background.tend(&mut journal, &tasks, true, &mut notes);
                 nice(pids[0]).is_none_or(|nice| nice == 19) || !by_session()
@@ -123,7 +123,7 @@ impl Case {
         Self { dir, subject, pid, user }
     }
 
-    /// Whether the session's weight is its background; else `SCHED_IDLE` is.
+    /// Whether the session's weight is its background; otherwise `SCHED_IDLE` is.
     fn by_weight(&self) -> bool {
         self.pid == self.subject.player.pid() && by_session()
     }
@@ -169,10 +169,10 @@ impl Case {
         eventually(&format!("{case}: {:?}, nice {:?}", self.policies(), self.nice()), as_before);
     }
 
-    /// All is as before, and `restore` finds nothing to do, where we may call it.
+    /// Everything is restored, and `restore` finds nothing to do, if it may be called.
     fn is_undone(&self, case: &str) {
         self.is_as_before(case);
-        // Drafts, of compaction, are left where it was interrupted.
+        // Interrupted compactions leave drafts.
         let journals = || fs::read_dir(self.state()).unwrap().map(|entry| entry.unwrap().path());
         let at_work = |path: &Path| path.extension().is_none() && path.to_string_lossy().contains("/journal-");
         eventually(&format!("{case}: the guardian has finished"), || !journals().any(|path| at_work(&path)));
@@ -193,7 +193,7 @@ fn child_of_a_shell(command: &Command) -> Command {
     shell
 }
 
-/// Lets a command run as that user, with that `RLIMIT_NICE`.
+/// Runs a command as that user, with that `RLIMIT_NICE`.
 fn become_user(command: &mut Command, (user, limit): (u32, u64)) {
     let done = |result: c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
     // SAFETY: between fork and exec it makes async-signal-safe system calls alone; the limit is the closure's own.
@@ -212,7 +212,7 @@ fn policy(tid: u32) -> c_int {
     sys::getscheduler(tid).unwrap()
 }
 
-/// The nice value of a process' session, where it has one.
+/// The nice value of a process' session, if it has one.
 fn nice(pid: u32) -> Option<i32> {
     let text = fs::read_to_string(format!("/proc/{pid}/autogroup")).ok()?;
     text.trim().rsplit_once(' ')?.1.parse().ok()
@@ -367,7 +367,7 @@ fn a_policy_that_somebody_else_has_set_stays() {
 
 #[test]
 fn an_ordinary_user_gets_only_what_can_be_taken_back() {
-    // Without the limit SCHED_IDLE could not be left any more.
+    // Without the limit SCHED_IDLE could not be left again.
     let Some(case) = Case::of_nobody(Session::Own, 2, 0) else { return };
     // Another process uses up the ordinary users' allowance of writes to session weights, until one attempt was made.
     let mut player = case.start(&["doctor", "hold", "on", "await", "hold", "end"]);
@@ -401,7 +401,7 @@ fn an_ordinary_user_gets_only_what_can_be_taken_back() {
     assert!(said.contains("failed: 0"), "{said}");
     case.is_undone("without the limit");
 
-    // With it, it can, by the guardian as well.
+    // With it, leaving is possible, for the guardian as well.
     let Some(case) = Case::of_nobody(Session::Shared, 2, 20) else { return };
     let mut player = case.start(&["doctor", "on", "hold"]);
     assert!(player.hear("doctor").ends_with("SCHED_IDLE"));
@@ -482,7 +482,7 @@ fn random_kills_leave_nobody_in_the_background() {
     }
 }
 
-/// Has one program that it starts and one that runs already, `PID`, in the background, until they go: `STATE_DIR PID`.
+/// Puts a started program and a running one, `PID`, into the background until they end: `STATE_DIR PID`.
 pub fn minder(args: &[String]) {
     let [state_dir, pid] = args else { panic!("usage: STATE_DIR PID") };
     let journal = Some(options(Path::new(state_dir)));
@@ -534,7 +534,7 @@ fn programs_of_a_host_go_to_the_background_and_come_back() {
             assert!(said.contains("[Applied, Applied]"), "{said}");
             started = said.split(' ').next().unwrap().parse().unwrap();
             assert!(said.contains(r#"["autogroup nice 19", ""#) == on, "{said}");
-            // Others may have used up what ordinary users may write.
+            // Others may have exhausted the limit of an ordinary user.
             assert!(case.all_have(libc::SCHED_OTHER));
             assert!(case.user.is_some() || case.nice() == Some(if on { 19 } else { 0 }), "{on}");
             minder.say("");

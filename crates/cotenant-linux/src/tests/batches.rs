@@ -82,8 +82,8 @@ impl Queue for Beats {
     }
 }
 
-/// Runs a batch in a process that has no other thread, as Cotenant's is: signals would go to libtest's. Ends as that
-/// does.
+/// Runs a batch in a single-threaded process, as Cotenant does: libtest's threads would take its signals. Ends with its
+/// result.
 pub fn batcher(args: &[String]) {
     // SAFETY: the child goes on with a copy of this thread alone, which holds no lock; the C library puts its own
     // right.
@@ -131,7 +131,7 @@ fn batch(args: &[String]) {
     host::drive(&mut batch, policy.as_ref(), &ctx, Mode::Enforce, |_| {
         rounds += 1;
         if rounds == QUANTA {
-            // As a user would: the batch ends its jobs and itself.
+            // Like a user's request: the batch ends its jobs and itself.
             fs::write(Path::new(folder).join(ASKED), "").unwrap();
             sys::kill(std::process::id(), libc::SIGTERM).unwrap();
         }

@@ -13,8 +13,8 @@ use std::time::Duration;
 /// Steps that reach every point: placing, moving, giving back, placing again, undoing.
 const STEPS: [&str; 5] = ["flip", "flop", "release", "flip", "finish"];
 
-/// The masks come back by themselves, and nothing is left for `restore` but perhaps a journal under which nothing was
-/// applied.
+/// The masks are restored without help, and nothing is left for `restore` except possibly a journal without applied
+/// changes.
 fn expect_undone(subject: &Subject, state: &Path, case: &str) {
     eventually(&format!("{case}: masks {:?}", subject.masks()), || subject.is_as_before());
     let report = restore(state);

@@ -1,4 +1,4 @@
-//! Many threads, some of which come and go meanwhile.
+//! Many threads, some of them short-lived.
 
 use super::roles::{Subject, applier_of, journals, two_cpus};
 use crate::sys;

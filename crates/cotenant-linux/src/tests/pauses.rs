@@ -20,10 +20,10 @@ use std::time::Duration;
 /// Each process of a job: it prints its id, and then repeatedly that it runs.
 pub const BEAT: &str = r#"echo $$ > "$1/$2.pid"; while echo >> "$1/$2"; do sleep 0.02; done"#;
 
-/// The processes of a job: one stays in its group, one has left group and session, and the program itself.
+/// The processes of a job: one stays in its group, one left group and session, and the program itself.
 pub const BEATS: [&str; 3] = ["child", "leaver", "root"];
 
-/// A program of three processes that all fork all the time.
+/// A program of three processes that fork constantly.
 pub fn program(folder: &Path) -> Command {
     let mut command = Command::new("sh");
     let script = r#"sh -c "$2" beat "$1" child & setsid sh -c "$2" beat "$1" leaver & exec sh -c "$2" beat "$1" root"#;
@@ -89,7 +89,7 @@ pub fn pid(folder: &Path, beat: &str) -> Option<u32> {
     fs::read_to_string(folder.join(format!("{beat}.pid"))).ok()?.trim().parse().ok()
 }
 
-/// A job and the folder that it writes to; killed when dropped.
+/// A job and its output folder; killed when dropped.
 struct Beating {
     dir: TempDir,
     mechanism: Mechanism,
@@ -110,7 +110,7 @@ impl Beating {
         command("pauser", &paths.into_iter().chain(steps.iter().copied()).collect::<Vec<_>>())
     }
 
-    /// Every process of it goes on.
+    /// Every process of it continues.
     fn runs(&self, case: &str) {
         for beat in BEATS {
             let Some(pid) = pid(self.dir.path(), beat) else { continue }; // the pauser died before it was started
@@ -154,7 +154,7 @@ impl Beating {
         for beat in BEATS {
             if let Some(pid) = pid(self.dir.path(), beat) {
                 let _ = sys::kill(pid, libc::SIGKILL);
-                let _ = sys::kill_group(pid); // with what two of them have just forked
+                let _ = sys::kill_group(pid); // including their latest children
             }
             let _ = fs::remove_file(self.dir.path().join(format!("{beat}.pid")));
             let _ = fs::remove_file(self.dir.path().join(beat));
@@ -168,7 +168,7 @@ impl Drop for Beating {
     }
 }
 
-/// The folder of the group in which a process is.
+/// The folder of a process' group.
 fn group_of(pid: u32, mechanism: Mechanism) -> Option<PathBuf> {
     let (field, controller) = match mechanism {
         Mechanism::CgroupV2 => ("0::", None),
@@ -357,7 +357,7 @@ fn a_cotenant_that_is_stopped_leaves_nobody_waiting() {
         pauser.hear("hold");
         pauser.say("");
         pauser.hear("hold");
-        job.waits(); // it is stopped anew, and that has an end, too
+        job.waits(); // a new stop must also end
         pauser.say("");
         assert!(pauser.hear("end").contains("failed: 0"));
         assert!(pauser.end().success());
@@ -467,7 +467,7 @@ impl Theirs {
 }
 
 impl Theirs {
-    /// Freezes or thaws it, as its owner does.
+    /// Freezes or thaws it like its owner.
     fn freeze(&self, freeze: bool) -> io::Result<()> {
         let (file, values) = match self.mechanism {
             Mechanism::CgroupV2 => ("cgroup.freeze", ["0", "1"]),
@@ -479,7 +479,7 @@ impl Theirs {
 
 impl Drop for Theirs {
     fn drop(&mut self) {
-        let _ = self.freeze(false); // version 1 lets even SIGKILL wait
+        let _ = self.freeze(false); // with version 1 even SIGKILL waits
         let _ = self.sleeper.kill();
         let _ = self.sleeper.wait();
         eventually("the folder goes", || fs::remove_dir(&self.path).is_ok());
@@ -565,7 +565,7 @@ fn a_group_that_is_removed_while_it_waits_is_done_with() {
     assert_ne!(*journal.outstanding::<Groups>(), Groups::default());
     journal.tend(); // the limit is one byte
     assert_eq!(*journal.outstanding::<Groups>(), Groups::default());
-    // One of that name is another one, and is journaled before it waits.
+    // A later group of the same name is different, and is journaled before it is frozen.
     fs::create_dir(&group.path).unwrap();
     job.pause(&mut journal, &[], None).unwrap();
     assert_ne!(*journal.outstanding::<Groups>(), Groups::default());

@@ -1,4 +1,4 @@
-//! The processes that the tests are about, each of them this test binary in another role.
+//! The processes under test, each of them this test binary in another role.
 
 use crate::act::placement::Placement;
 use crate::act::{self, EFFECTS};
@@ -16,10 +16,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
-/// Names the role; without it, [`role`] is an empty test.
+/// The variable with the role; without it, [`role`] is an empty test.
 const ROLE: &str = "COTENANT_TEST_ROLE";
 
-/// Arguments with which the test binary runs [`role`] and nothing else; what follows is the role's own.
+/// Arguments for running only [`role`]; further ones are the role's.
 const ENTRY: [&str; 5] = ["tests::roles::role", "--exact", "--nocapture", "--test-threads=1", "--"];
 
 /// The entry of all roles.
@@ -86,7 +86,7 @@ pub struct Subject {
     pub player: Player,
     /// Its worker threads.
     pub tids: Vec<u32>,
-    /// The masks of its workers before anything was done.
+    /// The masks of its workers before any change.
     pub originals: Vec<CpuSet>,
 }
 
@@ -121,7 +121,7 @@ impl Subject {
         self.masks() == self.originals
     }
 
-    /// Lets worker `index` do something; returns the pid or tid that it answers with.
+    /// Makes worker `index` do something; returns the pid or tid in its answer.
     pub fn act(&mut self, what: &str, index: usize) -> u32 {
         self.player.say(&format!("{what} {index}"));
         self.player.hear(what).parse().unwrap()
@@ -171,7 +171,7 @@ fn subject(n: usize) {
         let line = line.unwrap();
         let (what, index) = line.split_once(' ').unwrap();
         let what = what.to_owned();
-        let ends_here = what == "exec"; // it closes our standard input before the process is another one
+        let ends_here = what == "exec"; // it closes our standard input before it executes the other program
         let job: Job = Box::new(move || match what.as_str() {
             "fork" => say(&format!("fork {}", sleeper().spawn().unwrap().id())),
             "orphan" => {
@@ -221,7 +221,7 @@ fn gettid() -> u32 {
     (unsafe { libc::gettid() }) as u32
 }
 
-/// Options as the applier role uses them; the guardian is this test binary, too.
+/// Options of the applier role; the guardian is this test binary, too.
 pub fn options(state_dir: &Path) -> JournalOptions {
     let guardian = GuardianCommand {
         program: PathBuf::from("/proc/self/exe"),
@@ -236,7 +236,7 @@ pub fn journal(state_dir: &Path) -> Journal {
     Journal::open(options(state_dir), EFFECTS).unwrap()
 }
 
-/// The identities of threads, as a host would know them.
+/// The identities of threads, in a host's form.
 pub fn infos(pid: u32, tids: &[u32]) -> Vec<Arc<TaskInfo>> {
     let info = |(i, tid): (usize, &u32)| {
         let held = Held::open(pid, *tid).ok()?;
@@ -255,7 +255,7 @@ pub fn infos(pid: u32, tids: &[u32]) -> Vec<Arc<TaskInfo>> {
     tids.iter().enumerate().filter_map(info).collect()
 }
 
-/// Each task, and the mask that it is to get: in turn the two, beginning with the `first`.
+/// Each task and its target mask: the two alternate, beginning with the `first`.
 pub fn orders(infos: &[Arc<TaskInfo>], masks: &[CpuSet; 2], first: usize) -> Vec<(Arc<TaskInfo>, Option<CpuSet>)> {
     infos.iter().enumerate().map(|(i, info)| (info.clone(), Some(masks[(first + i) % 2].clone()))).collect()
 }

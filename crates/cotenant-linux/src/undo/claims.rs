@@ -1,10 +1,9 @@
-//! Which Cotenant manages which process: two Cotenants of one user leave each other's programs alone instead of
-//! fighting.
+//! The owning Cotenant of each managed process: two Cotenants of one user do not manage the same programs.
 //!
-//! A small text file in the state folder lists, per process, the Cotenant that manages it; its descendants belong to
-//! the same. It is replaced as a whole (rename) under a lock. A claim ends when its owner gives it back, or when the
-//! owner is dead *and* its journal is gone: before that, the masks that are seen may still be undone by a guardian.
-//! (One that is kept for what could not be undone has another name.)
+//! A small text file in the state folder lists, per process, its managing Cotenant, which also manages its descendants.
+//! It is replaced as a whole (rename) under a lock. A claim ends when its owner releases it, or when the owner is dead
+//! *and* its journal is gone: before that, a guardian may still undo the present masks. (A journal kept for failed
+//! undoing has another name.)
 
 use crate::bounded::{self, Limit};
 use crate::fault::around;
@@ -57,13 +56,13 @@ pub struct Claims {
     here: Here,
     me: Identity,
     mine: HashSet<Identity>,
-    /// Processes found taken since the last [`Claims::refresh`], and the Cotenant that has each.
+    /// Processes found taken since the last [`Claims::refresh`], each with its Cotenant.
     taken: HashMap<Identity, u32>,
-    /// Processes that are claimed along with the next one: writing the file costs more than what is in it.
+    /// Processes claimed along with the next one: each write of the file is expensive, independent of its content.
     along: BTreeSet<u32>,
     /// Number of claims in the file above which ended ones are removed next.
     kept: usize,
-    /// When the lock was waited for in vain.
+    /// Time of the last failed wait for the lock.
     stuck: Cell<Option<Instant>>,
 }
 
@@ -82,7 +81,7 @@ impl Claims {
         }
     }
 
-    /// Claims a process, too, together with the next one, or at the next [`Claims::refresh`].
+    /// Claims a process together with the next one, or at the next [`Claims::refresh`].
     pub fn claim_along(&mut self, pid: u32) {
         self.along.insert(pid);
     }
@@ -148,7 +147,7 @@ impl Claims {
         let (me, family) = (self.me, family(pid));
         let mut holder = None;
         self.dir.exists().then_some(())?;
-        // Where the file cannot be read, claiming will say so.
+        // If the file cannot be read, claiming reports that.
         let _ = self.edit(|claims| {
             let theirs = |c: &&Claim| c.owner != me && family.contains(&c.process) && self.stands(**c);
             holder = claims.iter().find(theirs).map(|c| c.owner.0);
@@ -159,11 +158,11 @@ impl Claims {
 
     /// Drops refusals: one query per round suffices, although each thread of a process would ask again.
     pub fn refresh(&mut self) {
-        let _ = self.claim_all(); // where this fails, so does the claim before a change
+        let _ = self.claim_all(); // if this fails, so does the claim before a change
         self.taken.clear();
     }
 
-    /// Gives these claims back, as far as there are such.
+    /// Releases those of these claims that exist.
     pub fn give_back(&mut self, processes: &[Identity]) {
         let given: HashSet<Identity> = processes.iter().copied().collect();
         self.drop_claims(|process| given.contains(&process));
@@ -181,7 +180,7 @@ impl Claims {
             return;
         }
         let me = self.me;
-        // Where this fails, the claims end with this process.
+        // If this fails, the claims end with this process.
         let _ = self.edit(|claims| {
             claims.retain(|c| (c.owner != me || !these(c.process)) && self.stands(*c));
             true
@@ -212,7 +211,7 @@ impl Claims {
     /// Takes the lock.
     ///
     /// # Errors
-    /// `TimedOut` where another Cotenant has it all the time.
+    /// `TimedOut` if another Cotenant holds the lock all the time.
     fn lock(&self, path: &Path) -> io::Result<File> {
         let begin = Instant::now();
         let waits = self.stuck.get().is_none_or(|stuck| stuck.elapsed() >= AGAIN);
@@ -233,7 +232,7 @@ impl Claims {
         }
     }
 
-    /// Whether a claim has not ended, and neither has the process.
+    /// Whether both a claim and its process still exist.
     fn stands(&self, claim: Claim) -> bool {
         let journal = self.dir.join(state_dir::file_name(&self.here, claim.owner));
         thread::lives(claim.process) && (thread::lives(claim.owner) || journal.exists())

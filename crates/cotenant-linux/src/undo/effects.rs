@@ -1,4 +1,5 @@
-//! What is outstanding, by kind of effect. A table from the actuators lists the kinds: undoing knows no actuator.
+//! Outstanding changes, by kind of effect. The actuators provide a table of kinds, so that undoing does not depend on
+//! them.
 
 use crate::sys::thread::{Identity, numbers_in, process_stat};
 use crate::undo::report::RestoreReport;
@@ -13,14 +14,14 @@ pub const GRACE: Duration = Duration::from_secs(2);
 
 /// A line of a journal, written as it is displayed.
 pub trait Record: fmt::Display + Sized {
-    /// The effect that it is about.
+    /// Its effect.
     type Effect: Effect<Record = Self>;
 
-    /// Reads a line; `None` where it is of another kind, or damaged.
+    /// Parses a line; `None` if it is of another kind, or damaged.
     fn parse(line: &str) -> Option<Self>;
 }
 
-/// Everything of one kind that is to be undone: the sum of its records.
+/// All changes of one kind to undo: the sum of its records.
 pub trait Effect: Any + fmt::Debug + Default {
     /// Its records.
     type Record: Record<Effect = Self>;
@@ -44,7 +45,7 @@ pub trait Effect: Any + fmt::Debug + Default {
     fn undo(&self, by: &Undoer<'_>, report: &mut RestoreReport) -> Vec<Self::Record>;
 }
 
-/// What undoing has to know of its surroundings.
+/// The surroundings in which changes are undone.
 #[derive(Clone, Copy, Debug)]
 pub struct Undoer<'a> {
     /// The Cotenant that wrote the journal.
@@ -53,7 +54,7 @@ pub struct Undoer<'a> {
     pub spare: &'a [u32],
 }
 
-/// Processes that live, and sessions with a living member.
+/// Live processes, and sessions with a live member.
 #[derive(Clone, Debug, Default)]
 pub struct Living {
     /// Process ids.
@@ -82,10 +83,10 @@ impl Kind {
     }
 }
 
-/// All kinds of effects, in the order in which they are undone.
+/// All kinds of effects, in the order of undoing.
 pub type Table = &'static [Kind];
 
-/// What is outstanding of each kind, in the order of the table.
+/// Outstanding changes of each kind, in the order of the table.
 #[derive(Debug)]
 pub(crate) struct Effects {
     table: Table,
@@ -104,7 +105,7 @@ impl Effects {
         (effects, unknown)
     }
 
-    /// Adds a line; whether any kind understands it.
+    /// Adds a line; returns whether some kind accepts it.
     pub fn enter(&mut self, line: &str) -> bool {
         self.all.iter_mut().any(|effect| effect.enter_line(line))
     }
@@ -114,7 +115,7 @@ impl Effects {
         self.all.iter().flat_map(|effect| effect.let_all_run(by, report)).collect()
     }
 
-    /// That of one kind; `None` where the table lacks it.
+    /// The changes of one kind; `None` if the table lacks it.
     pub fn get<E: Effect>(&self) -> Option<&E> {
         self.all.iter().find_map(|effect| (&**effect as &dyn Any).downcast_ref())
     }
@@ -139,7 +140,7 @@ impl Effects {
 
 /// An effect of any kind.
 trait AnyEffect: Any + fmt::Debug {
-    /// Adds a line; whether it is of this kind.
+    /// Adds a line; returns whether it is of this kind.
     fn enter_line(&mut self, line: &str) -> bool;
     fn essential_lines(&self, lines: &[String], living: &Living) -> Vec<String>;
     fn let_all_run(&self, by: Option<Duration>, report: &mut RestoreReport) -> Vec<String>;
@@ -173,8 +174,8 @@ pub fn end_word(end: End) -> String {
     end.map_or_else(|| "-".to_owned(), |end| end.as_nanos().to_string())
 }
 
-/// Such a word read again; `None` where it is none.
-#[allow(clippy::option_option)] // a pause without an end has a word, too
+/// Parses such a word; `None` if it is none.
+#[allow(clippy::option_option)] // the word of an unlimited pause
 pub fn end_of(word: &str) -> Option<End> {
     if word == "-" { Some(None) } else { word.parse().ok().map(|ns| Some(Duration::from_nanos(ns))) }
 }

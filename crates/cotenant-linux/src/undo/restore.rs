@@ -1,4 +1,4 @@
-//! Undoing what killed Cotenants have left.
+//! Undoes changes left by killed Cotenants.
 
 use crate::sys::Lock;
 use crate::sys::thread;
@@ -11,7 +11,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long [`restore`] waits for a guardian that is at work.
+/// Time for which [`restore`] waits for a working guardian.
 const GUARDIAN_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Undoes the leftovers of killed Cotenants of this user: every journal in `state_dir` without a living owner. Waits
@@ -105,7 +105,7 @@ fn restore_one(
             Err(e) => return Err(e),
         }
     };
-    // A draft is renamed when it is whole, so that nothing can have been applied under one.
+    // A draft is renamed once complete, so that no change can have been applied under one.
     let is_draft = path.extension().is_some_and(|end| end == file::DRAFT);
     match file::read(&mut file)? {
         Some(c) if is_draft && thread::lives(c.owner) => {}
@@ -114,7 +114,7 @@ fn restore_one(
             report.notes.push(format!("{} is from another container: run restore there", path.display()));
         }
         Some(c) if c.here.boot == here.boot && !is_draft => undo_journal(path, &c, table, report),
-        _ => file::remove(path), // another boot, or nothing in it
+        _ => file::remove(path), // another boot, or empty
     }
     Ok(None)
 }
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn only_what_may_be_undone_here_is_taken() {
         let (here, me) = (Here::read().unwrap(), thread::own().unwrap());
-        let ended = (me.0, me.1 + 1); // a process id that was given anew
+        let ended = (me.0, me.1 + 1); // a reused process id
         for (host, boot, pidns, owner, draft, stays, undone) in [
             (true, true, true, ended, false, false, 1),
             (false, true, true, ended, false, false, 1), // the name of a machine may change

@@ -1,4 +1,4 @@
-//! The folder in which a user's Cotenants keep their state, and whose state it is.
+//! The folder with the state of a user's Cotenants, and its owner.
 
 use crate::bounded::{self, Limit};
 use crate::sys::thread::Identity;
@@ -15,7 +15,7 @@ pub enum OpenError {
     /// No place for the journal.
     #[error("no place for the journal: neither COTENANT_STATE_DIR nor XDG_STATE_HOME nor HOME is set; set one of them")]
     NoStateDir,
-    /// That place is named from nowhere.
+    /// No variable names that place.
     #[error("COTENANT_STATE_DIR: '{}' is not an absolute path; name a folder from / on", .0.display())]
     Relative(PathBuf),
     /// `/proc` cannot be read.
@@ -26,13 +26,13 @@ pub enum OpenError {
 /// Names the folder of the state.
 const STATE_DIR: &str = "COTENANT_STATE_DIR";
 
-/// Where a user's Cotenants keep their state: `$COTENANT_STATE_DIR`; else `/run/cotenant` for root;
-/// `$XDG_STATE_HOME/cotenant`, else `$HOME/.local/state/cotenant`, else `/run/user/UID/cotenant` for others. The latter
-/// goes at the last logout, while programs that were started under nohup go on, so it comes last. Root of a user
-/// namespace is one of the others where `/run` is not its own.
+/// The state folder of a user's Cotenants: `$COTENANT_STATE_DIR`; else `/run/cotenant` for root;
+/// `$XDG_STATE_HOME/cotenant`, else `$HOME/.local/state/cotenant`, else `/run/user/UID/cotenant` for others. The last
+/// one is removed at logout, while programs under nohup continue, so it is the last choice. Root of a user namespace
+/// counts as one of the others unless it owns `/run`.
 ///
 /// # Errors
-/// Where the environment names none of them, or a relative path.
+/// The environment names none of them, or a relative path.
 pub fn default_state_dir() -> Result<PathBuf, OpenError> {
     let uid = sys::euid();
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
@@ -40,7 +40,7 @@ pub fn default_state_dir() -> Result<PathBuf, OpenError> {
         return if named.is_absolute() { Ok(named) } else { Err(OpenError::Relative(named)) };
     }
     let roots = PathBuf::from("/run/cotenant");
-    // By no other environment: a shell and a systemd unit must agree.
+    // Independent of any other environment: a shell and a systemd unit must agree.
     if uid == 0 && (is_initial_namespace() || secure_dir(&roots).is_ok()) {
         return Ok(roots);
     }
@@ -72,7 +72,7 @@ pub fn secure_state_dir(dir: &Path) -> io::Result<()> {
     })
 }
 
-/// Where process ids mean something: one boot of one machine, seen from one pid namespace.
+/// Scope of process ids: one boot of one machine, seen from one pid namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Here {
     /// `/proc/sys/kernel/random/boot_id`.
@@ -144,11 +144,11 @@ pub fn open_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens a file to append to, a new one or one of ours. Others may have put something else under that name: links are
-/// not followed.
+/// Opens a file of this user to append to, or makes it. Links are not followed, since others may have made one under
+/// that name.
 ///
 /// # Errors
-/// As `open`; `PermissionDenied` where it is not a regular file of ours under this name alone.
+/// As `open`; `PermissionDenied` if it is not a regular file of this user with this name alone.
 pub fn append_own(path: &Path) -> io::Result<File> {
     let open = |new: bool| {
         let mut options = OpenOptions::new();
@@ -174,7 +174,7 @@ fn refuse<T>(why: &str) -> io::Result<T> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
-/// Makes a new file of ours, locked, to be renamed when it is whole, in the place of one that was left there.
+/// Makes a new locked file of this user, to be renamed once complete, in place of a previous one.
 ///
 /// # Errors
 /// As [`open_own`].
@@ -187,13 +187,13 @@ pub fn draft(path: &Path) -> io::Result<File> {
     sys::flock(&file, Lock::Try).map(|()| file)
 }
 
-/// Takes the lock that a file of ours is, which is made where there is none. Closing it gives the lock back.
+/// Takes the lock file of this user, made if missing. Closing it releases the lock.
 ///
 /// A process that can open a file can hold its lock indefinitely, so others must not: a file left open to others by an
 /// earlier release is replaced.
 ///
 /// # Errors
-/// `WouldBlock` under [`Lock::Try`] where another has it; `PermissionDenied` where something else is there.
+/// `WouldBlock` under [`Lock::Try`] while it is taken; `PermissionDenied` if another kind of file is there.
 pub fn lock(path: &Path, how: Lock) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
@@ -211,10 +211,10 @@ pub fn lock(path: &Path, how: Lock) -> io::Result<File> {
     }
 }
 
-/// Takes the lock of a file of ours; `None` where there is none any more.
+/// Takes the lock of a file of this user; `None` if it does not exist any more.
 ///
 /// # Errors
-/// `WouldBlock` under [`Lock::Try`] where another has it.
+/// `WouldBlock` under [`Lock::Try`] while it is taken.
 pub fn lock_there(path: &Path, how: Lock) -> io::Result<Option<File>> {
     loop {
         let file = match open_own(OpenOptions::new().read(true), path) {
@@ -227,7 +227,7 @@ pub fn lock_there(path: &Path, how: Lock) -> io::Result<Option<File>> {
     }
 }
 
-/// The file, locked; `None` where it was replaced or removed meanwhile.
+/// The file, locked; `None` if it was replaced or removed meanwhile.
 fn locked(file: File, path: &Path, how: Lock) -> io::Result<Option<File>> {
     sys::flock(&file, how)?;
     match fs::symlink_metadata(path) {
@@ -276,7 +276,7 @@ mod tests {
         }
         symlink("700", dir.path().join("link")).unwrap();
         assert_eq!(told(secure_dir(&dir.path().join("link"))).as_deref(), Some("it is not a folder"));
-        // What is not there is made, for us alone.
+        // Makes a missing folder, for this user alone.
         let new = dir.path().join("new/er");
         secure_dir(&new).unwrap();
         assert_eq!(fs::metadata(&new).unwrap().mode() & 0o7777, 0o700);

@@ -1,7 +1,7 @@
-//! A started program behaves as if it had been started without us.
+//! A started program behaves as if started without Cotenant.
 //!
-//! The process that starts it is this binary in a role, which runs before libtest does: the main thread of libtest
-//! would catch the signals that [`Waiter`] holds back in the thread that makes it.
+//! The starting process is this binary in a role, which runs before libtest: libtest's main thread would catch the
+//! signals that [`Waiter`] blocks only in its own thread.
 
 use cotenant_linux::act::placement::Placement;
 use cotenant_linux::act::{self, EFFECTS};
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 /// The first argument of this binary in a role; the name of the role and its own arguments follow.
 const ROLE: &str = "@role";
 
-/// Runs the role that the arguments name, if they do.
+/// Runs the role in the arguments, if any.
 pub fn run_if_asked() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -66,7 +66,7 @@ fn runner(args: &[String]) -> ! {
     }
 }
 
-/// Looks at a program only when it has sent us SIGINT, as Ctrl-C does, and is dead.
+/// Checks a program only when it has sent SIGINT, as Ctrl-C does, and is dead.
 fn latecomer() -> ! {
     let mut waiter = Waiter::new().unwrap();
     let mut command = Command::new("sh");
@@ -81,7 +81,7 @@ fn latecomer() -> ! {
     process::exit(0);
 }
 
-/// Places a process on its first CPU, as `cotenant attach` would, until a signal comes.
+/// Places a process on its first CPU, like `cotenant attach`, until a signal arrives.
 fn manager(state_dir: &Path, pid: u32) -> ! {
     let mut waiter = Waiter::new().unwrap();
     let options = JournalOptions { state_dir: state_dir.to_owned(), ..JournalOptions::new().unwrap() };
@@ -227,7 +227,7 @@ fn pty() -> (File, OwnedFd) {
     }
 }
 
-/// Reads a terminal until a line contains the word; returns what came by then.
+/// Reads a terminal until a line contains the word; returns the text until then.
 fn read_until(terminal: &mut File, word: &str) -> String {
     let mut text = String::new();
     let mut buffer = [0; 256];
@@ -238,7 +238,7 @@ fn read_until(terminal: &mut File, word: &str) -> String {
     text
 }
 
-/// A shell with job control on a terminal of its own, which runs `script`; `$RUN` in it is the runner.
+/// A shell with job control on its own terminal, which runs `script`; `$RUN` in it is the runner.
 fn shell(script: &str) -> (File, process::Child) {
     let (ours, theirs) = pty();
     let exe = std::env::current_exe().unwrap();
@@ -261,7 +261,7 @@ fn shell(script: &str) -> (File, process::Child) {
 
 #[test]
 fn ctrl_c_reaches_the_program_once() {
-    // The runner looks at its own signal when the program has had its: a second one would be another one by then.
+    // The runner checks its own signal after the program has got its one: a second one would be different by then.
     let dir = TempDir::new("once");
     let had = dir.path().join("had").display().to_string();
     let program =

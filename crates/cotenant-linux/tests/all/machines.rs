@@ -1,5 +1,5 @@
-//! Two hundred machines, as `lscpu` and hwloc see them: what each says that CPUs share divides them, and the three
-//! agree unless the difference stands here with its reason.
+//! Two hundred machines, as `lscpu` and hwloc see them: each divides the CPUs by what they share, and the three agree
+//! except for differences listed here with reasons.
 
 use crate::made;
 use crate::oracle::{Seen, Sizes, dump, of_shared, unpacked};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Sets of CPUs by what they share, as `lscpu` calls it.
+/// Sets of CPUs by their shared resource, under `lscpu`'s name for it.
 type Groups = BTreeMap<String, BTreeSet<String>>;
 
 /// Known differences of other tools on machines with real dumps: the tool, the machine, the part (`*`: all), and the
@@ -106,7 +106,7 @@ fn groups(t: &Topology, has_nodes: bool) -> Groups {
 }
 
 /// hwloc's objects by name, and ours. Systematic differences are removed:
-/// * hwloc gives a node without CPUs those nearby.
+/// * hwloc assigns nearby CPUs to a node without any.
 /// * It keeps nodes without CPUs and memory, which firmware reserves for devices.
 /// * It omits sizes of 0.
 fn shown(t: &Topology, view: &str) -> [BTreeMap<String, Vec<String>>; 2] {
@@ -148,7 +148,7 @@ fn shown(t: &Topology, view: &str) -> [BTreeMap<String, Vec<String>>; 2] {
     })
 }
 
-/// What differs between two readings, with both of the first one.
+/// Differences between two readings, for subjects in the first one.
 fn differing<T: PartialEq + std::fmt::Debug>(
     ours: &BTreeMap<String, T>,
     theirs: &BTreeMap<String, T>,
@@ -158,7 +158,7 @@ fn differing<T: PartialEq + std::fmt::Debug>(
     differ.map(|name| (name.clone(), format!("{name}: {:?}, not {:?}", ours.get(name), theirs.get(name)))).collect()
 }
 
-/// Each list of sets names each CPU once.
+/// Each list of sets has each CPU once.
 fn divides(sets: &[&CpuSet], all: &CpuSet) -> bool {
     let named: usize = sets.iter().map(|set| set.len()).sum();
     named == all.len() && sets.iter().fold(CpuSet::new(), |so_far, set| so_far.or(set)) == *all
@@ -173,7 +173,7 @@ fn check_division(name: &str, t: &Topology) {
     for (what, sets, all) in lists {
         assert!(divides(&sets, all), "{name}: {what} {sets:?} do not divide {all}");
     }
-    // A node may have been left out, but no CPU is at two.
+    // A node may be missing, but no CPU is at two.
     let nodes: Vec<&CpuSet> = t.nodes().iter().map(|node| &node.cpus).collect();
     let together = nodes.iter().fold(CpuSet::new(), |so_far, set| so_far.or(set));
     assert!(divides(&nodes, &together), "{name}: nodes {nodes:?}");

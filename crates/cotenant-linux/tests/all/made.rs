@@ -11,7 +11,7 @@ use std::path::Path;
 /// The most CPUs of a machine.
 const MOST: usize = 1024;
 
-/// How many parts each part has.
+/// Numbers of parts, each per next larger part.
 #[derive(Debug)]
 struct Shape {
     packages: usize,
@@ -102,7 +102,7 @@ impl Machine<'_> {
     }
 }
 
-/// Makes the machine of a seed below `root`, which is empty; what it is, for people.
+/// Makes the machine of a seed below the empty `root`; returns its description for people.
 pub fn machine(root: &Path, seed: u64) -> String {
     let mut random = Random(seed);
     let shape = match seed {
@@ -178,7 +178,7 @@ fn cpus(machine: &Machine, random: &mut Random, shape: &Shape) {
             continue;
         }
         let mut told = vec![
-            // The names that all tools know.
+            // The names known to all tools.
             ("core_siblings", machine.shared(place, shape.package())),
             ("thread_siblings", machine.shared(place, shape.core())),
             ("physical_package_id", packages[place / shape.package()].to_string()),
@@ -220,7 +220,7 @@ fn caches(random: &mut Random, shape: &Shape, second: usize) -> Vec<(u8, &'stati
 }
 
 /// Memory nodes of all, of packages, of pairs of them, or of parts of them; some without memory, some without CPUs,
-/// some without either. Their numbers.
+/// some without either. Returns their numbers.
 fn nodes(machine: &Machine, random: &mut Random, shape: &Shape) -> CpuSet {
     machine.put("proc/meminfo", "MemTotal:       67108864 kB");
     let span = match random.below(6) {

@@ -43,7 +43,7 @@ fn processes_may_end_at_any_moment() {
             assert_eq!(notes(&memory), Vec::<String>::new(), "ended before look {end_after}, reaped: {reaped}");
         }
     }
-    // While it is being looked at: another thread ends it at some moment.
+    // During the look another thread ends it at some moment.
     for _ in 0..20 {
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let live = BTreeMap::from([(child.id(), vec![child.id()])]);

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 const HOG: &str = "COTENANT_TEST_HOG";
 
-/// Processes that share one address space, and what is in it.
+/// Processes that share one address space, and its content.
 const PROCESSES: usize = 40;
 const BYTES: usize = 8 << 30;
 
-/// Where this is to be that program: two of its threads change the protection of all of its memory in turn, for which
-/// the kernel holds the lock most of the time.
+/// The variable for the role of that program: two of its threads alternately change the protection of all of its
+/// memory, for which the kernel holds the lock most of the time.
 pub fn run_if_asked() {
     if std::env::var_os(HOG).is_none() {
         return;
@@ -30,7 +30,7 @@ pub fn run_if_asked() {
             std::process::exit(0);
         }
         libc::madvise(at, BYTES, libc::MADV_NOHUGEPAGE);
-        // All of it is the one page of zeros: it has page tables and takes no room.
+        // All of it is the one page of zeros: it has page tables without using memory.
         for page in (0..BYTES).step_by(4096) {
             ptr::read_volatile(at.cast::<u8>().add(page));
         }
@@ -50,7 +50,7 @@ pub fn run_if_asked() {
     std::process::exit(0);
 }
 
-/// A process with this one's address space that waits.
+/// A waiting process with the same address space.
 unsafe fn clone() -> i32 {
     extern "C" fn wait(_: *mut libc::c_void) -> i32 {
         // SAFETY: the calls take plain numbers.

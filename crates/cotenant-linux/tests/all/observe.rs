@@ -1,4 +1,4 @@
-//! The sampler on real processes: threads that come and go, programs that replace themselves, leaders that leave first.
+//! The sampler on real processes: short-lived threads, programs that replace themselves, leaders that end first.
 
 use crate::program::{Program, threads_of};
 use cotenant_linux::FsRoot;
@@ -16,8 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Long enough for anything that must happen, names among it, which are looked at again once a minute; nothing waits
-/// for it in vain unless the test fails.
+/// Long enough for every event, including names, which are read once a minute; only a failing test waits so long.
 const PATIENCE: Duration = Duration::from_secs(100);
 
 /// After so many milliseconds without a look, threads are observed as soon as they are seen.
@@ -34,7 +33,7 @@ struct Watch {
     observer: Observer,
     /// Start of its clock, unless that only advances on request.
     begin: Option<Instant>,
-    /// How far its clock is ahead.
+    /// The lead of its clock.
     ahead: Duration,
     last: Sample,
     asked: Vec<NewTask>,
@@ -59,7 +58,7 @@ impl Watch {
         Self::new(Target::Trees(vec![program.pid()]), Options::default())
     }
 
-    /// Takes a sample and checks what holds for each.
+    /// Takes a sample and checks the invariants of each.
     fn sample(&mut self) -> &Sample {
         let at = Time::default() + (self.begin.map_or(Duration::ZERO, |begin| begin.elapsed()) + self.ahead);
         let asked = &mut self.asked;
@@ -283,7 +282,7 @@ fn what_ends_before_it_is_counted_is_part_of_the_application() {
         let stat = TaskStat::parse(&stat).unwrap();
         let used = (stat.ticks + stat.ended_ticks) as f64 / cotenant_linux::sys::ticks_per_second() as f64;
         let waits = std::fs::read_to_string(format!("/proc/{}/syscall", shell.id())).unwrap();
-        // A shell that has just begun reads, too.
+        // A newly started shell reads, too.
         if used > 0.3 && waits.starts_with("0 ") && view.tasks.len() == 1 && shown > used - 0.15 {
             assert!(shown < used + 0.05, "{shown} s shown, {used} s used");
             break;
@@ -301,7 +300,7 @@ fn a_thread_that_ends_before_the_next_look_is_not_opened() {
     let mut watch = Watch::tree(&program);
     let known = watch.asked.len();
     assert_eq!(known, 16);
-    watch.begin = None; // a busy machine takes its time
+    watch.begin = None; // a busy machine needs time
     watch.ahead = Duration::from_secs(100);
     watch.sample();
     for _ in 0..10 {
@@ -356,7 +355,7 @@ fn burned_time_is_seen(options: Options) {
     program.ask("burn 20");
     let used = (program.cpu_us() - used_before) * 1_000;
     assert!(used >= 40 * 20_000_000, "each of 40 threads burned 20 ms: {used}");
-    // What sleepers did is seen late, never lost.
+    // Usage of sleepers is seen late, never lost.
     watch.until("the burned time", |w| w.cpu_ns() - before >= used * 97 / 100);
     let seen = watch.cpu_ns() - before;
     assert!(seen <= used * 103 / 100 + 50_000_000, "saw {seen} ns of {used}");
@@ -454,7 +453,7 @@ fn sampling_after_the_end_finds_nothing_and_no_error() {
     drop(program);
     watch.sample();
     assert!(watch.last.tasks.is_empty());
-    // Observing what is not there, from the beginning.
+    // Observing a missing process, from the beginning.
     let watch = Watch::new(Target::Trees(vec![pid]), Options::default());
     assert!(watch.last.tasks.is_empty() && watch.observer.is_empty());
 }
@@ -503,10 +502,10 @@ fn a_leader_that_leaves_first_is_left_out() {
     let leader = program.pid();
     assert!(watch.tids().contains(&leader));
     program.tell("leave");
-    // The other threads, and the one that listens instead, which may be found later than that the leader is dead.
+    // The other threads, and the listening one, which may be found later than the leader's death.
     watch.until("the leader to be left out", |w| !w.tids().contains(&leader) && w.last.tasks.len() == 4 + 1);
     assert!(!watch.observer.is_empty());
-    // A thread of it executes another program and takes the leader's place.
+    // One of its threads executes another program and becomes the leader.
     program.tell_thread("exec");
     watch.until("the new program", |w| is_all(w, leader, "sleep"));
 }

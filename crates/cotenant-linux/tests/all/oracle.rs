@@ -1,4 +1,4 @@
-//! A machine as hwloc shows it, from our topology and from `lstopo`'s console view, in one form that can be compared.
+//! A machine in hwloc's view, from our topology and from `lstopo`'s console view, in one comparable form.
 
 use cotenant_model::topology::{CacheType, Kind, Resource, Topology};
 use cotenant_model::{CpuId, CpuSet};
@@ -13,7 +13,7 @@ pub type Objects = BTreeMap<String, Vec<String>>;
 #[derive(Debug, PartialEq)]
 pub struct Seen {
     pub objects: Objects,
-    /// The distance table between the nodes that are there, in ascending order of number.
+    /// The distance table between the present nodes, in ascending order of number.
     pub distances: Vec<Vec<u64>>,
     /// CPUs of each kind of core, weakest first; empty where all are alike.
     pub kinds: Vec<String>,
@@ -21,14 +21,14 @@ pub struct Seen {
     pub absent: String,
 }
 
-/// How much of the numbers is shown.
+/// Precision of the numbers.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Sizes {
     /// hwloc 2: kB.
     Exact,
     /// hwloc 3: three digits and a unit.
     Rounded,
-    /// Only what both know, for synthetic machines, of which hwloc makes up the rest.
+    /// The common parts for synthetic machines, since hwloc invents the rest.
     Ignored,
 }
 
@@ -44,7 +44,7 @@ fn size(bytes: u64, sizes: Sizes) -> String {
     }
 }
 
-/// How far inside something is, of what has the same CPUs.
+/// Depth of an object among those with the same CPUs.
 fn depth(r: &Resource) -> u8 {
     match r.kind {
         Kind::Package => 0,
@@ -166,7 +166,7 @@ impl Seen {
         let mut found: BTreeMap<String, usize> = BTreeMap::new();
         for (i, line) in tree.iter().enumerate() {
             *found.entry(line.kind.clone()).or_default() += 1;
-            // A memory node has the CPUs of what it is attached to.
+            // A memory node has the CPUs of its parent.
             let holder =
                 if line.kind == "NUMANode" { (0..i).rev().find(|&j| tree[j].indent < line.indent) } else { Some(i) };
             let cpus: CpuSet = match holder {
@@ -266,7 +266,7 @@ pub fn dump(test: &str, name: &str) -> Option<PathBuf> {
     Some(root)
 }
 
-/// What an archive holds. Unpacks it once; other tests may be at it at the same time.
+/// The content of an archive. Unpacks it once, possibly concurrently with other tests.
 pub fn unpacked(test: &str, archive: &Path, name: &str) -> Option<PathBuf> {
     let done = Path::new(env!("CARGO_TARGET_TMPDIR")).join("topologies").join(name);
     if !done.exists() {
@@ -285,7 +285,7 @@ pub fn unpacked(test: &str, archive: &Path, name: &str) -> Option<PathBuf> {
     Some(done)
 }
 
-/// A copy of what is read of a dump, for a test to change; `None` where there is no dump.
+/// A copy of the read parts of a dump, for a test to change; `None` without a dump.
 pub fn copy(test: &str, name: &str) -> Option<PathBuf> {
     let from = dump(test, name)?;
     let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}.{}.{name}", std::process::id()));

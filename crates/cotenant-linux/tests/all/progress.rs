@@ -1,4 +1,4 @@
-//! What programs report through libcotenant, what OpenMP and MPI count of them, and what they only pretend to.
+//! Progress reported through libcotenant, counted by OpenMP and MPI, or forged.
 
 use crate::program::Program;
 use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Long enough for anything that must happen.
+/// Long enough for every awaited event.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 struct Watch {
@@ -39,7 +39,7 @@ impl Watch {
         self.observer.sample(at, &mut |new| new.mask.clone()).unwrap().apps.remove(0)
     }
 
-    /// Samples until `done`; what was seen then.
+    /// Samples until `done`; returns the result.
     fn until(&mut self, what: &str, mut done: impl FnMut(&AppSample) -> bool) -> AppSample {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -52,7 +52,7 @@ impl Watch {
         }
     }
 
-    /// Samples until something is refused; the remark.
+    /// Samples until a report is refused; returns the remark.
     fn refusal(&mut self) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -176,7 +176,7 @@ fn what_is_still_being_made_is_no_forgery() {
     let mut program = Program::start(1);
     program.ask("forge unbegun");
     let mut watch = Watch::new(program.pid());
-    watch.app(); // a process is looked at as soon as it is there
+    watch.app(); // a process is checked as soon as it exists
     assert_eq!(watch.observer.refused_reports().next(), None);
     program.ask("units 3");
     assert_eq!(watch.until("the report", |app| app.progress.is_some()).progress, Some(3));
@@ -186,7 +186,7 @@ fn what_is_still_being_made_is_no_forgery() {
 #[test]
 fn counts_that_cannot_be_are_absent() {
     let mut program = Program::start(1);
-    program.ask("forge nothing"); // right in all but its numbers
+    program.ask("forge nothing"); // valid except for its numbers
     let remark = Watch::new(program.pid()).refusal();
     assert!(remark.contains("2^50"), "{remark}");
     let mut program = Program::start(1);
@@ -230,7 +230,7 @@ fn reports_full_of_holes_take_no_memory() {
     let (ours, before) = (shared_kib(), theirs());
     let mut watch = Watch::new(program.pid());
     watch.observer.sample(Time(0), &mut |new| new.mask.clone()).unwrap();
-    // Some are looked at in each sample, and all of them at most so often.
+    // Some are checked in each sample, and all of them at most so often.
     for _ in 0..LIARS / 4 {
         watch.app();
     }
@@ -370,7 +370,7 @@ fn what_openmp_sees_done_is_counted() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// As much of MPI as the program below calls: each call answers by its arguments.
+/// The part of MPI used by the program below: each call answers by its arguments.
 const MPI: &str = r"
 #ifndef LOADED
 int MPI_Sendrecv(const void *a, int b, void *c, int d, int e, const void *f, int g, void *h, int i, int j, void *k, long *l) {
@@ -438,7 +438,7 @@ fn calls_of_mpi_are_counted_and_change_nothing() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A program with a seccomp filter that ends it for one call, before or after its first report, and a child of it that
+/// A program with a seccomp filter that kills it for one call, before or after its first report, and its child that
 /// reports, too.
 const FILTERED: &str = r#"
 #define _GNU_SOURCE

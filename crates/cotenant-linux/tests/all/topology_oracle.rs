@@ -1,4 +1,4 @@
-//! Topologies as hwloc sees them: the dumps of real machines with the views that hwloc's own tests expect, and the
+//! Topologies in hwloc's view: the dumps of real machines with the views expected by hwloc's own tests, and the
 //! installed `lstopo` on the same dumps, on this machine and on synthetic descriptions.
 
 use crate::oracle::{Seen, Sizes, copy, dump, lstopo, shared};
@@ -18,7 +18,7 @@ fn same(ours: &Seen, theirs: &Seen, what: &str) {
     assert_eq!(ours, theirs, "{what}");
 }
 
-/// Against the view that hwloc's test expects, and against the installed lstopo: console, XML of format 2 and of
+/// Compared with the view expected by hwloc's test, and with the installed lstopo: console, XML of format 2 and of
 /// format 1.
 fn check(name: &str, test: &str) {
     let Some(root) = dump(test, name) else { return };
@@ -42,7 +42,7 @@ fn check(name: &str, test: &str) {
         }
         same(&ours, &theirs, &format!("lstopo's XML, flags {format}"));
     }
-    // With what the cpuset forbids: the same machine, and the same marks.
+    // Including CPUs forbidden by the cpuset: the same machine with marks.
     let whole = lstopo(test, &["--input", root, "--disallowed", "--of", "xml"]).unwrap();
     let theirs = xml::parse(&whole).unwrap();
     assert_eq!(t.usable(), theirs.usable(), "allowed CPUs");
@@ -79,7 +79,7 @@ dumps! {
     sixteen_packages: "96em64t-4no4pa3ca2co",
 }
 
-/// What is done to a copy of a dump.
+/// The changes to a copy of a dump.
 type Change<'a> = &'a dyn Fn(&std::path::Path);
 
 /// Real dumps with something taken away or changed, against the installed lstopo.
@@ -115,8 +115,8 @@ fn changed_dumps() {
     ];
     for name in ["16em64t-4s2c2t", "48amd64-4pa2n6c-sparse"] {
         for (what, change) in changes {
-            // On the second only what concerns nodes. Not the CPU without topology: lstopo 2 then shows its node at
-            // the machine.
+            // On the second only the parts about nodes. Not the CPU without topology, whose node lstopo 2 shows at the
+            // machine.
             if name.starts_with("48") && !["no nodes", "one CPU"].contains(&what) {
                 continue;
             }
@@ -145,7 +145,7 @@ fn xml_files() {
             let counts = (t.packages().len(), t.nodes().len(), t.cores().len(), t.cpus().len(), t.llc_domains().len());
             assert_eq!(counts, (24, 24, 192, 384, 24));
         }
-        // The installed lstopo may be older than the file: formats 3 and 2 differ in nothing that is read here.
+        // The installed lstopo may be older than the file: formats 3 and 2 are the same in the parts read here.
         let copy = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.2.xml"));
         let format_3 = fs::read_to_string(&path).unwrap();
         fs::write(&copy, format_3.replace("topology version=\"3.0\"", "topology version=\"2.0\"")).unwrap();

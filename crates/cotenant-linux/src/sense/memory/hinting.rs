@@ -68,8 +68,8 @@ impl HintingFaults {
     }
 }
 
-/// Whether the kernel moves memory after threads: `kernel.numa_balancing`, of which bit 0 is about nodes, and bit 1
-/// about slow memory.
+/// Whether the kernel moves memory after threads: `kernel.numa_balancing`, whose bit 0 is for nodes, and bit 1 for slow
+/// memory.
 pub fn numa_balancing(fs: &FsRoot) -> bool {
     // A kernel without the feature has no such file.
     let mode = fs.read("/proc/sys/kernel/numa_balancing");

@@ -47,7 +47,7 @@ pub struct Marked {
     marks: Vec<Mark>,
 }
 
-/// Which node a frame belongs to.
+/// The node of a frame.
 #[derive(Debug)]
 enum Nodes {
     One(NodeId),

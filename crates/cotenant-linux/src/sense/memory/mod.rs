@@ -54,7 +54,7 @@ pub enum Choice {
     /// then placement.
     #[default]
     Auto,
-    /// Events of loads that local and remote memory served.
+    /// Events of loads served by local and remote memory.
     Hardware,
     /// Faults by which the kernel balances memory.
     Faults,

@@ -11,7 +11,7 @@ fn accesses(choice: Choice) -> Options {
     Options { accesses: true, choice, ..Options::default() }
 }
 
-/// A made-up machine with one process, 7, that has 1,000 pages on two nodes in two areas.
+/// A made-up machine with one process, 7, with 1,000 pages on two nodes in two areas.
 fn machine(name: &str) -> (TempDir, FsRoot) {
     let tree = TempDir::new(name);
     tree.write("proc/7/numa_maps", "1000 default anon=600 N0=600\n9000000 default anon=400 N1=400\n");
@@ -176,7 +176,7 @@ fn sched_file(comm: &str, ran: u64, nodes: [[u64; 2]; 2]) -> String {
     text
 }
 
-/// The machine with a kernel that balances, and what it has counted of the two threads.
+/// The machine with a kernel that balances, and its counts for the two threads.
 fn balanced(name: &str) -> (TempDir, FsRoot) {
     let (tree, fs) = machine(name);
     tree.write("proc/sys/kernel/numa_balancing", "1\n");
@@ -210,7 +210,7 @@ fn hinting_faults_tell_threads_apart() {
         tree.write("proc/7/task/7/sched", sched_file("a", 3, [[58, 4], [8, 0]]));
         tree.write("proc/7/task/8/sched", sched_file("b", 2, [[0, 0], [20, 10]]));
         assert_eq!(look(3), (by_node(131, 4), by_node(0, 45)));
-        // A thread that ends, and a process that does.
+        // A thread that ends, and a process that ends.
         std::fs::remove_dir_all(tree.path().join("proc/7/task/8")).unwrap();
         assert_eq!(look(4).0, by_node(131, 4));
         std::fs::remove_dir_all(tree.path().join("proc/7")).unwrap();

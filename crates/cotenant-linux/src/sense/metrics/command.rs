@@ -126,7 +126,7 @@ impl Drop for Running {
             }
             return;
         };
-        // While the leader lives, or is not reaped, the number of the group is its own.
+        // Until the leader is reaped, the number of the group is not reused.
         if !ended(pidfd, if self.done { GRACE } else { Duration::ZERO }) {
             let _ = sys::kill_group(self.child.id());
         }

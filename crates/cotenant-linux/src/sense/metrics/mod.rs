@@ -66,7 +66,7 @@ pub struct MetricSummary {
     pub refused: bool,
 }
 
-/// What a thread and the loop share.
+/// The shared state of a thread and the loop.
 #[derive(Debug)]
 struct Shared {
     /// The better direction, if given by the user.

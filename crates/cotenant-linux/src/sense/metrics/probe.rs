@@ -176,7 +176,7 @@ impl Probe {
         Self { credentials, ..self }
     }
 
-    /// All answers, from now on too.
+    /// All answers, including future ones.
     pub fn answers(&self) -> Answers {
         self.schedule.answers.clone()
     }

@@ -33,7 +33,7 @@ pub struct Wire {
     sent: Secret,
 }
 
-/// What goes to and from a server.
+/// Messages to and from a server.
 #[derive(Debug)]
 struct Line {
     stream: Stream,
@@ -322,7 +322,7 @@ pub mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// A server of one connection; its address.
+    /// A server for one connection; returns its address.
     pub fn server(talk: impl FnOnce(&TcpStream) -> io::Result<()> + Send + 'static) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();

@@ -47,12 +47,12 @@ impl Ended {
         Self { cpus, due: Time::default(), last: None, apps: BTreeMap::new() }
     }
 
-    /// A thread is observed no more.
+    /// Ends the observation of a thread.
     pub fn gone(&mut self, task: &Task) {
         self.apps.entry(task.info.app).or_default().gone_ns += task.counted_ns();
     }
 
-    /// An application is observed no more.
+    /// Ends the observation of an application.
     pub fn forget(&mut self, app: AppId) {
         self.apps.remove(&app);
     }

@@ -300,7 +300,7 @@ impl Task {
         }
     }
 
-    /// Whether hardware is counted of it.
+    /// Whether its hardware events are counted.
     pub fn counts_hardware(&self) -> bool {
         self.perf.as_ref().is_some_and(TaskCounters::has_hardware)
     }

@@ -1,4 +1,4 @@
-//! Opening and reading the counters of one task, and falling back where the kernel refuses.
+//! Opens and reads the counters of one task, with less demanding groups after refusals by the kernel.
 
 use super::plan::{Group, Plan};
 use super::{Kernel, Page};
@@ -554,7 +554,7 @@ mod tests {
         opener.closed(&full);
         drop(full);
         assert_eq!(counting(&mut opener, 9).descriptors(), 12);
-        // The system's own limit, met earlier than expected.
+        // The system's own limit, reached earlier than expected.
         fake.set(|script| script.limit = Some(script.open + 5));
         let mut wide = Opener::new(fake.clone(), plan(), 1000);
         assert_eq!(counting(&mut wide, 10).descriptors(), 5);

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::rc::Rc;
 
-/// The script, shared between the test and what it tests.
+/// The script, shared by the test and the tested code.
 #[derive(Clone, Debug, Default)]
 pub struct Fake(Rc<RefCell<Script>>);
 

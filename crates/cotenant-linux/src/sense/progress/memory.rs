@@ -1,4 +1,4 @@
-//! The memory in which one process reports: found, checked, read.
+//! The memory with the reports of one process: found, checked, read.
 //!
 //! Its writer is another, possibly malicious program. So nothing is trusted: the file must have a fixed size, belong
 //! exclusively to the process's own user, have a known layout, and be created by that very process. Its counts are then

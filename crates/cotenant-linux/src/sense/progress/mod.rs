@@ -28,7 +28,7 @@ const LAST_LOOK: Duration = Duration::from_secs(10);
 /// Searches per sample; further processes wait for the next.
 const LOOKS: usize = 16;
 
-/// The library, as the loader finds it.
+/// The library in the loader's search path.
 pub(crate) const LIBRARY: &CStr = c"libcotenant.so.0";
 pub(crate) const MPI_LIBRARY: &CStr = c"libcotenant-mpi.so.0";
 

@@ -369,7 +369,7 @@ mod tests {
         let mut bytes = || {
             at = at + Duration::from_millis(100);
             tcp.look(follower.processes(), at, &mut notes);
-            // Other tests of this process have connections that do not last.
+            // Other tests of this process have short connections.
             tcp.sums.get(&AppId(0)).map_or(0, |moved| moved.bytes) as usize
         };
         let listener = TcpListener::bind("[::1]:0").unwrap();

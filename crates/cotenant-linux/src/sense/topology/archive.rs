@@ -169,7 +169,7 @@ fn archive(folder: &str, files: &[(String, String)], mut out: impl Write) -> io:
         put(116, b"0000000\0");
         put(124, format!("{:011o}\0", text.len()).as_bytes());
         put(136, b"00000000000\0");
-        put(148, b"        "); // counts as blanks in its own sum
+        put(148, b"        "); // its own field counts as blanks in the sum
         put(156, b"0");
         put(257, b"ustar\x0000");
         let sum: u32 = header.iter().map(|b| u32::from(*b)).sum();

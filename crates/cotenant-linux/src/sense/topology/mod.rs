@@ -32,7 +32,7 @@ pub struct Discovered {
 /// Why there is no topology.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// There is no list of CPUs.
+    /// The list of CPUs is missing.
     #[error(
         "{0}: no CPU is listed; expected a folder that holds sys/devices/system/cpu, or proc/cpuinfo with processors"
     )]
@@ -123,7 +123,7 @@ pub fn read(root: &FsRoot, fallback: Option<&CpuSet>) -> Result<Discovered, Read
         parts.nodes.push(MemoryNode { id: NodeId(0), cpus: online, bytes, allowed: true, coord: None });
     } else {
         for node in &mut parts.nodes {
-            // Sets of nodes are written, and kept, like sets of CPUs.
+            // Sets of nodes are written and parsed like sets of CPUs.
             node.allowed = is_allowed(&allowed.mems, CpuId(node.id.0));
         }
     }

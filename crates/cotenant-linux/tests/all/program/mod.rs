@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const MARK: &str = "COTENANT_TEST_PROGRAM";
 
-/// A program that runs; killed on drop.
+/// A running program; killed on drop.
 pub struct Program {
     child: Child,
     stdin: ChildStdin,
@@ -50,7 +50,7 @@ impl Program {
         writeln!(self.stdin, "{what}").unwrap();
     }
 
-    /// Lets one of its threads, not the leader, do it.
+    /// Makes one of its threads, not the leader, do it.
     pub fn tell_thread(&mut self, what: &str) {
         self.tell(&format!("thread {what}"));
     }
@@ -74,12 +74,12 @@ impl Program {
         }
     }
 
-    /// Its CPU time by its own account, microseconds.
+    /// CPU time by its own count, microseconds.
     pub fn cpu_us(&mut self) -> u64 {
         self.ask("usage").parse().unwrap()
     }
 
-    /// Kills it; it stays a zombie as long as this lives.
+    /// Kills it; it stays a zombie until this is dropped.
     pub fn kill_without_reaping(&self) {
         kill(self.pid());
     }
@@ -104,7 +104,7 @@ pub fn threads_of(pid: u32) -> BTreeSet<u32> {
     entries.map(|e| e.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect()
 }
 
-/// Waits until no more threads than these are left: one is joined a moment before the kernel has taken it off the list.
+/// Waits until no more threads than these are left: one is joined shortly before the kernel removes it from the list.
 fn await_joined(left: usize) {
     while threads_of(std::process::id()).len() > left {
         std::thread::yield_now();
@@ -154,7 +154,7 @@ fn burn(time: Duration) {
     }
 }
 
-/// Hands a byte to another thread and takes it back, so many times. The other thread stays.
+/// Passes a byte to another thread and back, so many times. The other thread stays.
 fn hand_over(times: usize) {
     let (mut from_us, mut to_it) = std::io::pipe().unwrap();
     let (mut from_it, mut to_us) = std::io::pipe().unwrap();

@@ -1,4 +1,4 @@
-//! A program that obeys orders, one that gives them, and how either finds the other.
+//! A program that obeys orders, one that sends them, and how each finds the other.
 
 use cotenant_linux::FsRoot;
 use cotenant_linux::act::nap::Orders;

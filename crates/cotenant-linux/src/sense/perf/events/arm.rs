@@ -18,7 +18,7 @@ const COMMON: &[Event] = &[
     event(L1Misses, "L1D_CACHE_REFILL", 0x03),
     event(PrivateMisses, "L2D_CACHE_REFILL", 0x17),
     event(LlcLoadMisses, "LL_CACHE_MISS_RD", 0x37),
-    // Reads only: writes that miss have no event of their own.
+    // Reads only: write misses have no separate event.
     event(LlcMisses, "LL_CACHE_MISS_RD", 0x37),
     event(L2LinesIn, "L2D_CACHE_REFILL", 0x17),
 ];

@@ -48,7 +48,7 @@ pub enum Unavailable {
         /// Why.
         why: String,
     },
-    /// The kernel does not open it.
+    /// The kernel refuses to open it.
     #[error("event {event} cannot be sampled: {why}; {PARANOID}")]
     Refused {
         /// The event.

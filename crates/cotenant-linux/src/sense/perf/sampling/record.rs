@@ -131,7 +131,7 @@ fn one(bytes: &[u8]) -> Result<Option<Record>, Short> {
         let what = What::Sample { event, address, period, thread: u32_at(body, 20)? };
         return Ok(Some(Record { time: u64_at(body, 24)?, pid: u32_at(body, 16)?, what }));
     }
-    // A record without the trailer's room has none of its own either.
+    // A record too short for the trailer has none.
     let own = body.len().checked_sub(TRAILER).ok_or(Short)?;
     let (own, trailer) = body.split_at(own);
     let (mut pid, time) = (u32_at(trailer, 0)?, u64_at(trailer, 8)?);

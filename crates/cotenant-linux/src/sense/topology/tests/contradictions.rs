@@ -1,4 +1,4 @@
-//! Firmware, kernels and containers that contradict themselves, or say less than others.
+//! Contradictory or incomplete information from firmware, kernels and containers.
 
 use super::*;
 
@@ -259,7 +259,7 @@ fn kinds_of_cores_are_by_their_design() {
         dump.cpu(cpu, "cpu_capacity", &format!("{capacity}\n"));
     }
     dump.cpu(5, "cpu_capacity", "1000\n");
-    // Where one has it from elsewhere.
+    // The last CPU has its design from another file.
     dump.write("proc/cpuinfo", "processor : 5\nCPU implementer : 0x41\nCPU part : 0xd85\n");
     let topology = dump.read().unwrap().topology;
     let classes: Vec<_> = topology.cpus().iter().map(|cpu| cpu.efficiency_class).collect();
