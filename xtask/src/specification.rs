@@ -4,8 +4,8 @@
 //! `Holds undo/masks.` In the comment at the top of a Rust file (`//!`), and anywhere in a script, either is about the
 //! whole file.
 
+use crate::commands::tracked;
 use crate::reference::wrapped;
-use crate::tidy::tracked;
 use anyhow::{Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -75,7 +75,7 @@ pub fn wrong(root: &Path) -> Result<Vec<String>> {
 
 fn gathered(root: &Path) -> Result<Specification> {
     let mut specification = Specification::default();
-    for file in tracked(root)? {
+    for file in tracked(root, &[])? {
         let is_page = file.extension().is_some_and(|extension| extension == "md");
         if is_page || file.starts_with("fixtures") {
             continue;
@@ -139,28 +139,29 @@ impl Specification {
     }
 
     fn page(&self) -> String {
-        let mut out = "# Specification\n\n\
-            What Cotenant promises, each promise with its name and the tests or benchmarks that hold it. \n\
-            `cargo xtask specification` writes this page from the comments above those tests.\n"
-            .replace(" \n", "\n");
+        let mut out = "# Specification\n\nWhat Cotenant promises. Below, each promise's name leads to the tests and \
+            benchmarks that hold it.\n`cargo xtask specification` writes this page from the comments above those \
+            tests.\n"
+            .to_owned();
+        let item = |text: &str| format!("* {}\n", wrapped(text).replace('\n', "\n  "));
         for (area, title) in AREAS {
             let _ = write!(out, "\n## {title}\n\n");
             let own = self.promises.iter().filter(|(name, _)| name.split('/').next() == Some(area));
-            for (name, sentence) in own {
-                let mut files: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-                for (file, test) in self.holders.get(name).into_iter().flatten() {
-                    let tests = files.entry(file).or_default();
-                    if !test.is_empty() {
-                        tests.push(format!("`{test}`"));
-                    }
+            out.extend(own.map(|(name, sentence)| item(&format!("`{name}`: {sentence}"))));
+        }
+        out.push_str("\n## What holds them\n\n");
+        for (name, holders) in &self.holders {
+            let mut files: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+            for (file, test) in holders {
+                let tests = files.entry(file).or_default();
+                if !test.is_empty() {
+                    tests.push(format!("`{test}`"));
                 }
-                let files = files.into_iter().map(|(file, tests)| {
-                    if tests.is_empty() { format!("`{file}`") } else { format!("`{file}`: {}", tests.join(", ")) }
-                });
-                let held = format!("`{name}` in {}", files.collect::<Vec<_>>().join("; "));
-                let item = format!("{}\\\n{}", wrapped(sentence), wrapped(&held));
-                let _ = writeln!(out, "* {}", item.replace('\n', "\n  "));
             }
+            let files = files.into_iter().map(|(file, tests)| {
+                if tests.is_empty() { format!("`{file}`") } else { format!("`{file}`: {}", tests.join(", ")) }
+            });
+            out.push_str(&item(&format!("`{name}` in {}", files.collect::<Vec<_>>().join("; "))));
         }
         out
     }
@@ -255,8 +256,9 @@ mod tests {
         assert_eq!(specification.wrong, [""; 0]);
         let page = specification.page();
         let found = |part: &str| assert!(page.contains(part), "no {part:?} in {page}");
-        found("\n* One two.\\\n  `run/a` in `a.rs`: `b`; `b_test.go`: `TestB`\n");
-        found("\n* Three.\\\n  `run/c` in `b_test.go`: `TestB`; `d.sh`; `test_c.py`: `test_c`\n");
+        found("\n* `run/a`: One two.\n* `run/c`: Three.\n");
+        found("\n* `run/a` in `a.rs`: `b`; `b_test.go`: `TestB`\n");
+        found("\n* `run/c` in `b_test.go`: `TestB`; `d.sh`; `test_c.py`: `test_c`\n");
     }
 
     #[test]

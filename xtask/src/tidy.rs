@@ -1,12 +1,12 @@
 //! What neither the compiler nor clippy checks.
 
+use crate::commands::tracked;
 use crate::house::words;
 use crate::tables;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// Marks of unfinished work, split so that this file does not carry them.
 const UNFINISHED: &[&str] =
@@ -14,7 +14,7 @@ const UNFINISHED: &[&str] =
 
 /// Runs every check and fails with the list of what is wrong.
 pub fn check(root: &Path) -> Result<()> {
-    let files = tracked(root)?;
+    let files = tracked(root, &[])?;
     let longer = fs::read_to_string(root.join(LONGER)).context(LONGER)?;
     let mut wrong = Vec::new();
     for file in &files {
@@ -149,15 +149,6 @@ fn unread_as_empty(file: &Path, text: &str) -> Vec<String> {
             format!("{}: an error of {read}…) is taken as nothing there; say what it means", file.display())
         })
         .collect()
-}
-
-pub fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
-    let list = Command::new("git")
-        .args(["ls-files", "-co", "--exclude-standard"])
-        .current_dir(root)
-        .output()
-        .context("git ls-files")?;
-    Ok(String::from_utf8(list.stdout)?.lines().map(PathBuf::from).collect())
 }
 
 /// Links to files of the repository, or to headings of pages, that are not there.

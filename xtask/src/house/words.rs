@@ -2,13 +2,13 @@
 //! over.
 
 use super::lexer;
+use crate::commands::tracked;
 use crate::tables;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 /// Programs are treated as persons, or plain words are avoided. A pair is one entry with a space.
 const DIALECT: [&str; 19] = [
@@ -125,7 +125,9 @@ pub fn count(root: &Path) -> Result<Words> {
     let unreleased = changelog.split("\n## ").find(|part| part.starts_with("Unreleased")).unwrap_or_default();
     let unreleased = unreleased.split_once('\n').map_or("", |(_, below)| below);
     let specification = read(Path::new("SPECIFICATION.md"))?;
-    let promises = specification.lines().filter(|line| line.starts_with("* "));
+    let promises = specification
+        .lines()
+        .filter(|line| line.starts_with("* `") && line.split('`').nth(2).is_some_and(|after| after.starts_with(": ")));
     Ok(Words {
         book,
         written_by_command,
@@ -217,12 +219,6 @@ impl Words {
             println!("  {words:>5}  {page}");
         }
     }
-}
-
-fn tracked(root: &Path, patterns: &[&str]) -> Result<Vec<PathBuf>> {
-    let list = ["ls-files", "-co", "--exclude-standard"].iter().chain(patterns);
-    let list = crate::commands::done(Command::new("git").args(list).current_dir(root))?;
-    Ok(list.lines().map(PathBuf::from).filter(|file| root.join(file).exists()).collect())
 }
 
 #[cfg(test)]

@@ -408,8 +408,8 @@ fn rare_looks_are_no_rests() {
     assert!((rows[0].loss - 0.2).abs() < 1e-6 && world.table.events() >= 4, "{rows:?}");
 }
 
-/// Promise run/interference: At most one table in twenty of which application slows which ever has a false row; a
-/// loss of 10 % is found after a few experiments.
+/// Promise run/interference: The table of which application slows which is false in at most one case of twenty, and
+/// soon finds a loss of 10 %.
 #[test]
 fn of_nothing_come_hardly_any_rows() {
     let n = tables();

@@ -158,8 +158,8 @@ fn whatever_ends_it_nothing_is_left() {
     }
 }
 
-/// Promise run/first-steps: `cotenant` alone says what to try; `run` alone tries placements where a program reports
-/// its speed, and else says what would help.
+/// Promise run/first-steps: `cotenant` alone says what to try; `run` without options tries placements where a program
+/// reports its speed, and else says what would help.
 #[test]
 fn alone_it_says_what_to_try() {
     let state = State::new("alone");
