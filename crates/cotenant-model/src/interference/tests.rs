@@ -349,6 +349,7 @@ fn a_move_into_the_same_cache_counts() {
     assert!(world.table.events() <= events + 1, "{}", world.table.events());
 }
 
+/// Holds daemon/pause.
 #[test]
 fn what_was_learnt_is_stored_and_goes_on() {
     let mut world = World::new();

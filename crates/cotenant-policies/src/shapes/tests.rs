@@ -409,8 +409,8 @@ impl Pretend {
     }
 }
 
-/// Promise place/shapes: `shapes` and `auto` keep what proves faster whatever the noise, and undo what is slower,
-/// also where memory moves along.
+/// Promise place/shapes: `shapes` and `auto` keep what is faster, seldom what gains nothing, whatever the noise, and
+/// undo what is slower, also where memory moves along.
 #[test]
 fn what_is_faster_is_found_and_kept() {
     let mut machine = Pretend::new(1.2);

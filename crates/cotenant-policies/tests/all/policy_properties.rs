@@ -307,8 +307,8 @@ proptest! {
     }
 
     /// The competition ends, with everybody where the winner says or where the kernel likes.
-    /// Promise place/atom: `atom` finds the best class, learns again when co-runners come, and loses at most 3 % to
-    /// the optimum, learning included.
+    /// Promise place/atom: `atom` finds the best class, learns again when co-runners come, and on simulated machines
+    /// loses at most 3 % to the optimum.
     #[test]
     fn learning_ends(start in worlds()) {
         let policy = make("atom", &start);

@@ -62,7 +62,8 @@ fn uniform(lines: f64, apki: f64) -> Phase {
 
 /// Co-run miss ratios against a cache that is really simulated: 1,024 sets of 16 ways, two tenants with uniform
 /// accesses to 12,000 and 20,000 lines, the second twice as often.
-/// Holds sim/exact.
+/// Promise sim/exact: Long time steps agree with short ones within 1 %, and miss ratios with an exactly simulated
+/// cache within 0.05.
 #[test]
 fn both_replacements_agree_with_an_exact_cache() {
     const SETS: usize = 1024;
