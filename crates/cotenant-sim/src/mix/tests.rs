@@ -283,7 +283,7 @@ proptest! {
 
     /// Nothing is held or delivered twice, nobody gains by company, and the order of naming does not matter.
     /// Promise sim/conserves: Simulated nodes, caches and mixes stay within bandwidth and capacity; equivalent CPUs
-    /// are equivalent, and a co-runner never helps.
+    /// are equivalent, and a co-runner without shared data never helps.
     #[test]
     fn a_steady_state_conserves_and_never_helps(picks in prop::collection::vec(0..55_usize, 2..=8), lru: bool, gbs in 10.0..100.0_f64) {
         let replacement = if lru { Replacement::Lru } else { Replacement::Random };
