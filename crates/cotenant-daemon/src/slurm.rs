@@ -149,8 +149,8 @@ impl Slurm {
             Err(_) => None,
         };
         let remark = before.is_none().then(|| format!("{} is no table of ours; a new one is begun", file.display()));
-        let node = bounded::text("/proc/sys/kernel/hostname", Limit::Value)?;
-        let node: String = node.trim().split('.').next().unwrap_or_default().chars().take(NAME).collect();
+        let node = bounded::host_name();
+        let node: String = node.split('.').next().unwrap_or_default().chars().take(NAME).collect();
         let node = node.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_', "-");
         let node = if node.is_empty() { "localhost".to_owned() } else { node };
         let (told, known, written) = (BTreeMap::new(), Arc::default(), Instant::now());

@@ -345,10 +345,10 @@ func TestNobodyHasMoreRightsThanNeeded(t *testing.T) {
 	if want := "[nodes] [get][nodecontentions] [create patch][workloadprofiles] [get create][workloadprofiles/status] [update][tokenreviews] [create][subjectaccessreviews] [create]<nil> [get]"; rights != want {
 		t.Errorf("rights: %s", rights)
 	}
-	if want := "[PERFMON SYS_PTRACE DAC_READ_SEARCH]<nil>"; caps != want {
+	if want := "[PERFMON BPF SYS_PTRACE DAC_READ_SEARCH]<nil>"; caps != want {
 		t.Errorf("capabilities: %s", caps)
 	}
-	if _, caps := may(true); caps != "[PERFMON SYS_PTRACE DAC_READ_SEARCH SYS_NICE KILL]<nil>" {
+	if _, caps := may(true); caps != "[PERFMON BPF SYS_PTRACE DAC_READ_SEARCH SYS_NICE KILL]<nil>" {
 		t.Errorf("capabilities to enforce: %s", caps)
 	}
 	// What collects profiles may do nothing else.

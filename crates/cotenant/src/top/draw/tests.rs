@@ -48,7 +48,7 @@ fn services() -> Vec<ServiceStatus> {
         processes: 9,
         threads: 9,
         waiting: Some(0.25),
-        behind: vec![Behind { what: "gzip".to_owned(), cgroup: None, threads: 0.25 }],
+        behind: vec![Behind { what: "gzip".to_owned(), threads: 0.25, ..Behind::default() }],
         pressure: Some(0.4),
         cpus: Some(1.42),
         source: Some("latency_p99_s".to_owned()),
