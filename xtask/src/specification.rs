@@ -235,6 +235,9 @@ fn test_below(file: &str, lines: &[&str]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::done;
+    use cotenant_testing::TempDir;
+    use std::process::Command;
 
     fn of(file: &str, text: &str) -> Specification {
         let mut specification = Specification::default();
@@ -259,6 +262,24 @@ mod tests {
         found("\n* `run/a`: One two.\n* `run/c`: Three.\n");
         found("\n* `run/a` in `a.rs`: `b`; `b_test.go`: `TestB`\n");
         found("\n* `run/c` in `b_test.go`: `TestB`; `d.sh`; `test_c.py`: `test_c`\n");
+    }
+
+    #[test]
+    fn a_page_that_differs_from_the_comments_is_named() {
+        let root = TempDir::new("specification");
+        done(Command::new("git").args(["init", "--quiet"]).current_dir(root.path())).unwrap();
+        let promise = |sentence: &str| {
+            let source = format!("/// Promise run/a: {sentence}\n#[test]\nfn a() {{}}\n");
+            fs::write(root.path().join("a.rs"), source).unwrap();
+        };
+        promise("One.");
+        write(root.path()).unwrap();
+        assert_eq!(wrong(root.path()).unwrap(), [""; 0]);
+        promise("Two.");
+        assert!(wrong(root.path()).unwrap()[0].contains("run `cargo xtask specification`"));
+        promise("Three");
+        assert!(write(root.path()).is_err());
+        assert!(fs::read_to_string(root.path().join(PAGE)).unwrap().contains("One."));
     }
 
     #[test]
