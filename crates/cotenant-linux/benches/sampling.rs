@@ -2,6 +2,8 @@
 //! threads of which 10 % or all run; compared with `perf stat -I 100 -p` and `numad` on the same program. Then the
 //! sampler with 400 thread births a second in 200 processes. One JSON object per line. With `-- births` only the
 //! latter.
+//!
+//! Holds see/cost.
 
 use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
 use cotenant_linux::sense::perf::Counting;

@@ -2,6 +2,8 @@
 //!
 //! CPU time, not wall-clock time: 64 threads on fewer CPUs wait for one another, but the cost of a report must not
 //! grow.
+//!
+//! Holds see/cost-of-records.
 
 use cotenant_testing::bench::Report;
 use serde_json::json;

@@ -10,6 +10,8 @@
 //!
 //! `cargo bench -p cotenant --bench pass`; without clang 19 it only reports that. `COTENANT_BENCH_PAIRS` of each build
 //! (default 7).
+//!
+//! Holds compile/naps.
 
 use cotenant_model::stats::median::{Median, median};
 use cotenant_testing::bench::Report;

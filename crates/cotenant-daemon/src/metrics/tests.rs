@@ -98,6 +98,8 @@ fn names(text: &str) -> BTreeSet<&str> {
     lines.map(|line| line.split(['{', ' ']).next().unwrap()).collect()
 }
 
+/// Promise daemon/metrics: Unknown values are absent from the metrics, never 0; Prometheus accepts metrics, alerts
+/// and the queries of the dashboard.
 #[test]
 fn what_is_known_is_told_and_what_is_not_is_absent() {
     let told = text(full(), Format::Prometheus);

@@ -185,6 +185,7 @@ fn serving(shared: &Arc<Shared>) -> (Web, String) {
 const SIZES: [(u32, u32); 2] = [(1440, 900), (390, 844)];
 
 /// On a desk and on a phone, by day and by night.
+/// Holds daemon/page.
 #[test]
 fn a_browser_draws_it_all_without_a_complaint() {
     let Some(mut browser) = Browser::start("page") else { return };
@@ -252,6 +253,7 @@ const DETAILS: [&str; 6] = [
 ];
 
 /// Everything can be reached and opened by keys alone, and what is new does not take the focus away.
+/// Holds daemon/page.
 #[test]
 fn a_keyboard_is_enough() {
     let Some(mut browser) = Browser::start("keys") else { return };
@@ -355,6 +357,7 @@ fn a_keyboard_is_enough() {
 }
 
 /// As much as a page is meant for, of which six hours are looked at.
+/// Holds daemon/page.
 #[test]
 fn two_hundred_services_and_six_hours_are_drawn() {
     let Some(mut browser) = Browser::start("many") else { return };
@@ -400,6 +403,7 @@ fn find_one(browser: &mut Browser) {
 }
 
 /// A reader of the screen hears tables with heads and captions, and a name for everything that can be chosen.
+/// Holds daemon/page.
 #[test]
 fn what_is_seen_can_be_heard() {
     let Some(mut browser) = Browser::start("heard") else { return };

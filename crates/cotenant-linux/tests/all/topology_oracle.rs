@@ -1,5 +1,7 @@
 //! Topologies in hwloc's view: the dumps of real machines with the views expected by hwloc's own tests, and the
 //! installed `lstopo` on the same dumps, on this machine and on synthetic descriptions.
+//!
+//! Holds see/topology.
 
 use crate::oracle::{Seen, Sizes, copy, dump, lstopo, shared};
 use cotenant_linux::FsRoot;

@@ -1,4 +1,6 @@
 //! The tree's predictions in the dissertation, each of its leaves by hand, and their changes as tasks start and end.
+//!
+//! Holds place/papers.
 
 use super::*;
 use cotenant_model::action::{Action, Outcome};

@@ -17,6 +17,7 @@ mod tests {
     use std::io::Write;
     use std::process::{Command, Stdio};
 
+    /// Holds record/report-safe.
     #[test]
     fn the_hash_is_that_of_the_text() {
         let mut sum = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

@@ -156,6 +156,7 @@ impl AppTimes {
 mod tests {
     use super::*;
 
+    /// Holds see/waits.
     #[test]
     fn it_is_said_what_a_program_waited_for() {
         let short = AppTimes { name: "sh".to_owned(), cpus: 0.5, waiting: Some(0.0), behind: Vec::new(), short: true };

@@ -1,5 +1,7 @@
 //! Names and texts chosen by a hostile program, file or server: the terminal gets no control sequence from them, and an
 //! error is one short line.
+//!
+//! Holds run/foreign-text.
 
 use crate::world::{self, Manager, Pin, State};
 use cotenant_model::host::{Host, HostError, Mode, Wake};

@@ -1,4 +1,6 @@
 //! A password for a server appears nowhere else.
+//!
+//! Holds speed/passwords.
 
 use crate::world::{Manager, State};
 use cotenant_record::Recording;

@@ -1,4 +1,6 @@
 //! Metrics are read before the start: with one that is refused for good, nothing starts.
+//!
+//! Holds speed/bad-metric.
 
 use crate::world::{Manager, State};
 use cotenant_testing::eventually;

@@ -275,6 +275,7 @@ mod tests {
     }
 
     // An ordinary file keeps old text beyond the written length: all weights here have three digits.
+    /// Holds undo/limits.
     #[test]
     fn a_unit_has_its_own_weight_again_whoever_gives_it_back() {
         for killed in [false, true] {
@@ -342,6 +343,7 @@ mod tests {
         assert_eq!(has(&path)[0], "0");
     }
 
+    /// Holds undo/others-settings.
     #[test]
     fn what_another_agent_has_written_stays_for_a_while() {
         let (dir, state) = (group("0", "40"), TempDir::new("unit-state"));

@@ -28,6 +28,7 @@ fn check(t: &Topology, policy: Mesh) -> Option<String> {
     policy.check(&Ctx { topology: t, machine: &machine, apps: &apps, config: &config }).err().map(|e| e.to_string())
 }
 
+/// Holds place/mesh.
 #[test]
 fn by_coordinates() {
     // A row of four cores with memory at both ends and no distances: only hops between coordinates are known.
@@ -42,6 +43,7 @@ fn by_coordinates() {
     assert_eq!(goes(&t, Mesh::BruteForce, 3, &[(0, 70), (1, 30)]), [(1, 0)]);
 }
 
+/// Holds place/mesh.
 #[test]
 fn by_slit() {
     // Asymmetric: 30 from node 0 to 1, 15 from 1 to 0.
@@ -53,6 +55,7 @@ fn by_slit() {
     }
 }
 
+/// Holds place/mesh.
 #[test]
 fn by_squares_what_is_far_counts_more() {
     // Memory on 0 and 2, 60 to 40. In sum node 0 is nearer: 0.6·10 + 0.4·40 = 22 against 24 at node 1 in the middle;
@@ -64,6 +67,7 @@ fn by_squares_what_is_far_counts_more() {
     assert_eq!(goes(&t, Mesh::Assignment, 4, &pages), [(1, 0)]);
 }
 
+/// Holds place/mesh.
 #[test]
 fn by_what_the_firmware_tells() {
     // The SLIT gives both memory-only nodes the same distance from both others; the HMAT is more precise.
@@ -104,6 +108,7 @@ fn by_what_the_firmware_tells() {
     }
 }
 
+/// Holds place/mesh.
 #[test]
 fn by_a_measured_matrix() {
     // Idle latencies of a Xeon with sub-NUMA clusters, from its machine file.
@@ -125,6 +130,7 @@ fn by_a_measured_matrix() {
 }
 
 /// Each kind of distance gives the nearest memory; all refuse a machine whose memory is equally far from everywhere.
+/// Holds place/mesh.
 #[test]
 fn memory_that_is_equally_far_leaves_no_choice() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/knl-7210.toml");

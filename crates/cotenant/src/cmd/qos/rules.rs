@@ -104,6 +104,7 @@ fn is_it(path: &Path, wanted: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// Holds qos/rules.
     #[test]
     fn executables_are_told_by_path_or_base_name() {
         for (path, wanted, is) in [

@@ -249,6 +249,7 @@ fn details() {
 }
 
 /// However narrow the screen is; those that are missed come first, and how many there is no room for is said.
+/// Holds qos/verdict.
 #[test]
 fn verdicts_are_not_cut() {
     let long = "not judged: this machine is busy (1.9 of 2 CPUs by other programs: rustc 0.9, qemu 0.7, others 0.3)";
@@ -291,6 +292,7 @@ fn what_is_filtered_and_old_is_said() {
 }
 
 /// Whatever the terminal's size is, and whatever the names are.
+/// Holds daemon/top.
 #[test]
 fn nothing_leaves_the_screen_or_moves_the_cursor() {
     let mut hostile = many_cpus();
@@ -319,6 +321,7 @@ fn nothing_leaves_the_screen_or_moves_the_cursor() {
     }
 }
 
+/// Holds daemon/top.
 #[test]
 fn classes_are_told_by_words_and_by_colours_only_where_they_are_wanted() {
     let area = Rect { x: 0, y: 0, width: 80, height: 24 };
