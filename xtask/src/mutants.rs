@@ -370,7 +370,7 @@ mod tests {
         // 81 of 263 (Newcombe, Statistics in Medicine 1998, table I): 0.2553 to 0.3662.
         let (low, high) = interval(81, 263).unwrap();
         assert!((low - 0.2553).abs() < 5e-5 && (high - 0.3662).abs() < 5e-5, "{low} {high}");
-        // None of 20: 0 to 0.1611, likewise.
+        // None of 20: 0 to 0.1611, by the same formula.
         let (low, high) = interval(0, 20).unwrap();
         assert!(low.abs() < 1e-12 && (high - 0.1611).abs() < 5e-5, "{low} {high}");
         assert_eq!(interval(0, 0), None);

@@ -1,4 +1,4 @@
-//! What neither the compiler nor clippy checks.
+//! Checks beyond those of the compiler and clippy.
 
 use crate::commands::tracked;
 use crate::house::words;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 const UNFINISHED: &[&str] =
     &[concat!("to", "do!("), concat!("unimple", "mented!("), concat!("FIX", "ME"), concat!("#[ig", "nore")];
 
-/// Runs every check and fails with the list of what is wrong.
+/// Runs every check and fails with the list of problems.
 pub fn check(root: &Path) -> Result<()> {
     let files = tracked(root, &[])?;
     let longer = fs::read_to_string(root.join(LONGER)).context(LONGER)?;

@@ -205,7 +205,7 @@ mod tests {
             let proposal = |task| Proposal { action: place(task), reason: Reason::new("once", "here") };
             let tasks = view.tasks.iter().filter(|_| decided == 0);
             let proposals = tasks.map(|task| proposal(task.info.id)).collect();
-            // It asks for its next decision only after the window.
+            // Its next decision is due only after the window.
             Decision::new(proposals, decided + 1, now + Duration::from_secs(1_000), Vec::new())
         }
     }

@@ -8,7 +8,7 @@ use std::fmt;
 #[serde(transparent)]
 pub struct Histogram(Vec<Bucket>);
 
-/// A bucket: lower bound (inclusive), upper bound, number of observations. JSON has no infinity: null stands for it.
+/// A bucket: lower bound (inclusive), upper bound, number of observations. JSON has no infinity, so null means it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "(f64, Option<f64>, u64)", into = "(f64, Option<f64>, u64)")]
 pub struct Bucket {

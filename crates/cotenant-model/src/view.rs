@@ -378,8 +378,8 @@ mod tests {
 
     #[test]
     fn scales_by_enabled_over_running() {
-        // 1,000 events in 25 of 100 ms enabled → 4,000 in 100 ms wall → 40,000/s; beside 2e8 cycles in 0.1 s → 2e-5
-        // per cycle.
+        // 1,000 events in 25 of 100 ms enabled → 4,000 in 100 ms wall → 40,000/s; with 2e8 cycles in 0.1 s → 2e-5 per
+        // cycle.
         let cycles = |v| (Signal::Cycles, Count::exact(v));
         let a = sample(0, &[(1, 0, &[(Signal::Inter, multiplexed(500, 0, 0)), cycles(0)])]);
         let b = sample(

@@ -21,7 +21,7 @@ pub struct Picture {
     pub source: String,
     /// The name of the machine; empty for a recording.
     pub host: String,
-    /// How it stands, in one sentence; empty where nothing is to be said.
+    /// The state in one sentence; empty if there is nothing to report.
     pub state: String,
     /// Seconds since the source began.
     pub at_s: f64,
@@ -209,7 +209,7 @@ fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     (n > 0.0).then(|| sum / n)
 }
 
-/// Others that use less than this many CPUs are no part of how it stands.
+/// Programs that use less than this many CPUs are left out of the state.
 const HARDLY: f64 = 0.1;
 
 /// Services below their goals, throttling, and other use of the machine: `db misses its goal; batch is throttled 60 %

@@ -3,10 +3,10 @@
 //! `sledge-large` in class low, in a control group of their own as services are.
 //!
 //! `cargo bench -p cotenant --bench database`; root, since the batch service also runs in a group with `cpu.idle`, the
-//! fixed setting that it is compared with. `COTENANT_BENCH_MINUTES` (10) under the daemon; two minutes alone
-//! and two with that fixed setting before, and again behind. `COTENANT_BENCH_GOAL` (0.9) of the speed alone is to be
-//! kept, by the percentile `COTENANT_BENCH_PERCENTILE` (95); `COTENANT_BENCH_LOAD` (0.3) is the share of what the
-//! server can answer that it is asked.
+//! fixed setting for comparison. `COTENANT_BENCH_MINUTES` (10) under the daemon; two minutes alone and two with that
+//! fixed setting before, and again afterwards. `COTENANT_BENCH_GOAL` (0.9) of the speed alone is the goal, for the
+//! percentile `COTENANT_BENCH_PERCENTILE` (95); `COTENANT_BENCH_LOAD` (0.3) is the rate of requests as a share of the
+//! server's capacity.
 //!
 //! A row for each minute: its way, percentiles in µs, CPUs of the batch service, percent of a core that the daemon and
 //! its guardian took. The last row: the percentile alone (median), in how many minutes the goal was kept, under the

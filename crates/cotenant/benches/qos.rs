@@ -1,20 +1,20 @@
-//! What a program of high priority keeps, and a batch program gets, side by side in six ways: as they are, under
-//! `nice -n 19`, a CPU quota, CPU weights, in the background (`cpu.idle`), and under `cotenant qos` at a goal of 90 %
-//! (`naps`), where a server is what it is to keep, not the client that asks it.
+//! The speed kept by a program of high priority and the CPU time of a batch program, together in six ways: unmanaged,
+//! under `nice -n 19`, a CPU quota, CPU weights, in the background (`cpu.idle`), and under `cotenant qos` at a goal of
+//! 90 % (`naps`). For a server, the protected program is the server, not its client.
 //!
 //! `cargo bench -p cotenant --bench qos`. `COTENANT_BENCH_RUNS` (default 5) rounds of all six ways, in another order
-//! each time, for `COTENANT_BENCH_SECONDS` (default 10) each; before, between and behind them the program runs alone
-//! for half of that, and every figure is a ratio to the mean of the two runs alone right before and behind it: shared
-//! hosts give memory more or less speed from second to second. `COTENANT_BENCH_ONLY` (as `kernel/stress-ng`) chooses
-//! pairs, `COTENANT_BENCH_WAYS` (as `background,naps`) ways, `COTENANT_BENCH_CPUS` (as `0`) pins both to these CPUs:
-//! where two cores are hardly in each other's way, one core shared by both is. High: a pointer chase, redis under
-//! redis-benchmark, `PostgreSQL` under pgbench; low: `sledge-large`, compilations, stress-ng, two computing programs,
-//! `xz -T2`. `compute/compute`, which have nothing to share, shows what `cotenant qos` itself costs both; whatever is
-//! "kept" beside `sleep` is chance, or `qos` itself. What is not installed is left out, and said so. Root: groups of
-//! version 1 are made.
+//! each time, for `COTENANT_BENCH_SECONDS` (default 10) each; before, between and after them the program runs alone for
+//! half of that, and every figure is a ratio to the mean of the two runs alone right before and after it, since the
+//! speed of memory on shared hosts changes from second to second. `COTENANT_BENCH_ONLY` (as `kernel/stress-ng`) chooses
+//! pairs, `COTENANT_BENCH_WAYS` (as `background,naps`) ways, `COTENANT_BENCH_CPUS` (as `0`) pins both to these CPUs: if
+//! two cores hardly disturb each other, one shared core does. High: a pointer chase, redis under redis-benchmark,
+//! `PostgreSQL` under pgbench; low: `sledge-large`, compilations, stress-ng, two computing programs, `xz -T2`.
+//! `compute/compute`, which share no resource, shows the cost of `cotenant qos` itself; with `sleep`, a "kept" other
+//! than 1 is chance or that cost. Pairs with missing programs are left out, with a message. Root: groups of version 1
+//! are made.
 //!
-//! With CPUs to spare, the common case: `redis-10`, `postgres-30` and so on are clients that ask at random moments, 10,
-//! 30 or 60 % as often as the server answers when it is asked all the time; an answer counts from its moment on.
+//! With CPUs to spare, the common case: `redis-10`, `postgres-30` and so on are clients with requests at random
+//! moments, at 10, 30 or 60 % of the server's capacity; a latency counts from the scheduled moment.
 //!
 //! One JSON object per pair and way: `kept`, median of speed over speed alone, with `least` and `most`, the ends of its
 //! interval of at least 95 % by order statistics (below 6 rounds: of all rounds); `percentile_kept`, the same of p99

@@ -16,7 +16,7 @@ pub const CONTENTS: Contents = Contents {
 };
 
 /// systemd and the libraries that its programs here are linked with.
-#[rustfmt::skip] // one a line says no more
+#[rustfmt::skip] // a line per item would add nothing
 const PACKAGES: &[&str] = &[
     "systemd", "libsystemd-shared", "libacl1", "libapparmor1", "libaudit1", "libblkid1", "libc6", "libcap-ng0",
     "libcap2", "libcrypt1", "libgcrypt20", "libgpg-error0", "libip4tc2", "libkmod2", "liblz4-1", "liblzma5",

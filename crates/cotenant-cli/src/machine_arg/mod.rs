@@ -16,7 +16,7 @@ macro_rules! embedded {
     };
 }
 
-#[rustfmt::skip] // one a line says no more
+#[rustfmt::skip] // a line per item would add nothing
 const EMBEDDED: &[(&str, &str)] = embedded![
     "clovertown-2s", "clx-8269-2s-snc2", "epyc-7742-2s-nps4", "epyc-9454-2s", "epyc-9454-2s-nps4",
     "harpertown-2s", "ivy-bridge-2s", "knl-7210", "nehalem-i7-920", "opteron-48", "opteron-6276-2s",

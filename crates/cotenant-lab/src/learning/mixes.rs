@@ -104,7 +104,7 @@ fn drawn(machine: &str, contexts: usize, mixes: usize, (seed, busy): (u64, f64))
     Ok((1..=mixes).map(one).collect())
 }
 
-/// Names of programs to draw from: memory-bound ones, compute-bound ones, those that share, and parallel ones.
+/// Names of programs to draw from: memory-bound, compute-bound, sharing and parallel ones.
 fn pools() -> anyhow::Result<[Vec<String>; 4]> {
     let read = |text: &str| parse_programs(text).context("workloads/");
     let names = |of: BTreeMap<String, Program>| of.into_keys().collect();

@@ -79,7 +79,7 @@ pub(super) fn properties(suffered: &[Vec<f64>]) -> Properties {
     Properties { contentiousness, sensitivity, rows }
 }
 
-/// The coefficients of a fit to `SmashBench` beside the paper's, and how good it is.
+/// The coefficients of a fit to `SmashBench`, compared with the paper's, and its quality.
 pub(super) fn coefficients(fit: &Fit) -> Vec<Row> {
     let named = fit.coefficients.iter().zip([("a", 1.663), ("b", 8.890), ("c", 0.044)]);
     let mut rows: Vec<Row> = named

@@ -20,7 +20,7 @@ const WESTMERE: &str = "westmere-2s";
 const WESTMERE_HT: &str = "westmere-2s-ht";
 const SERVICES: [&str; 3] = ["contentAnalyzer", "webSearch", "bigtable"];
 const BATCH: [&str; 2] = ["stitcher", "protobuf"];
-/// The balanced mappings of four threads beside four (§3.3.1).
+/// The balanced mappings of four threads and four others (§3.3.1).
 const FOUR: [&str; 3] = ["X*X*|X*X*", "XX**|XX**", "XXXX|****"];
 /// Table 3.4: the best of these for each service alone, beside stitcher and beside protobuf; for webSearch's last from
 /// the text, because the cell is a misprint.
@@ -30,7 +30,7 @@ const STREAM_BYTES_PER_S: f64 = 5.6e9;
 const ASSUMED: &str = "What the services are like is assumed, to agree with the text (workloads/services.toml): Google's programs are not to be had. \
                        Speed is instructions per second of the service. Of the figures only what the text says is set beside ours.";
 
-/// A service on a machine, alone or beside a batch program.
+/// A service on a machine, alone or with a batch program.
 #[derive(Clone, Copy)]
 struct Load {
     machine: &'static str,
@@ -232,7 +232,7 @@ pub(super) fn solo(lab: &mut Lab) -> anyhow::Result<Found> {
     Ok(result(rows, note))
 }
 
-/// Figures 3.10 to 3.15 and Table 3.4: each service beside each batch program.
+/// Figures 3.10 to 3.15 and Table 3.4: each service with each batch program.
 pub(super) fn corun(lab: &mut Lab) -> anyhow::Result<Found> {
     let mut rows = Vec::new();
     for (s, service) in SERVICES.into_iter().enumerate() {

@@ -179,7 +179,7 @@ fn scan_within(fs: &FsRoot, pids: Option<&[u32]>, least: u64, mut room: usize) -
                 continue;
             }
             Err(why) => {
-                found.cut += usize::from(why.kind() == ErrorKind::FileTooLarge); // else it is gone
+                found.cut += usize::from(why.kind() == ErrorKind::FileTooLarge); // otherwise it is gone
                 continue;
             }
         };

@@ -94,7 +94,7 @@ fn who_keeps_its_address_space_locked_holds_nobody_up() {
     let mut took = Duration::ZERO;
     let mut late = 0;
     for _ in 0..ROUNDS {
-        let census = look(); // which knows nobody's answer
+        let census = look(); // without any answers yet
         pass(Duration::from_millis(50));
         let begin = Instant::now();
         late += ask(&census).iter().filter(|answer| answer.is_none()).count();

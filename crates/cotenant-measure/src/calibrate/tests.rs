@@ -45,7 +45,7 @@ impl Bench for MadeUp<'_> {
             let shared = n > 1.0 && this.topology.core_of(load.cpus[0]) == this.topology.core_of(load.cpus[1]);
             let per_cpu_s = match load.kernel {
                 "cpu" => CLOCK / CYCLES_PER_STEP,
-                // Each access is a transfer: 50 ns inside a package, 150 between packages, beside the computation.
+                // Each access is a transfer: 50 ns inside a package, 150 between packages, besides the computation.
                 "hubench" => {
                     let far = this.topology.package_of(load.cpus[0]) != this.topology.package_of(load.cpus[1]);
                     let compute = load.compute.unwrap() as f64 * CYCLES_PER_STEP / CLOCK;

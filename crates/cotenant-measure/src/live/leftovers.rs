@@ -56,7 +56,7 @@ pub fn end(host: &mut LinuxHost) -> usize {
     })
 }
 
-/// Processes whose parent is this one.
+/// Child processes of this one.
 pub fn children() -> BTreeSet<u32> {
     let own = std::process::id();
     // Without /proc nothing can be observed, which is reported elsewhere.

@@ -56,7 +56,7 @@ pub struct AppProfile {
     /// Mean loss that it suffers from them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corun_sensitivity: Option<f64>,
-    /// Beside each program of `SmashBench`, by its name.
+    /// With each program of `SmashBench`, by its name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub corun: BTreeMap<String, Corun>,
     /// Under background traffic, by the level at which it arrives; in ascending order of traffic.

@@ -124,7 +124,7 @@ impl Loss {
     }
 }
 
-/// An application beside one program of `SmashBench` (Tang §5.2.1).
+/// An application with one program of `SmashBench` (Tang §5.2.1).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Corun {

@@ -64,7 +64,7 @@ fn classes_are_cut_at_2_and_100_per_1000() {
 #[test]
 fn each_class_is_spread_evenly() {
     // Two nodes of four: both super-devils, both devils and both turtles are on node 0. One of each goes to node 1:
-    // those that are seen on a node stay there while it has room for their class; ids decide.
+    // tasks seen on a node stay while it has room for their class; ids decide.
     let mut bench = bench(machine(2, 1, 4, 1));
     let drawn = [('s', 0, 0), ('s', 1, 1), ('d', 2, 2), ('d', 3, 3), ('t', 4, 0), ('t', 5, 1)];
     let decision = bench.look(bench.draw(&drawn));
@@ -157,9 +157,9 @@ fn with_one_node_the_caches_are_the_domains() {
 
 #[test]
 fn who_has_no_choice_goes_where_the_load_is_lowest() {
-    // Domains of one, three and four CPUs, and eight devils that may only use the first two, whose shares are one and
-    // three. Of the other four one goes to the first of equals, and three to where 3, 4 and 5 of 3 are less than 2 of
-    // 1.
+    // Domains of one, three and four CPUs, and eight devils, four of which may only use the first two domains, with
+    // shares one and three. Of the other four, one goes to the first of equals, and three to the domain where 3, 4 and
+    // 5 of 3 are less than 2 of 1.
     let domains = ["0", "1-3", "4-7"].map(|list| CpuSet::parse_list(list).unwrap());
     let allowed = CpuSet::parse_list("0-3").unwrap();
     let thread = |i| Thread { task: TaskId(i), pid: i, class: 1, home: None, at: None, allowed: &allowed };

@@ -130,7 +130,7 @@ fn alone() {
     assert_eq!(bench.map(("webSearch", 4), ("", 0)), "X.X.X.X.");
 }
 
-/// Each leaf, reached with these characteristics of P = `webSearch` beside C = `stitcher`.
+/// Each leaf, reached with these characteristics of P = `webSearch` together with C = `stitcher`.
 fn leaves(topology: &Topology, p: u32, c: u32) -> Vec<(String, bool)> {
     let traits = |bus, sharing, footprint| (bus, sharing, footprint);
     let ways = [

@@ -239,7 +239,7 @@ fn losing(part: f64) -> AppProfile {
 #[test]
 fn a_target_computed_once_is_that_of_rates_and_times_alone() {
     // Alone 0 has 50/µs for 10 s, the other seven 2/µs for 30 s: (500 + 7 · 60) / (10 + 7 · 30) = 4.18/µs and CPU.
-    // Running, they have what EIGHT says: 15/µs and CPU.
+    // Running, they have the rates of EIGHT: 15/µs and CPU.
     let mut bench = bench(Quantum::Mas, &EIGHT);
     let alone = |rate: f64, time: f64| AppProfile {
         alone_s: Some(time),
@@ -291,9 +291,9 @@ fn caches_are_balanced_level_by_level() {
     let mut bench = bench(Quantum::Cas, &arrive_at_l2.map(|misses| Spec(1, 1.0, misses)));
     bench.topology = cotenant_model::topology::synthetic::parse("pack:1 l3:2 l2:2 l1d:2 core:1 pu:1").unwrap();
     bench.l2_lines = (0..).zip([8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]).collect();
-    // L3s: 36 arrive, 18 each. 18/4 = 4.5 → 3 (5; 4 is as near, but stands behind); 13/3 = 4.3 → 4 (4); 9/2 = 4.5 → 2
-    // (6, as near as 5 with 3); 3/1 → 5. The rest: 1, 6, 0, 7. L2s of the first: 100 arrive. 50/2 = 25 → 4 (30, as
-    // near as 5 with 20); 20/1 → 5. The rest: 3 (10), 2 (40). Of the second: 25 → 6 (30); 20/1 → 1 (10, as near as
+    // L3s: 36 arrive, 18 each. 18/4 = 4.5 → 3 (5; 4 is equally near, but later in the queue); 13/3 = 4.3 → 4 (4); 9/2 =
+    // 4.5 → 2 (6, as near as 5 with 3); 3/1 → 5. The rest: 1, 6, 0, 7. L2s of the first: 100 arrive. 50/2 = 25 → 4 (30,
+    // as near as 5 with 20); 20/1 → 5. The rest: 3 (10), 2 (40). Of the second: 25 → 6 (30); 20/1 → 1 (10, as near as
     // 0). The rest: 0 (10), 7 (50).
     bench.turn();
     assert_eq!(bench.places(), "0→6 1→5 2→3 3→2 4→0 5→1 6→4 7→7");
@@ -309,7 +309,7 @@ fn das_lets_sensitive_jobs_count_for_more() {
         ("app5".into(), degraded(0.10)),
     ]);
     // Penalties 30 %/5 = 6, none below 5 %, 10 %/5 = 2: 128/8 = 16 per CPU, WIABW = 64. Head 0 (40): 24/3 = 8 → 4 (8)
-    // and 5 (6 + 2) alike, 4 stands first; 16/2 = 8 → 5; 8/1 → 3 (10, off by 2).
+    // and 5 (6 + 2) are equal, 4 is first; 16/2 = 8 → 5; 8/1 → 3 (10, off by 2).
     bench.turn();
     assert_eq!(bench.running(), [0, 3, 4, 5]);
     // 80 + 70 + 20 + 50 arrive, without penalties: 110 per cache. 110/2 = 55 → 5 (50); 60/1 → 3 (70). The rest: 0 and
@@ -369,8 +369,8 @@ fn das_finds_the_loss_at_the_batchs_own_traffic() {
         loss: Loss::of(&[(1.0 - loss, 1.0)], By::Time).unwrap(),
         cpus: CpuSet::new(),
     };
-    // IABW is 60. App 1 draws 30: beside the other 30 it loses 30 %. App 5 draws 6: at 54 it loses 10 %. App 2,
-    // beside 40, 4 %. As above.
+    // IABW is 60. App 1 draws 30: with the other 30 it loses 30 %. App 5 draws 6: at 54 it loses 10 %. App 2, with 40,
+    // 4 %. As above.
     let curve = |points: &[Pressure]| AppProfile {
         degradation: BTreeMap::from([("memory".to_owned(), points.to_vec())]),
         ..AppProfile::default()

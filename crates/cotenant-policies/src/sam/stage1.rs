@@ -1,7 +1,7 @@
 //! Stage 1: bring together tasks that share data across units (figure 4, first part).
 //!
-//! The printed figure is damaged: the loop's second term is the intra set of the destination, `j = i` stands for "the
-//! source has sharers", and the line that loops over the destination's CPU-bound tasks is lost.
+//! The printed figure is damaged: the loop's second term is the intra set of the destination, `j = i` means "the source
+//! has sharers", and the line that loops over the destination's CPU-bound tasks is missing.
 
 use super::round::{Round, Sets};
 use super::task::{Class, Origin};

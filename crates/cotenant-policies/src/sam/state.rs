@@ -27,7 +27,7 @@ pub struct Past {
     pub(super) class: Class,
     /// Intervals in a row including that one, capped.
     pub(super) times: u8,
-    /// Intervals in a row above the threshold of remote accesses, likewise.
+    /// Intervals in a row above the threshold of remote accesses.
     pub(super) remote: u8,
 }
 

@@ -10,9 +10,9 @@ pub(super) const NONE: u32 = u32::MAX;
 /// Which units a stage works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum At {
-    /// Those of stage 1.
+    /// Of stage 1.
     Sharing = 0,
-    /// Those of stages 2 and 3.
+    /// Of stages 2 and 3.
     Memory = 1,
 }
 

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Rounds in which every policy that does not measure first acts, if it ever does.
 const PATIENCE: u64 = 15;
 
-/// Those that measure first.
+/// The learning policies, which measure first.
 const LEARNERS: [&str; 2] = ["shapes", "auto"];
 
 /// A policy with the settings of a world.

@@ -197,7 +197,7 @@ fn stage_1() {
         case("stage1-origin-kept", XEON4, &["1 100:8>1", "1 2:1>8"]).origins(&[(2, 2)]).any_context(),
         // 17 tasks, 32 cores: package 0 has more sharers than cores, so that no task is brought there.
         case("stage1-origin-kept", XEON4, &[]).origins(&[(2, 2)]),
-        // Displaced to the package that it came from: back home, the origin is forgotten.
+        // Displaced to the package that it came from: back home, the origin is dropped.
         case("stage1-origin-home", IVY, &["1 100:10>1", "1 2:1>10"]).origins(&[]),
         // Lowest task id first, lowest idle CPU first.
         case("stage1-ties", IVY, &["1 3:12>1", "1 5:11>2", "1 9:10>3"]),
@@ -243,7 +243,7 @@ fn stage_2() {
         case("stage2-no-origin", FOURS, &[]).origins(&[]),
         // Ours: most pages on node 0.
         case("stage2-pages", FOURS, &["2 5:4>0"]),
-        // The paper knows origins only.
+        // The paper has origins only.
         case("stage2-pages", FOURS, &[]).paper(),
         // A sharer does not follow its pages.
         case("stage2-pages-sharer", FOURS, &[]),
@@ -255,9 +255,9 @@ fn stage_2() {
         case("stage2-order", FOURS, &["2 1:0>4", "2 11:4>0", "2 2:1>5", "2 12:5>1"]).origins(&[(12, 1)]),
         // 6 came from package 1, 7 from package 0: 6 is the partner.
         case("stage2-three-packages", XEON4, &["2 5:8>16", "2 6:16>8"]).origins(&[(7, 0)]),
-        // Origin 1 is where it stands: forgotten; its pages are on node 0.
+        // Origin 1 is its present place: dropped; its pages are on node 0.
         case("pages-not-after-origin", FOURS, &["2 5:4>0"]).origins(&[]),
-        // As printed, P_rem knows no sharers: an origin calls a sharer home, too.
+        // As printed, P_rem ignores sharing: an origin calls a sharer home, too.
         case("sharer-origin-home", FOURS, &["2 5:4>0"]),
     ]);
 }
@@ -351,7 +351,7 @@ fn contexts() {
         case("one-package", ONE, &[]),
         // All CPU time is that of the tasks, as far as is known: 4, which 11 left, is idle.
         case("vacated-place", FOURS, &["1 11:4>3", "3 2:1>4"]),
-        // 2 is nowhere: it neither moves nor holds a context.
+        // 2 has no place: it neither moves nor occupies a context.
         case("cpu-unknown", FOURS, &["1 11:4>1"]),
         // CPU 3 is offline: package 0 is full.
         case("offline", OFFLINE, &["1 11:4>1", "1 2:1>4"]),
@@ -459,7 +459,7 @@ impl Chain {
         tasks.iter_mut().find(|t| t["id"] == id).unwrap()
     }
 
-    /// One round; `fate` says what becomes of each task's move.
+    /// One round; `fate` gives the outcome of each task's move.
     fn step(&mut self, fate: impl Fn(u32) -> Outcome) -> Answer {
         self.round += 1;
         self.snapshot["at_s"] = (f64::from(self.round) / 10.0).into();
@@ -558,7 +558,7 @@ fn heuristic_predicts_table_4_1() {
         let ctx = Ctx { topology: &topology, machine: &high.or(profile), apps: &apps, config: &config };
         let answer = Snapshot::parse(&snapshot, &topology).unwrap().decide(&ctx, &cotenant_policies::Heuristic);
         let mut map = ['.'; 8];
-        map[0] = 'X'; // where task 0 stands already, if nothing is said of it
+        map[0] = 'X'; // the present place of task 0, without an answer about it
         for m in &answer.moves {
             assert_eq!(m.to_cpus.len(), 1);
             map[m.to_cpus[0].index()] = if m.task.unwrap().0 < 4 { 'X' } else { '*' };

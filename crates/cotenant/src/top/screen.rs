@@ -39,7 +39,7 @@ impl Screen {
     /// Draws the whole screen.
     ///
     /// # Errors
-    /// Where the terminal is gone.
+    /// The terminal is gone.
     pub fn draw<T: Default>(&mut self, draw: impl FnOnce(Rect, &mut Buffer) -> T) -> io::Result<T> {
         let mut drawn = T::default();
         self.0.draw(|frame| drawn = draw(frame.area(), frame.buffer_mut()))?;
@@ -49,12 +49,13 @@ impl Screen {
     /// Stops as Ctrl-Z does elsewhere, and takes the terminal again afterwards.
     ///
     /// # Errors
-    /// Where the terminal is gone.
+    /// The terminal is gone.
     pub fn suspend(&mut self) -> io::Result<()> {
         leave();
         sys::stop_own_group()?;
         enter()?;
-        // It knows nothing of what is shown. `clear` would ask where the cursor is, which not every terminal answers.
+        // It does not know the screen's content. `clear` would query the cursor's place, which not every terminal
+        // answers.
         self.0 = Terminal::new(CrosstermBackend::new(stdout()))?;
         Ok(())
     }

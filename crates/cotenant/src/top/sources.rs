@@ -89,7 +89,7 @@ impl Source {
 }
 
 impl Live {
-    /// What it tells, from now on. `first`: the first picture ends it.
+    /// Starts sending its pictures. `first`: the first picture ends it.
     pub fn begin(self, first: bool) -> Result<Receiver<News>> {
         let (to, news) = channel();
         let run = move || {
@@ -112,7 +112,7 @@ impl Live {
     }
 }
 
-/// Asks the daemon again and again; it may be started again meanwhile.
+/// Queries the daemon repeatedly; it may be restarted meanwhile.
 fn daemon(socket: Option<&Path>, topology: &Topology, first: bool, to: &Sender<News>) {
     loop {
         let news = match ask::<Status>(socket, Request::Status) {
@@ -294,7 +294,7 @@ struct Film<'a> {
     header: &'a Header,
     name: String,
     recorded: recorded::Recorded,
-    /// What was remarked, and when it was said last.
+    /// Remarks, and when each was last shown.
     notes: BTreeMap<String, Time>,
     moments: Vec<Picture>,
     rounds: usize,

@@ -168,11 +168,10 @@ fn decisions_are_the_recorded_ones_as_a_whole() {
         let rule = Rule::all(&*policy, &header.ctx());
         for round in replay(recording.by_ref(), &[&header.policy], vec![rule]) {
             if let Some(recorded) = &round.round.decision {
-                // The release did not record until when answers are wanted more often, nor what CPU time `qos` gave,
-                // nor up to which thread it has moved them away, nor the figures of a bad moment, nor whose penalties
-                // those of `das` are, nor when programs were heard, nor of which pauses, and when, a speed alone was
-                // measured, nor whose doing misses are, nor how full others made the machine: a state that does not say
-                // has the release's.
+                // The release did not record later fields: requests for more frequent answers, the CPU time given by
+                // `qos`, the range of threads it moved away, the figures of a bad moment, the owners of penalties of
+                // `das`, times of reports, the pauses with measured speeds alone, the causes of misses, and the load by
+                // other programs. A state without them gets the release's values.
                 let unknown: [&[&str]; 13] = [
                     &["taken"],
                     &["away", "newest"],

@@ -4,7 +4,7 @@ use super::super::lab::Lab;
 use super::super::row::{Found, Row, claim, highest, listed, mean, row};
 use super::{Alone, Injector, MACHINE, ON_THIS_MODEL, alone, each, loss};
 
-/// Programs that lose more than half beside three injectors of 70/µs (§4.2).
+/// Programs that lose more than half with three injectors of 70/µs (§4.2).
 const HALVED: [&str; 5] = ["mcf", "libquantum", "milc", "soplex", "lbm"];
 /// Lightly affected (§4.2).
 const LIGHT: [&str; 4] = ["hmmer", "gamess", "namd", "povray"];
@@ -26,10 +26,10 @@ fn shared(paper: &[&str], ours: &[&str]) -> String {
 /// The injectors beside a program: a label, the injector's program, and a CPU for each.
 type Beside<'a> = (String, String, &'a [usize]);
 
-/// Each program, and its loss beside each injector.
+/// Each program, and its loss with each injector.
 type Losses = Vec<(&'static str, Vec<f64>)>;
 
-/// The losses of each program beside each of these, and their rows.
+/// The losses of each program with each of these, and their rows.
 fn losses(lab: &Lab, what: &str, beside: &[Beside<'_>]) -> anyhow::Result<(Losses, Vec<Row>)> {
     let found = each(lab, what, |program| -> anyhow::Result<Vec<f64>> {
         beside.iter().map(|(_, injector, cpus)| loss(MACHINE, program, injector, cpus)).collect()

@@ -163,7 +163,7 @@ fn known(work_s: f64, alone: &Alone, loss: f64) -> AppProfile {
     }
 }
 
-/// The loss of IPC of a program on CPU 0 beside injectors on these CPUs.
+/// The loss of IPC of a program on CPU 0 with injectors on these CPUs.
 fn loss(machine: &str, program: &str, injector: &str, cpus: &[usize]) -> anyhow::Result<f64> {
     let (name, definition) = spec(machine, program);
     let mut text = format!("restart = true\n{}", app(&name, 0));

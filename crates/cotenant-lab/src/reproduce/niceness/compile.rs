@@ -10,7 +10,7 @@ const CO_RUNNERS: [&str; 6] = ["blockie-small", "blockie-medium", "blockie-large
 const SLEDGE: &str = "sledge-large";
 /// The rate of `sledge_l` at which §5.4.3 compares padding and naps.
 const AT_RATE: f64 = 0.4;
-/// The programs beside websearch (§5.4.5).
+/// The programs run with websearch (§5.4.5).
 const BESIDE_SEARCH: [&str; 2] = [SLEDGE, "er-naive-4mb"];
 /// Indexes of the co-runners of Figures 5.12–5.14 that have a figure in the text.
 const BLOCKIE_LARGE: usize = 2;

@@ -32,7 +32,7 @@ impl Account {
     /// Reads its counts; returns whether the change since the last look is possible, otherwise they count from here.
     pub fn take(&mut self, now: Reported, at: Duration) -> bool {
         if now == self.seen {
-            return now.units < u64::MAX; // beyond which sums stand still
+            return now.units < u64::MAX; // beyond this, sums stay constant
         }
         let seconds = at.saturating_sub(self.changed).as_secs().max(1);
         let most = MOST_PER_S.saturating_mul(seconds).min(MOST_AT_ONCE);

@@ -2,8 +2,8 @@
 
 use super::super::Kind;
 
-/// Most symmetries between units that are listed: those of an 8-dimensional hypercube would fit a hundred times over
-/// in memory, but each costs a comparison in every canonical form.
+/// Limit of symmetries listed between units: those of an 8-dimensional hypercube would fit a hundred times over in
+/// memory, but each costs a comparison in every canonical form.
 pub const MAX_SKELETON: usize = 1 << 14;
 
 /// A vertex of the tree, or a group of siblings, for symmetries. Positions are indexes into [`Symmetry::cpus`].

@@ -254,8 +254,8 @@ fn a_hundred_answers_a_second_keep_a_p99() {
 #[test]
 fn in_the_background_nobody_is_waited_for() {
     let (kept, ran) = mean(Harm { waits: 0.3, ..ALONE }, 100.0, true);
-    // A trial beside it that fails is followed by a pause of 5 s: 16, 32 and 64 readings of a second or two lie between
-    // two.
+    // A failed trial outside the background is followed by a pause of 5 s: 16, 32 and 64 readings of a second or two
+    // are between two.
     assert!(kept >= 0.87 && ran >= 0.7, "kept {kept}, ran {ran}");
 }
 

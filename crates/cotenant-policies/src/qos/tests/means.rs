@@ -151,7 +151,7 @@ fn the_last_rung_limits_caches_too() {
         let caches: Vec<u32> = plant.actions.iter().filter_map(of_caches).collect();
         (quality, cpu, caches, state.ladder.limits())
     };
-    // Caches beside CPU time at a tenth or less, with the same share.
+    // Caches in addition to CPU time at a tenth or less, with the same share.
     let (_, cpu, caches, climbed) = came(Applied, Applied, false);
     assert!(climbed && cpu.iter().any(|permille| *permille > LAST), "{cpu:?}");
     let last: Vec<u32> = cpu.iter().copied().filter(|permille| *permille <= LAST).collect();

@@ -103,12 +103,12 @@ fn o_08_a_home_is_worth_more_than_others_lose_by_leaving_it() {
 
 #[test]
 fn o_09_where_pages_follow_it_is_the_memory_that_is_served_less() {
-    // Each node serves 100. m and n ask for 30, as do k and l: with m instead of a S0 has 90.
+    // Each node serves 100. m and n need 30, as do k and l: with m instead of a S0 has 90.
     //     S0: a k l y │ S1: b c m n
     let s = of(own(scene("a k l y | b c m n").inter("abc").mem("klmn")), "abc", 1);
     let s = Scene { numa_balancing: true, ..s };
     assert_eq!(s.clone().next(), "m k l y | b c a n");
-    // k and l ask for 60: with m S0 would have 150, and 30 less are served than of 120 and 60. Without k and y it is as
-    // much as before, of 60 and 120.
+    // k and l need 60: with m S0 would need 150, of which 30 less are served than of 120 and 60. Without k and y the
+    // sum is unchanged, of 60 and 120.
     assert_eq!(s.count("kl", Signal::LlcMisses, BANDWIDTH * 6 / 10).next(), "a c l b | y k m n");
 }

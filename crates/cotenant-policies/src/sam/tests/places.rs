@@ -53,7 +53,7 @@ fn p_02d_what_wants_next_to_nothing_does_not_make_cores_scarce() {
     let sharers = |drawing| scene_of_time(drawing, "abcd").inter("abcd");
     let mut s = sharers("a c . . | b d . h").count("h", Signal::CpuTime, 1_000_000);
     assert_eq!(s.next(), "a c . . | b d . h");
-    // Where it wants all of a core, one more than there are is wanted, and sharers fill second contexts.
+    // Needing all of a core takes one more than available, so sharers fill second contexts.
     let mut s = sharers("a c . . | b d . h").count("h", Signal::CpuTime, 90_000_000);
     let packed = s.next();
     assert_eq!(packed, "a c b d | . . . h");
@@ -74,11 +74,11 @@ fn p_02d_what_wants_next_to_nothing_does_not_make_cores_scarce() {
 /// Holds place/sam.
 #[test]
 fn p_02e_what_holds_no_core_cannot_make_way_for_what_needs_one() {
-    // h runs 1 ms of 100 beside x, and comes first in order: in its stead c would share x's core.
+    // h runs 1 ms of 100 next to x, and is first in order: otherwise c would share x's core.
     //     S0: a x . h │ S1: c . . .
     let mut s = scene_of_time("a x . h | c . . .", "acx").inter("ac").count("h", Signal::CpuTime, 1_000_000);
     assert_eq!(s.next(), "a c . h | x . . .");
-    // Nor does it take a core that is left: p, whose home is S1, gets that of c.
+    // Nor does it take a free core: p, with home S1, gets c's.
     //     S0: a . . . │ S1: c y . h │ S2: p . . .
     let s = scene_of_time("a . . . | c y . h | p . . .", "acyp").count("h", Signal::CpuTime, 1_000_000);
     assert_eq!(s.inter("ac").remote("p").origin("p", 1).next(), "a c . . | p y . h | . . . .");
@@ -95,7 +95,7 @@ fn p_02c_a_core_is_taken_whichever_context_is_used() {
     // a is on the second context of core 0, whose first one is not used either, so c ⇄ x.
     //     S0: . x a . │ S1: c . . .
     assert_eq!(Scene::draw(". x a . | c . . .", 2).inter("ac").next(), ". c a . | x . . .");
-    // a leaves the second context of S1's core 0: p, whose home is S1, gets that core, and y stays.
+    // a leaves the second context of S1's core 0: p, with home S1, gets that core, and y stays.
     //     S0: c . . . │ S1: . y a . │ S2: p . . .
     let mut s = Scene::draw("c . . . | . y a . | p . . .", 2).inter("ac").remote("p").origin("p", 1);
     assert_eq!(s.next(), "c a . . | p y . . | . . . .");
@@ -139,7 +139,7 @@ fn p_05_who_swaps_with_a_crowded_task_gets_the_socket() {
 
 #[test]
 fn p_06_a_context_left_falls_to_a_crowded_neighbour() {
-    // c is drawn to S0. What it leaves on CPU 2 is e's, so p, whose home is S1, finds no idle context there: p ⇄ d.
+    // c is drawn to S0. It shared CPU 2 with e, so p, with home S1, finds no idle context there: p ⇄ d.
     //     S0: a . │ S1: ce d │ S2: p .
     let mut s = scene("a . | ce d | p .").inter("ac").remote("p").origin("p", 1);
     assert_eq!(moves(&s.step()), ["c to 1", "p to 3", "d to 4"]);
@@ -195,7 +195,7 @@ fn p_10_chiplets_gather_inside_their_llc_domain() {
     //     S0: D0: a . D1: b .
     let near = |s: Scene, names: &str| s.count(names, Signal::Near, 4 * COHERENCE);
     assert_eq!(near(scene("a . / b ."), "ab").next(), "a b / . .");
-    // On packages, coherence inside them is nothing to undo; nor is there a second package.
+    // On packages, coherence inside them is not undone; nor is there a second package.
     assert_eq!(near(scene("a . / b ."), "ab").sam(SamConfig::paper_exact()).next(), "a . / b .");
     // Half the threshold near and a little more than half far: the sum counts.
     let halves =
@@ -206,7 +206,7 @@ fn p_10_chiplets_gather_inside_their_llc_domain() {
 
 #[test]
 fn p_10b_who_shares_a_cache_of_one_core_shares_the_core() {
-    // Each core has its last-level cache to itself, and two contexts, of which the second ones stand behind the first.
+    // Each core has its own last-level cache, and two contexts, of which the second ones are last in order.
     //     S0: D0: a D1: . D0: . D1: . │ S1: D0: c D1: . D0: . D1: .
     let scene = Scene::draw("a . / . . | c . / . .", 2).inter("ac");
     assert_eq!(scene.clone().next(), "a / . / c / . | . / . / . / .");

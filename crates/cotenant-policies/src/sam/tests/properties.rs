@@ -4,7 +4,7 @@ use super::*;
 use cotenant_model::view::View;
 use proptest::prelude::*;
 
-/// What a task is, wherever it stands.
+/// The properties of a task in any place.
 #[derive(Clone, Debug)]
 struct Nature {
     /// Tasks of one group share data; `None` shares with none.

@@ -33,7 +33,7 @@ fn r_02_a_denied_move_is_not_believed() {
     s.step();
     assert_eq!(s.origins(), [], "but it did not happen");
 
-    // c's half is denied: it has not moved, so no cooldown holds it back from being drawn at once; m is remembered.
+    // c's half is denied: it has not moved, so no cooldown delays its next draw; m is remembered.
     let mut s = start();
     s.denied = "c".into();
     assert_eq!(s.next(), "a n o . | mc x y .");
@@ -66,7 +66,7 @@ fn r_04_only_applied_is_believed() {
         assert_eq!(moves(&again), ["c to 3", "m to 4"], "{outcome:?}: nothing happened, so the same again");
         let state = &again.state;
         assert_eq!(state.moves[1].before, None, "{outcome:?}");
-        // No outcome at all, as of a proposal that could not be resolved, is no move either.
+        // A missing outcome, as of a proposal that could not be resolved, is no move either.
         s.outcomes.clear();
         assert_eq!(moves(&s.decide()), ["c to 3", "m to 4"]);
     }
@@ -114,7 +114,7 @@ fn r_07_what_a_move_causes_is_not_taken_for_sharing() {
 
 #[test]
 fn r_08_a_sharer_stays_a_sharer_for_an_interval() {
-    // c ⇄ x; in the next interval c happens to count nothing, and e appears. y makes way for e, not c, whose id is
+    // c ⇄ x; in the next interval c happens to count nothing, and e appears. y makes room for e, not c, whose id is
     // lower.
     //     S0: a x y │ S1: c . .   →   S0: a c y │ S1: x e .
     let mut s = scene("a x y | c . .").inter("ac");

@@ -99,7 +99,7 @@ fn s1_10_twelve_sharers_on_two_times_ten() {
     //     S0: a b c d e f . . . . │ S1: g h i j k l . . . .
     let start = || scene("a b c d e f . . . . | g h i j k l . . . .").inter("abcdefghijkl");
     let mut s = start();
-    //  S0 draws g h i j: 10 of 10. S1 (k l) would draw from S0, whose contexts are all held by sharers: never.
+    //  S0 draws g h i j: 10 of 10. S1 (k l) would draw from S0, but all its contexts have sharers: never.
     assert_eq!(s.next(), "a b c d e f g h i j | . . . . k l . . . .");
     for _ in 0..20 {
         assert_eq!(moves(&s.step()), [""; 0], "they stay");
@@ -107,7 +107,7 @@ fn s1_10_twelve_sharers_on_two_times_ten() {
     // With the paper's rules they swing for ever.
     let mut s = start().sam(SamConfig::paper_exact());
     assert!((0..20).all(|_| !s.step().proposals.is_empty()));
-    // So they do without this one of our additions, every other round: the cooldown holds those that moved.
+    // Without this addition of ours it moves every other round: the cooldown delays tasks that moved.
     let mut s = start().sam("-keep-full".parse().unwrap());
     assert!((0..20).filter(|_| !s.step().proposals.is_empty()).count() >= 9);
 }

@@ -32,8 +32,8 @@ fn clovertown_by_hand() {
     // Two programs of one thread: one cache, one package, or two packages, distinguished or not.
     assert_eq!(classes(&machine, vec![anywhere(1), anywhere(1)]), 3);
     assert_eq!(classes(&machine, vec![like(1), like(1)]), 3);
-    // Two threads on a cache, and a third in their package or not; on two caches, and a third beside one of them or
-    // in the other package; in two packages, and a third beside one of them or on the cache next to it.
+    // Two threads on a cache, and a third in their package or not; on two caches, and a third next to one of them or in
+    // the other package; in two packages, and a third on the cache of one of them or on the next.
     assert_eq!(classes(&machine, vec![anywhere(2), anywhere(1)]), 2 + 2 + 2);
     // All eight CPUs: one program, two halves, eight programs that the 128 symmetries only ever move.
     assert_eq!(classes(&machine, vec![anywhere(8)]), 1);

@@ -19,10 +19,10 @@ fn following_answers<T>(readings: &[(f64, f64)], what: impl Fn(Phase) -> T) -> V
 #[test]
 fn steady_goes_by_how_many_answers_are_beyond_the_goal() {
     let duties = |readings: &[(f64, f64)]| following_answers(readings, |phase| (phase.duty * 1e4).round() / 1e4);
-    // Alone, and all the time at once: 7 beyond, 1.75 times as many as may be, which is 1.3 deviations and may be
-    // chance once. Again: whose doing? None in a pause: 0.7 / 1.75. None there: at most three, so twice as much is
-    // tried. Two, at most 6.5: by 0.05. 7, the first miss behind one that was kept: by 0.7 alone, and the three too
-    // many were had ahead. Again 7: 1 / 1.75 of what was, behind a pause without any.
+    // Alone, then unthrottled: 7 answers beyond the goal, 1.75 times the allowed 4, which is 1.3 deviations and may be
+    // chance once. The second time a pause finds the cause: none beyond there, so the duty is 0.7 / 1.75. Then none, at
+    // most three, so the duty doubles. Two, at most 6.5: up by 0.05. 7, the first miss after success: only 0.7 times,
+    // since three were saved. 7 again: 1 / 1.75 times, after a pause without any.
     let tried = [(100.0, 0.0), (50.0, 7.0), (50.0, 7.0), (99.0, 0.0)];
     let climbs = [(95.0, 0.0), (95.0, 2.0), (50.0, 7.0), (50.0, 7.0), (99.0, 0.0)];
     assert_eq!(duties(&[&tried[..], &climbs].concat()), [1.0, 1.0, 0.0, 0.4, 0.8, 0.85, 0.595, 0.0, 0.34]);
@@ -99,8 +99,8 @@ fn what_was_beyond_the_goal_is_made_up_for() {
         following_answers(readings, |phase| (phase.duty > 0.0, phase.why == Why::Blame, phase.why == Why::MakeUp))
     };
     let (run, blame, makes_up) = ((true, false, false), (false, true, false), (false, false, true));
-    // Four too few alone, of which three count; ten too many, seven are owed. The pause that tells whose doing that was
-    // pays four, another the other three.
+    // Four too few alone, three of which count; ten too many, so the debt is seven. The pause that finds the cause
+    // repays four, and another one the other three.
     let trial = [(100.0, 0.0), (20.0, 14.0), (99.0, 0.0)];
     assert_eq!(phases(&[&trial[..], &[(99.0, 0.0)]].concat()), [run, blame, makes_up, run]);
     // However many were beyond it, ten are owed: three pauses pay them.

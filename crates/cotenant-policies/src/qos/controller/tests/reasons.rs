@@ -42,7 +42,7 @@ fn simple_says_why() {
     // Below 1.0 a nap; high needs none: the run goes on.
     let expected = [&naps[..], &naps, &[BETWEEN, BETWEEN, FINE, BETWEEN, UNKNOWN]].concat();
     assert_eq!(reasons("utilisation-biased", &[&slow[..], &[9.0, NONE]].concat()), expected);
-    // 1.2 is in the middle up to 1.5; for qos-biased it is high, and even that is answered by a nap.
+    // 1.2 is in the middle up to 1.5; for qos-biased it is high, and even that is followed by a nap.
     let expected = [&naps[..], &naps, &naps, &[BETWEEN, BETWEEN, UNKNOWN]].concat();
     for name in ["balanced", "qos-biased"] {
         assert_eq!(reasons(name, &[&slow[..], &[8.0, 9.0, NONE]].concat()), expected, "{name}");
@@ -53,18 +53,18 @@ fn simple_says_why() {
 #[test]
 fn targeted_says_why() {
     let speeds = [100.0, 91.0, 100.0, 97.0, 50.0, NONE, 80.0];
-    // Naps from 0.4 · 0.1 and 0.4 · 0.2 on: Δ = 0.09 is contention, and Δ = 0.03 behind the nap is none. Execution,
-    // whatever its speed (50); the next look sees nothing; and then it looks again.
+    // Naps from 0.4 · 0.1 and 0.4 · 0.2 on: Δ = 0.09 is contention, and Δ = 0.03 after the nap is none. Execution at
+    // any speed (50); the next look has no readings; then it looks again.
     let expected = [CHECK, CHECK, CONTENTION, BETWEEN, FINE, CHECK, UNKNOWN, CHECK];
     for name in ["conservative-90", "conservative-80"] {
         assert_eq!(reasons(name, &speeds), expected, "{name}");
     }
-    // From 1.0 · 0.1 on: Δ = 0.09 is none, the 100 is that of the execution; the next look finds 97 and 50, Δ = 0.48;
-    // nothing is known in the nap that follows.
+    // From 1.0 · 0.1 on: Δ = 0.09 is none, the 100 is from the execution; the next look finds 97 and 50, Δ = 0.48; the
+    // following nap has no readings.
     let expected = [CHECK, CHECK, FINE, CHECK, CHECK, CONTENTION, UNKNOWN, CHECK];
     assert_eq!(reasons("relaxed-90", &speeds), expected);
-    // Ours, from 0.7 · 0.1 on, by means: 0.09, then 1 − (91 + 0.3 · 6) / 100 = 0.072, and nothing is known in the run
-    // behind the second nap.
+    // Our own variant, from 0.7 · 0.1 on, by means: 0.09, then 1 − (91 + 0.3 · 6) / 100 = 0.072, and the run after the
+    // second nap has no readings.
     let expected = [CHECK, CHECK, CONTENTION, BETWEEN, CONTENTION, BETWEEN, UNKNOWN, CHECK];
     assert_eq!(reasons("targeted", &speeds), expected);
 }

@@ -12,8 +12,8 @@ fn steady_doubles_then_climbs_and_falls() {
     // At 0.5 the speed 0.92 is below 0.9 · 1.03 = 0.927: held.
     let came = plant.run(5, 0.16);
     assert_eq!(came.duties, [0.25, 0.5, 0.5, 0.5]);
-    // It gets worse: 1 − 0.6 · 0.5 = 0.7 < 0.9: 0.35 (0.79), 0.245 (0.853), 0.1715 (0.897), 0.1201 (0.928): above,
-    // up by 0.05. A pause behind the third miss says whose doing that is.
+    // It gets worse: 1 − 0.6 · 0.5 = 0.7 < 0.9: 0.35 (0.79), 0.245 (0.853), 0.1715 (0.897), 0.1201 (0.928): above, up
+    // by 0.05. A pause after the third miss finds the cause.
     let came = plant.run(7, 0.6);
     assert_eq!((rounded(&came), came.asked), (vec![0.5, 0.35, 0.245, 0.1715, 0.12, 0.17], 1));
     // And better: down once more for what was before, then up by 0.05, no doubling any more.
@@ -41,14 +41,14 @@ fn following<T>(speeds: &[f64], what: impl Fn(Phase) -> T) -> Vec<T> {
 fn steady_lets_run_beside_the_others_who_does_no_harm_in_the_background() {
     let duties = |speeds: &[f64]| following(speeds, |phase| (phase.duty, phase.background));
     let (back, beside) = ((1.0, true), (0.25, false));
-    // Alone; above the goal at 0.25, 0.5, 1, but not beside the others, where it begins at 0.25 again; four times above
-    // it until that is tried again.
+    // Alone; above the goal at 0.25, 0.5, 1; below it outside the background, so it is back at 0.25; after four
+    // successes the same is tried again.
     let speeds = [100.0, 99.0, 99.0, 99.0, 80.0, 99.0, 99.0, 99.0, 99.0, 99.0, 80.0];
     let expected = [(0.25, true), (0.5, true), back, beside, back, back, back, back, back, beside, back];
     assert_eq!(duties(&speeds), expected);
     // The first miss halves, as it was doubled before; the second does not.
     assert_eq!(duties(&[100.0, 99.0, 80.0, 80.0]), [(0.25, true), (0.5, true), (0.25, true), (0.175, true)]);
-    // Beside the others it climbs as at first.
+    // Outside the background it climbs as at first.
     let climbs = [beside, (0.5, false), (1.0, false), (1.0, false)];
     assert_eq!(duties(&[100.0, 99.0, 99.0, 99.0, 99.0, 99.0, 99.0])[3..], climbs);
 }
@@ -81,9 +81,8 @@ fn steady_goes_aside_before_anybody_naps() {
         (phase.duty, phase.aside)
     };
     let (pause, aside, all) = (0.0, (1.0, true), (1.0, false));
-    // Alone; above the goal at 0.25 and 0.5, below it at 1, and it is their doing: aside. Four times above the goal
-    // there, with half of the CPU time that they want, until all CPUs are tried again; four times eight, once that was
-    // too much.
+    // Alone; above the goal at 0.25 and 0.5, below it at 1 because of the low-priority programs: aside. All CPUs are
+    // tried again after four successes there with half of the CPU time they want; after another failure, after eight.
     for (speed, taken, expected) in [
         (100.0, 0.9, (0.25, false)),
         (99.0, 0.9, (0.5, false)),
@@ -100,7 +99,7 @@ fn steady_goes_aside_before_anybody_naps() {
     // Low-priority programs that get all they want there stay.
     assert_eq!([next(80.0, 0.9), next(99.0, 0.9)], [(pause, false), aside]);
     assert!((0..60).all(|_| next(99.0, 0.95).1));
-    // If that does not do either, they nap: the duty falls.
+    // If the goal is missed there too, they nap: the duty falls.
     assert_eq!([next(80.0, 0.95), next(99.0, 0.95)], [(pause, true), (0.7, true)]);
 }
 

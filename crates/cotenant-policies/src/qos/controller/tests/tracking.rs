@@ -109,8 +109,8 @@ fn pauses_that_tell_nothing_become_rare() {
 
 #[test]
 fn a_doubt_is_looked_into_once() {
-    // The least duty costs 12 %, more than may be lost: a pause after a second asks whether the program is slower by
-    // itself. It is not, and the doubt goes on: then pauses are 2 s apart, two looks of 20 batches each.
+    // The least duty costs 12 %, more than allowed: a pause after a second checks whether the program itself became
+    // slower. It did not, and the doubt remains: then pauses are 2 s apart, two looks of 20 batches each.
     let controller = preset("tracking");
     let (mut phase, mut state) = controller.start();
     let (mut turns, mut between) = (0, Vec::new());
