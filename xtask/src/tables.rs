@@ -44,7 +44,7 @@ struct Run {
     gave: Value,
 }
 
-/// Measures what is to be measured, and rewrites the tables.
+/// Runs the selected measurements, and rewrites the tables.
 pub fn write(root: &Path, args: &Args) -> Result<()> {
     // Before a build of minutes.
     for name in args.anew.iter().filter(|name| *name != "all") {

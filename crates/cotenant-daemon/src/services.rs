@@ -238,7 +238,7 @@ fn follow(found: &mut BTreeMap<Key, Found>, whose: &mut Whose, census: &Census) 
         nearest(whose, resident.parent).filter(|key| found.get(key).is_some_and(|found| !found.group))
     };
     let unnamed: Vec<_> = residents.iter().filter(|(pid, _)| !whose.contains_key(pid)).collect();
-    // Not before they have executed what they are to be.
+    // Opting out counts once a process has executed its program.
     for (pid, resident) in unnamed.iter().filter(|(_, resident)| resident.is_known()) {
         if with(whose, resident).is_some() && census.has_opted_out(**pid, resident) != Some(false) {
             whose.insert(**pid, None);

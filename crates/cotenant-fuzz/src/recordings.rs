@@ -1,4 +1,4 @@
-//! Recordings and snapshots, and what reads decisions again.
+//! Recordings and snapshots, and the readers of their decisions.
 
 use crate::target::{Group, Target, files, list, text, with};
 use cotenant_model::Rule;

@@ -5,7 +5,7 @@ use cotenant_model::{Histogram, Time};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Quantiles are of the answers in such a window: long enough for a p99, short enough to be of now.
+/// Quantiles are of the answers in such a window: long enough for a p99, short enough to show the present.
 pub const WINDOW: Duration = Duration::from_secs(10);
 
 /// It moves on by this much at a time.

@@ -112,7 +112,7 @@ pub struct ServiceStatus {
     /// (the kernel's `run_delay`); absent where that was not counted.
     #[serde(default)]
     pub waiting: Option<f64>,
-    /// What had the CPU meanwhile, most first, where BPF is allowed.
+    /// The work that occupied the CPU meanwhile, most first, if BPF is allowed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<Behind>,
     /// Share of the last second in which its control group was short of CPUs: one of its threads at least was ready to

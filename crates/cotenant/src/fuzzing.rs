@@ -53,7 +53,7 @@ pub fn figures(text: &str) {
     }
 }
 
-/// The name of a file of the store. A name that is read is written so that it reads as the same.
+/// The name of a file of the store. A parsed name, written again, parses to the same one.
 ///
 /// # Panics
 /// Where it reads as another one.

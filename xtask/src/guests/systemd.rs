@@ -52,7 +52,7 @@ const FILES: &[(&str, &str)] = &[
     ("etc/passwd", "root:x:0:0::/root:/bin/sh\nalice:x:1000:1000::/:/bin/sh\n"),
     ("etc/group", "root:x:0:\nalice:x:1000:\n"),
     ("etc/systemd/system.conf", "[Manager]\nShowStatus=no\nLogTarget=journal\nDefaultTimeoutStopSec=60s\n"),
-    // A log that is not for the disk, and that loses nothing.
+    // A log in memory without losses.
     ("etc/systemd/journald.conf", "[Journal]\nStorage=volatile\nRateLimitIntervalSec=0\nReadKMsg=no\nAudit=no\n"),
     ("etc/systemd/system/guest.service", include_str!("scenarios/guest.service")),
     ("scenarios/units.sh", include_str!("scenarios/units.sh")),

@@ -55,7 +55,7 @@ pub(crate) fn group_in(groups: &str, v1_controller: Option<&str>) -> Option<Stri
 ///
 /// `mount` shows all groups. Ours is the one with us as a member.
 pub fn namespace(root: &Path, v1_controller: Option<&str>, mount: &Path) -> Option<String> {
-    /// Groups that are looked through.
+    /// Limit of searched groups.
     const GROUPS: usize = 65_536;
     of(root, "1", v1_controller).filter(|path| path.starts_with("/.."))?;
     let own = own(root, v1_controller)?;

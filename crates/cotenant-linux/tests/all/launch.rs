@@ -265,7 +265,7 @@ fn shell(script: &str) -> (File, process::Child) {
 /// Holds run/transparent.
 #[test]
 fn ctrl_c_reaches_the_program_once() {
-    // The runner checks its own signal after the program has got its one: a second one would be different by then.
+    // The runner handles its own signal after the program got one: passing it on would be a second one.
     let dir = TempDir::new("once");
     let had = dir.path().join("had").display().to_string();
     let program =

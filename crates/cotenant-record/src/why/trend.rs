@@ -38,7 +38,7 @@ pub struct Trend {
 /// The last rounds, and the last full samples of tasks: other rounds repeat the tasks' values.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
-    /// The current one comes last.
+    /// The current one is last.
     pub rounds: VecDeque<Arc<View>>,
     looks: VecDeque<Arc<View>>,
 }

@@ -558,7 +558,7 @@ fn heuristic_predicts_table_4_1() {
         let ctx = Ctx { topology: &topology, machine: &high.or(profile), apps: &apps, config: &config };
         let answer = Snapshot::parse(&snapshot, &topology).unwrap().decide(&ctx, &cotenant_policies::Heuristic);
         let mut map = ['.'; 8];
-        map[0] = 'X'; // the present place of task 0, without an answer about it
+        map[0] = 'X'; // task 0 stays there if the answer does not move it
         for m in &answer.moves {
             assert_eq!(m.to_cpus.len(), 1);
             map[m.to_cpus[0].index()] = if m.task.unwrap().0 < 4 { 'X' } else { '*' };

@@ -85,7 +85,7 @@ fn transfers_contexts_and_limits_by_hand() {
         (0, [2.4, 2.4, 4.8], 4.0 + 0.024 + 0.048 + 0.192, 0.75, Some(0.75)),
         (2, [4.8, 2.4, 4.8], 2.0 + 0.048 + 0.048 + 0.192, 0.75, Some(0.75)),
         (3, [0.0, 7.2, 4.8], 2.0 + 0.144 + 0.192, 0.75, Some(0.75)),
-        // Half of a CPU; the other half is no sibling.
+        // It gets half of a CPU; the task with the other half is not on a sibling context.
         (4, [2.4, 0.0, 9.6], 2.0 + 0.024 + 0.384, 0.5, Some(0.75)),
         (6, [0.0, 0.0, 12.0], 2.0 + 0.48, 0.5, None),
         // A thread without a partner.

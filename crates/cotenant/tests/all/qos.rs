@@ -592,7 +592,7 @@ fn a_machine_that_others_fill_gives_no_verdict() {
     }
     let before = &json["usage"]["before"];
     let programs = before["programs"].as_array().unwrap();
-    // During all tests, all listed programs may be other ones.
+    // When all tests run, the whole list may be other tests' programs.
     assert!(programs.len() == 8 || programs.iter().any(|one| one["program"] == "compiler"), "{before}");
     assert_eq!((&json["high"][0]["verdict"], code), (&"unsure".into(), Some(4)), "{json:#}");
     let judgement = json["high"][0]["judgement"].as_str().unwrap();

@@ -195,7 +195,7 @@ fn p_10_chiplets_gather_inside_their_llc_domain() {
     //     S0: D0: a . D1: b .
     let near = |s: Scene, names: &str| s.count(names, Signal::Near, 4 * COHERENCE);
     assert_eq!(near(scene("a . / b ."), "ab").next(), "a b / . .");
-    // On packages, coherence inside them is not undone; nor is there a second package.
+    // As printed, only coherence between packages counts, and there is only one package.
     assert_eq!(near(scene("a . / b ."), "ab").sam(SamConfig::paper_exact()).next(), "a . / b .");
     // Half the threshold near and a little more than half far: the sum counts.
     let halves =

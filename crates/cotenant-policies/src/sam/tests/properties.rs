@@ -129,7 +129,7 @@ fn relabel(scene: &Scene, to: &[u32]) -> Scene {
     let mut renamed = scene.clone();
     for actor in &mut renamed.actors {
         actor.cpu = rename(actor.cpu);
-        // Confinement is to packages, whose sets do not change.
+        // Tasks are confined to packages, whose sets do not change.
     }
     renamed.busy = scene.busy.iter().map(|(cpu, busy)| (rename(*cpu), *busy)).collect();
     renamed

@@ -37,7 +37,7 @@ impl Tools {
         Ok(Self { clang, plugin })
     }
 
-    /// libcotenant's archive, installed beside the pass.
+    /// libcotenant's archive, installed next to the pass.
     pub fn library(&self) -> Result<PathBuf> {
         let path = self.plugin.with_file_name("libcotenant.a");
         if path.is_file() {

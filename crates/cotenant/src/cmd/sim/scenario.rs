@@ -109,7 +109,7 @@ fn record(
     (path, seed): (&Path, u64),
     explain: impl FnOnce(SimError) -> anyhow::Error,
 ) -> anyhow::Result<()> {
-    // Linux alone decides nothing, and a search no single run.
+    // Neither Linux nor the search for the optimum makes decisions in a run.
     let decides = |name: &&String| *name != OPTIMAL && *name != "none";
     let name = plan
         .policies

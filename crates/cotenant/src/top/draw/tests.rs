@@ -149,6 +149,8 @@ fn four_cpus() -> Picture {
     };
     Picture {
         source: "daemon 0.1.0 (812) enforces, 5 changes to be undone, own cost 0.31 % of a CPU".to_owned(),
+        host: String::new(),
+        state: String::new(),
         at_s: 93_780.0,
         moment: None,
         packages: picture::packages(&topology, &busy(&[0.93, 0.85, 0.1, 0.97]), &services),
