@@ -1,4 +1,4 @@
-//! What the command lines of Cotenant's programs share.
+//! The common parts of the command lines of Cotenant's programs.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -101,7 +101,7 @@ fn to_stdout(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<ExitCode>) -> 
     }
 }
 
-/// Prints an answer: as JSON where that is wanted, else as a page.
+/// Prints an answer, as JSON or as a page.
 ///
 /// # Errors
 /// As [`print`].
@@ -130,7 +130,7 @@ pub fn print_text(text: &str) -> anyhow::Result<ExitCode> {
 /// Writes JSON for people and programs, with the end of its last line.
 ///
 /// # Errors
-/// Where `out` takes no more.
+/// A closed `out`.
 pub fn pretty(out: &mut dyn Write, value: &(impl Serialize + ?Sized)) -> anyhow::Result<()> {
     serde_json::to_writer_pretty(&mut *out, value)?;
     writeln!(out)?;

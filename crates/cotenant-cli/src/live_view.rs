@@ -1,4 +1,4 @@
-//! Lines on the terminal that are drawn again and again in the same place.
+//! Lines on the terminal that are redrawn in place.
 
 use crate::messages;
 pub use crate::terminal::{columns, cut, cut_middle, fit, stdout_size};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// A run's state, redrawn repeatedly.
 #[derive(Debug)]
 pub struct LiveView {
-    /// `None`: each time below what was written before.
+    /// `None`: each time below the previous output.
     table: Option<LiveTable>,
     next: Instant,
     every: Duration,
@@ -27,7 +27,7 @@ impl LiveView {
         Self { table: None, next: Instant::now() + first, every, stays }
     }
 
-    /// Draws it where it is time.
+    /// Draws it if due.
     pub fn show(&mut self, text: impl FnOnce((usize, usize)) -> Option<String>) {
         if Instant::now() < self.next {
             return;
@@ -53,7 +53,7 @@ impl Drop for LiveView {
     }
 }
 
-/// What is on the terminal.
+/// The present lines on the terminal.
 #[derive(Debug, Default)]
 struct LiveTable {
     /// Characters of each line above the cursor.
@@ -73,7 +73,7 @@ impl LiveTable {
         messages::raw(&format!("{back}{}\x1b[J", text.replace('\n', "\x1b[K\r\n")));
     }
 
-    /// Erases what was drawn.
+    /// Erases the drawn lines.
     fn erase(&mut self) {
         if !self.lines.is_empty() {
             let (width, height) = size();
@@ -82,7 +82,7 @@ impl LiveTable {
         }
     }
 
-    /// To the beginning of what was drawn. Lines that are longer than the terminal is wide by now have been wrapped.
+    /// To the beginning of the drawn lines. On a narrowed terminal long ones have been wrapped.
     fn back(&mut self, width: usize, height: usize) -> String {
         let drawn: usize = self.lines.iter().map(|line| line.div_ceil(width.max(1)).max(1)).sum();
         let again = height.saturating_sub(self.height).min(self.hidden);

@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What takes less than this needs no such line.
+/// Shorter tasks need no such line.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Time between two drawings.
 pub const REDRAW: Duration = Duration::from_millis(500);
@@ -27,7 +27,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A line, where it is `wanted` and standard error is a terminal.
+    /// A line, if `wanted` and if standard error is a terminal.
     pub fn new(wanted: bool) -> Self {
         Self { on: wanted && is_drawn(), start: Instant::now(), drawn: None, visible: false }
     }
@@ -37,12 +37,12 @@ impl Progress {
         self.on
     }
 
-    /// When the line is to be drawn again.
+    /// Time of the next drawing.
     pub fn next(&self) -> Instant {
         self.drawn.map_or(self.start + PATIENCE, |drawn| drawn + REDRAW)
     }
 
-    /// Draws where it is time: a bar for `done` (0–1), and what is being done.
+    /// Draws if due: a bar for `done` (0–1), and the present activity.
     pub fn show(&mut self, done: f64, what: impl FnOnce() -> String) {
         let now = Instant::now();
         if self.on && now >= self.next() {
@@ -68,12 +68,12 @@ impl Drop for Progress {
     }
 }
 
-/// Runs a task, and shows how far it is (0–1, and what is being done) on time, however rarely the task itself could.
-/// A thread draws it: not for tasks that wait for signals or measure this machine.
+/// Runs a task, and shows its progress (0–1, and the present activity) regularly, even if the task could only do so
+/// rarely. A thread draws it: not for tasks that wait for signals or measure this machine.
 pub fn beside<T>(how_far: impl Fn() -> (f64, String) + Sync, task: impl FnOnce() -> T) -> T {
     thread::scope(|scope| {
         let (end, ended) = mpsc::channel::<()>(); // its end hangs up, also where the task panics
-        // Where no thread can be had, nothing is drawn.
+        // Without a thread, nothing is drawn.
         let _ = thread::Builder::new().spawn_scoped(scope, || {
             let ended = ended;
             let mut bar = Progress::new(true);
@@ -126,7 +126,7 @@ pub fn about(time: Duration) -> String {
     }
 }
 
-/// How long ago something was, by its distance in seconds: `3 min ago`.
+/// The age of an event from its distance in seconds: `3 min ago`.
 pub fn ago(seconds: f64) -> String {
     format!("{} ago", about(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::ZERO)))
 }
@@ -141,7 +141,7 @@ pub struct Metered {
 }
 
 impl Metered {
-    /// Meters a file; shows nothing where it is not `wanted`.
+    /// Meters a file; shows nothing unless `wanted`.
     pub fn new(file: File, wanted: bool) -> Self {
         let bytes = file.metadata().map_or(0, |meta| meta.len());
         Self { file, read: 0, bytes, progress: Progress::new(wanted) }

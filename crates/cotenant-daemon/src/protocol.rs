@@ -20,9 +20,9 @@ pub(crate) const LOOP: Duration = Duration::from_secs(10);
 pub enum Request {
     /// Its status.
     Status,
-    /// Change nothing from now on, and give back what was changed.
+    /// Stop changing anything, and undo the changes.
     Pause {
-        /// Of this service alone; `None`: of all.
+        /// Of this service; `None`: of all.
         service: Option<String>,
     },
     /// Go on.
@@ -35,7 +35,7 @@ pub enum Request {
         /// All of them.
         containers: Vec<Told>,
     },
-    /// How much the containers of this machine are in each other's way.
+    /// Interference among the containers of this machine.
     Node,
 }
 
@@ -46,7 +46,7 @@ struct Envelope {
     request: Request,
 }
 
-/// What the daemon answers.
+/// The daemon's answer.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer<T> {

@@ -18,8 +18,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What is managed as one application: all of a unit, all of a control group, or the processes that execute one
-/// program and their descendants, as the rule names them.
+/// The unit of management: all of a systemd unit, all of a control group, or the processes with one program and their
+/// descendants, according to the rule.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Service {
     /// Its name, which no other service has.
@@ -30,12 +30,12 @@ pub(crate) struct Service {
     pub place: Key,
     /// The place of its rule.
     pub rule: usize,
-    /// What holds for it.
+    /// The terms of its rule.
     pub terms: Terms,
-    /// Which container it is, where it is one.
+    /// Its container, if it is one.
     pub container: Option<Identity>,
     pub target: Target,
-    /// The user of its processes; root where they are of several.
+    /// The user of its processes; root if they have several.
     pub uid: u32,
     /// Whether others are among its processes. Of a control group of class low: some that are not to wait, and that a
     /// pause would reach, too. Of a program: some that a rule names otherwise, or that opted out, and that would come
@@ -48,8 +48,8 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Why it cannot go on as what it has become, although the same rule names that. Processes are followed where they
-    /// go; a control group is held as a whole, by its path.
+    /// Why the managed service cannot continue as the one found now under the same rule. Processes are followed
+    /// anywhere; a control group is managed as a whole, by its path.
     pub fn ends_as(&self, now: &Self) -> Option<&'static str> {
         let in_group = |service: &Self| matches!(service.target, Target::Cgroup(_));
         if self.target != now.target && (in_group(self) || in_group(now)) {
@@ -77,7 +77,7 @@ impl Service {
         let outside = |cgroup: &str| !is_below(cgroup, &self.place.1);
         followed.iter().any(|pid| match (self.group(), residents.get(pid)) {
             (_, None) => false,
-            // It may have come in since a look has read where it is.
+            // It may have moved in after the look read its place.
             (Some(_), Some(was)) => outside(&was.cgroup) && census.group_now(*pid).is_some_and(|now| outside(&now)),
             (None, Some(_)) => whose.get(pid).is_some_and(|of| of.as_ref().is_none_or(|of| of.0 != self.place.0)),
         })
@@ -92,7 +92,7 @@ impl Service {
         Self { name, key, place, rule: 0, terms, container: None, target, uid, mixed: false, members, processes: 1 }
     }
 
-    /// Its control group, where it is one.
+    /// Its control group, if it is one.
     pub fn group(&self) -> Option<&str> {
         if let Target::Cgroup(path) = &self.target { path.to_str() } else { None }
     }
@@ -109,7 +109,7 @@ impl Service {
     }
 }
 
-/// Services that are managed at most: each container may be one.
+/// Limit of managed services: each container may be one.
 pub(crate) const SERVICES: usize = CONTAINERS;
 
 /// Limit of managed services per user other than root, who may create any number.
@@ -347,7 +347,7 @@ struct Found {
     uid: u32,
     /// For a program, its accompanying processes.
     comes: BTreeSet<u32>,
-    /// Users of processes that are to be left alone.
+    /// Users of processes that opted out.
     off: BTreeSet<u32>,
     class: Class,
     mixed: bool,
@@ -362,12 +362,12 @@ fn meant<'a>(command: &GlobSet, resident: &'a Resident, script: Option<&'a Calle
     own.into_iter().chain(others).find(|(path, _)| is(path))
 }
 
-/// What it executes.
+/// Its program.
 fn own_path(resident: &Resident) -> Option<&Path> {
     resident.program.as_deref().map(without_mark)
 }
 
-/// The processes that the rule takes with this one, which it names by a path if by any; `None` where it does not match.
+/// The processes that the rule includes with this one, and the path of its pattern if any; `None` without a match.
 fn covers<'a>(
     matches: &Matches,
     resident: &'a Resident,

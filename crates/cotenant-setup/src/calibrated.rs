@@ -17,12 +17,12 @@ pub fn default_path() -> Option<PathBuf> {
     Some(data_folder()?.join(format!("machines/{}.toml", machine_id()?)))
 }
 
-/// Where Cotenant keeps what the user may read and edit.
+/// The folder of Cotenant's data for the user to read and edit.
 pub fn data_folder() -> Option<PathBuf> {
     Some(cotenant_cli::xdg("XDG_DATA_HOME", ".local/share")?.join("cotenant"))
 }
 
-/// What files call this machine.
+/// The name of this machine in files.
 pub fn machine_id() -> Option<String> {
     ["/etc/machine-id", "/proc/sys/kernel/hostname"].into_iter().find_map(|path| {
         let text = bounded::text(path, Limit::Value).ok()?;
@@ -31,10 +31,10 @@ pub fn machine_id() -> Option<String> {
     })
 }
 
-/// What is known of this machine from its calibration; nothing where there was none.
+/// The calibrated profile of this machine; empty without one.
 ///
 /// # Errors
-/// Where the file is damaged.
+/// The file is damaged.
 pub fn load(topology: &Topology) -> Result<(MachineProfile, Vec<String>)> {
     match default_path().filter(|path| path.exists()) {
         None => Ok((MachineProfile::default(), Vec::new())),
@@ -49,7 +49,7 @@ pub fn load(topology: &Topology) -> Result<(MachineProfile, Vec<String>)> {
 /// The content of a file, which may be missing or a device.
 ///
 /// # Errors
-/// Where it is damaged.
+/// It is damaged.
 pub fn read(path: &Path) -> Result<MachineProfile> {
     if path.is_file() { read_profile(path) } else { Ok(MachineProfile::default()) }
 }
@@ -58,7 +58,7 @@ pub fn read(path: &Path) -> Result<MachineProfile> {
 /// lost.
 ///
 /// # Errors
-/// What `change` returns; where it cannot be written.
+/// Errors of `change`; errors of writing it.
 pub fn update(path: &Path, change: impl FnOnce(Result<MachineProfile>) -> Result<MachineProfile>) -> Result<()> {
     let _lock = lock(path);
     let text = calibration::write(&change(read(path))?);
@@ -103,9 +103,9 @@ pub fn contentiousness(profile: &MachineProfile, topology: &Topology) -> (Option
     }
 }
 
-/// What a profile that is measured now holds for.
+/// The scope of a profile measured now.
 pub fn stamp(topology: &Topology) -> Stamp {
-    // What cannot be read is empty in the stamp.
+    // Unreadable parts are empty in the stamp.
     let text = |path, limit| bounded::text(path, limit).unwrap_or_else(|_| String::new());
     let info = text("/proc/cpuinfo", Limit::Machine);
     let field = |name: &str| {

@@ -14,7 +14,7 @@ use std::{fs, io};
 /// Shapes that are kept; the oldest go first.
 const MOST: usize = 64;
 
-/// What is known, and what this run has found.
+/// The known shapes, and those found by this run.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     path: Option<PathBuf>,
@@ -33,21 +33,21 @@ pub struct Stored {
 }
 
 impl Known {
-    /// Of this machine.
+    /// The shapes of this machine.
     pub fn of(topology: &Topology) -> Self {
         let id = calibrated::data_folder().zip(calibrated::machine_id());
         let path = id.map(|(folder, id)| folder.join(format!("shapes/{id}.json")));
         Self { path, machine: structure(topology), ..Self::default() }
     }
 
-    /// What earlier runs have found; nothing where that cannot be read, since it only saves time.
+    /// The shapes found by earlier runs; none if they cannot be read, since they only save time.
     pub fn read(&self) -> Vec<KnownShape> {
         let text = self.path.as_ref().and_then(|path| bounded::named_text(path).ok());
         let stored: Option<Stored> = text.and_then(|text| serde_json::from_str(&text).ok());
         stored.filter(|stored| stored.machine == self.machine).map_or_else(Vec::new, |stored| stored.known)
     }
 
-    /// Takes in what a round's policy has learned.
+    /// Takes over the knowledge of a round's policy.
     pub fn watch(&mut self, round: &Round<'_>) {
         // A policy notes what it has learned; most rounds have no note.
         if round.decision.is_none_or(|decision| decision.notes.is_empty()) {
@@ -68,7 +68,7 @@ impl Known {
         self.lost.drain(..self.lost.len().saturating_sub(MOST));
     }
 
-    /// The file that is to be changed; `None` where nothing was found out.
+    /// The file to change; `None` without new shapes.
     pub fn file(&self) -> Option<&PathBuf> {
         self.path.as_ref().filter(|_| !self.found.is_empty() || !self.lost.is_empty())
     }
@@ -76,7 +76,7 @@ impl Known {
     /// Stores results for the next run, together with other runs' newer ones.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// Errors of writing it.
     pub fn keep(&self) -> io::Result<()> {
         let Some(path) = self.file() else { return Ok(()) };
         path.parent().map_or(Ok(()), fs::create_dir_all)?;

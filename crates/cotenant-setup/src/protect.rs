@@ -1,4 +1,4 @@
-//! Settings of `qos`: which programs keep their speed, which give way, and by what means.
+//! Settings of `qos`: protected programs, throttled programs, and the means.
 
 use crate::args::MetricArg;
 use clap::ValueEnum;
@@ -22,7 +22,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// Readings from outside are looked at so much more often than they are made, down to [`SHORTEST_INTERVAL`].
 const LOOKS: u32 = 10;
 
-/// No look is made so often by itself.
+/// Automatic looks are never more frequent.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Its limit for long observations.
@@ -57,7 +57,7 @@ impl Means {
         self == Self::Auto
     }
 
-    /// By what limits duties are kept.
+    /// The limits by which duties are kept.
     pub fn limits(self) -> Option<Limits> {
         match self {
             Self::Quota => Some(Limits::CpuTime),

@@ -17,7 +17,7 @@ const DRAFTS: u32 = 16;
 /// link is replaced, and a pipe or device is written to.
 ///
 /// # Errors
-/// Where it cannot be written; what was there before is still there.
+/// Errors of writing; the old file then still exists.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let link =
         fs::symlink_metadata(path).is_ok_and(|what| what.is_symlink() && ![0, sys::euid()].contains(&what.uid()));
@@ -39,7 +39,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// The same with the folder, where there is none.
+/// The same; makes a missing folder.
 ///
 /// # Errors
 /// As [`replace`].
@@ -72,7 +72,7 @@ pub fn lock(path: &Path) -> Option<Turn> {
     Some(Turn { lock, _held: held })
 }
 
-/// What is to be written, and how.
+/// A write that is due.
 type Job = Box<dyn FnOnce() -> io::Result<()> + Send>;
 
 /// Writes files on its own thread, because a disk may be slower than the longest allowed pause. Dropping it waits until
@@ -101,10 +101,10 @@ impl Writer {
         Self { files: Some(files), failed, thread }
     }
 
-    /// Replaces the file soon, with its folder where there is none.
+    /// Replaces the file soon; makes a missing folder.
     ///
     /// # Errors
-    /// Where no thread was to be had, and it could not be written at once.
+    /// No thread could be started, and writing directly failed.
     pub fn write(&self, file: PathBuf, text: String) -> io::Result<()> {
         self.run(file.clone(), move || replace_with_folder(&file, text.as_bytes()))
     }
@@ -120,7 +120,7 @@ impl Writer {
         }
     }
 
-    /// The same; `then` hears what became of it, instead of [`Self::failed`].
+    /// The same; `then` gets the result, instead of [`Self::failed`].
     pub fn write_then(&self, file: PathBuf, text: String, then: impl FnOnce(io::Result<()>) + Send + 'static) {
         let write = move |file: &Path| {
             then(replace_with_folder(file, text.as_bytes()));
@@ -147,7 +147,7 @@ impl Drop for Writer {
 /// Whether [`replace`] could write the file now.
 ///
 /// # Errors
-/// What it would say.
+/// The error it would return.
 pub fn can_replace(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(what) if what.is_dir() => Err(io::ErrorKind::IsADirectory.into()),

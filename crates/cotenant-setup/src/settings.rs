@@ -1,4 +1,4 @@
-//! Resolves what the loop needs: from the command line, else the settings file, else the default.
+//! Resolves the settings of the loop: from the command line, otherwise the settings file, otherwise the default.
 
 use crate::args::{ManageArgs, PolicyArgs};
 use crate::files::{read_profile, read_profiles, read_settings};
@@ -24,7 +24,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
-/// The settings file. Every key is optional and means what the option of the same name means; `[[rule]]` is for
+/// The settings file. Every key is optional and has the meaning of the option of the same name; `[[rule]]` is for
 /// `cotenant qos`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
@@ -79,9 +79,9 @@ pub enum Matches {
 pub struct RoleRule {
     /// Its place: file, line and column.
     pub at: String,
-    /// The name of what it matches.
+    /// The name of the matched program.
     pub name: String,
-    /// The programs that it is about.
+    /// Its programs.
     pub matches: Matches,
     /// Their priority.
     pub role: Role,
@@ -109,7 +109,7 @@ impl RoleRule {
     }
 }
 
-/// The rules of the settings file, and that file; it has none where there is no file.
+/// The rules of the settings file, and its path; without a file there are none.
 ///
 /// # Errors
 /// Names the file and the place of the fault.
@@ -117,7 +117,7 @@ pub fn rules(named: Option<&Path>) -> Result<(Vec<RoleRule>, PathBuf)> {
     read_file(named).map(|(_, rules, path)| (rules, path))
 }
 
-/// A policy, its settings, and what it decides about.
+/// A policy, its settings, and its subjects.
 pub struct Decider {
     /// The policy.
     pub policy: Box<dyn DynPolicy>,
@@ -133,10 +133,10 @@ impl Decider {
         vec![Self { policy, config, owns: Owns::default() }]
     }
 
-    /// A policy by its name, with what is known of this machine, for everything.
+    /// A policy by its name, for everything, with the profile of this machine.
     ///
     /// # Errors
-    /// Where there is no such policy, or it does not take its settings.
+    /// An unknown policy, or invalid settings.
     pub fn live(name: &str, mut config: Config, topology: &Topology) -> Result<Self> {
         learn(&mut config, name, topology)?;
         let policy = registry().make(name, &config).map_err(usage)?;
@@ -177,9 +177,9 @@ pub struct Setup {
     pub mode: Mode,
     /// CPUs that the user allows; `None` = all.
     pub cpus: Option<CpuSet>,
-    /// How accesses to memory are found out, and the share of a CPU that this may cost.
+    /// The collector of memory accesses, and its budget as a share of a CPU.
     collector: (Choice, f64),
-    /// Whether BPF may be used, where it is allowed.
+    /// Whether BPF may be used, if available.
     pub bpf: bool,
 }
 
@@ -194,8 +194,7 @@ impl Setup {
         Self::resolve(args, None, load, &[], topology, machine)
     }
 
-    /// The same for a live machine, with mode and CPUs. `running` is the program that it is about: what it is called
-    /// where the user does not say, and its file.
+    /// The same for a live machine, with mode and CPUs. `running` is the program's default name, and its file.
     ///
     /// # Errors
     /// As [`Setup::new`].
@@ -314,7 +313,7 @@ impl Setup {
     /// topology is limited.
     ///
     /// # Errors
-    /// Where a policy cannot work there, with the remedy.
+    /// A policy that cannot work there, with the remedy.
     pub fn of(
         (topology, machine): (Topology, MachineProfile),
         cpus: Option<CpuSet>,
@@ -334,7 +333,7 @@ impl Setup {
         self.deciders.iter().any(|decider| what(decider.policy.needs()))
     }
 
-    /// What the host observes of the programs' memory. A recording is for other policies, too.
+    /// The host's observation of the programs' memory. A recording must serve other policies, too.
     pub fn memory(&self, recorded: bool) -> memory::Options {
         // The firmware gives no distances for a single node, but the operator may know that cores differ.
         let differs = self.topology.nodes().len() > 1 || self.topology.parts().distances.is_some();
@@ -346,7 +345,7 @@ impl Setup {
         }
     }
 
-    /// How the host is to be made. A recording is for other policies, too.
+    /// The options of the host. A recording must serve other policies, too.
     pub fn host_options(&self, recorded: bool) -> HostOptions {
         HostOptions {
             cpus: self.cpus.clone(),
@@ -387,8 +386,7 @@ fn learn(config: &mut Config, policy: &str, topology: &Topology) -> Result<()> {
     Ok(())
 }
 
-/// Frees what the map of `static` marks outside the user's CPUs: these are no mistake in it, and nothing is placed
-/// there.
+/// Frees the marks of `static`'s map outside the user's CPUs: they are valid, but nothing is placed there.
 fn limit_map(settings: &mut Settings, topology: &Topology, cpus: &CpuSet) -> Result<()> {
     let map = settings.of::<Static>()?.map;
     if let Some(Ok(marks)) = map.map(|map| notation::parse_map(topology, &map)) {
@@ -441,7 +439,7 @@ fn settings_of(args: &PolicyArgs, policy: &str, file: &File, in_file: impl Fn(&s
 /// CPUs that the user named, of which some must be there.
 ///
 /// # Errors
-/// Where it is no list of CPUs, or one of them cannot be used.
+/// An invalid list of CPUs, or an unusable one among them.
 pub fn user_cpus(option: &str, text: &str, usable: &CpuSet) -> Result<CpuSet> {
     let cpus = CpuSet::parse_list(text).map_err(|e| usage(format!("{option}: {e}")))?;
     if !cpus.intersects(usable) {
@@ -454,7 +452,7 @@ pub fn user_cpus(option: &str, text: &str, usable: &CpuSet) -> Result<CpuSet> {
     Ok(cpus)
 }
 
-/// The machine as a policy sees it that has only the user's CPUs; what others do elsewhere is not its business.
+/// The machine for a policy that has only the user's CPUs, independent of others' use of the rest.
 fn within(topology: &Topology, cpus: Option<&CpuSet>) -> Topology {
     cpus.map_or_else(|| topology.clone(), |cpus| topology.limited_to(cpus))
 }
@@ -477,7 +475,7 @@ pub fn simulated_profiles(file: Option<&Path>, wanted: bool, machine: &str) -> R
     profiles(file, || stored(wanted.then(|| Store::of_machine(machine)).flatten(), &BTreeMap::new()))
 }
 
-/// What a store has; nothing where there is none.
+/// The content of a store; empty without one.
 fn stored(store: Option<Store>, running: &BTreeMap<String, Executable>) -> Loaded {
     store.map(|store| store.load(running)).unwrap_or_default()
 }
@@ -508,12 +506,12 @@ pub fn profiles_here(
     Ok(apps)
 }
 
-/// What a command is called, and its file; `None` where there is no such file.
+/// The name of a command, and its file; `None` if the file does not exist.
 pub fn program_of(command: &[OsString]) -> Option<(String, PathBuf)> {
     Some((names::of_command(command), executable::find(command.first()?)?))
 }
 
-/// The settings file, its rules, and where it is or would be.
+/// The settings file, its rules, and its path, existing or not.
 fn read_file(named: Option<&Path>) -> Result<(File, Vec<RoleRule>, PathBuf)> {
     let path = named.map(Path::to_owned).or_else(default_path).unwrap_or_default();
     if named.is_none() && !path.exists() {
@@ -547,7 +545,7 @@ fn default_path() -> Option<PathBuf> {
 /// otherwise it is left out with a warning.
 ///
 /// # Errors
-/// Where the machine cannot be read, or a profile that is needed is damaged.
+/// An unreadable machine, or a damaged profile that is needed.
 pub fn live_machine(args: Option<&PolicyArgs>) -> Result<(Topology, MachineProfile)> {
     let fallback = cotenant_linux::sys::getaffinity(0).ok();
     let found = cotenant_linux::sense::topology::read(&cotenant_linux::FsRoot::live(), fallback.as_ref())?;

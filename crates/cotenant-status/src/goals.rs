@@ -17,7 +17,7 @@ const PIECE_S: f64 = 1.0;
 /// Fewer pieces judge no goal.
 const ENOUGH: usize = 5;
 
-/// Where there are more pieces than this, neighbours are merged.
+/// Above this number, neighbouring pieces are merged.
 const MOST: usize = 64;
 
 /// A high-priority program against its goal.
@@ -27,11 +27,11 @@ pub struct Standing {
     pub alone: Option<f64>,
     /// Mean speed over all.
     pub mean: Option<f64>,
-    /// What it did over what it would have done alone, as the speed alone was at the time.
+    /// Its work over the work it would have done alone, by the speed alone of that time.
     pub achieved: Option<f64>,
     /// 95 % interval of that; absent before there are enough pieces.
     pub achieved_interval: Option<[f64; 2]>,
-    /// The same speeds in the metric's own unit: seconds of latencies. The goal is what the program is to keep.
+    /// The same speeds in the metric's own unit: seconds for latencies; and the goal.
     pub measured: Option<f64>,
     /// Alone, likewise.
     pub measured_alone: Option<f64>,
@@ -59,7 +59,7 @@ impl Standing {
         format!("{} {} (alone {}{goal})", self.unit.label, text(self.measured), text(self.measured_alone))
     }
 
-    /// Where there is no verdict: `53 % (49 to 57; goal 90 %) of its speed alone`.
+    /// For a missing verdict: `53 % (49 to 57; goal 90 %) of its speed alone`.
     pub fn share(&self) -> String {
         let share = self.achieved.map(|kept| verdict::share(kept, self.achieved_interval, self.share_wanted));
         format!("{} of its speed alone", share.as_deref().unwrap_or("?"))
@@ -72,7 +72,7 @@ impl Standing {
     }
 }
 
-/// When a piece ended, seconds; what was measured in it, the same alone, and the goal.
+/// The end of a piece, seconds; the measured value in it, the same alone, and the goal.
 pub type Point = (f64, [Option<f64>; 3]);
 
 /// Sums over a run up to a moment: when, speed × weight, weight, and speed alone × weight.
@@ -91,14 +91,14 @@ impl Answers {
     }
 }
 
-/// What a high-priority program did from piece to piece.
+/// The work of a high-priority program by pieces.
 #[derive(Clone, Debug, Default)]
 struct Account {
     /// The ends of the pieces; the first one is the beginning.
     marks: Vec<Mark>,
-    /// As it is now: what is too short for a piece of its own belongs to the last one, so that they are all of the run.
+    /// The present sums: a remainder too short for a piece belongs to the last one, so that they cover the whole run.
     now: Mark,
-    /// How many pieces of the shortest length each is.
+    /// Length of each piece in shortest pieces.
     length: f64,
     /// All single latencies, if known; separately those during more frequent probes.
     answers: [Answers; 2],
@@ -223,14 +223,14 @@ impl Goals {
         let Some(explanation) = explanation.filter(|now| now.protected.len() == self.accounts.len()) else { return };
         self.explanation = explanation;
         for (account, high) in self.accounts.iter_mut().zip(&self.explanation.protected) {
-            // What was done before the speed alone was known belongs to the piece in which it became known.
+            // Work before the speed alone was known belongs to the piece in which it became known.
             if let Some(alone) = high.expected.or((high.weight <= 0.0).then_some(0.0)) {
                 account.add([view.at.as_secs_f64(), high.done, high.weight, alone]);
             }
         }
     }
 
-    /// How the others are throttled, as of the last round.
+    /// The throttling of the others in the last round.
     pub fn throttling(&self) -> Option<&Throttling> {
         self.explanation.throttling.as_ref()
     }
@@ -304,7 +304,7 @@ impl Goals {
         standing.judge(judgement.as_ref())
     }
 
-    /// Why a goal is not judged, and what helps; `None`: the figures say it.
+    /// Why a goal is not judged, and the remedy; `None`: the figures show it.
     fn why_not(&self, high: usize, judged: &Judgement, clipped: Option<Clipped>, metric: &str) -> Option<String> {
         let (account, high) = (&self.accounts[high], self.high(high));
         let pieces = account.marks.len().saturating_sub(1);
@@ -376,7 +376,7 @@ mod tests {
     use proptest::prelude::*;
     use std::time::Duration;
 
-    /// Pieces in which a program does this share of what it would do alone.
+    /// Pieces in which a program does this share of its work alone.
     fn account(shares: &[f64]) -> Account {
         let mut account = Account::default();
         let mut mark = [0.0; 4];

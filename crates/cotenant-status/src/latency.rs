@@ -25,7 +25,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Takes in what was counted so far, nanoseconds; the answers of the last step, where one is over.
+    /// Takes over the counts so far, nanoseconds; returns the answers of the last step, if one is over.
     pub fn add(&mut self, at: Time, so_far: &Histogram) -> Option<Histogram> {
         let Some((last, before)) = self.seen.back() else {
             self.seen.push_back((at, so_far.clone()));

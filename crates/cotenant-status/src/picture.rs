@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Decisions that are shown at most.
+/// Limit of shown decisions.
 pub const DECISIONS: usize = 40;
 
 /// A moment.
@@ -27,7 +27,7 @@ pub struct Picture {
     pub at_s: f64,
     /// Of a recording: which of its moments this is.
     pub moment: Option<Moment>,
-    /// The CPUs that may be used, by what they share.
+    /// The usable CPUs, by shared resources.
     pub packages: Vec<Package>,
     /// The services that run.
     pub services: Vec<ServiceStatus>,
@@ -35,9 +35,9 @@ pub struct Picture {
     pub interference: Vec<Row>,
     /// The last decisions, the latest last.
     pub last: Vec<Decision>,
-    /// What became of the last trials of `shapes`, the latest last.
+    /// Results of the last trials of `shapes`, the latest last.
     pub trials: Vec<Trial>,
-    /// What is missing, or was not done.
+    /// Remarks about missing or omitted things.
     pub notes: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ pub struct Picture {
 pub struct Moment {
     /// From 1.
     pub number: usize,
-    /// How many there are.
+    /// Their number.
     pub of: usize,
 }
 
@@ -76,13 +76,13 @@ pub struct Core {
 pub struct Context {
     /// Which one.
     pub cpu: CpuId,
-    /// The share of the last second in which it was busy; null where that is not known.
+    /// Its busy share of the last second; null if unknown.
     pub busy: Option<f64>,
     /// Services that ran here, the one that used most first.
     pub services: Vec<Share>,
 }
 
-/// What uses less of a CPU is not named there.
+/// Shares below this are not named there.
 const LITTLE: f64 = 0.01;
 /// A CPU that is busy for less is idle.
 const IDLE: f64 = 0.02;
@@ -101,7 +101,7 @@ pub enum Whose<'a> {
 }
 
 impl Context {
-    /// What most of its time went to.
+    /// The main user of its time.
     pub fn whose(&self) -> Whose<'_> {
         let known: f64 = self.services.iter().map(|share| share.cpus).sum();
         let mut named = self.services.iter().filter(|share| share.cpus >= LITTLE);
@@ -115,7 +115,7 @@ impl Context {
     }
 }
 
-/// What a service used of a CPU.
+/// A service's use of a CPU.
 #[derive(Clone, Debug, Serialize)]
 pub struct Share {
     /// The service.
@@ -161,7 +161,7 @@ impl Picture {
         }
     }
 
-    /// How much of its time all of the machine is busy; `None` where that is not known.
+    /// Busy share of the whole machine; `None` if unknown.
     pub fn busy(&self) -> Option<f64> {
         mean(self.cpus().map(|cpu| cpu.busy))
     }
@@ -198,7 +198,7 @@ impl Domain {
         self.cores.iter().flat_map(|core| &core.cpus)
     }
 
-    /// How much of its time the domain is busy; `None` where that is not known.
+    /// Busy share of the domain; `None` if unknown.
     pub fn busy(&self) -> Option<f64> {
         mean(self.cpus().map(|cpu| cpu.busy))
     }
@@ -244,7 +244,7 @@ pub fn last(all: &[Decision]) -> Vec<Decision> {
     all[all.len().saturating_sub(DECISIONS)..].to_vec()
 }
 
-/// The CPUs of a machine with what runs there.
+/// The CPUs of a machine with the programs on them.
 pub fn packages(topology: &Topology, busy: &[CpuStatus], services: &[ServiceStatus]) -> Vec<Package> {
     let busy: BTreeMap<CpuId, f64> = busy.iter().map(|status| (status.cpu, status.busy)).collect();
     let mut on: BTreeMap<CpuId, Vec<Share>> = BTreeMap::new();

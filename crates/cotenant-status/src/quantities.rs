@@ -39,7 +39,7 @@ pub struct Unit {
     pub inverse: bool,
     /// Whether values are seconds.
     pub seconds: bool,
-    /// Text behind each value.
+    /// Text after each value.
     pub suffix: &'static str,
 }
 
@@ -62,7 +62,7 @@ impl Unit {
         Self { label, inverse, seconds, suffix }
     }
 
-    /// A speed in this unit; `None` where it is unknown or infinite.
+    /// A speed in this unit; `None` if it is unknown or infinite.
     pub fn value(&self, speed: Option<f64>) -> Option<f64> {
         speed.map(|speed| if self.inverse { speed.recip() } else { speed }).filter(|value| value.is_finite())
     }

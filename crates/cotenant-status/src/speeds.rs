@@ -41,7 +41,7 @@ impl Speeds {
         self.0.get(&app)?.ladder.best().map(|(source, _)| source)
     }
 
-    /// It is managed no more.
+    /// Ends its management.
     pub fn forget(&mut self, app: AppId) {
         self.0.remove(&app);
     }
@@ -66,7 +66,7 @@ pub struct SpeedSummary {
 struct SourceSummary {
     source: String,
     standing: Standing,
-    /// Standard deviation of a window of half a second, relative; `None` where it is not known, or has no bounds.
+    /// Standard deviation of a window of half a second, relative; `None` if unknown or unbounded.
     spread: Option<f64>,
     /// Windows from which the spread is known.
     windows: usize,

@@ -75,7 +75,7 @@ impl Judgement {
         Self { verdict, why: Some(why), alone: None, ..self }
     }
 
-    /// The same with a reason for having no verdict, where there is none.
+    /// The same with a reason for a missing verdict, if it is missing.
     #[must_use]
     pub fn because(self, why: impl FnOnce(&Self) -> Option<String>) -> Self {
         match self.verdict {

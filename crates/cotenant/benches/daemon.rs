@@ -1,4 +1,4 @@
-//! What the daemon costs, its guardian included, and whether that stays so while services come and go.
+//! The cost of the daemon with its guardian, and whether it stays constant while services start and end.
 //!
 //! `cargo bench -p cotenant --bench daemon`: 200 services with 2,000 threads of which 200 run. Observing, placing all
 //! of them on CPU 0 (`static`), and by `auto`; the latter also with the page open in a browser. It fails above what the
@@ -33,19 +33,19 @@ const THREADS: usize = 10;
 const RUNNING: usize = 1;
 const MANY: usize = 200;
 const FEW: usize = 20;
-/// How often the page looks, and a soak.
+/// Interval of the page's requests, and of looks in a soak.
 const LOOKS: Duration = Duration::from_secs(1);
 /// Looks between two restarts.
 const RESTARTS: usize = 2;
-/// With every so many of these, the one that is throttled is killed.
+/// After this many of these, the throttled service is killed.
 const KILLS: usize = 5;
 const BIRTHS_PER_MINUTE: u32 = 2_000;
 
-/// What the daemon and its guardian may take of a core, observing and enforcing, and of memory.
+/// Limits for the daemon and its guardian: share of a core, observing and enforcing, and memory.
 const MOST_PERCENT: [f64; 2] = [1.0, 2.0];
 const MOST_MB: f64 = 60.0;
 
-/// What stays flat in a soak: the second half has at most so many times what the first one has.
+/// Flat figures of a soak: the second half has at most this multiple of the first.
 const FLAT: [&str; 4] = ["percent_of_a_core", "resident_mb", "descriptors", "threads"];
 const MOST: f64 = 1.25;
 /// Samples of a loop that goes on are younger than this, seconds.
@@ -250,7 +250,7 @@ impl Folder {
         program::start_by_name(&self.name(i), THREADS, RUNNING)
     }
 
-    /// The daemon, in this mode and with this policy for all services. It has a page where it has an address.
+    /// The daemon, in this mode and with this policy for all services. With an address it serves the page.
     fn daemon(&self, mode: &str, policy: &str, address: Option<SocketAddr>) -> Daemon {
         let services = self.0.join("services/*");
         let map = format!("X{}", ".".repeat(cpus(COTENANT) - 1));
@@ -313,7 +313,7 @@ fn browse(address: SocketAddr) -> Sender<()> {
     open
 }
 
-/// What a daemon answers to a browser.
+/// A daemon's answer to a browser.
 fn asked(address: SocketAddr, path: &str) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(address)?;
     write!(stream, "GET /{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
@@ -323,7 +323,7 @@ fn asked(address: SocketAddr, path: &str) -> io::Result<Vec<u8>> {
     Ok(answer.split_off(body + 4))
 }
 
-/// What the daemon and its guardian have and have used.
+/// The resources of the daemon and its guardian so far.
 struct Looked {
     at: Instant,
     cpu_ns: u64,

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 const COTENANT: &str = env!("CARGO_BIN_EXE_cotenant");
 const MINUTE: Duration = Duration::from_secs(60);
 const BATCH: usize = 2;
-/// What ends with this benchmark, also where that is killed.
+/// Ends a child with this benchmark, even if that is killed.
 const ENDS: &str = "setpriv --pdeathsig KILL";
 /// The share of the answers that `pgbench` logs.
 const LOGGED: f64 = 0.1;
@@ -115,7 +115,7 @@ impl Bench<'_> {
     }
 }
 
-/// What all minutes come to.
+/// The summary of all minutes.
 fn judged(rows: &[Value], percentile: f64, goal: f64) -> Value {
     let of = |way: &str, key: &str| -> Vec<f64> {
         rows.iter().filter(|row| row["way"] == way).filter_map(|row| row[key].as_f64()).collect()
@@ -178,7 +178,7 @@ impl Drop for Folder {
 struct Clients {
     child: Child,
     log: File,
-    /// What was read of a line.
+    /// The read part of a line.
     begun: Vec<u8>,
 }
 
@@ -256,7 +256,7 @@ impl Group {
         self.0.last().expect("one at least").join("cpu.idle")
     }
 
-    /// Makes it get only what others leave, or its share.
+    /// Sets whether it only gets the rest of the CPUs, or its share.
     fn idle(&self, on: bool) {
         fs::write(self.switch(), if on { "1" } else { "0" }).expect("its own group");
     }

@@ -43,7 +43,7 @@ const WAYS: [&str; 6] = ["together", "nice", "quota", "weight", "background", "n
 /// Makes this program a client: `RATE SECONDS`.
 const CLIENT: &str = "COTENANT_BENCH_CLIENT";
 
-/// What is to be kept.
+/// The goal.
 const GOAL: f64 = 0.9;
 
 /// A high-priority program: its command, and its arguments of `cotenant qos`. It prints its speed, and the percentile
@@ -127,7 +127,7 @@ fn client(words: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Which one of the times to answer is to be kept, 1 to 99.
+/// The protected percentile of latencies, 1 to 99.
 fn percentile() -> usize {
     std::env::var("COTENANT_BENCH_PERCENTILE")
         .ok()
@@ -136,7 +136,7 @@ fn percentile() -> usize {
         .unwrap_or(99)
 }
 
-/// What the program printed: its speed, and its percentile or 0.
+/// The program's output: its speed, and its percentile or 0.
 fn said(text: &str) -> Option<[f64; 2]> {
     let mut numbers = text.split_whitespace().filter_map(|word| word.parse().ok());
     Some([numbers.next()?, numbers.next().unwrap_or(0.0)])
@@ -160,13 +160,13 @@ const LOW: [(&str, &str, &str); 7] = [
     ("xz", "xz", "while :; do xz -T2 -c $COTENANT >/dev/null; done"),
 ];
 
-/// Groups of version 1 for the batch program: what it uses, and what it may.
+/// Groups of version 1 for the batch program: one that counts its usage, and one that limits it.
 struct Groups(Vec<PathBuf>);
 
 impl Groups {
     fn make() -> Option<Self> {
         let [counted, shared] = ["cpuacct", "cpu"].map(|c| Path::new("/sys/fs/cgroup").join(c));
-        // Where both controllers are one hierarchy, a counted program would leave Cotenant's group for its share.
+        // If both controllers share a hierarchy, a counted program would leave Cotenant's group for its share.
         if counted.canonicalize().ok()? == shared.canonicalize().ok()? {
             return None;
         }
@@ -218,7 +218,7 @@ fn run(
     groups: &Groups,
     cpus: Option<&str>,
 ) -> Option<[f64; 4]> {
-    // Cotenant has a group of its own for shares of the CPUs; only what the program uses is counted in ours then.
+    // Cotenant has its own group for shares of the CPUs; then only the program's usage is counted in ours.
     let joined = if way == "naps" { &groups.0[..1] } else { &groups.0[..] };
     let join: Vec<String> = joined.iter().map(|path| format!("echo $$ > {}/cgroup.procs; ", path.display())).collect();
     let join = join.concat();

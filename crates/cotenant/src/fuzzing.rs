@@ -1,5 +1,4 @@
-//! Files and messages that others write, as functions of text: what `cotenant-fuzz` reaches of this crate. A panic is
-//! a bug.
+//! Files and messages from others, as functions of text, for `cotenant-fuzz`. A panic is a bug.
 
 use crate::cmd::bench::file::Spec;
 use crate::cmd::schedule::jobs;
@@ -15,7 +14,7 @@ pub fn settings(text: &str) {
     drop(settings::parse_file(Path::new("config.toml"), text));
 }
 
-/// What `bench` runs.
+/// The file of `bench`.
 pub fn bench(text: &str) {
     let _ = black_box([false, true].map(|here| Spec::parse(text, here)));
 }
@@ -56,7 +55,7 @@ pub fn figures(text: &str) {
 /// The name of a file of the store. A parsed name, written again, parses to the same one.
 ///
 /// # Panics
-/// Where it reads as another one.
+/// A different key after writing and reading.
 pub fn file_name(name: &str) {
     if let Some(key) = store::key_of(Path::new(name)) {
         assert_eq!(store::key_of(Path::new(&format!("{}.toml", store::file_name(&key)))), Some(key));

@@ -11,7 +11,7 @@ use std::path::Path;
 /// Refuses an option's moment beyond the end of a recording, to the millisecond.
 ///
 /// # Errors
-/// Where it is.
+/// It is outside.
 pub fn in_time(option: &str, at: Time, ends: Time) -> anyhow::Result<()> {
     let [at, ends] = [at, ends].map(|time| (time.as_secs_f64() * 1e3).ceil() / 1e3);
     if at > ends {
@@ -23,7 +23,7 @@ pub fn in_time(option: &str, at: Time, ends: Time) -> anyhow::Result<()> {
 /// Opens a recording; if `watched`, shows the progress of long reads.
 ///
 /// # Errors
-/// Where it cannot be opened or is no recording; the path is named.
+/// It cannot be opened or is no recording; with the path.
 pub fn open_recording(path: &Path, watched: bool) -> anyhow::Result<Recording<BufReader<Metered>>> {
     let name = path.display();
     let file = bounded::given(path)

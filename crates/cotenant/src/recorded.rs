@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is known of them while a recording is read.
+/// State while a recording is read.
 pub(crate) struct Recorded {
     pub watch: Watch,
     pub policies: Vec<String>,
@@ -23,11 +23,11 @@ pub(crate) struct Recorded {
     /// The goals of protected applications.
     high: BTreeMap<AppId, Option<f64>>,
     low: BTreeSet<AppId>,
-    /// Whether what was decided was done.
+    /// Whether decisions were carried out.
     enforced: bool,
     pub naps: Naps,
     lived: Lived,
-    /// What applications are called: no two of them alike.
+    /// The unique names of applications.
     names: BTreeMap<AppId, String>,
     /// The sample of the last round.
     pub last: Option<Arc<Sample>>,
@@ -87,7 +87,7 @@ impl Recorded {
         app.paused_ns.map_or_else(|| self.naps.seconds(app.id, at), |ns| ns as f64 / 1e9)
     }
 
-    /// Takes in what used the machine: where that left too little, no goal is judged.
+    /// Takes over the use of the machine: if other programs left too little of it, no goal is judged.
     pub fn used(&mut self, usage: &Seen) {
         self.watch.crowded = usage.busy(self.lived.wanted(self.high.keys().copied()));
     }

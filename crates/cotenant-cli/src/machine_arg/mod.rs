@@ -30,7 +30,7 @@ pub struct Found {
     pub machine: Machine,
     /// Whether it is this one, so that decisions about it can be carried out.
     pub is_live: bool,
-    /// What could not be read or was assumed. One line each.
+    /// Unreadable or assumed parts, one line each.
     pub notes: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// A machine of the binary, ignoring files of the user or the system with its name.
 ///
 /// # Errors
-/// [`MachineArgError`] where there is none.
+/// [`MachineArgError`] for an unknown name.
 pub fn shipped(name: &str) -> Result<Machine, MachineArgError> {
     let Some((_, text)) = EMBEDDED.iter().find(|(known, _)| *known == name) else {
         let names: Vec<&str> = names().collect();
@@ -151,7 +151,7 @@ fn stem(path: &Path) -> String {
     path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned())
 }
 
-/// Where users and systems keep data, most important first (XDG base directories).
+/// Folders for data of users and of the system, most important first (XDG base directories).
 fn data_dirs(var: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let given = |name: &str| var(name).filter(|v| !v.is_empty());
     let home = given("XDG_DATA_HOME")

@@ -294,7 +294,7 @@ fn info(service: &ServiceStatus) -> [String; 5] {
     [name, workload, clean(&service.rule), service.class.name().to_owned(), clean(&service.policy)]
 }
 
-/// What a service waits behind, by causes that are few: each name of an unmanaged program would be a series for ever.
+/// Causes of a service's waits, by kind: each name of an unmanaged program would add a series for ever.
 fn behind<'a>(name: &'a str, service: &'a ServiceStatus) -> Vec<(Labels<'a>, String, f64)> {
     let mut parts: BTreeMap<String, f64> = BTreeMap::new();
     for part in &service.behind {

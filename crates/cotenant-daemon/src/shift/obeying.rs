@@ -87,7 +87,7 @@ impl Shift<'_> {
     }
 }
 
-/// What is answered where a pause, or its end, is to outlive the daemon.
+/// The answer if a pause, or its end, should outlast the daemon.
 fn over_restarts(done: &str, kept: std::io::Result<()>) -> String {
     match kept {
         Ok(()) => done.to_owned(),

@@ -43,7 +43,7 @@ const CONNECTION: Duration = Duration::from_secs(10);
 /// Bytes of a request.
 const HEAD: usize = 8 << 10;
 
-/// A page is as old as this at most.
+/// Greatest age of a page.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// Time between two tries to listen at an address that is in use.
@@ -161,7 +161,7 @@ async fn accept(listener: TcpListener, router: Router) {
     }
 }
 
-/// What there is to be read.
+/// The pages and their handlers.
 fn router(shared: Arc<Shared>) -> Router {
     let pages = Arc::new(Pages { shared, last: Mutex::default() });
     let mut router = Router::new()
@@ -249,7 +249,7 @@ async fn now(State(pages): State<Arc<Pages>>) -> Response {
     json(pages.answer(Kind::Now))
 }
 
-/// Of so many seconds.
+/// The plots of a span of so many seconds.
 async fn plots(Path(span): Path<String>, State(pages): State<Arc<Pages>>) -> Response {
     let known = SPANS.iter().position(|(length, _)| format!("{length}.json") == span);
     match known {

@@ -1,4 +1,4 @@
-//! The last hours in bounded memory: fine for the last minutes, coarser for what is longer ago.
+//! The last hours in bounded memory: fine for the last minutes, coarser for older times.
 //!
 //! Rows of time hold the values of the services at that time, so that ended services leave nothing behind.
 
@@ -15,7 +15,7 @@ pub const SPANS: [(f64, f64); 3] = [(600.0, 2.0), (3_600.0, 10.0), (21_600.0, 60
 /// Seconds between two looks of the daemon.
 const TICK: f64 = 1.0;
 
-/// Rows of a recording at most, and how long they are at least, seconds.
+/// Limit of a recording's rows, and their shortest length, seconds.
 const ROWS: usize = 480;
 const SHORTEST: f64 = 0.1;
 
@@ -43,7 +43,7 @@ const GONE: f64 = 5.0;
 /// Parts of the machine with a plot of their own; on larger machines neighbours share one.
 const PLACES: usize = 16;
 
-/// The title of what is known of no place.
+/// The title for work without a known place.
 const MOVED: &str = "Of threads that moved: nobody knows where";
 
 /// Lines of a plot.
@@ -55,7 +55,7 @@ const LATENCIES: usize = 4;
 /// Values of a service that are kept.
 const FIELDS: usize = Value::KEPT.len();
 
-/// A service in a row; what is not known is no number.
+/// A service in a row; unknown values are not a number.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     name: u32,
@@ -71,7 +71,7 @@ struct Use {
     cpus: f32,
 }
 
-/// What happened until `at_s`, since the row before. Points are in the order of their names.
+/// The interval until `at_s`, since the previous row. Points are in the order of their names.
 #[derive(Clone, Debug)]
 struct Row {
     at_s: f64,
@@ -88,7 +88,7 @@ struct Resolution {
     step: f64,
     /// A row may be shorter than its step by this.
     slack: f64,
-    /// Where there are more rows than this, each two become one, and steps twice as long.
+    /// Beyond this number, pairs of rows are merged, and steps are twice as long.
     most: usize,
     rows: VecDeque<Arc<Row>>,
     /// When the row that is being made began.
@@ -115,14 +115,14 @@ impl Resolution {
         }
     }
 
-    /// Adds what was so for some seconds.
+    /// Adds values that held for some seconds.
     fn add(&mut self, at_s: f64, seconds: f32, points: &[Point], uses: &[Use]) {
         let since = *self.since.get_or_insert(at_s);
         self.seconds += seconds;
         for point in points {
             let sums = self.sums.entry(point.name).or_default();
             for (i, (sum, value)) in sums.iter_mut().zip(point.values).enumerate().filter(|(_, (_, v))| !v.is_nan()) {
-                // A short time of slow answers is to be seen in a long row, too.
+                // A short time of slow answers must be visible in a long row, too.
                 *sum = if Value::KEPT[i].peaks() {
                     (sum.0.max(value), 1.0)
                 } else {
@@ -138,7 +138,7 @@ impl Resolution {
         }
     }
 
-    /// What was added since the last row, as one.
+    /// The values added since the last row, as one.
     fn take(&mut self, at_s: f64) -> Row {
         let mean = |(sum, n): (f32, f32)| if n > 0.0 { sum / n } else { f32::NAN };
         let mut points: Vec<Point> = std::mem::take(&mut self.sums)
@@ -213,8 +213,7 @@ struct Place {
     cpus: f64,
 }
 
-/// The parts of a machine: its cache domains where there are several, else its CPUs; neighbours together where there
-/// are many.
+/// The parts of a machine: several cache domains, otherwise CPUs; if there are many, neighbours are merged.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Places {
     all: Vec<Place>,
@@ -331,7 +330,7 @@ impl History {
         }
     }
 
-    /// Nothing comes behind this: what was begun is a row, too.
+    /// Ends the history: an incomplete row counts, too.
     pub fn end(&mut self, at_s: f64) {
         self.resolutions
             .iter_mut()
@@ -364,7 +363,7 @@ impl History {
         Some(self.next)
     }
 
-    /// What there is of a span, by its place in [`SPANS`].
+    /// The rows of a span, by its place in [`SPANS`].
     pub fn excerpt(&self, span: usize) -> Excerpt {
         Excerpt {
             rows: self
@@ -376,7 +375,7 @@ impl History {
         }
     }
 
-    /// Bytes of heap memory that it takes at most, by what is held now.
+    /// Limit of its heap memory in bytes, by the present content.
     #[cfg(test)]
     fn bytes(&self) -> usize {
         use std::mem::size_of;
@@ -401,7 +400,7 @@ pub struct Excerpt {
 }
 
 impl Excerpt {
-    /// What is plotted of it.
+    /// Its plots.
     pub fn plots(&self) -> Plots {
         let mut plots = self.goals();
         plots.extend(self.latencies());
@@ -511,8 +510,8 @@ impl Excerpt {
         let mut all: Vec<(u32, f32)> = sums.into_iter().filter(|(name, _)| self.names.contains_key(name)).collect();
         all.sort_by(|a, b| b.1.total_cmp(&a.1));
         let shown: Vec<u32> = all.iter().take(LINES).map(|(name, _)| *name).collect();
-        // Rows, by place and by line; the last line is all other services.
-        // Behind the places: what threads ran that moved.
+        // Rows, by place and by line; the last line is all other services. After the places: CPU time of threads that
+        // moved.
         let mut used = vec![vec![vec![0.0_f64; self.rows.len()]; shown.len() + 1]; self.places.all.len() + 1];
         let mut busy = vec![vec![0.0_f64; self.rows.len()]; self.places.all.len()];
         for (at, row) in self.rows.iter().enumerate() {
@@ -553,7 +552,7 @@ impl Excerpt {
         plots
     }
 
-    /// Adds a line to each place for programs outside of services: what it was busy beyond what is known.
+    /// Adds a line to each place for programs outside of services: its busy time beyond the known part.
     fn add_foreign(&self, used: &mut [Vec<Vec<f64>>], busy: &[Vec<f64>], moved: &[Vec<f64>]) {
         let known = |place: &[Vec<f64>], at: usize| place.iter().map(|line| line[at]).sum::<f64>();
         let mut foreign = vec![vec![0.0; self.rows.len()]; used.len()];
@@ -569,8 +568,7 @@ impl Excerpt {
                 (begin..end).map(|at| beyond(at) * f64::from(self.rows[at].seconds)).sum::<f64>() / seconds
             };
             let beyond: Vec<f64> = (0..used.len()).map(mean).collect();
-            // Threads that moved ran somewhere, and ticks are coarse: what is too much in one place is missing in
-            // another.
+            // Threads that moved ran somewhere, and ticks are coarse: an excess in one place is missing in another.
             let moved = (begin..end).map(|at| known(moved, at) * f64::from(self.rows[at].seconds)).sum::<f64>();
             let above: f64 = beyond.iter().filter(|cpus| **cpus > 0.0).sum();
             let part = ((beyond.iter().sum::<f64>() - moved / seconds) / above).max(0.0);

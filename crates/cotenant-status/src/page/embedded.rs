@@ -1,11 +1,11 @@
-//! What a report holds for its scripts.
+//! The data of a report for its scripts.
 
 use crate::plots::Plots;
 use crate::status::{Decision, Trial};
 use cotenant_model::interference::Row;
 use serde::Serialize;
 
-/// What is known of a recording.
+/// The data of a recording.
 #[derive(Serialize)]
 pub struct Embedded {
     /// Plots over the time of the recording.
@@ -22,7 +22,7 @@ impl Embedded {
     /// As JSON that cannot break out of HTML or XML, because none of its characters is special there.
     ///
     /// # Errors
-    /// Where it cannot be written as JSON.
+    /// Errors of writing it as JSON.
     pub fn json(&self) -> anyhow::Result<String> {
         Ok(safe(&serde_json::to_string(self)?))
     }

@@ -29,7 +29,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct Report {
     packages: usize,
@@ -48,7 +48,7 @@ struct Report {
 /// The daemon's status, and its problems.
 #[derive(Debug, Serialize)]
 struct Daemon {
-    /// Null where it does not answer.
+    /// Null without an answer.
     pid: Option<u32>,
     mode: &'static str,
     services: usize,
@@ -88,7 +88,7 @@ fn daemon(socket: Option<&Path>) -> Option<Daemon> {
     Some(Daemon { pid: Some(status.pid), mode: status.mode(), services: status.services.len(), wrong })
 }
 
-/// What a policy can do here.
+/// The abilities of a policy here.
 #[derive(Debug, Serialize)]
 pub(super) struct Advice {
     pub policy: &'static str,
@@ -123,7 +123,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     cotenant_cli::answer(args.json, &report, |out| print(out, &report))
 }
 
-/// What each policy can do here.
+/// The abilities of each policy here.
 pub(super) fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {
     let (packages, cpus) = (topology.packages().len(), topology.usable().len());
     let (nodes, caches) = (topology.nodes().len(), topology.llc_domains().len());
@@ -157,7 +157,7 @@ pub(super) fn advice(tier: &TierReport, topology: &Topology) -> Vec<Advice> {
     all.into_iter().map(|(policy, text)| Advice { policy, text }).collect()
 }
 
-/// `1 package, 1 memory node, …`, of so many packages, memory nodes, LLC domains, cores and usable CPUs.
+/// `1 package, 1 memory node, …`, from the numbers of packages, memory nodes, LLC domains, cores and usable CPUs.
 pub(super) fn parts(counts: [usize; 5]) -> String {
     let nouns = ["package", "memory node", "LLC domain", "core", "usable CPU"];
     let parts = counts.into_iter().zip(nouns).map(|(n, noun)| count(n as u64, noun));

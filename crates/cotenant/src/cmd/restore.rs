@@ -21,7 +21,7 @@ pub struct Args {
 /// Restores, and prints the result. Exit code 1 if something could not be restored.
 ///
 /// # Errors
-/// Where the environment names no folder for the state.
+/// The environment names no folder for the state.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let folder = cotenant_linux::undo::default_state_dir()?;
     let report = if args.force { act::restore_by_force(&folder) } else { act::restore(&folder) };

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The section of a result, where it is one of these commands'.
+/// The section of a result, if it is from one of these commands.
 pub(super) fn section(title: &str, value: &Value) -> Option<Result<Section>> {
     let has = |key: &str| value.get(key).is_some();
     let blocks = if has("jobs") && has("makespan_s") {

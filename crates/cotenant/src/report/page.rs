@@ -10,13 +10,13 @@ use std::fmt::Write;
 pub struct Section {
     /// Heading.
     pub title: String,
-    /// What it holds, in this order.
+    /// Its contents in order.
     pub blocks: Vec<Block>,
-    /// What its parts draw, as JSON that is safe in a page.
+    /// The data of its parts, as JSON that is safe in a page.
     pub embedded: Option<String>,
 }
 
-/// What scripts draw, as the live page of the daemon does.
+/// A part drawn by scripts, like the live page of the daemon.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
     /// Which part of it.
@@ -49,7 +49,7 @@ pub enum Block {
 /// Lines of a source, coloured by score.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Listing {
-    /// What it shows.
+    /// Its subject.
     pub caption: String,
     /// Lines, in order; where some are left out, a gap is shown.
     pub lines: Vec<SourceLine>,
@@ -71,7 +71,7 @@ pub struct SourceLine {
 /// A table with a caption.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
-    /// What it shows.
+    /// Its subject.
     pub caption: String,
     /// Headings of the columns; numeric columns are right-aligned.
     pub head: Vec<(String, Align)>,

@@ -1,4 +1,4 @@
-//! A recording as a section: the machine, where tasks ran and how fast, what was moved and why.
+//! A recording as a section: the machine, places and speeds of tasks, and moves with reasons.
 
 use super::figure::{self, Line, Span};
 use super::page::{Block, Part, Section, Table};
@@ -27,12 +27,11 @@ use std::time::Duration;
 const ROWS: usize = 40;
 /// Most bars of the timeline; a recording with more is shown by numbers of tasks alone.
 const SPANS: usize = 20_000;
-/// Most points of time in a figure: where there are more, neighbours are merged. Before, those are that are shorter
-/// than this, seconds.
+/// Most points of time in a figure, beyond which neighbours are merged; pieces shorter than this are merged earlier,
+/// seconds.
 const POINTS: usize = 800;
 const SHORTEST: f64 = 0.1;
-/// Most moves that are listed one by one; as many orders about whole applications, of which there are hundreds where
-/// there is one.
+/// Limit of individually listed moves, and of orders about whole applications, which come in hundreds.
 const MOVES: usize = 500;
 /// Most applications with a line of their own.
 const LINES: usize = 7;
@@ -40,7 +39,7 @@ const LINES: usize = 7;
 /// Most aggressors that have a column each.
 const AGGRESSORS: usize = 8;
 
-/// What is known per application: name of the figure's file, head of the table's column, title of the figure, and unit.
+/// Figures per application: name of the file, head of the table's column, title, and unit.
 const RATES: &[(&str, &str, &str, &str)] = &[
     ("cpus", "#CPUs in use", "CPUs in use", "CPUs"),
     ("ipc", "#Instructions/cycle", "Instructions per cycle", "instructions/cycle"),
@@ -62,7 +61,7 @@ const LIMIT: usize = 8;
 /// No place: a task that moved.
 const MOVED: usize = usize::MAX - 1;
 
-/// Of a task that cannot have run this part of its time where it was seen, it is not known where it did.
+/// A task that cannot have spent this part of its time on its observed CPU has an unknown place.
 const MOST_OF_IT: f64 = 0.9;
 
 /// Sum over time and seconds of a mean; of events per cycle, events and cycles.
@@ -83,17 +82,17 @@ struct Stretch {
     places: BTreeMap<usize, f64>,
 }
 
-/// What was counted of an application by a round.
+/// Counts of an application up to a round.
 #[derive(Clone, Copy, Debug, Default)]
 struct SoFar {
     progress: Option<u64>,
     slept: f64,
-    /// What it had slept by the last look.
+    /// Its total pause at the last look.
     slept_before: f64,
 }
 
 impl Rates {
-    /// Adds what was so for some seconds.
+    /// Adds values that held for some seconds.
     fn add(&mut self, rate: usize, value: Option<f64>, seconds: f64) {
         self.sum(rate, value.map(|value| (value * seconds, seconds)));
     }
@@ -122,14 +121,14 @@ impl Stretch {
     }
 }
 
-/// Takes in a recording round by round; memory is bounded but for the numbers of tasks and moves.
+/// Takes over a recording round by round; memory is bounded except for the numbers of tasks and moves.
 struct Digest<'a> {
     header: &'a Header,
     places: Places<'a>,
     stretches: Vec<Stretch>,
-    /// How long a stretch is at most, seconds.
+    /// Greatest length of a stretch, seconds.
     longest: f64,
-    /// What was so since the last look.
+    /// The values since the last look.
     now: Stretch,
     so_far: BTreeMap<AppId, SoFar>,
     /// Seconds that each was kept from running, by the last sample that has it.
@@ -139,7 +138,7 @@ struct Digest<'a> {
     spans: BTreeMap<TaskId, Vec<Stay>>,
     /// Whether there are few enough.
     followed: bool,
-    /// What the live page would have shown.
+    /// The content of the live page at that time.
     recorded: Recorded,
     history: History,
     /// Naps of each application, which are not its tasks' time on any CPU.
@@ -148,7 +147,7 @@ struct Digest<'a> {
     limits: BTreeMap<AppId, (Option<u32>, u64)>,
     goals: Option<Goals>,
     moves: Vec<(f64, Move, Option<Outcome>)>,
-    /// Of these, about tasks, and about whole applications.
+    /// Listed ones about tasks, and about whole applications.
     listed: [usize; 2],
     by_reason: BTreeMap<(Effect, String, &'static str), u64>,
     notes: BTreeMap<String, (f64, u64)>,
@@ -159,7 +158,7 @@ struct Digest<'a> {
     moved: u64,
 }
 
-/// What a task's place is called: packages where there are several, else cache domains, else CPUs.
+/// The kind of a task's place: packages if there are several, otherwise cache domains, otherwise CPUs.
 struct Places<'a> {
     topology: &'a Topology,
     kind: &'static str,
@@ -194,7 +193,7 @@ impl<'a> Places<'a> {
 /// Digests a recording, with its end.
 ///
 /// # Errors
-/// Where a figure cannot be drawn.
+/// A figure cannot be drawn.
 pub fn section<R: Read>(
     title: String,
     header: &Header,
@@ -319,7 +318,7 @@ impl Digest<'_> {
         }
     }
 
-    /// Takes in what applications did since the sample before.
+    /// Adds the applications' work since the previous sample.
     fn since_last(&mut self, sample: &Sample, seconds: f64) {
         if self.so_far.len() > sample.apps.len() {
             self.so_far.retain(|app, _| sample.apps.iter().any(|there| there.id == *app));
@@ -345,7 +344,7 @@ impl Digest<'_> {
         }
     }
 
-    /// Takes in what tasks did since the look before.
+    /// Adds the tasks' work since the previous look.
     fn looked(&mut self, look: &Look, sample: &Sample) {
         let seconds = look.view.interval.as_secs_f64();
         let slept: BTreeMap<AppId, f64> = self
@@ -368,7 +367,7 @@ impl Digest<'_> {
             };
             let cycles = per_s(&[Signal::Cycles]).filter(|cycles| *cycles > 0.0);
             let per_cycle = |signals: &[Signal]| Some((per_s(signals)? * seconds, cycles? * seconds));
-            // What has no tasks any more uses no CPU.
+            // An application without tasks uses no CPU.
             let cpu_time = if tasks.is_empty() { Some(0.0) } else { per_s(&[Signal::CpuTime]) };
             let rates = now.apps.entry(app.id).or_default();
             rates.add(CPUS, cpu_time.map(|ns_per_s| ns_per_s / 1e9), seconds);
@@ -393,7 +392,7 @@ impl Digest<'_> {
         }
     }
 
-    /// Nothing comes behind this: what was so since the last look counts, too.
+    /// Ends the recording: values since the last look count, too.
     fn end(&mut self) {
         self.history.end(self.span.1);
         if let Some(goals) = &mut self.goals {
@@ -425,13 +424,13 @@ impl Digest<'_> {
         }
     }
 
-    /// Where each task is, as long as there are few enough to be shown one by one.
+    /// The place of each task, while they are few enough to be shown individually.
     fn follow(&mut self, look: &Look, slept: &BTreeMap<AppId, f64>) {
         let all = |spans: &BTreeMap<TaskId, Vec<Stay>>| spans.values().map(Vec::len).sum::<usize>();
         let mut many = self.names.len() > ROWS;
         if !many && all(&self.spans) > SPANS {
             self.spans.values_mut().for_each(Stay::coarsen);
-            // Where tasks move that often, there is nothing to be seen.
+            // With such frequent moves, a figure shows nothing.
             many = all(&self.spans) > SPANS * 3 / 4;
         }
         if many {
@@ -576,14 +575,14 @@ impl Digest<'_> {
         table
     }
 
-    /// A rate of an application in a stretch, where it is known.
+    /// A rate of an application in a stretch, if known.
     fn mean(&self, stretch: &Stretch, app: AppId, rate: usize) -> Option<Mean> {
         // Nap times of applications that never napped are irrelevant.
         let told = rate != ASLEEP || self.recorded.naps.apps().any(|other| other == app);
         stretch.apps.get(&app).map(|rates| rates.0[rate]).filter(|mean| told && mean.1 > 0.0)
     }
 
-    /// What the live page would plot.
+    /// The plots of the live page at that time.
     fn plots(&self) -> Plots {
         let mut plots = self.history.excerpt(0).plots();
         if let Some(goals) = &self.goals {
@@ -603,7 +602,7 @@ impl Digest<'_> {
         Embedded { history, interference: watch.interference(), trials: watch.trials(), last: watch.last() }.json()
     }
 
-    /// What was measured of a program with a goal, piece by piece.
+    /// The measured values of a program with a goal, by pieces.
     fn pieces(&self, goals: &Goals, i: usize, app: AppId) -> Plot {
         let (metric, unit, points) = goals.course(i);
         let scale = match unit {
@@ -654,7 +653,7 @@ impl Digest<'_> {
         all.collect()
     }
 
-    /// Goals, and what was done to keep them.
+    /// Goals, and the actions for them.
     fn goal(&self, plots: &Plots, blocks: &mut Vec<Block>) -> anyhow::Result<()> {
         let mut told = Vec::new();
         if let Some(goals) = &self.goals {

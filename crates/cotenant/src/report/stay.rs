@@ -1,4 +1,4 @@
-//! Where a task stood for how long, for the bars of a report.
+//! The places of a task over time, for the bars of a report.
 
 /// That a task stood somewhere, and how much of the time it ran, in steps of a sixteenth: finer ones are not seen.
 #[derive(Clone, Copy, Debug)]

@@ -45,7 +45,7 @@ pub(crate) trait Observer {
     /// Other use of this machine in about the last ten seconds.
     fn usage(&mut self, _usage: &Usage) {}
 
-    /// The state of the run for the live view, in at most so many columns and lines. `None`: another observer shows it.
+    /// The state of the run for the live view, within these columns and lines. `None`: another observer shows it.
     fn view(&mut self, _room: (usize, usize)) -> Option<String> {
         None
     }
@@ -71,15 +71,15 @@ static UNPRIVILEGED: Once = Once::new();
 pub(crate) struct Run<'a> {
     setup: &'a Setup,
     recorder: Option<Recorder>,
-    /// What is managed from the beginning.
+    /// Applications managed from the beginning.
     pub apps: Vec<AppSpec>,
     /// Jobs to start when possible, and their time to end after a requested stop.
     pub queue: Option<(Box<dyn Queue>, Duration)>,
     /// The setup's options, to which the command may add.
     pub options: HostOptions,
-    /// The live view, where there is one.
+    /// The live view, if any.
     pub view: Option<LiveView>,
-    /// What uses this machine, before it begins and meanwhile.
+    /// The use of this machine before the start and during the run.
     usage: Watch,
     seen: Seen,
     /// Whether messages are printed while it runs; failures are noted in the summary anyway.
@@ -97,7 +97,7 @@ impl<'a> Run<'a> {
         Ok(Self { setup, recorder, apps: Vec::new(), queue: None, options, view: None, usage, seen, told: true })
     }
 
-    /// Looks for a moment what uses this machine before anything begins, apart from what is managed already.
+    /// Measures for a moment the use of this machine before the start, apart from programs to manage.
     pub fn look_first(&mut self) -> &Seen {
         let running = self.apps.iter().filter_map(|app| match &app.what {
             What::Running(target) => Some(target.pids()),
@@ -214,10 +214,10 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Hardware counters are there where one of these needs them.
+/// Hardware counters exist if one of these needs them.
 ///
 /// # Errors
-/// Where they are not.
+/// They do not exist.
 pub(crate) fn can_count(sources: &[Source], topology: &Topology) -> Result<()> {
     if sources.contains(&Source::Ipc) && !probe_tier(topology)?.to_string().contains("instructions") {
         return Err(usage(

@@ -26,7 +26,7 @@ use std::process::ExitCode;
 /// with `qos --strict` also for a goal.
 pub(crate) const NOT_JUDGED: u8 = 4;
 
-/// Where a recording went.
+/// The place of a recording.
 #[derive(Debug, Serialize)]
 pub(crate) struct Recorded {
     pub path: PathBuf,
@@ -51,7 +51,7 @@ impl fmt::Display for Recorded {
     }
 }
 
-/// The summary of a run. `--json` prints it, with what the command adds.
+/// The summary of a run. `--json` prints it, with the command's additions.
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary {
     pub policy: &'static str,
@@ -63,13 +63,13 @@ pub(crate) struct Summary {
     pub startup: f64,
     #[serde(flatten)]
     pub tally: Tally,
-    /// What could be counted, in words.
+    /// The countable events, in words.
     pub tier: String,
     /// CPU time of Cotenant itself as a fraction of one CPU.
     pub overhead: f64,
     /// Masks given back at the end.
     pub restored: usize,
-    /// What the first program reported itself; absent where it reported nothing.
+    /// The first program's reported progress; absent without reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<ProgressSummary>,
     /// The readings of `--metric`.
@@ -78,22 +78,22 @@ pub(crate) struct Summary {
     /// The source of each program's speed, if a policy needed proxies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub speeds: Vec<SpeedSummary>,
-    /// What each program had of the CPUs, and how long it waited for one.
+    /// Each program's CPU time and waits.
     #[serde(rename = "programs", skip_serializing_if = "Vec::is_empty")]
     pub lived: Vec<AppTimes>,
     /// Certain losses of speed by pairs of programs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub interference: Vec<Row>,
-    /// Where it was recorded.
+    /// The place of its recording.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recording: Option<Recorded>,
-    /// What used this machine before it began, and meanwhile.
+    /// The use of this machine before the start, and during the run.
     pub usage: Seen,
     /// The last signal that requested a stop.
     #[serde(skip)]
     pub signal: Option<i32>,
     pub notes: Vec<String>,
-    /// Why the loop ended early, and what has become of the programs.
+    /// Why the loop ended early, and the state of the programs.
     #[serde(skip)]
     pub failed: Option<(HostError, &'static str)>,
 }
@@ -105,14 +105,14 @@ impl Summary {
         Err(why).with_context(|| format!("the loop ended early; {remedy}"))
     }
 
-    /// The exit code, or what ended the loop.
+    /// The exit code, or the error that ended the loop.
     pub fn exit(mut self) -> Result<ExitCode> {
         self.check()?;
         Ok(ExitCode::from(self.exit_code))
     }
 }
 
-/// What is added up while it runs.
+/// Sums during a run.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Tally {
     pub rounds: u64,

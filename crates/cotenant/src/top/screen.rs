@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
-    /// Set where this test runs itself in a terminal, which `script` (util-linux) makes.
+    /// Set if this test runs itself in a terminal made by `script` (util-linux).
     const INSIDE: &str = "COTENANT_TEST_PANICS_ON_SCREEN";
 
     /// Holds daemon/top.

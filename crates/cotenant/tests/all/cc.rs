@@ -30,7 +30,7 @@ fn done(command: &mut Command) -> Output {
     output
 }
 
-/// A folder of this test's own, with a program in C that computes for so many rounds and prints a number.
+/// A folder for this test, with a program in C that computes for so many rounds and prints a number.
 fn folder(test: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("cc-{test}"));
     let _ = fs::remove_dir_all(&path);

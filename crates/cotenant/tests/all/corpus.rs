@@ -1,6 +1,6 @@
-//! What an earlier release wrote and promised: `fixtures/corpus/VERSION` has recordings under every policy, journals
-//! with outstanding changes, ledger, store and profiles, and the interface. The present binary must read, replay and
-//! restore all of it.
+//! Files and promises of an earlier release: `fixtures/corpus/VERSION` has recordings under every policy, journals with
+//! outstanding changes, ledger, store and profiles, and the interface. The present binary must read, replay and restore
+//! all of it.
 //!
 //! Intended differences are in `intended.txt`, line by line; `scripts/corpus` writes a corpus with another binary.
 
@@ -113,8 +113,8 @@ fn recordings_replay_without_a_difference() {
     compare("recordings.txt", &replayed().into_iter().collect(), &[]);
 }
 
-/// One line per recording: what it holds, in how many rounds its own policy now decides otherwise, and whether `why`
-/// finds something.
+/// One line per recording: its content, the number of rounds that its own policy now decides differently, and whether
+/// `why` has an answer.
 fn replayed() -> Vec<String> {
     let paths = paths("recordings");
     let run = |words: &[&str], path: &Path| {

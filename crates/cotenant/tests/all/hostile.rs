@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 
-/// Clears the screen, rings, forges a line, hides what was there and reverses what follows.
+/// Clears the screen, rings, forges a line, hides earlier text and reverses later text.
 const NAME: &str = "\x1b[2J\x07\n\r\u{202e}\u{9b}H";
 /// Sets the title of the terminal.
 const TITLE: &str = "\x1b]0;owned\x07";

@@ -22,9 +22,9 @@ pub fn skip_in_part(why: &str) {
     eprintln!("skipped in part: {why}");
 }
 
-/// Where everything is to be pinned.
+/// The target of all pins.
 pub struct Pin {
-    /// The mask that a process of this test has by itself, as `/proc` shows it.
+    /// The original mask of a process of this test, as `/proc` shows it.
     pub own: String,
     /// The CPU to which everything is pinned.
     pub cpu: String,
@@ -181,7 +181,7 @@ impl Manager {
         self.0.as_ref().unwrap().id()
     }
 
-    /// Its guardian, where there is one already.
+    /// Its guardian, once started.
     pub fn guardian(&self) -> Option<u32> {
         let pid = self.pid();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
@@ -275,7 +275,7 @@ pub fn sleeper() -> Player {
 /// Makes a copy of this test binary the program.
 const THREADS: &str = "COTENANT_HARM_THREADS";
 
-/// The program: so many threads, some of which come and go.
+/// The program with this number of threads, some of them short-lived.
 pub fn crowd(threads: usize) -> Player {
     let [program, args @ ..] = crowd_words(threads);
     let mut command = Command::new(program);
@@ -322,7 +322,7 @@ pub fn program() {
     std::process::exit(0);
 }
 
-/// Keeps so many threads alive that live for some milliseconds.
+/// Keeps this number of threads alive, each for some milliseconds.
 fn come_and_go(count: usize) {
     static ALIVE: AtomicUsize = AtomicUsize::new(0);
     let starter = std::thread::current();
@@ -333,7 +333,7 @@ fn come_and_go(count: usize) {
         ALIVE.fetch_add(1, Ordering::Relaxed);
         let starter = starter.clone();
         std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(20)); // how long it lives
+            std::thread::sleep(Duration::from_millis(20)); // its lifetime
             ALIVE.fetch_sub(1, Ordering::Relaxed);
             starter.unpark();
         });

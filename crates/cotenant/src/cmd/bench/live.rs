@@ -67,7 +67,7 @@ impl Launcher for Live<'_> {
     }
 }
 
-/// How a workload went.
+/// The outcome of a workload.
 pub(super) struct Went {
     pub ran: Result<Vec<JobRuns>, RunError>,
     /// The last signal that requested a stop.

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What clang would have its linker do.
+/// The linker's command line from clang.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Link {
     /// It makes a program, not a shared library or a part.
@@ -19,7 +19,7 @@ pub struct Link {
 /// Options without linking: those of most compilations, which need no query.
 const NEVER: [&str; 8] = ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "--version", "-dumpversion"];
 
-/// What would be linked; `None` where nothing is.
+/// The link step; `None` without one.
 pub fn of(clang: &Path, cxx: bool, args: &[OsString]) -> Option<Link> {
     if args.iter().any(|arg| arg.to_str().is_some_and(|word| NEVER.contains(&word))) {
         return None;

@@ -53,7 +53,7 @@ pub fn language(command: &OsStr) -> Option<bool> {
     }
 }
 
-/// Becomes clang; returns only where it cannot.
+/// Becomes clang; returns only on error.
 ///
 /// # Errors
 /// If one of our own options is wrong, or clang, the pass or libcotenant is missing.

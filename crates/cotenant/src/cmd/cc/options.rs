@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const OWN: &str = "--cotenant-";
 
-/// The system passes at most 128 KiB in one variable.
+/// The system limits a variable to 128 KiB.
 const MOST_REGIONS: usize = 100_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Where clang, the pass and libcotenant are.
+//! The places of clang, the pass and libcotenant.
 
 use super::options::{Mode, Options};
 use anyhow::Result;

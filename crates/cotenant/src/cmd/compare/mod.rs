@@ -1,5 +1,5 @@
-//! `cotenant compare`: alternating runs with and without Cotenant, and the speed-up with its confidence interval; of
-//! what runs already, windows with and without it.
+//! `cotenant compare`: alternating runs with and without Cotenant, and the speed-up with its confidence interval; for
+//! running programs, windows with and without it.
 
 mod args;
 mod notes;
@@ -32,7 +32,7 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct Report {
     policy: &'static str,

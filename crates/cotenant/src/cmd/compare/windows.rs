@@ -24,14 +24,14 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long a window lasts.
+/// Duration of a window.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// A window is at least so many intervals between decisions, and what is measured of it so many readings of a metric.
+/// Least length of a window in intervals between decisions, and of its measured part in readings of a metric.
 const INTERVALS: u32 = 10;
 const READINGS: u32 = 2;
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct Report {
     policy: &'static str,
@@ -159,7 +159,7 @@ impl Row {
     }
 }
 
-/// Refuses what windows cannot do.
+/// Refuses arguments that are impossible with windows.
 fn check(args: &Args, setup: &Setup, length: Duration, metrics: &[MetricArg]) -> Result<()> {
     if setup.mode != Mode::Enforce {
         return Err(usage("windows with the policy are compared with windows without: leave --mode (or mode = …) out"));

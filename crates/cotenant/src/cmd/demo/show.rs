@@ -57,7 +57,7 @@ const HEADS: [&str; 5] = ["", "answers", "p50", "p99", "95 % interval of it"];
 /// Writes all of it.
 ///
 /// # Errors
-/// Where nothing more is taken.
+/// The output is closed.
 pub fn print(out: &mut Sheet<'_>, r: &Report<'_>) -> Result<()> {
     r.verdict.text.iter().try_for_each(|line| text(out, line))?;
     writeln!(out)?;
@@ -102,7 +102,7 @@ fn simulated(simulated: &Simulated) -> impl Iterator<Item = [String; 4]> {
 /// The same as a page.
 ///
 /// # Errors
-/// Where drawing fails, which it does for no data known.
+/// A failure of drawing; none is known.
 pub fn page(r: &Report<'_>) -> Result<String> {
     let group = |phase: &&Phase, value: Option<f64>, ends: Option<(f64, f64)>| {
         (phase.name.to_owned(), vec![value.map(|value| (value, ends))])

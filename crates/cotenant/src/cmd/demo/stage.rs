@@ -50,14 +50,14 @@ pub struct Ended {
     pub said: String,
 }
 
-/// Where they run.
+/// The environment of their runs.
 pub struct Stage {
     waiter: Waiter,
     progress: Progress,
     begin: Instant,
-    /// How long all of it takes.
+    /// Total duration.
     whole: Duration,
-    /// What goes on.
+    /// The present activity.
     pub doing: String,
     running: BTreeSet<u32>,
     /// Ends that have not been awaited yet.
@@ -70,7 +70,7 @@ impl Stage {
     /// `shown`: a terminal sees how far it is.
     ///
     /// # Errors
-    /// Where signals cannot be awaited.
+    /// Signals cannot be awaited.
     pub fn new(whole: Duration, shown: bool) -> Result<Self> {
         let others = children();
         Ok(Self {
@@ -86,7 +86,7 @@ impl Stage {
     }
 
     /// # Errors
-    /// Where it cannot be started.
+    /// It cannot be started.
     pub fn start(&mut self, mut command: Command) -> Result<Program> {
         let (said, theirs) = io::pipe()?;
         command.stdin(Stdio::null()).stdout(theirs.try_clone()?).stderr(theirs);

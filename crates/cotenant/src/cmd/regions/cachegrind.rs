@@ -1,4 +1,4 @@
-//! Regions by cachegrind: what code would bring into caches of this machine's sizes, in the time that it takes.
+//! Regions by cachegrind: the lines that code would bring into caches of this machine's sizes, and its time.
 
 use super::args::Args;
 use super::counters::{clocked, is_plain};
@@ -19,7 +19,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What exit codes of programs that a signal ended are above.
+/// Exit codes of programs killed by a signal are above this.
 const KILLED: u8 = 128;
 
 /// Whether it can be run here.
@@ -59,7 +59,7 @@ pub(super) fn find(args: &Args, topology: &Topology, model: found::Model) -> Res
     Ok(Found { status, regions, by: format!("cachegrind: {upper}; {last}; time {time}") })
 }
 
-/// How long the command's code takes. `Err` has why that is not known.
+/// The time of the command's code. `Err` has the reason if it is unknown.
 fn measure(args: &Args, topology: &Topology) -> Result<Result<Measured, String>> {
     // Both runs are to read the same.
     let input = io::stdin().as_fd().try_clone_to_owned().map(File::from);

@@ -14,9 +14,9 @@ use cotenant_model::region::sampled::{Place, Profile};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How often the buffers are read.
+/// Interval of reading the buffers.
 const READ: Duration = Duration::from_millis(100);
-/// For reading the symbols of all files: what ran decides how many there are.
+/// Time limit for reading the symbols of all files, whose number depends on the program.
 const SYMBOLS: Duration = Duration::from_secs(300);
 /// Files without symbols that are named.
 const UNREAD: usize = 5;

@@ -88,7 +88,7 @@ fn watch(args: &Args, topology: &Topology, known: &MachineProfile, events: Optio
     Ok(ExitCode::from(found.status))
 }
 
-/// What is to be sampled; `None` = nothing, caches are simulated.
+/// The events to sample; `None` = none, caches are simulated.
 fn events(args: &Args, topology: &Topology) -> Result<Option<Events>> {
     match args.source {
         Source::Cachegrind => Ok(None),

@@ -1,4 +1,4 @@
-//! What has become of the jobs of a queue, on disk: so that `--resume` goes on after a crash.
+//! The state of a queue's jobs on disk, so that `--resume` continues after a crash.
 
 use super::jobs::JobSpec;
 use anyhow::Result;
@@ -28,7 +28,7 @@ enum Line {
     Ended { job: usize, code: Option<u8> },
 }
 
-/// What an earlier run has come to.
+/// The results of an earlier run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Earlier {
     /// Jobs that have ended, with their exit codes.
@@ -37,7 +37,7 @@ pub(super) struct Earlier {
     pub running: Vec<(usize, u32, u64)>,
 }
 
-/// What is to become of an earlier run.
+/// The treatment of an earlier run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
     /// There has been none.
@@ -60,7 +60,7 @@ impl Ledger {
     /// [`Start::Anew`] an earlier run must have ended, and is dropped.
     ///
     /// # Errors
-    /// One line with what to do.
+    /// One line with the remedy.
     pub fn open(folder: &Path, jobs: &[JobSpec], start: Start) -> Result<(Self, Earlier)> {
         let path = folder.join(NAME);
         let shown = path.display();

@@ -108,7 +108,7 @@ impl Start {
     }
 }
 
-/// The quantum, with what `--set` changes of it.
+/// The quantum, with the changes by `--set`.
 fn config(args: &Args) -> Result<Config> {
     let quantum = QuantumSettings { quantum: args.quantum, ..QuantumSettings::default() };
     let mut settings = Settings::default().with::<CoSchedule>(&quantum);
@@ -140,7 +140,7 @@ fn profiles(args: &Args, topology: &Topology, specs: &[JobSpec]) -> Result<BTree
     Ok(apps)
 }
 
-/// What `auto` takes, and why.
+/// The choice of `auto`, with the reason.
 fn choose(topology: &Topology, apps: &BTreeMap<String, AppProfile>, specs: &[JobSpec]) -> Result<(Discipline, String)> {
     let (threads, cpus) = (specs.iter().map(|spec| spec.threads).sum::<usize>(), topology.usable().len());
     if threads <= cpus {
@@ -200,7 +200,7 @@ fn method(how: PauseArg) -> Result<Method> {
     found.ok_or_else(|| usage(format!("{mechanism} cannot be used here; leave --pause out, and see cotenant doctor")))
 }
 
-/// Waits for what a killed run has left running. Its guardian, or this, has resumed it.
+/// Waits for running jobs of a killed run. Its guardian, or this process, has resumed them.
 fn wait_for_left(shared: &Shared, earlier: &Earlier) -> Result<()> {
     if earlier.running.is_empty() {
         return Ok(());

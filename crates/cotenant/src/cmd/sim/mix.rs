@@ -29,7 +29,7 @@ pub(super) fn run(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
             other => anyhow::Error::new(other),
         })
     };
-    // This machine and these programs, and what they may be where they are guesses.
+    // This machine and these programs, and their alternatives where they are guesses.
     let itself = (sim.clone(), programs.iter().map(|p| (*p).clone()).collect());
     let drawn = if args.no_band { Vec::new() } else { draws(&sim, &programs) };
     let states: Vec<(SimMachine, Vec<Program>)> = std::iter::once(itself).chain(drawn).collect();

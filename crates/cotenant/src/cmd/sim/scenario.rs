@@ -27,7 +27,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Bytes of a recording at most.
+/// Limit of a recording, bytes.
 const LIMIT: u64 = 1 << 30;
 
 pub(super) fn run(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
@@ -195,7 +195,7 @@ impl Band {
     }
 }
 
-/// Of its applications, copies as one.
+/// Of its applications, counting copies as one.
 fn of_programs(scenario: &Scenario) -> Assumed<'_> {
     let named = |name: &'_ str| name.find('#').unwrap_or(name.len());
     assumed::of(scenario.apps.iter().map(|app| (&app.name[..named(&app.name)], &*app.program)))

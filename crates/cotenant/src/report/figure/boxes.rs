@@ -35,7 +35,7 @@ impl Spread {
 /// Boxes of one group: its name, and one per series.
 pub type Group = (String, Vec<Option<Spread>>);
 
-/// Room on either side of a group, and what of a box's place it fills; parts of the whole.
+/// Room on either side of a group, and the filled part of a box's place; fractions of the whole.
 const ASIDE: f64 = 0.12;
 const FILLED: f64 = 0.72;
 
@@ -43,7 +43,7 @@ const FILLED: f64 = 0.72;
 /// matter. `None` without data.
 ///
 /// # Errors
-/// Where drawing fails, which it does for no data known.
+/// A failure of drawing; none is known.
 pub fn boxes(name: &str, title: &str, unit: &str, series: &[String], groups: &[Group]) -> Result<Option<Figure>> {
     let known = || groups.iter().flat_map(|(_, boxes)| boxes.iter().flatten());
     let Some(y) = span(known().flat_map(Spread::values)) else { return Ok(None) };
@@ -98,7 +98,7 @@ pub fn boxes(name: &str, title: &str, unit: &str, series: &[String], groups: &[G
     Ok(Some(Figure::new(name, title.to_owned(), description, svg)))
 }
 
-/// What one box is drawn of, from the back to the front.
+/// The parts of one box, from the back to the front.
 struct Parts {
     whiskers: Vec<PathElement<(f64, f64)>>,
     corners: [(f64, f64); 2],

@@ -1,4 +1,4 @@
-//! What all figures are drawn with: the canvas with its key, axes, ink, colours and numbers.
+//! The common parts of all figures: the canvas with its key, axes, ink, colours and numbers.
 
 use crate::report::escape::escape;
 use anyhow::{Result, anyhow};
@@ -36,7 +36,7 @@ pub(super) const NAME: usize = 32;
 pub struct Figure {
     /// Short name, for the file that it is written to.
     pub name: String,
-    /// What it shows.
+    /// Its subject.
     pub title: String,
     /// The same in words, for readers who cannot see it.
     pub description: String,
@@ -92,7 +92,7 @@ pub(super) fn font(size: u32) -> TextStyle<'static> {
     ("sans-serif", f64::from(size) * 1.24).into_font().color(&INK)
 }
 
-/// A number for an axis or a table: four significant digits at most, with an SI prefix where it is large.
+/// A number for an axis or a table: up to four significant digits, with an SI prefix if it is large.
 pub fn short(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 {
@@ -156,8 +156,7 @@ pub(super) fn coloured<'a>(
     Ok(svg)
 }
 
-/// Whether plotters can lay out an axis that holds the value: its arithmetic overflows near the ends of what floats
-/// can say.
+/// Whether plotters can lay out an axis with the value: its arithmetic overflows near the limits of floats.
 pub(super) fn drawable(value: f64) -> bool {
     value == 0.0 || (1e-100..1e100).contains(&value.abs())
 }

@@ -32,7 +32,7 @@ pub type Group = (String, Vec<Option<(f64, Option<(f64, f64)>)>>);
 /// means naps.
 pub type Span = (usize, f64, f64, usize, f64);
 
-/// The colour of a place among so many.
+/// The colour of a place among this number of places.
 fn place_colour(i: usize, of: usize) -> RGBAColor {
     if i >= of {
         return NAPS;
@@ -40,10 +40,10 @@ fn place_colour(i: usize, of: usize) -> RGBAColor {
     mixed(&PLACES, i as f64 / (of - 1).max(1) as f64).to_rgba()
 }
 
-/// Values over time, from 0 up. `None` where there is no point.
+/// Values over time, from 0 up. `None` without a point.
 ///
 /// # Errors
-/// Where drawing fails, which it does for no data known.
+/// A failure of drawing; none is known.
 pub fn lines(name: &str, title: &str, unit: &str, lines: &[Line]) -> Result<Option<Figure>> {
     let points = || lines.iter().flat_map(|(_, points)| points.iter().filter_map(|&(x, y)| Some((x, y?))));
     let (Some(x), Some(y)) = (span(points().map(|p| p.0)), span(points().map(|p| p.1))) else { return Ok(None) };
@@ -78,10 +78,10 @@ pub fn lines(name: &str, title: &str, unit: &str, lines: &[Line]) -> Result<Opti
     Ok(Some(Figure::new(name, title.to_owned(), description, svg)))
 }
 
-/// Rows of bars over time, one colour per place, with marks. `None` where there is nothing.
+/// Rows of bars over time, one colour per place, with marks. `None` without bars.
 ///
 /// # Errors
-/// Where drawing fails, which it does for no data known.
+/// A failure of drawing; none is known.
 pub fn timeline(
     name: &str,
     title: &str,
@@ -129,10 +129,10 @@ pub fn timeline(
     Ok(Some(Figure::new(name, title.to_owned(), description, svg)))
 }
 
-/// Groups of bars from 0 up, one colour per series, with whiskers from the lowest to the highest where they are known.
+/// Groups of bars from 0 up, one colour per series, with whiskers from the lowest to the highest value if known.
 ///
 /// # Errors
-/// Where drawing fails, which it does for no data known.
+/// A failure of drawing; none is known.
 pub fn bars(name: &str, title: &str, unit: &str, series: &[String], groups: &[Group]) -> Result<Option<Figure>> {
     let known = || groups.iter().flat_map(|(_, bars)| bars.iter().flatten());
     let ends = |&(value, spread): &(f64, Option<(f64, f64)>)| {

@@ -25,10 +25,10 @@ fn shade(part: f64) -> (RGBColor, bool) {
     (mixed(&SCALE, part), part > 0.5)
 }
 
-/// A grid of coloured cells: the darker the more. `None` where there is nothing.
+/// A grid of coloured cells, darker for more. `None` without cells.
 ///
 /// # Errors
-/// Where drawing fails, which it does for no data known.
+/// A failure of drawing; none is known.
 pub fn heatmap(name: &str, title: &str, unit: &str, cells: &[Cell]) -> Result<Option<Figure>> {
     let Some(values) = span(cells.iter().map(|cell| cell.2)) else { return Ok(None) };
     let side = |pick: fn(&Cell) -> usize| cells.iter().map(pick).max().map_or(0, |last| last + 1);
@@ -67,10 +67,10 @@ pub fn heatmap(name: &str, title: &str, unit: &str, cells: &[Cell]) -> Result<Op
     Ok(Some(Figure::new(name, title.to_owned(), description, svg)))
 }
 
-/// Points over something else than time. The axes need not begin at 0. `None` where there is nothing.
+/// Points over a quantity other than time. The axes need not begin at 0. `None` without points.
 ///
 /// # Errors
-/// Where drawing fails, which it does for no data known.
+/// A failure of drawing; none is known.
 pub fn points(
     name: &str,
     title: &str,

@@ -53,7 +53,7 @@ pub(super) fn service(pen: &mut Pen<'_>, picture: &Picture, name: &str, mut room
     drawn
 }
 
-/// What is known of a service, by label.
+/// Facts about a service, by label.
 fn facts(service: &ServiceStatus) -> Vec<(&'static str, String)> {
     let cpus = known(service.cpus, |cpus| format!("{cpus:.2}"));
     let (threads, processes) = (count(service.threads as u64, "thread"), count(service.processes as u64, "process"));
@@ -84,7 +84,7 @@ fn facts(service: &ServiceStatus) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// The fact of a value, where it has one.
+/// The fact of a value, if it has one.
 fn of_value(value: Value, service: &ServiceStatus) -> Option<(&'static str, String)> {
     let (Fact { label, around: [before, behind], .. }, number) = (value.fact()?, value.of(service)?);
     let text = match value.unit() {

@@ -1,4 +1,4 @@
-//! The machine: a cell for each CPU where there is room for all, else a letter for each.
+//! The machine: a cell for each CPU if all fit, otherwise a letter for each.
 
 use super::cells::percent;
 use super::pen::{Pen, dim, take};
@@ -19,7 +19,7 @@ const UNKNOWN: char = '?';
 /// Characters of a cell without its number and the name: the border, the bar, spaces.
 const CELL: usize = 7;
 const BAR: usize = 4;
-/// Characters of a name at least, and at most.
+/// The least and the greatest length of a name.
 const NAMES: [usize; 2] = [8, 24];
 
 type Line = Vec<(String, Style)>;
@@ -31,7 +31,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// In so many columns and, where that is possible, lines.
+    /// In this number of columns and, if possible, lines.
     pub fn new(picture: &Picture, pen: &Pen<'_>, width: usize, most: usize) -> Self {
         let cells = cells(picture, pen, width);
         if cells.len() <= most {

@@ -25,7 +25,7 @@ use ratatui::style::{Modifier, Style};
 /// Columns from which interference is beside the decisions.
 const WIDE: u16 = 120;
 
-/// Draws what is chosen of a picture.
+/// Draws the selected part of a picture.
 pub(super) fn draw(picture: &Picture, ui: &Ui, area: Rect, buffer: &mut Buffer) -> Drawn {
     let mut pen = Pen { buffer, ui };
     let mut room = area;

@@ -33,13 +33,13 @@ fn here() -> [(&'static str, String); 3] {
     [("boot", line("/proc/sys/kernel/random/boot_id")), ("host", host), ("pidns", pidns)]
 }
 
-/// What files call this boot and pid namespace.
+/// The name of this boot and pid namespace in files.
 fn tag() -> String {
     let [(_, boot), _, (_, pidns)] = here();
     format!("{}-{pidns}", &boot[..8])
 }
 
-/// Our own group in a hierarchy; `None` where there is none.
+/// Our own group in a hierarchy; `None` without one.
 pub fn home(hierarchy: &str) -> Option<PathBuf> {
     let (kind, controller) = match hierarchy {
         "v1" => ("cgroup", "freezer"),
@@ -58,7 +58,7 @@ pub fn home(hierarchy: &str) -> Option<PathBuf> {
     Some(Path::new(mount).join(path.trim_start_matches('/')))
 }
 
-/// Without the slash that the group at the top has behind it.
+/// Without the slash at the end of the top-level group.
 fn plain(home: &Path) -> String {
     home.to_str().unwrap().trim_end_matches('/').to_owned()
 }
@@ -156,7 +156,7 @@ pub fn fill(template: &str, facts: &Facts) -> String {
     facts.iter().fold(template.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
 }
 
-/// What is known without looking at a process: this boot, and a Cotenant that has ended.
+/// Facts known without looking at a process: this boot, and an ended Cotenant.
 pub fn dead_owner() -> Facts {
     let mut child = Command::new("true").spawn().unwrap();
     let owner = child.id();

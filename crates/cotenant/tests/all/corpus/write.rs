@@ -20,11 +20,11 @@ fn write_the_corpus() {
     write_journals();
     write_ledger();
     write_measurements();
-    // The commands read what the others have written.
+    // The commands read the others' files.
     write_tables();
 }
 
-/// A folder with what commands read, and the program that they run as `./program`.
+/// A folder with the files for the commands, and their program `./program`.
 pub fn folder() -> TempDir {
     let folder = TempDir::new("corpus");
     assert!(Command::new("cp").arg("-r").arg(corpus().join("inputs/.")).arg(folder.path()).status().unwrap().success());
