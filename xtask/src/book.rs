@@ -9,14 +9,14 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// The release that is installed where none is there.
+/// The release that is installed if none is present.
 const VERSION: &str = "0.5.4";
 
 /// Builds the book into `target/book`, and serves it unless it is only to be built.
 ///
 /// # Errors
-/// Where mdBook cannot be installed, or fails: it refuses a table of contents that names a page twice or one that is
-/// missing. Where a link of the built book leads nowhere.
+/// mdBook cannot be installed, or fails: it refuses a table of contents with a page twice or a missing one. A broken
+/// link of the built book.
 pub fn make(root: &Path, only_build: bool) -> Result<()> {
     let (mdbook, source) = (mdbook(root)?, target_folder(root).join("book-source"));
     // Pages removed from the sources must disappear from the book.
@@ -46,7 +46,7 @@ pub fn make(root: &Path, only_build: bool) -> Result<()> {
         if let Some(status) = serves.try_wait()? {
             return if status.success() { Ok(()) } else { Err(anyhow!("mdbook failed")) };
         }
-        // It looks for what has changed, as often as a reader would.
+        // It checks for changes, as often as a reader would.
         thread::sleep(Duration::from_secs(1));
         lay_out(root, &source)?;
     }
@@ -81,7 +81,7 @@ fn lay_out(root: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies a file, or writes a text in its place, where that is not there yet: mdBook notices what changes.
+/// Copies a file, or writes a text in its place, if it differs: mdBook notices changed files.
 fn update(from: &Path, to: &Path, text: Option<&[u8]>) -> Result<()> {
     let text = text.map_or_else(|| fs::read(from), |text| Ok(text.to_owned()));
     let text = text.with_context(|| from.display().to_string())?;

@@ -105,7 +105,7 @@ pub struct Args {
 /// Tries the changes and reports.
 ///
 /// # Errors
-/// Where cargo-mutants is not installed, or the tests fail without a change.
+/// cargo-mutants is not installed, or the tests fail without a change.
 pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
     let version = Command::new(cargo_program()).args(["mutants", "--version"]).stderr(Stdio::null()).output()?;
     ensure!(version.status.success(), "cargo-mutants is not installed: cargo install cargo-mutants --locked");
@@ -142,10 +142,10 @@ pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
 /// A change that can be made.
 struct Mutant {
     scope: &'static Scope,
-    /// File, line, column and what is replaced by what.
+    /// File, line, column, and the replaced and the new text.
     name: String,
     file: String,
-    /// First and last line and column of what is replaced, from 1; that column itself stays.
+    /// First and last line and column of the replaced text, from 1; the last column stays.
     from: (usize, usize),
     to: (usize, usize),
     replacement: String,
@@ -163,7 +163,7 @@ impl Mutant {
         Some(Self { scope, name: text("name")?, file: text("file")?, from, to, replacement: text("replacement")? })
     }
 
-    /// The source with the change; `None` where it is another source.
+    /// The source with the change; `None` for another source.
     fn apply(&self, source: &str) -> Option<String> {
         let at = |(line, column): (usize, usize)| {
             let begin: usize = source.split_inclusive('\n').take(line.checked_sub(1)?).map(str::len).sum();
@@ -174,7 +174,7 @@ impl Mutant {
     }
 }
 
-/// Where changes are made.
+/// The place of changes.
 struct Trial {
     folder: PathBuf,
     timeout: u32,
@@ -202,8 +202,8 @@ impl Trial {
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -v \"$0\"; exec \"$@\"", &MEMORY_KIB.to_string()]).arg(program);
         command.current_dir(self.tree()).env("CARGO_TARGET_DIR", self.folder.join("target"));
-        // Incremental builds of one crate, without what only debuggers read, and a little optimised, for the
-        // simulator's tests compute a lot; the same cases of properties each time.
+        // Incremental builds of one crate, without data for debuggers, and slightly optimised, since the simulator's
+        // tests compute a lot; always with the same cases of properties.
         command.envs([
             ("CARGO_INCREMENTAL", "1"),
             ("CARGO_PROFILE_DEV_DEBUG", "0"),
@@ -242,7 +242,7 @@ impl Trial {
         outcome
     }
 
-    /// What the tests say of the clone as it is.
+    /// The tests' result for the unchanged clone.
     fn test(&self, scope: &Scope) -> Result<Outcome> {
         let packages = || ["test"].into_iter().chain(scope.tests.iter().flat_map(|package| ["--package", package]));
         let silent = |command: &mut Command| command.stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -260,7 +260,7 @@ impl Trial {
     }
 }
 
-/// What became of a change.
+/// The outcome of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
     /// A test failed.
@@ -290,7 +290,7 @@ impl Outcome {
     }
 }
 
-/// What became of changes by now, in a file: a line each.
+/// The outcomes of changes so far, in a file: a line each.
 struct Log {
     file: fs::File,
     known: BTreeMap<String, Outcome>,

@@ -19,7 +19,7 @@ pub struct Args {
 /// Compares, and reports as a test runner does.
 ///
 /// # Errors
-/// Where cargo does not start.
+/// cargo does not start.
 pub fn run(root: &Path, args: &Args) -> Result<ExitCode> {
     let tool = done(Command::new(cargo_program()).args(["semver-checks", "--version"]));
     if tool.is_err() {

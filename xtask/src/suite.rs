@@ -32,7 +32,7 @@ const IN_REAL_TIME: [(&str, &str); 5] = [
 const WATCHING: usize = 2;
 const BESIDE: usize = 2;
 
-/// How often the output of a program is looked at.
+/// Interval of reading the output of a program.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A program of tests, or all tests in documentation.
@@ -47,12 +47,12 @@ struct Program {
     executable: Option<PathBuf>,
 }
 
-/// How the tests went so far.
+/// The results of the tests so far.
 #[derive(Default)]
 struct Done {
     /// Seconds that each test took.
     times: Vec<(f64, String)>,
-    /// Programs that failed, and what they printed of the tests that did.
+    /// Failed programs, and the output of their failed tests.
     failed: Vec<(String, String)>,
 }
 
@@ -60,7 +60,7 @@ struct Done {
 /// test are in `test-times` in cargo's target folder.
 ///
 /// # Errors
-/// Where they cannot be built or started.
+/// They cannot be built or started.
 pub fn run(root: &Path) -> Result<ExitCode> {
     let (in_real_time, mut others): (Vec<_>, Vec<_>) = programs(root)?
         .into_iter()
@@ -121,7 +121,7 @@ impl Done {
     }
 }
 
-/// The programs of tests, built where they are not; in cargo's order.
+/// The programs of tests, built if missing; in cargo's order.
 fn programs(root: &Path) -> Result<Vec<Program>> {
     let build = ["test", "--workspace", "--all-features", "--no-run", "--message-format=json-render-diagnostics"];
     let out = Command::new(cargo_program()).args(build).current_dir(root).stderr(Stdio::inherit()).output()?;
@@ -146,7 +146,7 @@ fn programs(root: &Path) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// What became of a program of tests.
+/// The result of a program of tests.
 struct Ran {
     success: bool,
     seconds: f64,
@@ -154,8 +154,8 @@ struct Ran {
     times: Vec<(f64, String)>,
 }
 
-/// Runs a program of tests. Its output goes into a file that is read meanwhile, not into a pipe: a process that a test
-/// leaves behind would keep a pipe open for ever.
+/// Runs a program of tests. Its output goes into a file that is read meanwhile, not into a pipe, which a process left
+/// by a test would keep open for ever.
 fn test(program: &Program, logs: &Path, priority: u8) -> Result<Ran> {
     let log = logs.join(format!("{}-{}", program.package, program.title.replace('/', "-")));
     let file = File::create(&log).with_context(|| log.display().to_string())?;
@@ -216,7 +216,7 @@ fn failures(said: &str) -> &str {
     said[from..to].trim()
 }
 
-/// How long each test took that ended: so many run at a time, and the next one starts when one ends.
+/// Duration of each test that ended: so many run at a time, and the next one starts when one ends.
 fn times(names: &[String], ends: &[(f64, String)], at_a_time: usize) -> Vec<(f64, String)> {
     let began = |place: usize| place.checked_sub(at_a_time).map_or(Some(0.0), |before| Some(ends.get(before)?.0));
     let place: BTreeMap<&str, usize> = names.iter().enumerate().map(|(place, name)| (&**name, place)).collect();

@@ -111,7 +111,7 @@ fn pages(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(list.lines().map(|file| root.join(file)).filter(|file| file.exists()).collect())
 }
 
-/// The files that a template behind its mark names.
+/// The files named after a template's mark.
 fn names(template: &str) -> impl Iterator<Item = &str> {
     template.lines().next().unwrap_or_default().split_whitespace()
 }
@@ -162,7 +162,7 @@ fn rendered(root: &Path, text: &str) -> Result<String> {
     Ok(out + rest)
 }
 
-/// How many cells a row of a table has.
+/// Number of cells in a row of a table.
 fn cells(row: &str) -> usize {
     row.replace("\\|", "").matches('|').count()
 }
@@ -220,7 +220,7 @@ fn read(root: &Path, name: &str) -> Result<Results> {
     serde_json::from_str(&text).with_context(|| format!("{FOLDER}/{name}.json"))
 }
 
-/// Runs the commands of a file, all or one, and writes what each gives as soon as it is there.
+/// Runs the commands of a file, all or one, and writes each result at once.
 fn measure(root: &Path, name: &str) -> Result<()> {
     let (name, only) = name.split_once('/').map_or((name, None), |(name, key)| (name, Some(key)));
     let mut results = read(root, name)?;

@@ -95,7 +95,7 @@ fn asks_past_the_door(file: &Path, text: &str) -> Vec<String> {
     asked.map(|what| format!("{}: asks for {what} of a process; do it through address_space", file.display())).collect()
 }
 
-/// What reads a file or lists a folder.
+/// Functions that read a file or list a folder.
 const READS: [&str; 10] = [
     "bounded::text(",
     "bounded::read(",
@@ -109,7 +109,7 @@ const READS: [&str; 10] = [
     "fs.numbered(",
 ];
 
-/// What makes nothing of an error.
+/// Calls that turn an error into an empty value.
 const EMPTY: [&str; 6] = [
     ".unwrap_or_default()",
     ".unwrap_or(vec![])",
@@ -170,7 +170,7 @@ fn broken_links(root: &Path, file: &Path, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What GitHub and mdBook call the headings of a page in links to them.
+/// The anchors of a page's headings in links by GitHub and mdBook.
 fn anchors(text: &str) -> BTreeSet<String> {
     let (mut anchors, mut example) = (BTreeSet::new(), false);
     for line in text.lines() {

@@ -21,7 +21,7 @@ pub static RECORDINGS: Group = Group {
             parse: use_recording,
             mutations: 400,
         },
-        // Behind the checksums: rows that no writer would write.
+        // Past the checksums: rows that no writer would write.
         Target {
             name: "rows of a recording",
             seeds: rows,
@@ -58,7 +58,7 @@ fn recordings() -> Vec<Vec<u8>> {
     vec![record(&header("sam", Mode::Enforce), &mut Scripted::new(&script, 5), &Sam::default())]
 }
 
-/// Reads to the end, replays and explains: what is believed must be usable.
+/// Reads to the end, replays and explains: accepted input must be usable.
 fn use_recording(bytes: &[u8]) {
     let Ok(mut recording) = Recording::read(bytes) else { return };
     let header = recording.header().clone();

@@ -13,7 +13,7 @@ pub static STATE: Group = Group {
             parse: parsers::journal,
             mutations: 300,
         },
-        // Behind the checksums: lines that no Cotenant would write.
+        // Past the checksums: lines that no Cotenant would write.
         Target {
             name: "lines of a journal",
             seeds: || vec![LINES.join("\n").into_bytes()],

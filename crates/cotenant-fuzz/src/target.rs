@@ -1,15 +1,15 @@
-//! What the lists of parsers are made of.
+//! The elements of the lists of parsers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A parser.
 pub struct Target {
-    /// What it reads.
+    /// The name of its input.
     pub name: &'static str,
     /// Good inputs.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Gives it an input, and does with the result what a user would do.
+    /// Parses an input, and uses the result as a user would.
     pub parse: fn(&[u8]),
     /// Mutations in a usual test.
     pub mutations: u64,
@@ -46,7 +46,7 @@ pub(crate) fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
 
-/// Gives a parser of text what is text.
+/// Passes valid text to a parser of text.
 pub(crate) fn with(bytes: &[u8], parse: impl FnOnce(&str)) {
     if let Some(text) = text(bytes) {
         parse(text);

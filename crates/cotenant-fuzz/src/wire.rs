@@ -1,4 +1,4 @@
-//! What comes over sockets and out of commands: answers of servers, metrics, the control protocol of the daemon.
+//! Input from sockets and commands: answers of servers, metrics, the control protocol of the daemon.
 
 use crate::target::{Group, Target, list, with};
 use cotenant_linux::fuzzing::{passwords, server};

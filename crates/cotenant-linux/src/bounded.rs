@@ -15,7 +15,7 @@ pub enum Limit {
     /// The kernel's information on one subject. The longest is `status` of a process in 65,536 groups of up to 11
     /// characters each.
     Value,
-    /// Ids of processes: `pid_max` is at most 4,194,304, and each is 8 characters.
+    /// Ids of processes: `pid_max` is at most 4,194,304, and each takes 8 characters.
     Ids,
     /// Data that grow with the machine: `/proc/cpuinfo` of 8192 CPUs has some 12 MB, `kallsyms` more.
     Machine,
@@ -61,7 +61,7 @@ pub fn text(path: impl AsRef<Path>, limit: Limit) -> io::Result<String> {
     rest_text(&mut open(path)?, limit)
 }
 
-/// The name of this machine; empty where it cannot be read.
+/// The name of this machine; empty if it cannot be read.
 pub fn host_name() -> String {
     text("/proc/sys/kernel/hostname", Limit::Value).map_or_else(|_| String::new(), |name| name.trim().to_owned())
 }

@@ -1,4 +1,4 @@
-//! The Linux host of Cotenant: observes programs, places and throttles them, and undoes what it changed.
+//! The Linux host of Cotenant: observes programs, places and throttles them, and undoes its changes.
 //!
 //! ```text
 //! host   the live machine: which programs are managed, the loop's waiting, starting and ending   uses all below

@@ -103,7 +103,7 @@ impl CpuSet {
         Ok(set)
     }
 
-    /// Adds a CPU; true where it was absent.
+    /// Adds a CPU; true if it was absent.
     pub fn insert(&mut self, cpu: CpuId) -> bool {
         let (word, bit) = (cpu.index() / 64, cpu.0 % 64);
         if word >= self.words.len() {
@@ -114,7 +114,7 @@ impl CpuSet {
         absent
     }
 
-    /// Removes a CPU; true where it was present.
+    /// Removes a CPU; true if it was present.
     pub fn remove(&mut self, cpu: CpuId) -> bool {
         let present = self.contains(cpu);
         if present {

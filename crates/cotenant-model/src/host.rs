@@ -21,7 +21,7 @@ pub enum Wake {
     Called,
 }
 
-/// A failure that ends the loop: what, where, and what to do.
+/// A failure that ends the loop: what, where, and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {why}; {remedy}")]
 pub struct HostError {

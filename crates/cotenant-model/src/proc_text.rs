@@ -122,7 +122,7 @@ pub struct SchedStat {
     pub cpu_ns: u64,
     /// Time runnable but waiting for a CPU, nanoseconds.
     pub wait_ns: u64,
-    /// How many times it was put on a CPU.
+    /// Number of times it was put on a CPU.
     pub timeslices: u64,
 }
 

@@ -42,7 +42,7 @@ pub struct TaskInfo {
     pub pid: u32,
     /// Start time in clock ticks since boot (`/proc` stat field 22): with `tid`, the identity of a thread.
     pub start_ticks: u64,
-    /// Command name, as the kernel knows it (at most 15 bytes), [cleaned](crate::text).
+    /// Command name from the kernel (at most 15 bytes), [cleaned](crate::text).
     #[serde(deserialize_with = "crate::text::name_of")]
     pub comm: String,
     /// CPUs allowed by the user, the cpuset and the task's own original mask. Every placement stays inside.
@@ -61,7 +61,7 @@ pub struct TaskSample {
     pub cpu: Option<CpuId>,
     /// Cumulative counts.
     pub counters: Counters,
-    /// Resident pages by memory node, where they were read.
+    /// Resident pages by memory node, if they were read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pages_by_node: Option<Vec<(NodeId, u64)>>,
     /// Its accesses to the memory of each node, cumulative, if counted; in lines or pages, depending on the collector.

@@ -101,7 +101,7 @@ pub struct Count {
     pub value: u64,
     /// Nanoseconds enabled.
     pub enabled_ns: u64,
-    /// Nanoseconds really counting, at most `enabled_ns`.
+    /// Nanoseconds of real counting, at most `enabled_ns`.
     pub running_ns: u64,
 }
 
@@ -126,7 +126,7 @@ struct Counts {
 }
 
 impl Counters {
-    /// The count of a signal, where it exists.
+    /// The count of a signal, if it exists.
     pub fn get(&self, signal: Signal) -> Option<Count> {
         (self.0.present >> signal as u32 & 1 == 1).then(|| self.0.counts[signal as usize])
     }

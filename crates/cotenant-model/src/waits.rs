@@ -96,7 +96,7 @@ pub struct Behind {
     /// A program, or why no CPU served it.
     #[serde(deserialize_with = "crate::text::name_of")]
     pub what: String,
-    /// What kind of thing that is.
+    /// The kind of that cause.
     #[serde(default)]
     pub kind: BehindKind,
     /// The control group of an unobserved program.
@@ -106,7 +106,7 @@ pub struct Behind {
     pub threads: f64,
 }
 
-/// What a wait can be behind. There are few, unlike names of programs.
+/// Causes of waits. They are few, unlike names of programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BehindKind {

@@ -1,4 +1,4 @@
-//! What callers give.
+//! Conversions of callers' arguments.
 
 use cotenant_model::policy::Settings;
 use pyo3::exceptions::PyValueError;

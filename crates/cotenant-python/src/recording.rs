@@ -33,12 +33,12 @@ impl Recording {
         Ok(Self { path, header })
     }
 
-    /// What was known when it began, as JSON.
+    /// The header with the initial facts, as JSON.
     fn header(&self) -> PyResult<String> {
         serde_json::to_string(&self.header).map_err(|why| wrong(&why))
     }
 
-    /// How it ends, in words, and whether it was cut off.
+    /// Its end, in words, and whether it was cut off.
     fn tail(&self, py: Python<'_>) -> PyResult<(String, bool)> {
         py.detach(|| {
             let mut rounds = open(&self.path)?;
@@ -191,7 +191,7 @@ impl Recording {
         })
     }
 
-    /// A row for each order that the recorded policy gave, with what became of it.
+    /// A row for each order of the recorded policy, with its outcome.
     fn moves(&self, py: Python<'_>) -> PyResult<Table> {
         py.detach(|| {
             let mut table = Table::new(move_columns().into_iter().chain([("outcome", Cell::Text(String::new()))]));

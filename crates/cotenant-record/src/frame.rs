@@ -37,7 +37,7 @@ pub fn write_all(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
 pub enum Next {
     /// A good block of this many bytes in the file; its payload is in the caller's buffer.
     Block(u64),
-    /// The end of the file, right behind the last block.
+    /// The end of the file, directly after the last block.
     End,
     /// An invalid block, with the reason.
     Bad(String),

@@ -14,7 +14,7 @@ pub struct Recording<R> {
     header: Header,
     decoder: Decoder,
     block: Vec<u8>,
-    /// Where the next row starts in the block.
+    /// Start of the next row in the block.
     cursor: usize,
     /// Bytes up to the end of the last completely good block.
     offset: u64,

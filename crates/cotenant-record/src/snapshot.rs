@@ -106,7 +106,7 @@ impl Snapshot {
 pub struct Answer {
     /// The deciding policy.
     pub policy: &'static str,
-    /// What to do, in this order.
+    /// The moves, in this order.
     pub moves: Vec<Move>,
     /// The tasks of the next quantum, for policies that choose them.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -19,7 +19,7 @@ pub static MPI: Place = Place::new(layout::MPI);
 /// All of them.
 pub static ALL: [&Place; 3] = [&PROGRAM, &OPENMP, &MPI];
 
-/// Where one region is.
+/// The place of one region.
 pub struct Place {
     name: &'static CStr,
     region: AtomicPtr<Region>,

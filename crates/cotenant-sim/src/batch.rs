@@ -36,7 +36,7 @@ pub struct Series {
     pub name: String,
     /// One per seed; a single one for the optimum.
     pub outcomes: Vec<Outcome>,
-    /// What the search found, for [`OPTIMAL`].
+    /// The result of the search, for [`OPTIMAL`].
     pub best: Option<Best>,
     /// Wall-clock seconds that the search took.
     pub search_s: f64,

@@ -178,7 +178,7 @@ impl Scenario {
     /// If the solver does not converge.
     ///
     /// # Panics
-    /// Where `places` has not one CPU for each thread.
+    /// `places` has not one CPU for each thread.
     pub fn at_rest(&self, places: &[usize], rest: Rest<'_>) -> Result<(Vec<f64>, Vec<f64>), SimError> {
         let mut specs = self.apps.clone();
         pin(&mut specs, places);

@@ -39,7 +39,7 @@ pub fn is_flat(text: &str) -> bool {
     toml::from_str::<toml::Table>(text).is_ok_and(|t| t.contains_key("cores") && !t.contains_key("topology"))
 }
 
-/// The machine that a text describes, where it is of this form.
+/// The machine described by a text, if it has this form.
 pub fn of(text: &str) -> Option<Result<Machine, AppError>> {
     is_flat(text).then(|| parse(text))
 }
@@ -47,7 +47,7 @@ pub fn of(text: &str) -> Option<Result<Machine, AppError>> {
 /// Parses a machine; `docs/reference/mix.md` describes the keys.
 ///
 /// # Errors
-/// [`AppError`] names line and column of what is malformed, unknown, missing or not above zero.
+/// [`AppError`] gives line and column of malformed, unknown, missing or non-positive parts.
 pub fn parse(text: &str) -> Result<Machine, AppError> {
     let f: File = toml::from_str(text).map_err(|e| AppError::of_toml(text, &e))?;
     let cores = *f.cores.get_ref();

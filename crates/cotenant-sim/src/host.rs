@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Errors of counters, and the cost of reading them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observation {
-    /// Standard deviation of what is counted in an interval, as a fraction; 0 = exact.
+    /// Standard deviation of the counts in an interval, as a fraction; 0 = exact.
     pub noise: f64,
     /// Probability, 0–1, that a counter was not assigned in an interval (multiplexing).
     pub gaps: f64,

@@ -7,7 +7,7 @@ use crate::Ns;
 use std::fmt;
 use std::str::FromStr;
 
-/// How threads are placed.
+/// The placement of threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
     /// Linux 6.6 and later: the idlest place at fork and exec, run-queue lengths balanced, wake-ups near the waker.
@@ -21,7 +21,7 @@ pub enum Placement {
 /// A kernel by its name: `eevdf`, `cache-aware`, each with or without `+numa-balancing`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelKind {
-    /// How threads are placed.
+    /// The placement of threads.
     pub placement: Placement,
     /// Whether NUMA balancing moves pages to threads and threads to pages.
     pub numa_balancing: bool,
@@ -37,7 +37,7 @@ impl KernelKind {
         Self { numa_balancing: nodes > 1, ..Self::EEVDF }
     }
 
-    /// Whether it moves memory on a machine with so many nodes.
+    /// Whether it moves memory on a machine with this number of nodes.
     pub fn moves_memory(self, nodes: usize) -> bool {
         self.numa_balancing && nodes > 1
     }

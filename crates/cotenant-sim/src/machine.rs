@@ -70,7 +70,7 @@ const UNLIMITED_GBS: f64 = 1e12;
 /// A machine to simulate. Latencies in seconds, bandwidths in bytes per second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SimMachine {
-    /// CPUs and what they share.
+    /// CPUs and their shared resources.
     pub topology: Topology,
     /// Clock, Hz.
     pub clock_hz: f64,
@@ -328,7 +328,7 @@ impl SimMachine {
         Nearer { bytes, inclusive: inclusive.then(|| self.private.map_or(0.0, |p| p.bytes)) }
     }
 
-    /// How many memory nodes there are.
+    /// Number of memory nodes.
     pub fn nodes(&self) -> usize {
         self.memory_s.len()
     }
@@ -338,7 +338,7 @@ impl SimMachine {
         self.nodes() + from * self.nodes() + to
     }
 
-    /// The station of a cache's bandwidth, where that is limited.
+    /// The station of a cache's bandwidth, if that is limited.
     pub fn cache_station(&self, domain: usize) -> Option<usize> {
         self.llc_station.map(|first| first + domain)
     }

@@ -7,7 +7,7 @@
 use crate::app::{Curve, LINE};
 use serde::Deserialize;
 
-/// How a cache chooses what to evict.
+/// The replacement policy of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Replacement {
@@ -31,9 +31,9 @@ pub struct Tenant<'a> {
     pub group: usize,
     /// Fraction (0–1) of each other member's lines that it can use.
     pub shared: f64,
-    /// Bytes that it can hold at most.
+    /// Most bytes that it can hold.
     pub bound: f64,
-    /// What nearer caches hold of it.
+    /// Its part in nearer caches.
     pub nearer: Nearer,
     /// Its bytes that return as soon as they are evicted: an inclusive cache does not see their use in the private
     /// ones.
@@ -135,7 +135,7 @@ const SETTLED: f64 = 1e-6;
 
 /// Advances all tenants of a cache of `capacity` bytes by `dt` seconds. Afterwards they hold at most the capacity.
 pub fn advance(replacement: Replacement, capacity: f64, tenants: &mut [Tenant<'_>], dt: f64) {
-    // A step in which no more than a sixteenth of the cache is accessed follows the curves closely enough.
+    // A step with accesses to at most a sixteenth of the cache follows the curves closely enough.
     let accessed: f64 = tenants.iter().map(|t| t.rate).sum::<f64>() * LINE * dt;
     let parts = (16.0 * accessed / capacity).ceil().clamp(1.0, 65_536.0);
     let mut before = vec![0.0; tenants.len()];

@@ -47,7 +47,7 @@ impl Default for Reports {
     }
 }
 
-/// What an application has reported so far.
+/// The reports of an application so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Reporter {
     how: Reports,

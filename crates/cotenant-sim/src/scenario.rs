@@ -181,7 +181,7 @@ impl Scenario {
     /// Reads a scenario. `find` finds the machine that it names.
     ///
     /// # Errors
-    /// [`AppError`] names line and column of what is malformed, unknown, missing or out of range.
+    /// [`AppError`] gives line and column of malformed, unknown, missing or out-of-range parts.
     pub fn parse(text: &str, find: impl Fn(&str) -> Result<Machine, String>) -> Result<Self, AppError> {
         let file: File = toml::from_str(text).map_err(|e| AppError::of_toml(text, &e))?;
         let spot = |offset: usize| {

@@ -40,7 +40,7 @@ impl Demand {
     }
 }
 
-/// How a thread uses a station.
+/// A thread's use of a station.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Use {
     /// Index into [`SimMachine::stations`].
@@ -119,7 +119,7 @@ pub fn solve(
         change = 0.0;
         for ((wait, (load, _)), station) in waits.iter_mut().zip(&division.loads).zip(&machine.stations) {
             let (longer, longest) = (load * (*wait + station.queue_s), station.longest_s());
-            let next = if longer > longest { longest } else { longer }; // what is no number stays none
+            let next = if longer > longest { longest } else { longer }; // a non-number stays one
             // Threads at their share of bandwidth do not depend on further growth of waits.
             change = change.max((next - *wait).abs() / (station.idle_s + *wait));
             *wait = next;

@@ -113,7 +113,7 @@ impl Browser {
     /// Waits until a JavaScript expression is true on the page.
     pub fn until(&mut self, expression: &str) {
         let deadline = Instant::now() + Duration::from_secs(60);
-        // While a page is being loaded, nothing is there yet.
+        // While a page is loading, it is empty.
         let tried = format!("(() => {{ try {{ return Boolean({expression}) }} catch {{ return false }} }})()");
         while self.value(&tried) != true {
             assert!(Instant::now() < deadline, "not within a minute: {expression}; {:?}", self.complaints);
@@ -165,7 +165,7 @@ impl Browser {
         }
     }
 
-    /// A screenshot from the top of the page, at most this many pixels high.
+    /// A screenshot from the top of the page, limited to this height in pixels.
     pub fn whole(&mut self, most: f64) -> Vec<u8> {
         let [width, height] = ["Width", "Height"].map(|side| {
             self.value(&format!("document.documentElement.scroll{side}")).as_f64().unwrap() //

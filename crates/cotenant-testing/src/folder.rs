@@ -16,7 +16,7 @@ impl TempDir {
             let n = COUNT.fetch_add(1, Ordering::Relaxed);
             let path = std::env::temp_dir().join(format!("cotenant-{name}-{}-{n}", std::process::id()));
             match fs::create_dir(&path) {
-                // An earlier process with this id was killed and left its folder behind.
+                // An earlier process with this id was killed and left its folder.
                 Err(why) if why.kind() == ErrorKind::AlreadyExists => {}
                 made => {
                     made.expect("a new folder below the temporary one");

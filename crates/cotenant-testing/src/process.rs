@@ -48,7 +48,7 @@ impl Player {
         writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    /// Waits for the next line with `@word` in it and returns what follows; panics if its output ends before.
+    /// Waits for the next line with `@word` in it and returns the rest; panics if its output ends before.
     pub fn hear(&mut self, word: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {

@@ -30,7 +30,7 @@ pub const SCENARIOS: &[(&str, &str)] = scripts![
 /// Writes the archive of a guest; returns its path.
 ///
 /// # Errors
-/// Where a part cannot be read or the archive not be written.
+/// A part cannot be read or the archive cannot be written.
 pub fn write(guest: &Guest, parts: &Parts) -> Result<PathBuf> {
     let mut archive = Archive::default();
     for folder in ["bin", "scenarios", "proc", "sys", "dev", "run", "tmp", "root"] {
@@ -67,7 +67,7 @@ pub fn write(guest: &Guest, parts: &Parts) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// What init and the scenarios call.
+/// The programs of init and the scenarios.
 #[rustfmt::skip] // a line per item would add nothing
 const APPLETS: &[&str] = &[
     "awk", "cat", "chown", "cp", "cttyhack", "cut", "echo", "env", "grep", "head", "ip", "kill", "killall", "ln", "ls",

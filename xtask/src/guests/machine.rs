@@ -1,4 +1,5 @@
-//! The guests: one description each, from which come the emulator's arguments and what `cotenant topo` must see.
+//! The guests: one description each, the source of the emulator's arguments and of the topology that `cotenant topo`
+//! must see.
 
 use super::system::System;
 use cotenant_model::CpuSet;
@@ -56,7 +57,7 @@ pub struct Guest {
     /// SLIT distances from node to node; the CPUs are shared out evenly among the nodes, in their order. Empty: one
     /// node.
     pub distances: &'static [&'static [u32]],
-    /// How many nodes, the last ones, have memory alone.
+    /// Number of the last nodes that only have memory.
     pub memory_only: usize,
     /// Memory of all nodes, in MiB.
     pub memory: usize,
@@ -128,7 +129,7 @@ const MEMORY_NODE: Guest = Guest {
     ..TWO_PACKAGES
 };
 
-/// Another socket is another place for programs that disturb; few CPUs, since what is emulated here is busy.
+/// Another socket is another place for disturbing programs; few CPUs, since emulated ones are busy.
 const TWO_PACKAGES: Guest = Guest {
     name: "ladder",
     what: "2 sockets x 2 cores",
@@ -151,7 +152,7 @@ const TWO_NODES: Guest = Guest {
     ..TWO_PACKAGES
 };
 
-/// Four CPUs of a node are as many as threads are followed, and either node has room for what these have.
+/// A node has as many CPUs as followed threads, and either node has room for their memory.
 const BALANCING: Guest = Guest {
     name: "numa-balancing",
     what: "2 sockets x 4 cores, 2 nodes",
@@ -178,7 +179,7 @@ const SERVICE: Guest = Guest {
     ..TWO_NODES
 };
 
-/// What Cotenant needs of a kernel, in the newest one.
+/// Cotenant's requirements of a kernel, in the newest one.
 const NEWEST: Guest = Guest {
     name: "newest",
     what: "1 socket x 2 cores",
@@ -304,7 +305,7 @@ pub const GUESTS: &[Guest] = &[
     },
 ];
 
-/// What the parts of a guest depend on.
+/// The inputs of a guest's parts.
 pub type Ingredients = (Arch, Kernel, System, bool);
 
 impl Guest {

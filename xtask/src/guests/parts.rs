@@ -1,4 +1,4 @@
-//! What a guest is made of: a kernel and busybox, fetched but never installed, the binary, and a helper in C.
+//! The parts of a guest: a kernel and busybox, fetched but never installed, the binary, and a helper in C.
 
 use super::machine::{Arch, Guest, Kernel};
 use crate::commands::{cargo_program, done, target_folder};
@@ -20,17 +20,17 @@ const UBUNTU: (&str, &str) = (
 /// Files of one architecture, with one of its kernels.
 #[derive(Debug)]
 pub struct Parts {
-    /// Where they are, and what is made of them.
+    /// Their place, and the files made from them.
     pub folder: PathBuf,
     pub kernel: PathBuf,
     pub busybox: PathBuf,
     /// Programs of the scenarios besides busybox, by name: Cotenant and `spin`, or measuring ones.
     pub programs: Vec<(&'static str, PathBuf)>,
-    /// What Cotenant loads; empty where it is linked statically.
+    /// Libraries of Cotenant; empty if it is linked statically.
     pub libraries: Vec<PathBuf>,
     /// The root of its system's packages; empty where the guest is bare.
     pub packages: PathBuf,
-    /// Where `scripts/test-kubernetes --full` puts what it builds.
+    /// The results of `scripts/test-kubernetes --full`.
     pub built: PathBuf,
 }
 
@@ -39,8 +39,7 @@ pub struct Parts {
 pub enum Binary {
     /// A release, linked statically.
     Release,
-    /// What the tests run, with the libraries that it loads. Guests of another architecture than this machine's get the
-    /// release.
+    /// The tests' binary, with its libraries. Guests of another architecture than this machine's get the release.
     Built,
 }
 
@@ -89,7 +88,7 @@ impl Parts {
     /// and the command that gets it.
     ///
     /// # Errors
-    /// Where something that is there does not work: a build fails.
+    /// A broken build, unlike a missing part.
     pub fn gather(root: &Path, guest: &Guest, binary: Binary) -> Result<Result<Self, String>> {
         let arch = guest.arch;
         let (compiler, emulator, packages) = arch.tools();
@@ -270,7 +269,7 @@ struct Packages {
 }
 
 impl Packages {
-    /// `source`: other than what the machine's own lists name.
+    /// `source`: other than the machine's own lists.
     fn at(at: PathBuf, arch: Arch, source: Option<&str>) -> Result<Self> {
         for folder in ["lists/partial", "cache/archives/partial", "deb"] {
             fs::create_dir_all(at.join(folder)).with_context(|| at.display().to_string())?;
@@ -311,7 +310,7 @@ impl Packages {
         self.at.join("root")
     }
 
-    /// The kernel for clouds, unpacked with `others`; fetched where it is not here yet.
+    /// The kernel for clouds, unpacked with `others`; fetched if missing.
     fn image(&self, others: &[&str]) -> Result<PathBuf> {
         if let Ok(found) = self.kernel() {
             return Ok(found);
@@ -334,7 +333,7 @@ impl Packages {
         Ok(found.map(ToOwned::to_owned))
     }
 
-    /// These packages, unpacked; fetched where they are not here yet. Returns their root.
+    /// These packages, unpacked; fetched if missing. Returns their root.
     fn all(&self, names: &[&str]) -> Result<PathBuf> {
         let unpacked = self.at.join("unpacked");
         let wanted = names.join(" ");

@@ -22,7 +22,7 @@ fn command(guest: &Guest, parts: &Parts, initrd: &Path) -> Command {
 /// Boots a guest to a shell on this terminal.
 ///
 /// # Errors
-/// Where the emulator cannot be started.
+/// The emulator cannot be started.
 pub fn interactive(guest: &Guest, parts: &Parts, initrd: &Path) -> Result<()> {
     command(guest, parts, initrd).status()?;
     Ok(())
@@ -32,7 +32,7 @@ pub fn interactive(guest: &Guest, parts: &Parts, initrd: &Path) -> Result<()> {
 /// it was skipped.
 ///
 /// # Errors
-/// What did not happen, and what was seen instead.
+/// The missing event, and the output instead.
 pub fn try_out(guest: &Guest, parts: &Parts, initrd: &Path) -> Result<Option<String>, String> {
     let emulator = command(guest, parts, initrd);
     let words = std::iter::once(emulator.get_program()).chain(emulator.get_args());

@@ -23,7 +23,7 @@ impl System {
         }
     }
 
-    /// As it is called in messages and names of folders.
+    /// Its name in messages and folders.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bare => "bare",

@@ -38,7 +38,7 @@ const LIBRARIES: &[&str] = &[
     "libpcre2-8.so.0", "libseccomp.so.2", "libselinux.so.1", "libzstd.so.1",
 ];
 
-/// Its units: of its many only what a service needs, so that a guest boots in seconds.
+/// Its units: only those needed by a service, so that a guest boots in seconds.
 #[rustfmt::skip]
 const UNITS: &[&str] = &[
     "basic.target", "local-fs.target", "multi-user.target", "paths.target", "shutdown.target", "slices.target",

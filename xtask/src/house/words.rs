@@ -55,7 +55,7 @@ const LIMITED: [&str; 2] = ["pages", "comments"];
 /// A literal with fewer words is a name or a key, not a message.
 const MESSAGE: usize = 3;
 
-/// What is counted in words.
+/// The counted words.
 #[derive(Default, Serialize)]
 pub struct Words {
     /// All pages of the book; examples of code and templates of tables are left out.
@@ -73,7 +73,7 @@ pub struct Words {
     dialect: BTreeMap<&'static str, Dialect>,
 }
 
-/// How often a kind of text uses the dialect.
+/// The frequency of the dialect in a kind of text.
 #[derive(Serialize)]
 struct Dialect {
     words: usize,
@@ -203,7 +203,7 @@ impl Words {
         LIMITED.iter().filter_map(wrong).collect()
     }
 
-    /// Prints what was counted.
+    /// Prints the counts.
     pub fn print(&self) {
         let Self { book, written_by_command, measurements, .. } = self;
         println!("words of the book: {book}, of which {written_by_command} are written by a command");

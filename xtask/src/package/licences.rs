@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What a licence's file is called, in its beginning.
+/// Beginnings of the names of licences' files.
 const NAMES: &[&str] = &["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
 
 /// Every crate of others in `cotenant` for a target with its licence, then the texts, each once.

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 760.0;
-/// Where the axes are, and where lines are named.
+/// The places of the axes, and of the lines' names.
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = 600.0;
 const TOP: f64 = 56.0;
@@ -19,7 +19,7 @@ const WORDS: f64 = 34.0;
 #[serde(deny_unknown_fields)]
 struct Figures {
     title: String,
-    /// How they were measured.
+    /// Their measurement.
     source: String,
     plots: Vec<Plot>,
 }
@@ -43,7 +43,7 @@ struct Line {
 /// Draws plots under each other, minutes from left to right, from 0 up.
 ///
 /// # Errors
-/// Where that is not what the figures have to be.
+/// The figures are incomplete.
 pub fn svg(json: &str) -> Result<String> {
     let figures: Figures = serde_json::from_str(json)?;
     let all = figures.plots.iter().flat_map(|plot| &plot.lines);

@@ -43,7 +43,7 @@ pub struct Args {
 /// Draws all pictures.
 ///
 /// # Errors
-/// Where a program is missing or fails, or a file cannot be written.
+/// A missing or failing program; an unwritable file.
 pub fn draw(root: &Path, args: &Args) -> Result<()> {
     let cotenant = match &args.cotenant {
         Some(program) => program.clone(),
@@ -82,7 +82,7 @@ pub fn draw(root: &Path, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The first picture that is not what its figures give.
+/// The first picture that differs from its figures.
 pub fn wrong(root: &Path) -> Option<String> {
     DRAWN.into_iter().find_map(|(name, svg)| match drawn(root, name, svg) {
         Ok(drawn) if fs::read_to_string(beside(root, name, "svg")).is_ok_and(|there| there == drawn) => None,
@@ -116,7 +116,7 @@ fn top(cotenant: &Path, recording: &str) -> Result<String> {
     Ok(terminal::svg(&format!("cotenant top goal.rec --at {AT}"), &screen, &classes))
 }
 
-/// What a program prints on standard output.
+/// The standard output of a program.
 fn said(program: &Path, args: &[&str]) -> Result<String> {
     let out = Command::new(program).args(args).output().with_context(|| program.display().to_string())?;
     if !out.status.success() {

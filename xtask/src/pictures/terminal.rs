@@ -1,4 +1,4 @@
-//! A terminal with a command and what it printed.
+//! A terminal with a command and its output.
 
 use super::svg::escaped;
 use std::fmt::Write as _;
@@ -57,7 +57,7 @@ fn coloured(line: &str, classes: &[(String, String)]) -> String {
     out + &escaped(rest)
 }
 
-/// Where a name is a word of its own.
+/// The place of a name as a separate word.
 fn word(text: &str, name: &str) -> Option<usize> {
     let apart = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());
     let found = text.match_indices(name).map(|(at, _)| at);

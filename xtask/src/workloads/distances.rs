@@ -1,4 +1,4 @@
-//! How far cores are from each other: medians of measured core-to-core matrices, for `coherence_ns` of machine files.
+//! Distances between cores: medians of measured core-to-core matrices, for `coherence_ns` of machine files.
 
 use anyhow::{Context, Result};
 use std::fmt::Write as _;

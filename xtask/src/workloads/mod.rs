@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// The measurements, where they are.
+/// The measurements, if they are present.
 pub fn data(root: &Path) -> Option<PathBuf> {
     let named = std::env::var_os("COTENANT_SHARED").map(PathBuf::from);
     let near = [root.join("../shared"), root.join("../../shared")];

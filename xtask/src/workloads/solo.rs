@@ -44,7 +44,7 @@ pub struct Row {
     pub stall_l3: f64,
 }
 
-/// What the simulator needs to know of one program.
+/// The simulator's data of one program.
 #[derive(Debug, Clone)]
 pub struct Program {
     /// Cycles per instruction with an ideal last private cache.

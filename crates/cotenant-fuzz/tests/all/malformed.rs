@@ -1,5 +1,5 @@
 //! Malformed input: every parser survives mutated versions of good input. An error is a good answer, a panic is not.
-//! `cargo xtask fuzz` looks further, by what libFuzzer finds to be new.
+//! `cargo xtask fuzz` searches further, guided by libFuzzer's coverage.
 
 use cotenant_fuzz::{GROUPS, Target};
 use cotenant_model::testing::malformed;

@@ -195,7 +195,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// What each program of a mix does.
+    /// The behaviour of each program of a mix.
     fn does(&mut self, mix: &[String]) -> Result<&BTreeMap<String, Does>, String> {
         if !self.mixes.contains_key(mix) {
             if self.mixes.len() >= MIXES {

@@ -12,7 +12,7 @@ use std::fmt;
 /// An application below this fraction of its speed under Linux counts as worse off.
 const BELOW: f64 = 0.95;
 
-/// A geometric mean with its 95 % interval, where there are several values.
+/// A geometric mean with its 95 % interval, if there are several values.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Mean {
     pub value: f64,

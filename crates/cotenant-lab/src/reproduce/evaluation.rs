@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 pub(super) const SAM: Arm = Arm::Sam(1.0, 1.0);
 /// With the switches that are recommended.
 const RECOMMENDED: Arm = Arm::SamWith("recommended", Pin::Llc);
-/// What is compared.
+/// The compared arms.
 const ARMS: [Arm; 11] = [
     Arm::Linux,
     Arm::CacheAware,

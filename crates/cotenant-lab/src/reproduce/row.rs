@@ -71,7 +71,7 @@ pub(super) struct Row {
 /// A row's place: a cell of a heatmap with a `y`, otherwise a point over `x`.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct At {
-    /// What `x` is.
+    /// The meaning of `x`.
     pub axis: &'static str,
     pub x: f64,
     /// The row of a cell, from the top.

@@ -1,4 +1,4 @@
-//! How values spread over trials, as box plots show it.
+//! The spread of values over trials, for box plots.
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ pub(super) struct Spread {
     pub of: String,
     pub group: String,
     pub series: String,
-    /// How many trials.
+    /// Number of trials.
     pub n: usize,
     /// The lowest and highest value within 1.5 interquartile ranges of the box.
     pub low: f64,
@@ -52,7 +52,7 @@ mod tests {
     fn quartiles_whiskers_and_outliers() {
         let values = [7.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 30.0, -20.0];
         let s = Spread::of(&values, "a", "b", "c");
-        // Sorted: -20 1 2 3 4 5 6 7 30; quartiles at 2, 4 and 6, so whiskers reach to -4 and 12 at most.
+        // Sorted: -20 1 2 3 4 5 6 7 30; quartiles at 2, 4 and 6, so whiskers reach at most to -4 and 12.
         assert_eq!((s.n, s.low, s.q1, s.median, s.q3, s.high), (9, 1.0, 2.0, 4.0, 6.0, 7.0));
         assert_eq!(s.outliers, [-20.0, 30.0]);
         let s = Spread::of(&[1.0, 2.0], "a", "b", "c");

@@ -25,7 +25,7 @@ const FOUR: [&str; 3] = ["X*X*|X*X*", "XX**|XX**", "XXXX|****"];
 /// Table 3.4: the best of these for each service alone, beside stitcher and beside protobuf; for webSearch's last from
 /// the text, because the cell is a misprint.
 const BEST: [[usize; 3]; 3] = [[0, 2, 0], [0, 2, 1], [2, 2, 2]];
-/// What STREAM sustains on a front-side bus of the Clovertown (§4.1).
+/// The rate that STREAM sustains on a front-side bus of the Clovertown (§4.1).
 const STREAM_BYTES_PER_S: f64 = 5.6e9;
 const ASSUMED: &str = "What the services are like is assumed, to agree with the text (workloads/services.toml): Google's programs are not to be had. \
                        Speed is instructions per second of the service. Of the figures only what the text says is set beside ours.";

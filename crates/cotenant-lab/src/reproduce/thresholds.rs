@@ -1,4 +1,4 @@
-//! How thresholds are found (§2.1, §2.2): what coherence and bandwidth cost at rising rates.
+//! How thresholds are found (§2.1, §2.2): the costs of coherence and bandwidth at rising rates.
 
 use super::lab::{Arm, Lab, Run};
 use super::row::{At, Found, Row, level, percent, row, tally};
@@ -29,7 +29,7 @@ fn pair(rate: f64, cpus: &str, work_s: f64) -> anyhow::Result<Scenario> {
     ))
 }
 
-/// Events per cycle of two threads apart, and what they gain together, at rising rates.
+/// Events per cycle of two threads apart, and their gain together, at rising rates.
 pub(super) fn pairs(lab: &Lab) -> anyhow::Result<Vec<(f64, f64)>> {
     let jobs: Vec<(f64, &str)> = RATES.iter().flat_map(|r| [(*r, TOGETHER), (*r, APART)]).collect();
     let work = |&(rate, cpus): &(f64, &str)| {

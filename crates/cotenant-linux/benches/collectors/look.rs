@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long accesses gather between clearing and reading.
+/// Time for accesses to accumulate between clearing and reading.
 const WINDOW: Duration = Duration::from_millis(50);
 
 /// Ways to look.

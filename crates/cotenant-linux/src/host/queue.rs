@@ -53,7 +53,7 @@ pub trait Queue: fmt::Debug {
     fn is_done(&self) -> bool;
 }
 
-/// What stopping and resuming took.
+/// The cost of stopping and resuming.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gaps {
     /// Quanta.

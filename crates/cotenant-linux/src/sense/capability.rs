@@ -21,7 +21,7 @@ pub struct Capability {
     pub name: String,
     /// Its status.
     pub standing: Standing,
-    /// What was found.
+    /// The finding.
     pub found: String,
     /// The loss; empty without one.
     pub cost: String,

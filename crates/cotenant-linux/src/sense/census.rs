@@ -115,7 +115,7 @@ impl Census {
     /// Reads the living processes.
     ///
     /// # Errors
-    /// Where `/proc` cannot be listed.
+    /// `/proc` cannot be listed.
     pub fn look(&mut self) -> std::io::Result<()> {
         let pids = self.fs.numbered("/proc", "")?;
         self.cut = pids.len() > PROCESSES;
@@ -143,7 +143,7 @@ impl Census {
         &self.residents
     }
 
-    /// `None` where it has ended.
+    /// `None` after its end.
     fn stat(&self, pid: u32) -> Option<TaskStat> {
         let stat = bounded::read(self.fs.path(&format!("/proc/{pid}/stat")), bounded::Limit::Value).ok()?;
         TaskStat::parse(&stat).ok().filter(|stat| !stat.is_dead())

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {}: {why}; mount /proc, or run where it is visible", path.display())]
 pub struct ReadError {
-    /// What was read.
+    /// The read file.
     path: PathBuf,
     /// The system's error.
     why: io::Error,
@@ -32,7 +32,7 @@ impl Busy {
     /// Opens it.
     ///
     /// # Errors
-    /// Where it cannot be read.
+    /// It cannot be read.
     pub fn new(fs: &FsRoot, topology: &Topology) -> Result<Self, ReadError> {
         let path = fs.path("/proc/stat");
         let file = File::open(&path).map_err(|why| ReadError { path: path.clone(), why })?;
@@ -45,7 +45,7 @@ impl Busy {
     /// The CPUs of the topology that are online now, with their busy time since the system started.
     ///
     /// # Errors
-    /// Where it cannot be read, or is not what the kernel documents.
+    /// It cannot be read, or is not in the documented form.
     pub fn read(&mut self) -> Result<Vec<CpuSample>, ReadError> {
         self.try_read().map_err(|why| ReadError { path: self.path.clone(), why })
     }

@@ -86,7 +86,7 @@ impl Weight {
 }
 
 impl Share {
-    /// Why nice values mean nothing to another process; `None` where they do.
+    /// Why nice values have no effect on another process; `None` if they have.
     fn apart(&self, other: &Self) -> Option<&'static str> {
         match () {
             () if self.group != other.group => Some("other control group"),

@@ -21,7 +21,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What belongs to an application.
+/// The processes of an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// These processes and all their descendants: also orphaned ones while they stay in a process group or session
@@ -601,7 +601,7 @@ impl Target {
 /// Checks whether a process can be followed.
 ///
 /// # Errors
-/// Why not, in words that go on behind its number.
+/// The reason if not, in words that follow its number.
 pub fn can_follow(pid: u32, other_users: bool) -> Result<(), String> {
     let status =
         bounded::read(format!("/proc/{pid}/status"), Limit::Value).ok().and_then(|text| Status::parse(&text).ok());
@@ -624,7 +624,7 @@ pub fn can_follow(pid: u32, other_users: bool) -> Result<(), String> {
 /// Checks whether a process has threads that may be placed and paused; see also [`can_follow`].
 ///
 /// # Errors
-/// Why not, in words that go on behind its number.
+/// The reason if not, in words that follow its number.
 pub fn can_manage(pid: u32, other_users: bool) -> Result<(), String> {
     can_follow(pid, other_users)?;
     let threads = thread::numbers_in(&format!("/proc/{pid}/task")).into_iter();

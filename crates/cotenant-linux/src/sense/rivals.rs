@@ -16,11 +16,11 @@ use std::path::Path;
 pub struct Rival {
     /// Its name.
     pub name: &'static str,
-    /// What was found, and where.
+    /// The finding, with its place.
     pub found: String,
     /// Its effect on placing threads.
     pub meaning: &'static str,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: &'static str,
 }
 

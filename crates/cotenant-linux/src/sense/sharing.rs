@@ -15,7 +15,7 @@ use std::ops::Range;
 /// Limit of examined shared mappings of all processes: some hundred bytes each. One program can have 65,530.
 const MAPPINGS: usize = 1 << 20;
 
-/// What an object is.
+/// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -32,7 +32,7 @@ pub enum Kind {
 /// An object written by one process and read or written by others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Object {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// The kernel's name without "(deleted)"; with different names (containers), the first.
     pub name: String,
@@ -55,7 +55,7 @@ pub struct Group {
     pub objects: Vec<Object>,
 }
 
-/// What was found.
+/// The findings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sharing {
     /// Most bytes first; each process is in one group only.
@@ -157,7 +157,7 @@ fn in_common<'a>(all: impl Iterator<Item = &'a Spans>) -> u64 {
 /// Scans processes: `pids`, or all. Objects with fewer than `least` common bytes connect no processes.
 ///
 /// # Errors
-/// Where `/proc` cannot be listed.
+/// `/proc` cannot be listed.
 pub fn scan(fs: &FsRoot, pids: Option<&[u32]>, least: u64) -> std::io::Result<Sharing> {
     scan_within(fs, pids, least, MAPPINGS)
 }

@@ -56,7 +56,7 @@ pub struct TierReport {
     pub tier: Tier,
     /// The processor families of the events, or the PMUs without a known table.
     pub pmus: Vec<String>,
-    /// What is counted.
+    /// The counted signals.
     pub present: Vec<Present>,
     /// Signals that were requested, or are counted elsewhere by default, and are missing here.
     pub missing: Vec<Missing>,

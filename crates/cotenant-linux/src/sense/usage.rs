@@ -35,7 +35,7 @@ const THREADS: u32 = 4_096;
 /// Looks now; with `before`, idle processes are not read again.
 ///
 /// # Errors
-/// Where `/proc` cannot be read.
+/// `/proc` cannot be read.
 pub fn look(fs: &FsRoot, before: Option<&Look>) -> io::Result<Look> {
     let read = |path: &str| bounded::read(fs.path(path), Limit::Machine);
     let mut look = Look { ticks_per_s: sys::ticks_per_second() as f64, ..Look::default() };

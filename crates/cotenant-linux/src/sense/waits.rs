@@ -89,7 +89,7 @@ impl Waits {
         }
     }
 
-    /// What is missing, and why.
+    /// Missing parts and the reasons.
     pub fn notes(&self) -> Vec<String> {
         const WHAT: &str = "which programs others wait for is not seen";
         match &self.state {

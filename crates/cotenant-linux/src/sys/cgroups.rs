@@ -1,4 +1,4 @@
-//! Where control groups are.
+//! The places of control groups.
 
 use crate::bounded::{self, Limit};
 use std::path::Path;

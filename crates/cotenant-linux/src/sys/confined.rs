@@ -30,7 +30,7 @@ pub enum Failed {
 /// by another thread stays locked until the time limit; the allocators of glibc and musl handle forks.
 ///
 /// # Errors
-/// Where there is none.
+/// There is none.
 pub fn confined(memory: u64, time: Duration, work: impl FnOnce() -> Vec<u8>) -> Result<Vec<u8>, Failed> {
     let deadline = Instant::now() + time;
     let (answer, theirs) = pipe().map_err(|_| Failed::Start)?;
@@ -65,7 +65,7 @@ fn child(memory: u64, mut answer: File, work: impl FnOnce() -> Vec<u8>) -> ! {
             check(unsafe { libc::setrlimit(what, &raw const limit) })?;
         }
         for signal in [libc::SIGSEGV, libc::SIGBUS] {
-            // SAFETY: no handler runs. The runtime's would abort at the end of the stack, as where there is no memory.
+            // SAFETY: no handler runs. The runtime's would abort at the end of the stack, like running out of memory.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
         // Output of libraries, and of the runtime at a crash, on such files is discarded.
@@ -75,7 +75,7 @@ fn child(memory: u64, mut answer: File, work: impl FnOnce() -> Vec<u8>) -> ! {
         answer.write_all(&work())
     }));
     let code = i32::from(!matches!(done, Ok(Ok(()))));
-    // SAFETY: ends this process at once; what its parent would do at its end is the parent's.
+    // SAFETY: ends this process at once; exit handlers belong to its parent.
     unsafe { libc::_exit(code) }
 }
 

@@ -15,7 +15,7 @@ pub enum LaunchError {
     /// It exists, but is not executable.
     #[error("{}: cannot be executed: {why}; check its permissions and format", program.display())]
     NotExecutable {
-        /// As it was given.
+        /// As given.
         program: OsString,
         /// The kernel's reason.
         why: io::Error,
@@ -23,7 +23,7 @@ pub enum LaunchError {
     /// No process could be made.
     #[error("no process for {}: {why}; see ulimit -u", program.display())]
     NoProcess {
-        /// As it was given.
+        /// As given.
         program: OsString,
         /// The kernel's reason.
         why: io::Error,

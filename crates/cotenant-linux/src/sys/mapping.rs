@@ -44,7 +44,7 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(this.at.as_ptr(), this.bytes) }
     }
 
-    /// Where it begins. Valid as long as `self`.
+    /// Its beginning. Valid as long as `self`.
     pub fn start<T>(&self) -> *mut T {
         self.at.as_ptr().cast()
     }

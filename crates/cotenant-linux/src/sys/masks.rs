@@ -45,7 +45,7 @@ pub fn setaffinity(tid: u32, mask: &CpuSet) -> io::Result<()> {
 /// # Errors
 /// As [`setaffinity`].
 pub fn setaffinity_all(tid: u32) -> io::Result<()> {
-    set_words(tid, &[u64::MAX; MAX_MASK_WORDS]) // the kernel ignores what exceeds its own masks
+    set_words(tid, &[u64::MAX; MAX_MASK_WORDS]) // the kernel ignores bits beyond its own masks
 }
 
 fn set_words(tid: u32, words: &[u64]) -> io::Result<()> {

@@ -35,7 +35,7 @@ pub fn set(node: Option<NodeId>) -> io::Result<()> {
 /// `ESRCH`, `EPERM`, `ENOSYS` without NUMA.
 ///
 /// # Panics
-/// Where the lengths differ.
+/// The lengths differ.
 pub fn move_pages(
     pid: u32,
     pages: &[u64],

@@ -71,7 +71,8 @@ pub fn end_by_sent_faults() {
         }
     }
     for (signal, before) in &AT_FAULTS {
-        // SAFETY: zeroed sigactions are valid ones. The handler calls what is async-signal-safe, and the one before.
+        // SAFETY: zeroed sigactions are valid ones. The handler calls only async-signal-safe functions, and the
+        // previous one.
         unsafe {
             let mut old: libc::sigaction = std::mem::zeroed();
             libc::sigaction(*signal, std::ptr::null(), &raw mut old);
@@ -108,7 +109,7 @@ impl SignalMask {
         }
     }
 
-    /// What this thread blocks.
+    /// The signals blocked by this thread.
     pub fn current() -> Self {
         let mut set = Self::of([]);
         // SAFETY: a null new mask only queries the old one, which is writable; cannot fail then.

@@ -37,7 +37,7 @@ pub fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
 /// The effective user and the process of the peer at the connection (`SO_PEERCRED`, unix(7)).
 ///
 /// # Errors
-/// Where the kernel refuses.
+/// The kernel refuses.
 pub fn peer(socket: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = size_of_val(&peer) as libc::socklen_t;
@@ -57,7 +57,7 @@ pub fn peer(socket: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
 /// Makes the kernel record the arrival of a socket's data (`SO_TIMESTAMPNS`, socket(7)).
 ///
 /// # Errors
-/// Where the kernel refuses.
+/// The kernel refuses.
 pub fn stamp_arrivals(socket: BorrowedFd<'_>) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the option's value is a readable int of the length that is given.

@@ -230,7 +230,7 @@ fn read_stat(file: &File) -> io::Result<TaskStat> {
 /// This process.
 ///
 /// # Errors
-/// Where `/proc` is not mounted.
+/// `/proc` is not mounted.
 pub fn own() -> io::Result<Identity> {
     let pid = std::process::id();
     Ok((pid, process_stat(pid).ok_or(io::ErrorKind::NotFound)?.start_ticks))

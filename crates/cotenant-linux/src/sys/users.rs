@@ -90,7 +90,7 @@ pub fn inner_user_namespace(pid: u32) -> Option<(u64, u32)> {
         return None;
     }
     loop {
-        // SAFETY: takes no pointers; the descriptor is open. What it returns is a descriptor of ours.
+        // SAFETY: takes no pointers; the descriptor is open. It returns a new descriptor of ours.
         let around = File::from(owned(check(unsafe { libc::ioctl(inner.as_raw_fd(), PARENT as _) }).ok()?));
         let next = around.metadata().ok()?.ino();
         if next == ours {

@@ -68,7 +68,7 @@ impl Epoll {
             .map(|_| ())
     }
 
-    /// Tokens of ready descriptors, at most 256; where `block` is set, at least one, unless a signal handler ran.
+    /// Tokens of ready descriptors, up to 256; with `block` at least one, unless a signal handler ran.
     ///
     /// # Errors
     /// Only where the kernel fails.

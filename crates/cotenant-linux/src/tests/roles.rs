@@ -70,7 +70,7 @@ pub fn say(line: &str) {
     println!("@{line}");
 }
 
-/// The first two CPUs of this process; `None`, announced, where there is only one.
+/// The first two CPUs of this process; `None`, announced, with only one.
 pub fn two_cpus() -> Option<[CpuSet; 2]> {
     let mine = sys::getaffinity(0).unwrap();
     let mut cpus = mine.iter().map(CpuSet::single);

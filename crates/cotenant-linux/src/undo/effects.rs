@@ -64,7 +64,7 @@ pub struct Living {
 }
 
 impl Living {
-    /// As of now.
+    /// The present ones.
     pub fn now() -> Self {
         let found = numbers_in("/proc").into_iter().filter_map(|pid| Some((pid, process_stat(pid)?.session)));
         let (processes, sessions) = found.unzip();

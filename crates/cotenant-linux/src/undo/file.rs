@@ -58,7 +58,7 @@ impl JournalFile {
         Ok(Self { file, path: path.to_owned(), len: text.len() as u64, broken: false, header })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -152,7 +152,7 @@ pub fn whole_lines(bytes: &[u8]) -> (impl Iterator<Item = &str>, usize) {
 /// A journal as read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {
-    /// Where its ids mean something.
+    /// The scope of its ids.
     pub here: Here,
     /// The Cotenant that wrote it.
     pub owner: Identity,
@@ -165,7 +165,7 @@ pub struct Contents {
 /// Reads a journal; `None` if its header is incomplete, so that no change can have been applied under it.
 ///
 /// # Errors
-/// Where it cannot be read, or another version of Cotenant wrote it.
+/// It cannot be read, or another version of Cotenant wrote it.
 pub fn read(file: &mut File) -> io::Result<Option<Contents>> {
     let bytes = bounded::rest(file, Limit::Own)?;
     match other_version(&bytes) {

@@ -51,7 +51,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A guardian that has not ended this time after its dismissal is stopped.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// How a guardian is started.
+/// The command of a guardian.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardianCommand {
     /// The binary.
@@ -84,7 +84,7 @@ impl Guardian {
     /// Starts one and waits until it is ready.
     ///
     /// # Errors
-    /// Where it cannot be started, or ends before it is ready.
+    /// It cannot be started, or ends before it is ready.
     pub fn start(command: &GuardianCommand, journal: &Path) -> io::Result<Self> {
         let (mut link, theirs) = UnixStream::pair()?;
         let mut cmd = Command::new(&command.program);
@@ -174,7 +174,7 @@ impl Guardian {
     /// Reaps a dead one, or kills a stopped one.
     pub fn bury(mut self) {
         let _ = self.process.kill();
-        // Where it is frozen not even that reaches it now. It leaves the journal alone as long as we hold its lock.
+        // A frozen one is not even reached by that. It leaves the journal alone as long as we hold its lock.
         if sys::hung_up(&self.link, SILENCE / 10) {
             let _ = self.process.wait();
         }

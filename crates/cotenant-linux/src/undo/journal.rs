@@ -16,14 +16,14 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
-/// How changes are journaled.
+/// The options of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalOptions {
     /// The place of the journal and the claims: local to the machine, and the same for all Cotenants of a user.
     pub state_dir: PathBuf,
     /// Whether tasks of other users may be touched.
     pub other_users: bool,
-    /// How the guardian is started.
+    /// The command of the guardian.
     pub guardian: GuardianCommand,
     /// A journal is compacted when it exceeds this and twice its size after the last compaction, bytes.
     pub compact_above: u64,
@@ -268,7 +268,7 @@ impl Journal {
         self.notes.add(&*note);
         self.let_run = (note, of);
         for line in runs {
-            // Where it cannot be written, the guardian lets run once more what runs.
+            // If it cannot be written, the guardian resumes running processes once more.
             let _ = self.active.as_mut().map(|active| active.file.append(&line));
             self.effects.enter(&line);
         }

@@ -88,7 +88,7 @@ impl Here {
     /// This machine, now.
     ///
     /// # Errors
-    /// Where `/proc` is not mounted.
+    /// `/proc` is not mounted.
     pub fn read() -> io::Result<Self> {
         let line = |path: &str| {
             Ok::<_, io::Error>(bounded::text(path, Limit::Value)?.trim().replace(char::is_whitespace, "_"))

@@ -101,7 +101,7 @@ fn tens_of_thousands_of_mappings_are_read() {
     assert!(areas_of(&fs, me).unwrap().len() > 2 * pairs - 2);
     let looked = memory.collector().is_none() || memory.touches(me, me).is_some();
     assert!(looked, "{:?}", notes(&memory));
-    // SAFETY: the mapping from above, which nothing refers to any more. With it each fork of another test is slow.
+    // SAFETY: the mapping from above, without any references left. It would slow each fork of another test.
     unsafe { libc::munmap(start, 2 * pairs * page) };
 }
 

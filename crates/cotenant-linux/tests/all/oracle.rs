@@ -9,7 +9,7 @@ use std::process::Command;
 /// Objects by hwloc's name of their type; each as text: its CPUs, its number, its sizes.
 pub type Objects = BTreeMap<String, Vec<String>>;
 
-/// What is compared.
+/// The compared parts.
 #[derive(Debug, PartialEq)]
 pub struct Seen {
     pub objects: Objects,

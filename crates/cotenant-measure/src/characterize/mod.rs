@@ -88,7 +88,7 @@ pub enum Stop {
     /// The user asked to stop.
     #[error("interrupted: nothing was written, and what was measured is lost")]
     Interrupted,
-    /// What failed, and what to do about it.
+    /// The failure and the remedy.
     #[error("{0}")]
     Failed(String),
     /// What this machine cannot do, and why; other measurements remain possible.

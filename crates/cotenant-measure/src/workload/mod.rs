@@ -66,7 +66,7 @@ impl Size {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Small, Self::Medium, Self::Large];
 
-    /// How many programs.
+    /// Number of programs.
     pub fn programs(self) -> usize {
         match self {
             Self::Small => 3,

@@ -85,7 +85,7 @@ mod tests {
             [(0, 1000 * PAGE, 900), (PAGE << 20, (PAGE << 20) + 1000 * PAGE, 100), (PAGE << 21, PAGE << 22, 0)];
         let all = strata(&ranges, 50, PAGE);
         assert_eq!(all.iter().map(|s| (s.pages, s.draws)).collect::<Vec<_>>(), [(1000, 45), (1000, 5)]);
-        // One at least, and no more than there are pages.
+        // At least one, and no more than the pages.
         let all = strata(&[(0, PAGE, 1), (PAGE << 20, (PAGE << 20) + 10_000_000 * PAGE, 10_000_000)], 50, PAGE);
         assert_eq!(all.iter().map(|s| s.draws).collect::<Vec<_>>(), [1, 50]);
         assert_eq!(strata(&[], 50, PAGE), []);

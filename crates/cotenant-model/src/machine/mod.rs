@@ -26,7 +26,7 @@ pub struct Machine {
     pub sources: BTreeMap<String, String>,
     /// Figures without a source.
     pub assumptions: Vec<String>,
-    /// CPUs and what they share.
+    /// CPUs and their shared resources.
     pub topology: Topology,
     /// Other figures.
     pub profile: MachineProfile,
@@ -68,7 +68,7 @@ impl Machine {
     /// Reads a machine file.
     ///
     /// # Errors
-    /// [`Located`] names the line and column of what is malformed, unknown or contradicts itself.
+    /// [`Located`] gives the line and column of malformed, unknown or contradictory parts.
     pub fn parse(text: &str) -> Result<Self, Located> {
         let fail =
             |(what, span): Fault| Located::at(text, span.start, format!("{what}; see docs/reference/machine-file.md"));

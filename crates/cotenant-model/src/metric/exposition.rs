@@ -158,7 +158,7 @@ fn with_labels(answer: &str, name: &str) -> String {
     listed(&all)
 }
 
-/// The samples of an answer: what a value follows.
+/// The samples of an answer, each up to its value.
 fn samples(answer: &str) -> impl Iterator<Item = Series<'_>> {
     let lines = answer.lines().map(str::trim_start).filter(|line| !line.starts_with('#'));
     lines.filter_map(series).filter(|(.., rest)| rest.split_ascii_whitespace().next().and_then(value).is_some())
@@ -288,7 +288,7 @@ fn value(text: &str) -> Option<f64> {
 /// Names and values.
 type Labels = Vec<(String, String)>;
 
-/// A name, its labels, and what follows.
+/// A name, its labels, and the rest.
 type Series<'a> = (Cow<'a, str>, Labels, &'a str);
 
 /// Whether the character is valid in names without quotes.
@@ -338,7 +338,7 @@ fn series(text: &str) -> Option<Series<'_>> {
     Some((name?, labels, rest.trim_start()))
 }
 
-/// A quoted value with `\\`, `\"` and `\n`, and what follows it.
+/// A quoted value with `\\`, `\"` and `\n`, and the rest.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.strip_prefix('"')?.char_indices();

@@ -28,7 +28,7 @@ pub struct Ctx<'a> {
 pub struct Config {
     /// Time between decisions.
     pub interval: Duration,
-    /// How far contexts are widened when applied.
+    /// The CPUs around the target that a placement allows.
     pub pin: Pin,
     /// A CPU busy with foreign work for more than this fraction of an interval is not idle.
     pub foreign_busy: f64,

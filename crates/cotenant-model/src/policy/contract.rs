@@ -17,7 +17,7 @@ use std::fmt;
 pub struct Refusal {
     /// The policy.
     pub policy: &'static str,
-    /// What is missing.
+    /// The missing part.
     pub why: String,
     /// The remedy.
     pub remedy: String,

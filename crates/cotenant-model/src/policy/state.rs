@@ -30,7 +30,7 @@ enum Content {
     Json(String, Value),
 }
 
-/// A [`PolicyState`] behind a box.
+/// A boxed [`PolicyState`].
 trait Remembered: Any + Debug + erased_serde::Serialize + Send + Sync {
     fn boxed_clone(&self) -> Box<dyn Remembered>;
     fn equals(&self, other: &dyn Remembered) -> bool;

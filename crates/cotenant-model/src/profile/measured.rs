@@ -82,7 +82,7 @@ impl Score {
     }
 }
 
-/// The mean, and its 95 % confidence interval where there are several values.
+/// The mean, and its 95 % confidence interval if there are several values.
 fn interval(values: &[f64]) -> (f64, f64, f64) {
     let summary = Summary::of(values);
     let round = |v: f64| (v * DIGITS).round() / DIGITS;

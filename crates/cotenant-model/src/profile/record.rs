@@ -96,7 +96,7 @@ pub struct Record {
     /// Parts that cannot be measured on this machine.
     #[serde(default)]
     pub left_out: Vec<LeftOut>,
-    /// Curves behind the numbers.
+    /// Curves from which the numbers are derived.
     #[serde(default)]
     pub curves: Vec<Curve>,
     /// CPUs of the matrix, in its order.

@@ -222,7 +222,7 @@ impl Columns {
         })
     }
 
-    /// Columns at the end may be missing where they are 0.
+    /// Columns at the end may be missing if they are 0.
     fn counts(&self, numbers: &[u64]) -> Counts {
         let of = |column: &usize| numbers.get(*column).copied().unwrap_or(0);
         let sum = |columns: &[usize]| columns.iter().map(of).fold(0, u64::saturating_add);

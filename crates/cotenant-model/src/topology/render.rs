@@ -61,8 +61,7 @@ pub(super) fn is_last_level(topology: &Topology, index: usize) -> bool {
     !topology.resources().iter().any(outer)
 }
 
-/// The tree of a machine as text: header, tree, memory-only nodes, what crosses, kinds of cores, CPUs that cannot be
-/// used, distances.
+/// The tree of a machine as text: header, tree, memory-only nodes, overlaps, kinds of cores, unusable CPUs, distances.
 pub fn text(topology: &Topology) -> String {
     let tree = Tree::new(topology);
     let mut out = format!("{}: {}\n", title(topology, Item::Machine, false), counts(topology));

@@ -65,7 +65,7 @@ impl Writer {
         if self.is_open { " " } else { self.any(&[" ", " ", "\t", "  ", " \t "]) }
     }
 
-    /// Where none is needed.
+    /// If none is needed.
     fn gap(&mut self) -> &'static str {
         if self.is_open { "" } else { self.any(&["", "", "", " ", "\t"]) }
     }

@@ -54,7 +54,7 @@ pub struct QosConfig {
     /// Delay until naps take effect: this much of the beginning of a phase is not measured; at most half of the phase.
     #[serde(deserialize_with = "a_while")]
     pub settle: Duration,
-    /// How long to wait for a reading of a metric.
+    /// Time limit for a reading of a metric.
     #[serde(deserialize_with = "a_while")]
     pub patience: Duration,
     /// Age at which a reading is outdated; also when it is older than [`WINDOWS`] of its windows. Zero: the same as

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A job: threads, LLC misses and misses of the private caches (what arrives at the LLC) per µs, all threads together.
+/// A job: threads, LLC misses and misses of the private caches (arrivals at the LLC) per µs, all threads together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spec(pub u32, pub f64, pub f64);
 
@@ -24,7 +24,7 @@ pub(super) struct Bench {
     state: QuantumState,
     last: Vec<ActionOutcome>,
     paused: BTreeSet<u32>,
-    /// Where tasks were placed.
+    /// The places of tasks.
     placed: BTreeMap<u32, CpuSet>,
     /// Fractions of a CPU that a task uses and waits for while it runs; otherwise it uses a whole one.
     asks: BTreeMap<u32, (f64, f64)>,
@@ -285,8 +285,7 @@ fn cas_balances_what_arrives_at_the_caches() {
 
 #[test]
 fn caches_are_balanced_level_by_level() {
-    // Two L3s (CPUs 0-3 and 4-7) of two L2s of two cores. What arrives at the L3s is what the L2s miss, at the L2s
-    // what the L1s miss.
+    // Two L3s (CPUs 0-3 and 4-7) of two L2s of two cores. The misses of L2s arrive at the L3s, those of L1s at the L2s.
     let arrive_at_l2 = [10.0, 10.0, 40.0, 10.0, 30.0, 20.0, 30.0, 50.0];
     let mut bench = bench(Quantum::Cas, &arrive_at_l2.map(|misses| Spec(1, 1.0, misses)));
     bench.topology = cotenant_model::topology::synthetic::parse("pack:1 l3:2 l2:2 l1d:2 core:1 pu:1").unwrap();

@@ -100,7 +100,7 @@ fn example_b_the_sharer_is_more_sensitive() {
     // A takes one L2. B would spread, but only the other L2 is left.   // L2: A A │ L2: B B
     let bench = Bench::new(yorkfield(), &[&[("l2", 9.0)], &[("l2", -5.0)]]);
     assert_eq!(bench.map(&[2, 2]), ["0-1", "2-3"]);
-    // With |B| > |A|, B spreads, and A cannot share any more.   // L2: A B │ L2: A B
+    // With |B| > |A|, B spreads, and A cannot share any more. // L2: A B │ L2: A B
     let bench = Bench::new(yorkfield(), &[&[("l2", 5.0)], &[("l2", -9.0)]]);
     assert_eq!(bench.map(&[2, 2]), ["0,2", "1,3"]);
 }
@@ -127,7 +127,7 @@ fn those_who_share_come_first_where_they_gain_more_together() {
     };
     // Together these gain 13.7: they come first, each on an L3 of its own, and A has the one that is left.
     assert_eq!(sum(&bench), ["24-31", "0-7", "8-15", "16-23"]);
-    // Where they gain less than it loses, nothing changes.
+    // If they gain less than it loses, nothing changes.
     let scores: [&[(&str, f64)]; 4] = [&[("l3", -7.6)], &[("l3", 3.0)], &[("l3", 2.0)], &[("l3", 1.0)]];
     let bench = Bench::new(machine(4, 1, 8, 1), &scores);
     assert_eq!(sum(&bench), bench.map(&[8; 4]));
@@ -140,7 +140,7 @@ fn who_contends_is_spread_over_two() {
     assert_eq!([2, 3, 4].map(|n| bench.map(&[n]).concat()), ["0,2", "0-2", "0-3"]);
     // Two have no room for five.
     assert_eq!(bench.map(&[5]), ["0-4"]);
-    // B −4 goes where there is most room.   // L3: A · │ A · │ B · │ B ·
+    // B −4 goes to the domain with the most room. // L3: A · │ A · │ B · │ B ·
     let both = Bench::new(machine(4, 1, 2, 1), &[&[("l3", -5.0)], &[("l3", -4.0)]]);
     assert_eq!(both.map(&[2, 2]), ["0,2", "4,6"]);
     // Five applications on four L3s: A −5 with E +1 on two of them, then B −4 with D −2, then C +3 on the fewest.
@@ -248,7 +248,7 @@ fn calm_until_somebody_comes_or_goes() {
     assert_eq!(placed(&alone, &first), ["0,2"]);
     let second = bench.decide(&alone, first.state.clone(), &applied(&first));
     assert_eq!(second.proposals, [], "nothing changed");
-    // B arrives: A stays where it is, B gets what is left.
+    // B arrives: A stays in place, B gets the rest.
     let both = bench.view(&[2, 2]);
     let third = bench.decide(&both, second.state, &[]);
     assert_eq!(placed(&both, &third), ["", "1,3"]);

@@ -165,7 +165,7 @@ pub(super) fn hold_partners(round: &mut Round<'_>) {
     }
 }
 
-/// How much a task shares.
+/// The amount of a task's sharing.
 pub(super) fn evidence(round: &Round<'_>, t: usize) -> Evidence {
     Evidence {
         signal: Signal::Inter,

@@ -100,7 +100,7 @@ impl Task {
         self.ran == Some(true) && self.wants < HELPERS
     }
 
-    /// The unit where it is.
+    /// Its present unit.
     pub fn unit(&self, at: At) -> Option<usize> {
         let unit = self.units[at as usize];
         (unit != NONE).then_some(unit as usize)

@@ -19,7 +19,7 @@ pub(super) enum At {
 /// A partition of the usable CPUs.
 #[derive(Clone)]
 pub(super) struct Level<'a> {
-    /// Unit of each CPU by its number; [`NONE`] where it is no usable context.
+    /// Unit of each CPU by its number; [`NONE`] unless it is a usable context.
     of: Vec<u32>,
     units: Vec<Unit<'a>>,
     kind: PlaceKind,
@@ -133,7 +133,7 @@ impl<'a> Level<'a> {
         &self.units[unit]
     }
 
-    /// The unit of a CPU, where it is a usable context.
+    /// The unit of a CPU, if it is a usable context.
     pub fn of(&self, cpu: CpuId) -> Option<usize> {
         self.of.get(cpu.index()).filter(|u| **u != NONE).map(|u| *u as usize)
     }

@@ -65,7 +65,7 @@ fn moves(answer: &Answer) -> Vec<String> {
     answer.moves.iter().map(short).collect()
 }
 
-/// What is decided in one situation.
+/// The decision in one situation.
 struct Case {
     file: &'static str,
     machine: &'static str,
@@ -431,8 +431,7 @@ fn every_fixture_is_used() {
     }
 }
 
-/// Rounds in which decisions are carried out: the next snapshot holds the tasks where they were put, the state and
-/// the outcomes.
+/// Rounds with carried-out decisions: the next snapshot has the tasks in their new places, the state and the outcomes.
 struct Chain {
     machine: Machine,
     config: Config,
@@ -523,7 +522,7 @@ fn out_reluctantly_and_home_when_it_meets_remote_memory() {
     }
     chain.task(2)["remote"] = 200_000.into();
     assert!((0..3).all(|_| chain.moves().is_empty()));
-    // 4 shares no more: it makes way, and 2 is home for good.
+    // 4 no longer shares: it makes room, and 2 is home for good.
     chain.task(4)["intra"] = 0.into();
     assert_eq!(chain.moves(), ["2 2:4>3", "2 4:3>4"]);
     assert!((0..3).all(|_| chain.moves().is_empty()));

@@ -51,7 +51,7 @@ impl Curve {
     }
 }
 
-/// What a thread does for a while.
+/// The behaviour of a thread for a while.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Phase {
     /// Instructions of one thread, > 0; `None`: a whole run, as many as the thread executes alone in two seconds.
@@ -84,7 +84,7 @@ pub struct Phase {
 /// Placement of an app's pages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Pages {
-    /// On the node of the thread that touches them first: where it starts.
+    /// On the node of the thread that first touches them, at its first place.
     #[default]
     FirstTouch,
     /// All on the node where its first thread starts, which loads the data that all threads use.

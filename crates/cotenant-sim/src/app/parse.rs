@@ -126,7 +126,7 @@ pub(crate) fn number(
 /// What figures of a machine's simulated part belong to, in messages.
 pub(crate) const SIMULATOR: &str = "the simulator";
 
-/// The value, where there is one, if it lies in the range.
+/// The value, if it exists and is in the range.
 pub(crate) fn given(name: &str, key: &str, value: Option<&Number>, range: (f64, f64)) -> Result<Option<f64>, Fault> {
     value.map(|value| number(name, key, Some(value), None, range, 0)).transpose()
 }
@@ -206,7 +206,7 @@ fn assumable(key: Spanned<String>) -> Result<String, Fault> {
 /// Reads programs: one table `[program.NAME]` each; `docs/reference/scenario.md` describes the keys.
 ///
 /// # Errors
-/// [`AppError`] names line and column of what is malformed, unknown, missing or out of range.
+/// [`AppError`] gives line and column of malformed, unknown, missing or out-of-range parts.
 pub fn parse_programs(text: &str) -> Result<BTreeMap<String, Program>, AppError> {
     let file: File = toml::from_str(text).map_err(|e| AppError::of_toml(text, &e))?;
     let of_all = file.assumed.into_iter().map(assumable).collect::<Result<Vec<_>, _>>();
@@ -229,7 +229,7 @@ pub(crate) fn programs(tables: BTreeMap<String, Spanned<ProgramTable>>) -> Resul
     tables.into_iter().map(one).collect()
 }
 
-/// A file of `workloads/`; the folder of that name beside `src` links to it, so that this package is whole.
+/// A file of `workloads/`; the folder of that name next to `src` links to it, so that this package is complete.
 macro_rules! workload {
     ($name:literal) => {
         include_str!(concat!("../../workloads/", $name, ".toml"))

@@ -75,7 +75,7 @@ const POLICIES: [&str; 14] = [
     "auto",
 ];
 
-/// Two programs with what the shipped ones hardly have: threads that wait for each other and share, and phases.
+/// Two programs with features rare in the shipped ones: threads that wait for each other and share, and phases.
 const OWN: &str = "
 [program.own]
 cpi = 0.8

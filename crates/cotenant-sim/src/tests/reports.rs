@@ -1,4 +1,4 @@
-//! What programs report of their progress.
+//! Progress reported by programs.
 
 use super::scenario;
 use crate::scenario::Scenario;

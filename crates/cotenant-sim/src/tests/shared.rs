@@ -224,7 +224,7 @@ proptest! {
         let mut demands: Vec<Demand> = tasks.iter().map(of).collect();
         let speeds = solve(&m, &mut demands, &mut vec![0.0; m.stations.len()], 0.0).unwrap();
         let taken = |i: usize, memory: usize| demands[i].uses[memory].bytes * speeds[i];
-        // Of what it delivers for this mixture of accesses in order and scattered.
+        // Of its rate for this mixture of ordered and scattered accesses.
         let load = |memory: usize| {
             let all: f64 = (0..speeds.len()).map(|i| taken(i, memory)).sum();
             let ordered: f64 = (0..speeds.len()).map(|i| taken(i, memory) * demands[i].uses[memory].locality).sum();

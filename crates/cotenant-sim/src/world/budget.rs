@@ -38,7 +38,7 @@ pub struct Endless {
     pub at_s: f64,
     /// Steps and samples so far.
     pub work: u64,
-    /// How often tasks were sampled.
+    /// Number of samples of tasks.
     pub samples: u64,
     /// The application that ended phases and runs most often, and how often.
     pub most: (String, u64),

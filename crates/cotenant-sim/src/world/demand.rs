@@ -6,7 +6,7 @@ use crate::app::LINE;
 use crate::occupancy::{Nearer, Tenant};
 use crate::speed::{Demand, Use};
 
-/// How many threads of an application are where.
+/// Number of an application's threads by place.
 struct Whereabouts {
     core: Vec<u32>,
     llc: Vec<u32>,

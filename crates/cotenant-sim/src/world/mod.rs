@@ -50,20 +50,20 @@ const LONG: Ns = 100_000_000;
 /// The fraction of a cache that may change hands in a step before the next one is shorter.
 const MOVING: f64 = 0.01;
 
-/// What runs: a program with its threads, its work and its time.
+/// A program with its threads, its work and its time.
 #[derive(Clone, Debug)]
 pub struct AppSpec {
     /// Name, for people and profiles.
     pub name: String,
-    /// What each thread does.
+    /// The program of each thread.
     pub program: Arc<Program>,
-    /// How many threads, ≥ 1.
+    /// Number of threads, ≥ 1.
     pub threads: usize,
     /// When it is started.
     pub arrival: Time,
     /// Number of successive runs, each with new threads. 0: started from outside, never finished.
     pub runs: u32,
-    /// What each thread executes in a run, > 0.
+    /// Instructions of each thread in a run, > 0.
     pub instructions: f64,
     /// Requests from outside, for an app that serves them; it ends after `instructions` of served requests.
     pub load: Option<Load>,
@@ -90,7 +90,7 @@ pub struct Load {
     pub instructions: f64,
 }
 
-/// How far an application has come.
+/// The progress of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     /// Not yet started.

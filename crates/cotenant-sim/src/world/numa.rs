@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 const SCAN_BYTES: f64 = 256.0 * 1024.0 * 1024.0;
 /// Scan periods, milliseconds, of a process of one scan: `scan_period_min_ms`, `scan_period_max_ms`.
 const PERIOD_MS: (f64, f64) = (1_000.0, 60_000.0);
-/// No more than 2,560 MB are scanned a second: `MAX_SCAN_WINDOW`.
+/// The scanner covers at most 2,560 MB per second: `MAX_SCAN_WINDOW`.
 const LEAST_PERIOD_MS: f64 = 100.0;
 /// A thread that has scanned waits this much longer, nanoseconds of CPU time: two ticks of 250 Hz.
 const TICKS_NS: f64 = 8e6;
@@ -463,7 +463,7 @@ mod tests {
     use cotenant_model::CpuSet;
     use std::sync::Arc;
 
-    /// The third application, one thread on node 1, with so many bytes of its own on these nodes.
+    /// The third application, one thread on node 1, with these bytes of its own on these nodes.
     fn alone(bytes: f64, own: [f64; 3]) -> World {
         let mut world = world();
         let program = Arc::get_mut(&mut world.apps[2].spec.program).unwrap();

@@ -10,7 +10,7 @@ pub struct AppReport {
     pub name: String,
     /// Seconds that each run took, in order.
     pub times_s: Vec<f64>,
-    /// Latencies of its requests, where it serves any.
+    /// Latencies of its requests, if it serves any.
     pub latency: Latency,
     /// Mean seconds per instruction of one of its threads, as if no thread waited for another.
     pub cost_s: f64,

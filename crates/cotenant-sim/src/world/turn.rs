@@ -37,7 +37,7 @@ impl Move {
     }
 }
 
-/// How many CPUs of a cache are busy.
+/// Number of a cache's busy CPUs.
 #[derive(Clone, Copy, Debug)]
 struct Busy {
     cpus: f64,

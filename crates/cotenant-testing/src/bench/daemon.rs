@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A daemon, ended by SIGTERM on drop so that it undoes what it changed.
+/// A daemon, ended by SIGTERM on drop so that it undoes its changes.
 pub struct Daemon(Child);
 
 impl Daemon {

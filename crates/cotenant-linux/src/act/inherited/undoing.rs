@@ -18,7 +18,7 @@ pub(super) struct Undoing<'a, S: Setting> {
     done: HashSet<Identity>,
     /// Processes with a living journaled thread other than the leader.
     alive: HashSet<u32>,
-    /// What could not be undone.
+    /// Records that could not be undone.
     left: Vec<SettingRecord<S>>,
 }
 

@@ -30,7 +30,7 @@ use std::time::Duration;
 pub use error::PauseError;
 pub use stopped::Stopped;
 
-/// How programs are paused.
+/// The mechanism that pauses programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mechanism {

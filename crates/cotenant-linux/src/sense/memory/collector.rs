@@ -51,7 +51,7 @@ pub trait Collector: fmt::Debug {
     /// As [`Self::begin`].
     fn end(&mut self, of: &Watched<'_>) -> io::Result<Found>;
 
-    /// Why looking takes long, where there is something to say.
+    /// Why looking takes long, if there is a reason to report.
     fn hint(&self) -> Option<String> {
         None
     }

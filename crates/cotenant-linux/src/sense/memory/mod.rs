@@ -94,7 +94,7 @@ pub struct Options {
     pub placement: bool,
     /// Accessed memory; includes placement.
     pub accesses: bool,
-    /// By what means.
+    /// The means.
     pub choice: Choice,
     /// Budget of observation, as a fraction of one CPU.
     pub budget: f64,

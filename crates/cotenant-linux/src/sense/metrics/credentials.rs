@@ -18,7 +18,7 @@ const MOST: usize = 1 << 10;
 /// Limit of a password file, bytes.
 const MOST_FILE: u64 = 1 << 20;
 
-/// Where `PostgreSQL` listens by default.
+/// The default port of `PostgreSQL`.
 const PORT: u16 = 5432;
 
 /// `PostgreSQL`'s names of sockets, before their ports.
@@ -58,7 +58,7 @@ impl Secret {
         out
     }
 
-    /// `None` where there is none.
+    /// `None` without one.
     fn of(bytes: Vec<u8>) -> Result<Option<Self>, String> {
         match bytes.len() {
             0 => Ok(None),
@@ -124,7 +124,7 @@ fn entry() -> Option<(String, PathBuf)> {
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
     pub given: Given,
-    /// Of its options.
+    /// From its options.
     pub user: Option<String>,
     /// Written by another party: it gets no password.
     pub foreign: bool,

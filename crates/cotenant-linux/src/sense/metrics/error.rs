@@ -27,7 +27,7 @@ pub enum StartError {
     /// A pattern that is none.
     #[error("'{pattern}' is no regular expression: {why}; see docs/reference/metrics.md")]
     Pattern {
-        /// As it was given.
+        /// As given.
         pattern: String,
         /// The error.
         why: String,

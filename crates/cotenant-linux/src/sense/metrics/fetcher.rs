@@ -11,7 +11,7 @@ use cotenant_model::metric::{Measured, Meter, Metric, MetricSource, Protocol, QU
 use cotenant_model::{Direction, Time};
 use std::time::Duration;
 
-/// What fetches one metric.
+/// The reader of one metric.
 pub enum Fetcher {
     Command(Command),
     Log(Log),

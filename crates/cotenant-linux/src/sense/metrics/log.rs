@@ -147,7 +147,7 @@ impl Followed {
     }
 }
 
-/// What lines say.
+/// The values found in lines.
 struct Found<'a> {
     pattern: &'a Regex,
     last: Option<String>,

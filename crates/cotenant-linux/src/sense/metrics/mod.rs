@@ -120,7 +120,7 @@ impl Shared {
         }
     }
 
-    /// Why it fails again and again: a server that was started just now may not answer yet.
+    /// Why it fails repeatedly: a server that was just started may not answer yet.
     fn failing(&self) -> Option<String> {
         let why = self.summary.why.as_ref().filter(|_| self.in_a_row >= TELL_AFTER)?;
         Some(format!("metric {}: {why}", self.summary.name))
@@ -246,7 +246,7 @@ impl Metrics {
         self.shared.iter().find_map(|shared| lock(shared).failing())
     }
 
-    /// Why the first metric that was refused ever since the start was, where that is so long ago.
+    /// Why the first metric that was always refused since the start was refused, if that lasted this long.
     pub fn refused_for(&self, long: Duration) -> Option<String> {
         let now = Time::default() + self.start.elapsed();
         self.shared.iter().find_map(|shared| {
@@ -285,7 +285,7 @@ fn read(
     shared: &Mutex<Shared>,
 ) {
     stop::block_signals();
-    sys::wake_on_time(); // what is late counts
+    sys::wake_on_time(); // late answers count
     let mut before = start.elapsed();
     let mut next = Instant::now();
     let mut back_off = BackOff::default();

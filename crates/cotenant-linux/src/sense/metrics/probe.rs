@@ -73,7 +73,7 @@ struct Heard {
 }
 
 impl Answers {
-    /// As of now.
+    /// Up to now.
     pub fn so_far(&self) -> Histogram {
         self.heard().ns.clone()
     }

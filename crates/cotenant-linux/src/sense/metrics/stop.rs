@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Stopper(#[allow(dead_code)] PipeWriter); // held, never written to
 
-/// What a thread waits with.
+/// The descriptor that ends a thread's wait.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<PipeReader>);
 

@@ -63,7 +63,7 @@ const SPARE_DESCRIPTORS: usize = 256;
 pub struct AppTarget {
     /// Its name.
     pub name: String,
-    /// What belongs to it.
+    /// Its processes.
     pub target: Target,
 }
 
@@ -72,7 +72,7 @@ pub struct AppTarget {
 pub struct Options {
     /// Root of `/proc` and sysfs. Threads can only be followed on the live machine.
     pub fs: FsRoot,
-    /// How much is counted.
+    /// The extent of counting.
     pub counting: Counting,
     /// Hardware signals to count. More than fit alternate.
     pub signals: Vec<Signal>,

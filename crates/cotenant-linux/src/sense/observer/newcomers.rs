@@ -32,7 +32,7 @@ pub struct Newcomers {
     waiting: Vec<Newcomer>,
     /// Available CPU seconds; negative after overspending.
     left: f64,
-    /// What one costs about, seconds.
+    /// Approximate cost of one, seconds.
     each: f64,
     /// Number of the last added ones without a need for budget.
     free: usize,

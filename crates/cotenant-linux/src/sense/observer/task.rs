@@ -86,7 +86,7 @@ pub enum Glance {
     },
     /// It ran, and was fully read.
     Done,
-    /// It is no more.
+    /// It has ended.
     Gone,
 }
 
@@ -123,7 +123,7 @@ impl Task {
         }
     }
 
-    /// Changes what rarely changes.
+    /// Changes the rarely changing part.
     pub fn set_info(&mut self, change: impl FnOnce(&mut TaskInfo)) {
         let mut info = (*self.info).clone();
         change(&mut info);

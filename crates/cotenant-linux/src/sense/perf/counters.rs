@@ -56,7 +56,7 @@ impl Silence {
 pub enum Opened<C> {
     /// They count.
     Counting(TaskCounters<C>),
-    /// The thread is no more.
+    /// The thread has ended.
     Gone,
     /// This task must not be counted.
     Refused,
@@ -66,7 +66,7 @@ pub enum Opened<C> {
 #[derive(Debug)]
 pub struct Opener<K> {
     kernel: K,
-    /// What is counted now.
+    /// The present plan.
     pub plan: Arc<Plan>,
     /// Whether only user mode is counted, because the kernel refuses its own.
     pub user_only: bool,

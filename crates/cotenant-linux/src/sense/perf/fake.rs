@@ -73,12 +73,12 @@ impl Fake {
         self.set(|script| script.passed += ns);
     }
 
-    /// How often counters were read.
+    /// Number of reads of counters.
     pub fn reads(&self) -> usize {
         self.0.borrow().reads
     }
 
-    /// What an event reads.
+    /// Sets the reading of an event.
     pub fn count(&self, config: u64, value: u64) {
         self.set(|script| script.counts.insert(config, value));
     }

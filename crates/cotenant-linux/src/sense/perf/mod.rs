@@ -18,7 +18,7 @@ pub use counters::{Opened, Opener, TaskCounters};
 pub use page::Page;
 pub use plan::{Plan, Pmu};
 
-/// How much is counted.
+/// The extent of counting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counting {
     /// `/proc` only.

@@ -15,7 +15,7 @@ pub const GROUP: usize = 4;
 /// One counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// What it counts.
+    /// Its events.
     pub code: Code,
     /// The event's name.
     pub name: &'static str,

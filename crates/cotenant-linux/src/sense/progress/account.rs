@@ -13,7 +13,7 @@ const MOST_AT_ONCE: u64 = 1 << 62;
 pub const IMPOSSIBLE: &str = "counts that fall, or that rise by more than 2^50 in a second; the change is left out, and \
                               progress is unknown for that interval; see what the program gives libcotenant";
 
-/// What one process reported.
+/// The reports of one process.
 #[derive(Debug, Default)]
 pub struct Account {
     /// Its own counts at the last look.

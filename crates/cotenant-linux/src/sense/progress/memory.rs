@@ -131,7 +131,7 @@ pub struct Reported {
 }
 
 impl Reported {
-    /// Adds what another one reported.
+    /// Adds the reports of another one.
     pub fn add(&mut self, other: &Self) {
         self.units = self.units.saturating_add(other.units);
         self.add_latencies(other.latencies.iter().copied());
@@ -385,7 +385,7 @@ impl Memory {
         Self { file, inode: 1, uid: 0, _place: None }
     }
 
-    /// What it begins with.
+    /// Its first bytes.
     pub(crate) fn head(&self) -> io::Result<Head> {
         let mut head = Head([0; HEAD]);
         self.file.read_exact_at(&mut head.0, 0)?;
@@ -432,7 +432,7 @@ impl Memory {
     /// Current reports; `None` if no thread ever reported: the program only looks for orders.
     ///
     /// # Errors
-    /// [`Refused::Long`] where that is more than what is left of the budget.
+    /// [`Refused::Long`] if that exceeds the rest of the budget.
     pub fn read(&self, budget: &mut Budget) -> Result<Option<Reported>, Refused> {
         let used = (self.head()?.u32_at(offset_of!(Header, used)) as usize).min(SLOTS);
         if !budget.take(self.uid, (HEAD + used * size_of::<Slot>()) as u64, u64::MAX) {

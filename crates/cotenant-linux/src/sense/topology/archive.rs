@@ -46,7 +46,7 @@ pub enum SaveError {
     /// Something cannot be written.
     #[error("{}: {error}; give a place that can be written", .path.display())]
     Write {
-        /// What was written.
+        /// The written file.
         path: PathBuf,
         /// The system's error.
         #[source]

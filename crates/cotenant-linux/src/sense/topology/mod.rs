@@ -42,7 +42,7 @@ pub enum ReadError {
     Contradiction {
         /// The root.
         path: String,
-        /// What contradicts what.
+        /// The contradiction.
         #[source]
         error: TopologyError,
     },
@@ -70,7 +70,7 @@ fn own_cpus() -> CpuSet {
 /// `sched_getaffinity` or the number of online CPUs. Without other sources they form one package, with a note.
 ///
 /// # Errors
-/// [`ReadError`] where there is no CPU, or where what is there makes no machine.
+/// [`ReadError`] without any CPU, or for an inconsistent machine.
 pub fn read(root: &FsRoot, fallback: Option<&CpuSet>) -> Result<Discovered, ReadError> {
     let place = || root.path("/").display().to_string();
     let fs = Sysfs::new(root);

@@ -7,7 +7,7 @@ use cotenant_model::topology::hmat::{self, Access};
 use cotenant_model::topology::{DistanceUnit, Distances, MemoryNode};
 use cotenant_model::{CpuSet, NodeId};
 
-/// What is known of memory.
+/// The memory of a machine.
 #[derive(Default)]
 pub(super) struct Memory {
     pub(super) nodes: Vec<MemoryNode>,

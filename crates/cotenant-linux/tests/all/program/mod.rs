@@ -20,7 +20,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts it with so many threads, the leader included, and waits until all of them live.
+    /// Starts it with this number of threads, including the leader, and waits until all of them live.
     pub fn start(threads: usize) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.env(MARK, threads.to_string()).process_group(0);

@@ -49,7 +49,7 @@ pub fn forge(how: &str) {
 
 /// A child that reports so many units and stays; returns its process id.
 pub fn fork(units: u64) -> i32 {
-    // SAFETY: the child calls what is made for that, and nothing else.
+    // SAFETY: the child calls only functions made for that.
     unsafe {
         let pid = libc::fork();
         if pid == 0 {

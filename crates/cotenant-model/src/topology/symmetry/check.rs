@@ -25,7 +25,7 @@ pub(super) struct Checker<'t> {
     to: Vec<u32>,
 }
 
-/// How two positions are related: what every symmetry preserves.
+/// The relation of two positions, preserved by every symmetry.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Relation {
     /// The classes of resources (of the first 64) that share one resource between them.
@@ -215,7 +215,7 @@ impl<'t> Checker<'t> {
         self.core_row.is_none().then_some(&distances.rows)
     }
 
-    /// How two positions are related.
+    /// The relation of two positions.
     pub(super) fn relation(&self, a: u32, b: u32) -> Relation {
         let (a, b) = (a as usize, b as usize);
         let shared = self

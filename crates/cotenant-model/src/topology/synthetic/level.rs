@@ -35,7 +35,7 @@ pub(super) enum Type {
 #[derive(Debug)]
 pub(super) struct Indexes {
     pub(super) text: Option<String>,
-    /// Where the value begins, from 0.
+    /// The start of the value, from 0.
     pub(super) at: usize,
 }
 

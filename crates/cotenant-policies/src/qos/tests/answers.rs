@@ -358,7 +358,7 @@ fn who_does_no_harm_runs_from_the_beginning() {
 /// Holds qos/innocent.
 #[test]
 fn nobody_stands_still_for_what_others_do() {
-    // In the background it does no harm; where there is none, a duty of 0.02 keeps the goal.
+    // In the background it does no harm; without one, a duty of 0.02 keeps the goal.
     let waits = Harm { waits: 0.3, ..ALONE };
     for (harm, background) in [(waits, true), (ALONE, true), (ALONE, false)] {
         let filled = Harm { others_s: [20.0, f64::INFINITY], ..harm };

@@ -234,7 +234,7 @@ impl Scene {
         self.busy.iter().fold(builder, |b, (cpu, busy)| b.cpu_busy(*cpu, *busy))
     }
 
-    /// What is decided in this situation; changes nothing.
+    /// The decision in this situation; changes nothing.
     pub fn decide(&self) -> Decision<SamState> {
         let apps = BTreeMap::new();
         let ctx = Ctx { topology: &self.topology, machine: &self.profile, apps: &apps, config: &self.config };
@@ -242,8 +242,8 @@ impl Scene {
         Sam(self.settings).decide(&ctx, &view, &self.outcomes, self.state.clone(), self.now)
     }
 
-    /// Decides, checks what holds of every decision, and carries it out. 100 ms later the tasks count what they
-    /// counted before.
+    /// Decides, checks the invariants of every decision, and carries it out. 100 ms later the tasks have the same
+    /// counts again.
     pub fn step(&mut self) -> Decision<SamState> {
         let decision = self.decide();
         assert_eq!(decision, self.decide(), "the same input gives the same decision");

@@ -28,7 +28,7 @@ fn who_stalls_most_is_brought_first() {
         scene.sam(only("default,+latency-tolerance")).next()
     };
     assert_eq!(by_stalls(40), "a d x y | c . e z");
-    // At 5 % d tolerates its latency and is no sharer; e is next. Just above, it is one again, behind e.
+    // At 5 % d tolerates its latency and is no sharer; e is next. Just above, it is one again, after e.
     assert_eq!((by_stalls(5).as_str(), by_stalls(6).as_str()), ("a e x y | c d . z", "a e x y | c d . z"));
 }
 

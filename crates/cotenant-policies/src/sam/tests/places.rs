@@ -107,7 +107,7 @@ fn p_03_more_tasks_than_contexts_are_placed_on_sockets() {
     //     S0: a x │ S1: c yz
     let s = scene("a x | c yz").inter("ac");
     assert_eq!(moves(&s.decide()), ["c to 0-1", "x to 2-3"]);
-    // Inside what each is allowed.
+    // Inside the allowed CPUs of each.
     let s = s.allowed("c", "1-3").allowed("x", "0-2");
     assert_eq!(moves(&s.decide()), ["c to 1", "x to 2"]);
     // One of the socket's CPUs is enough.
@@ -124,7 +124,7 @@ fn p_04_tasks_seen_on_one_cpu_take_contexts_beside_it() {
     let mut s = scene("ax . | c .").inter("ac");
     assert_eq!(moves(&s.step()), ["c to 1", "x to 2"]);
     assert_eq!(s.picture(), "a c | x .");
-    // Not where it may not: x stays on CPU 0, and CPU 1 is idle.
+    // Not outside its allowed CPUs: x stays on CPU 0, and CPU 1 is idle.
     let mut s = scene("ax . | c .").inter("ac").allowed("x", "0");
     assert_eq!(s.next(), "ax c | . .");
 }

@@ -14,7 +14,7 @@ struct Nature {
     coherence: u64,
     /// LLC misses in an interval.
     misses: u64,
-    /// Remote accesses in an interval where it is not on its pages' node, in tenths of the threshold.
+    /// Remote accesses in an interval away from its pages' node, in tenths of the threshold.
     remote: u64,
     /// The package that holds its pages, as far as there is one.
     pages: u32,
@@ -174,7 +174,7 @@ proptest! {
     ) {
         let mut world = World::new(shape, natures, config.parse().unwrap());
         world.scene.config.pin = cotenant_model::pin::Pin::Cpu;
-        // What has to last for three intervals may start moving after two calm ones.
+        // Moves that need three intervals may start after two calm ones.
         let (mut calm, mut rounds) = (0, 0);
         while calm < 6 {
             rounds += 1;

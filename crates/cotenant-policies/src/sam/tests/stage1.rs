@@ -163,7 +163,7 @@ fn s1_15_allowed_sets_bound_every_move() {
     //     S0: a y . . │ S1: e . . .
     let mut s = scene("a y . . | e . . .").inter("ae").allowed("e", "1,4-7");
     assert_eq!(s.next(), "a e . . | y . . .");
-    // All three of S1 may come to S0, if not everywhere there: that is more than S0's two are.
+    // All three of S1 may move to S0, although not everywhere there: that is more than S0's two.
     let mut s = scene("a b . . . | c d e . .").inter("abcde").allowed("c", "0-8");
     assert_eq!(s.next(), "a b c d e | . . . . .");
 }

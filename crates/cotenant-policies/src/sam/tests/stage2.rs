@@ -142,7 +142,7 @@ fn s2_11_pages_do_not_send_a_task_to_an_exhausted_node() {
 
 #[test]
 fn s2_11b_what_went_home_leaves_room_and_takes_some() {
-    // m leaves S0 at 6,000,000 of 7,500,000 misses, and p comes in its place if it brings no more than the rest.
+    // m leaves S0 at 6,000,000 of 7,500,000 misses, and p takes its place if it has no more than the rest.
     //     S0: o m . │ S1: p . .
     let start = |drawing: &str, strays: &str, home: &[(char, u32)]| {
         let mut s = scene(drawing).remote(strays);

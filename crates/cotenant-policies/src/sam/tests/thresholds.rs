@@ -70,7 +70,7 @@ fn th_05_a_socket_is_relieved_above_its_bandwidth() {
 
 #[test]
 fn th_06_a_destination_may_reach_but_not_exceed_its_bandwidth() {
-    // S0 has 8,000,000; m brings 4,000,000 to the p of S1: together at most 7,500,000.
+    // S0 has 8,000,000; m adds 4,000,000 to the p of S1: together at most 7,500,000.
     //     S0: m o . . │ S1: p . . .
     for (p, fits) in [(3_499_999, true), (3_500_000, true), (3_500_001, false)] {
         let s = scene("m o . . | p . . .");

@@ -30,7 +30,7 @@ pub struct Table {
     pub fixed: bool,
     /// Its countable signals except for cycles and instructions, which are the kernel's generic events everywhere.
     pub events: &'static [&'static [Event]],
-    /// What it cannot count.
+    /// The signals that it cannot count.
     pub absent: &'static [Absent],
 }
 

@@ -135,10 +135,10 @@ impl Sampler {
     }
 }
 
-/// What sampling found.
+/// The results of sampling.
 #[derive(Debug)]
 pub struct Found {
-    /// Where samples fell.
+    /// The places of samples.
     pub places: Places,
     /// Malformed records.
     pub damaged: u64,

@@ -16,7 +16,7 @@ const MANY: usize = 1 << 22;
 /// The place of code without a file, or with an unseen mapping.
 const ELSEWHERE: u32 = 0;
 
-/// What code cost.
+/// The cost of code.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// Time on a CPU in user mode, nanoseconds.

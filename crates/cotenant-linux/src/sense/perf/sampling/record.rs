@@ -21,7 +21,7 @@ const TRAILER: usize = 24;
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after it.
     pub end: u64,
     /// Offset of `start` in the file, bytes.
     pub offset: u64,

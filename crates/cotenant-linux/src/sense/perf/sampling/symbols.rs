@@ -32,7 +32,7 @@ const TIME: Duration = Duration::from_secs(60);
 /// Limit of a name in bytes: those of templates have thousands.
 const NAME: usize = 64 << 10;
 
-/// Where in the source.
+/// A place in the source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceLine {
     /// The function's linker name; for inlined code the one of its source.

@@ -35,7 +35,7 @@ pub(super) struct Blame {
     /// Misses since that pause.
     #[serde(skip_serializing_if = "is_default")]
     misses: u32,
-    /// Readings in a row that were faster than what others left.
+    /// Readings in a row that were faster than the limit set by other programs.
     #[serde(skip_serializing_if = "is_default")]
     faster: u32,
 }

@@ -16,7 +16,7 @@ fn steady_doubles_then_climbs_and_falls() {
     // by 0.05. A pause after the third miss finds the cause.
     let came = plant.run(7, 0.6);
     assert_eq!((rounded(&came), came.asked), (vec![0.5, 0.35, 0.245, 0.1715, 0.12, 0.17], 1));
-    // And better: down once more for what was before, then up by 0.05, no doubling any more.
+    // And better: down once more for the earlier loss, then up by 0.05, without doubling.
     let came = plant.run(3, 0.0);
     assert_eq!(rounded(&came), [0.119, 0.169, 0.219]);
     // Worse by far: 0.7 times until 0.0452 (0.864) is missed and 0.0317 (0.905) is not: held.

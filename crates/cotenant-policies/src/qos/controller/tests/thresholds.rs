@@ -1,4 +1,4 @@
-//! `simple` and `targeted`, and what holds for all.
+//! `simple` and `targeted`, and properties of all.
 
 use super::*;
 
@@ -45,7 +45,7 @@ fn recordings_of_before_are_of_whole_runs() {
     let controller: Controller = serde_json::from_str(before).unwrap();
     assert_eq!(controller, Controller::Simple(Simple::new(0.5, 1.0, [2.0, 1.0, 0.0])));
     assert_eq!(serde_json::to_string(&controller).unwrap(), before);
-    // The state was a `true` behind a run.
+    // The state was a `true` after a run.
     let state = serde_json::from_str(r#"{"simple":true}"#).unwrap();
     assert_eq!(controller.next(state, &PhaseResult::one(0.4)).0.lasts, Lasts::For(MS(20)));
     // Naps of `targeted` had the length for the mean speed.
