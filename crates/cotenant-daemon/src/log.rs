@@ -30,16 +30,16 @@ pub(crate) const NOTE: &str = "0d5e0d2bd4a54a03a1a4a7c2c3d90a04";
 /// The daemon starts, ends, pauses or resumes.
 pub(crate) const DAEMON: &str = "0d5e0d2bd4a54a03a1a4a7c2c3d90a05";
 
-/// Verbosity of the log.
+/// How much is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Level {
-    /// Obstacles to managing.
+    /// What stands against managing.
     Error,
-    /// Additionally remarks.
+    /// And remarks: what is missing, or was not done.
     Warn,
-    /// Additionally beginnings, ends and reads.
+    /// And what begins, ends and is read.
     Info,
-    /// Additionally every decision.
+    /// And every decision.
     Debug,
 }
 

@@ -20,7 +20,7 @@ pub enum Arch {
 pub enum Kernel {
     /// Debian 12's for clouds: 6.1.
     Stable,
-    /// The kernel of its backports: 6.12, which has DAMON, and whose cpusets remember a thread's requested mask.
+    /// That of its backports: 6.12, which has DAMON, and whose cpusets remember the mask that a thread asked for.
     Backports,
     /// That of Debian 13's backports: 7.x, the newest that there is.
     Newest,

@@ -19,7 +19,7 @@ pub struct Args {
     daemon: DaemonArgs,
 }
 
-/// The queried daemon.
+/// Which daemon is asked.
 #[derive(Debug, Clone, clap::Args)]
 pub struct DaemonArgs {
     /// Its control socket [default: that of this user's daemon, else of root's]
