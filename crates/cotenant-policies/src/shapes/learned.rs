@@ -86,8 +86,8 @@ pub(super) struct Learned {
     pub places: ShapePlaces,
     /// Whether that is the kernel's choice.
     pub is_kernel: bool,
-    /// Places then of threads in crowded domains, where the kernel goes on choosing: a thread that returns starts
-    /// there, because the kernel might keep it where the candidate put it.
+    /// Places of threads in crowded domains under the incumbent, where the kernel chooses among CPUs. A returning
+    /// thread starts there, because the kernel might leave it in the candidate's place.
     pub spots: ShapePlaces,
     /// Each application's speed over that under the kernel's placement, as logarithms.
     pub standing: Vec<f64>,

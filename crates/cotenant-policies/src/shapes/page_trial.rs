@@ -45,7 +45,7 @@ impl PageMover {
         }
     }
 
-    /// Condition of memory's arrival.
+    /// When moved memory counts as settled.
     fn stillness(self) -> Stillness {
         match self {
             Self::Policy => ARRIVED,

@@ -39,8 +39,8 @@ fn s3_03_stops_where_the_destination_would_exceed() {
 
 #[test]
 fn s3_04_several_destinations() {
-    // S0: 4 · 4,000,000 = 16,000,000. S1 (5,000,000) would exceed with 9,000,000: next. S2 takes k (4,000,000), and
-    // would exceed with l: next. S3 takes l: S0 has 8,000,000, still above; m would exceed.
+    // S0 has 4 · 4,000,000 = 16,000,000. S1 has 5,000,000, and 9,000,000 would be too much. S2 takes k, and l would be
+    // too much. S3 takes l, and m would be too much: S0 stays at 8,000,000.
     //     S0: k l m o │ S1: p . . . │ S2: . . . . │ S3: . . . .
     let mut s = demand(scene("k l m o | p . . . | . . . . | . . . ."), "klmo", 4_000_000);
     s = demand(s, "p", 5_000_000);

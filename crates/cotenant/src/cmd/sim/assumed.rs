@@ -4,7 +4,7 @@ use cotenant_sim::app::Program;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Per program of which something is assumed: the keys of it.
+/// Keys with assumed values, by program.
 pub(super) type Assumed<'a> = BTreeMap<&'a str, &'a [String]>;
 
 pub(super) fn of<'a>(programs: impl Iterator<Item = (&'a str, &'a Program)>) -> Assumed<'a> {
