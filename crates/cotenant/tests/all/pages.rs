@@ -45,6 +45,7 @@ pages! {
     compare: "docs/how-to/compare.md",
     daemon: "docs/how-to/daemon.md",
     kubernetes: "docs/how-to/kubernetes.md",
+    kubernetes_local: "docs/how-to/kubernetes-local.md",
     kubernetes_scheduler: "docs/how-to/kubernetes-scheduler.md",
     slurm: "docs/how-to/slurm.md",
     install: "docs/how-to/install.md",
