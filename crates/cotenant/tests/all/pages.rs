@@ -48,6 +48,7 @@ pages! {
     kubernetes_local: "docs/how-to/kubernetes-local.md",
     kubernetes_scheduler: "docs/how-to/kubernetes-scheduler.md",
     slurm: "docs/how-to/slurm.md",
+    slurm_bandwidth: "docs/how-to/slurm-bandwidth.md",
     install: "docs/how-to/install.md",
     monitor: "docs/how-to/monitor.md",
     notebooks: "docs/how-to/notebooks.md",
