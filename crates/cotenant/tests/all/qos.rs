@@ -651,6 +651,32 @@ fn a_run_of_some_time_ends_behind_all_that_it_has_started() {
     assert_eq!(fs::read_to_string(&told).ok().as_deref(), Some("over\n"), "{json:#}");
 }
 
+/// Holds run/observe.
+#[test]
+fn what_is_only_watched_ends_with_its_shell() {
+    let folder = TempDir::new("qos-watched");
+    let told = folder.path().join("low").display().to_string();
+    let low = format!("sh -c 'trap \"echo over >{told}; exit\" TERM; sleep 1000 & wait' >/dev/null 2>&1 & wait");
+    let high = "exec sleep 1000";
+    let words =
+        ["--high", high, "--low", &low, "--metric", "cmd:echo 1,every=20ms", "--mode", "observe", "--time", "2s"];
+    let (json, _) = summary(&words);
+    assert_eq!(fs::read_to_string(&told).ok().as_deref(), Some("over\n"), "{json:#}");
+}
+
+/// Holds undo/pauses.
+#[test]
+fn without_a_journal_nothing_is_started() {
+    let (state, folder) = (State::new("qos-no-journal"), TempDir::new("qos-not-started"));
+    let started = folder.path().join("started").display().to_string();
+    let words = ["qos", "--high", "exec sleep 1000", "--low", &format!("touch '{started}'; exec sleep 1000")];
+    let done = state.cotenant(&words).env("COTENANT_STATE_DIR", "/proc/nonexistent").output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(2), "{said}");
+    assert!(said.contains("no journal can be made"), "{said}");
+    assert!(!fs::exists(&started).unwrap(), "{said}");
+}
+
 /// Holds speed/bad-metric.
 #[test]
 fn a_metric_that_fails_is_said_at_once() {
