@@ -14,7 +14,13 @@ pub(crate) fn missing(target: &Target) -> Option<String> {
         Target::Cgroup(path) => {
             let group = path.display();
             match processes::domain_of(path) {
-                Ok(None) => None,
+                Ok(None) => processes::around_invalid(path).map(|around| {
+                    format!(
+                        "{group} is an invalid control group, which can have no processes, for one around it is \
+                         threaded; give {}",
+                        around.display()
+                    )
+                }),
                 Ok(Some(domain)) => Some(format!(
                     "{group} is a threaded control group, which has threads of processes and no processes; give {}",
                     domain.display()
@@ -28,12 +34,16 @@ pub(crate) fn missing(target: &Target) -> Option<String> {
     }
 }
 
-/// Why none of the named processes may be managed; `None` where one may.
+/// Why none of the named processes may be managed, or none of a control group that has some; `None` where one may.
 pub(crate) fn unmanageable(target: &Target, all_users: bool) -> Option<String> {
-    let (Target::Pids(pids) | Target::Trees(pids)) = target else { return None };
-    let why_not = |pid: &u32| processes::can_manage(*pid, all_users).err().map(|why| format!("process {pid} {why}"));
-    let all: Option<Vec<String>> = pids.iter().map(why_not).collect();
-    all.filter(|all| !all.is_empty()).map(|all| all.join("; "))
+    /// Processes that are named.
+    const NAMED: usize = 3;
+    let why_not = |pid: u32| processes::can_manage(pid, all_users).err().map(|why| format!("process {pid} {why}"));
+    let all: Option<Vec<String>> = target.pids().into_iter().map(why_not).collect();
+    let mut all = all.filter(|all| !all.is_empty())?;
+    let more = all.len().saturating_sub(NAMED);
+    all.truncate(NAMED);
+    Some(all.join("; ") + &if more > 0 { format!("; and {more} more likewise") } else { String::new() })
 }
 
 /// What is to be known before, where some of it may ask for a deadline policy.
