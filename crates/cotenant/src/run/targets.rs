@@ -46,9 +46,9 @@ pub(crate) fn unmanageable(target: &Target, all_users: bool) -> Option<String> {
     Some(all.join("; ") + &if more > 0 { format!("; and {more} more likewise") } else { String::new() })
 }
 
-/// What is to be known before, where some of it may ask for a deadline policy.
-pub(crate) fn deadlines(target: &Target) -> Option<&'static str> {
-    target.pids().into_iter().any(processes::may_ask_for_deadline).then_some(
+/// What is to be known before, where some of them may ask for a deadline policy.
+pub(crate) fn deadlines(pids: impl IntoIterator<Item = u32>) -> Option<&'static str> {
+    pids.into_iter().any(processes::may_ask_for_deadline).then_some(
         "the kernel refuses SCHED_DEADLINE to threads that are placed, for it takes the right to all CPUs; threads that \
          have it already are left alone",
     )
