@@ -110,6 +110,7 @@ fn groups(t: &Topology, has_nodes: bool) -> Groups {
 /// * It keeps nodes that have neither CPUs nor memory, as firmware leaves for devices that may bring some.
 /// * It tells no size where that is 0.
 /// * It keeps CPUs that are not allowed among the kinds of cores.
+/// * It drops clusters where a cpuset leaves each just what another part has.
 fn shown(t: &Topology, view: &str) -> [BTreeMap<String, Vec<String>>; 2] {
     let (mut ours, mut theirs) = (Seen::ours(t, Sizes::Exact), Seen::console(view));
     let number =
@@ -143,6 +144,12 @@ fn shown(t: &Topology, view: &str) -> [BTreeMap<String, Vec<String>>; 2] {
     theirs.kinds.retain(|kind| !kind.is_empty());
     if theirs.kinds.len() < 2 {
         theirs.kinds.clear();
+    }
+    let left = |cpus: &CpuSet| cpus.and(t.usable());
+    let others = || t.resources().iter().filter(|part| part.kind != Kind::Cluster);
+    let says_nothing = |cluster: &CpuSet| others().any(|part| left(&part.cpus) == left(cluster));
+    if !theirs.objects.contains_key("Group(Cluster)") && t.of_kind(Kind::Cluster).all(|part| says_nothing(&part.cpus)) {
+        ours.objects.remove("Group(Cluster)");
     }
     [ours, theirs].map(|Seen { mut objects, distances, kinds, absent }| {
         for list in objects.values_mut() {
