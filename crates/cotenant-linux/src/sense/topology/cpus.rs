@@ -149,10 +149,13 @@ pub(super) fn rest(
 ) -> Option<CpuSet> {
     let cpus = told.minus(covered);
     if !cpus.contains(cpu) || cpus.len() < told.len() {
-        out.note(format!("CPU {cpu} tells {} of CPUs {told}, others tell it otherwise", what()));
+        out.note(format!("CPU {cpu} reports {} of CPUs {told}, which other CPUs contradict", what()));
+    }
+    if !cpus.contains(cpu) {
+        return None;
     }
     *covered = covered.or(&cpus);
-    cpus.contains(cpu).then_some(cpus)
+    Some(cpus)
 }
 
 fn resource(kind: Kind, cpus: CpuSet, os_index: Option<u32>) -> Resource {

@@ -196,7 +196,13 @@ fn what_one_does_not_tell_another_does() {
     dump.cpu(1, "topology/core_cpus", "3\n");
     let found = dump.read().unwrap();
     assert_eq!(parts_of(&found, Kind::Core), ["0", "1"]);
-    assert_eq!(found.notes, ["CPU 1 tells the Core of CPUs 0-1, others tell it otherwise"]);
+    assert_eq!(found.notes, ["CPU 1 reports the Core of CPUs 0-1, which other CPUs contradict"]);
+    // One tells of others.
+    dump.cpu(0, "topology/core_cpus", "2\n");
+    dump.cpu(1, "topology/core_cpus", "2\n");
+    let found = dump.read().unwrap();
+    assert_eq!(parts_of(&found, Kind::Core), ["1"]);
+    assert_eq!(found.notes, ["CPU 0 reports the Core of CPUs 1, which other CPUs contradict"]);
     let dump = Dump::new("lists", &[]);
     for cpu in 0..4 {
         dump.cpu(cpu, "topology/core_cpus_list", &format!("{cpu}\n"));
