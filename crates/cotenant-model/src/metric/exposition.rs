@@ -441,7 +441,7 @@ bare_total 5
         }
     }
 
-    /// By OpenMetrics: their timestamps grow.
+    /// By `OpenMetrics`: their timestamps grow.
     #[test]
     fn of_several_points_the_last_counts() {
         let jobs =
