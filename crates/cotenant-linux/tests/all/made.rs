@@ -12,7 +12,7 @@ use std::path::Path;
 /// The most CPUs of a machine.
 const MOST: usize = 1024;
 
-/// How many parts each part has.
+/// Numbers of parts, each per next larger part.
 #[derive(Debug)]
 struct Shape {
     packages: usize,
@@ -116,7 +116,7 @@ impl Machine<'_> {
     }
 }
 
-/// Makes the machine of a seed below `root`, which is empty; what it is, for people.
+/// Makes the machine of a seed below the empty `root`; returns its description for people.
 pub fn machine(root: &Path, seed: u64) -> String {
     let mut random = Random(seed);
     let shape = match seed {
@@ -139,7 +139,7 @@ pub fn machine(root: &Path, seed: u64) -> String {
     format!("seed {seed}: {shape:?}, online {}, nodes {nodes}, a cpuset: {forbids}", machine.online)
 }
 
-/// The numbers of CPUs by their place: contexts of a core side by side, those of all cores apart, or in no order.
+/// The numbers of CPUs by their place: contexts of a core adjacent, separate, or in no order.
 fn numbering(random: &mut Random, shape: &Shape) -> Vec<u32> {
     let mut numbers = random.numbers(shape.cpus());
     match random.below(3) {
@@ -206,7 +206,7 @@ fn cpus(machine: &Machine, random: &mut Random, shape: &Shape) {
             continue;
         }
         let mut told = vec![
-            // The names that all tools know.
+            // The names known to all tools.
             ("core_siblings", machine.shared(place, shape.package())),
             ("thread_siblings", machine.shared(place, shape.core())),
             ("physical_package_id", packages[place / shape.package()].to_string()),

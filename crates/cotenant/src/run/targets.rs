@@ -1,10 +1,10 @@
-//! Programs that already run, as users name them.
+//! Running programs, as named by users.
 
 use cotenant_linux::sense::processes::{self, Target};
 use cotenant_setup::names;
 use std::path::{Path, PathBuf};
 
-/// Why these cannot be managed, as a message; `None` where they can.
+/// A message why these cannot be managed; `None` if they can.
 pub(crate) fn missing(target: &Target) -> Option<String> {
     match target {
         Target::Pids(pids) | Target::Trees(pids) => {
@@ -54,7 +54,7 @@ pub(crate) fn deadlines(pids: impl IntoIterator<Item = u32>) -> Option<&'static 
     )
 }
 
-/// What is attached to, for people.
+/// The target for people.
 pub(crate) fn shown(target: &Target) -> String {
     match target {
         Target::Pids(pids) | Target::Trees(pids) => {
@@ -75,7 +75,7 @@ pub(crate) fn program(target: &Target) -> Option<(String, PathBuf)> {
     Some((names::of_process(pid)?, std::fs::read_link(format!("/proc/{pid}/exe")).ok()?))
 }
 
-/// The name of a process that is alone, or the last folder of a control group.
+/// The name of a single process, or the last folder of a control group.
 pub(crate) fn name(target: &Target) -> Option<String> {
     let name = match target {
         Target::Pids(pids) | Target::Trees(pids) if pids.len() == 1 => names::of_process(pids[0]),

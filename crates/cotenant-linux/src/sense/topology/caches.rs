@@ -25,7 +25,7 @@ pub(super) fn listed(fs: &Sysfs<'_>, online: &CpuSet, shown: &CpuSet, out: &mut 
     caches
 }
 
-/// Adds them, those that cannot be in parts.
+/// Adds them, including those that need splitting.
 pub(super) fn insert(
     caches: Vec<Resource>,
     packages: &[CpuSet],
@@ -33,7 +33,7 @@ pub(super) fn insert(
     info: &CpuInfo,
     out: &mut Assembly,
 ) {
-    // Packages that have memory of their own.
+    // Packages with their own memory.
     let apart = |a: &CpuSet, b: &CpuSet| home(nodes, a).zip(home(nodes, b)).is_some_and(|(a, b)| a != b);
     for cache in caches {
         let over: Vec<&CpuSet> = packages.iter().filter(|package| package.intersects(&cache.cpus)).collect();
@@ -50,7 +50,7 @@ pub(super) fn insert(
             out.insert(Resource { cpus: cache.cpus.and(package), os_index: None, ..cache.clone() });
         }
     }
-    // On s390 sysfs has those of cores alone.
+    // On s390 sysfs only has those of cores.
     for cache in info.caches.iter().filter(|cache| cache.shared && cache.level == 3) {
         for package in packages {
             out.insert(Resource {

@@ -2,9 +2,8 @@
 //!
 //! Deliberately unlike hwloc:
 //! * Offline and disallowed CPUs and nodes stay in the topology, marked, instead of being removed.
-//! * A memory-only node has no CPUs; hwloc gives it those of the nodes that are near by the distance table, which is
-//!   kept here.
-//! * Groups that hwloc derives from distances are not made: the distances say it.
+//! * A memory-only node has no CPUs; hwloc assigns those of the nearest nodes, which here the distances show.
+//! * Groups derived by hwloc from distances are not created.
 //! * No memory-side caches and no I/O.
 
 pub mod archive;
@@ -21,35 +20,35 @@ use cotenant_model::topology::{Cpu, MAX_CPUS, MemoryNode, Parts, Topology, Topol
 use cotenant_model::{CpuId, CpuSet, NodeId, parse};
 use sysfs::Sysfs;
 
-/// A machine as it was read.
+/// A machine as read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Discovered {
     /// The machine.
     pub topology: Topology,
-    /// What could not be read or contradicted itself, and what was assumed in its place. One line each.
+    /// Unreadable and contradictory parts, and their replacements. One line each.
     pub notes: Vec<String>,
 }
 
 /// Why there is no topology.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// There is no list of CPUs.
+    /// The list of CPUs is missing.
     #[error(
         "{0}: no CPU is listed; expected a folder that holds sys/devices/system/cpu, or proc/cpuinfo with processors"
     )]
     NoCpus(String),
-    /// What was read is no machine.
+    /// The result is not a valid machine.
     #[error("{path}: {error}; the dump is damaged or incomplete, gather it again")]
     Contradiction {
         /// The root.
         path: String,
-        /// What contradicts what.
+        /// The contradiction.
         #[source]
         error: TopologyError,
     },
 }
 
-/// Reads this machine. Where sysfs hides CPUs, those that the process may run on exist all the same.
+/// Reads this machine. Hidden CPUs on which this process may run are included.
 ///
 /// # Errors
 /// As [`read`].
@@ -123,7 +122,7 @@ pub fn read(root: &FsRoot, may: Option<&CpuSet>) -> Result<Discovered, ReadError
         parts.nodes.push(MemoryNode { id: NodeId(0), cpus: online, bytes, allowed: true, coord: None });
     } else {
         for node in &mut parts.nodes {
-            // Sets of nodes are written, and kept, like sets of CPUs.
+            // Sets of nodes are written and parsed like sets of CPUs.
             node.allowed = is_allowed(&allowed.mems, CpuId(node.id.0));
         }
     }
