@@ -547,8 +547,8 @@ fn default_path() -> Option<PathBuf> {
 /// # Errors
 /// An unreadable machine, or a damaged profile that is needed.
 pub fn live_machine(args: Option<&PolicyArgs>) -> Result<(Topology, MachineProfile)> {
-    let fallback = cotenant_linux::sys::getaffinity(0).ok();
-    let found = cotenant_linux::sense::topology::read(&cotenant_linux::FsRoot::live(), fallback.as_ref())?;
+    let found = cotenant_linux::sense::topology::live()?;
+    found.notes.iter().for_each(tell);
     let named = |args: &PolicyArgs| -> Result<bool> {
         Ok(args.profile.is_some() || read_file(args.config.as_deref())?.0.profile.is_some())
     };

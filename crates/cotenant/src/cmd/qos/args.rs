@@ -139,8 +139,9 @@ impl Args {
     }
 
     fn named(&self) -> Result<Cast> {
-        let high = programs(&self.high, &self.high_pid, &self.high_cgroup, self.all_users)?;
-        let low = programs(&self.low, &self.low_pid, &self.low_cgroup, self.all_users)?;
+        let high = programs(&self.high, &self.high_pid, &self.high_cgroup, processes::can_follow, self.all_users)?;
+        // What gives way has to be pausable.
+        let low = programs(&self.low, &self.low_pid, &self.low_cgroup, processes::can_manage, self.all_users)?;
         if let Some(path) = self.high_cgroup.iter().find(|path| Target::Cgroup((*path).clone()).pids().is_empty()) {
             let (group, remedy) = (path.display(), "start the high-priority program first, or name it with --high");
             return Err(usage(format!("control group {group} is empty; {remedy}")));
@@ -233,7 +234,13 @@ fn goalless(controller: &str) -> anyhow::Error {
     usage(format!("--controller {controller} goes by thresholds of the speed and has no goal; leave --goal out"))
 }
 
-fn programs(commands: &[String], pids: &[u32], cgroups: &[PathBuf], all_users: bool) -> Result<Vec<AppSpec>> {
+fn programs(
+    commands: &[String],
+    pids: &[u32],
+    cgroups: &[PathBuf],
+    may: impl Fn(u32, bool) -> Result<(), String>,
+    all_users: bool,
+) -> Result<Vec<AppSpec>> {
     let mut programs = Vec::new();
     for line in commands {
         if line.trim().is_empty() {
@@ -245,7 +252,7 @@ fn programs(commands: &[String], pids: &[u32], cgroups: &[PathBuf], all_users: b
     }
     for pid in pids {
         let name = names::of_process(*pid).ok_or_else(|| usage(format!("there is no process {pid}")))?;
-        processes::can_follow(*pid, all_users).map_err(|why| usage(format!("process {pid} {why}")))?;
+        may(*pid, all_users).map_err(|why| usage(format!("process {pid} {why}")))?;
         programs.push(AppSpec::new(name, What::Running(Target::Trees(vec![*pid]))));
     }
     for path in cgroups {
