@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  cotenant sharing                                   all processes that this user may look into
+  cotenant sharing                     all processes that this user may look into
   cotenant sharing -p \"$(pgrep -d, postgres)\" --json
   sudo cotenant sharing --least 64K                  everybody's, small segments too";
 
