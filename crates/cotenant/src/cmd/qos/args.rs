@@ -172,7 +172,7 @@ impl Args {
             return Err(usage("no program may nap for it; name one with --low, --low-pid or --low-cgroup"));
         }
         let metrics = self.metrics(high.len())?;
-        Ok(Cast { high, low, metrics, notes: Vec::new() })
+        Ok(Cast { high, low, metrics, ..Cast::default() })
     }
 
     /// One for each program of high priority.
@@ -186,10 +186,10 @@ impl Args {
     }
 
     /// The controller, with its goal.
-    pub(super) fn controller(&self, metrics: &[MetricArg]) -> Result<Controller> {
+    pub(super) fn controller(&self, metrics: &[MetricArg], goals: &[f64]) -> Result<Controller> {
         let name = self.controller_name(metrics);
         let name = name.as_str();
-        let goal = self.goal.unwrap_or(0.9);
+        let goal = self.goal.or(goals.iter().copied().reduce(f64::max)).unwrap_or(0.9);
         let ipc = metrics.iter().all(|metric| metric.source == Source::Ipc);
         if let Some(parameters) = name.strip_prefix("simple:") {
             let Some(simple) = simple(parameters) else {
