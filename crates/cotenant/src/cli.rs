@@ -52,11 +52,12 @@ fn in_short(command: clap::Command) -> clap::Command {
     let (before, examples) = long.split_at(long.find("Examples").unwrap_or(long.len()));
     let short: Vec<&str> = examples.split("\n\n").next().unwrap_or_default().lines().take(3).collect();
     let command = if before.is_empty() { command.after_help(short.join("\n")).after_long_help(long) } else { command };
-    if command.is_disable_version_flag_set() {
-        return command;
+    if command.is_disable_help_flag_set() {
+        return command; // its words are clang's
     }
     let version = Arg::new("version").short('V').long("version").action(ArgAction::Version).help("Print version");
-    command.disable_version_flag(true).version(env!("CARGO_PKG_VERSION")).arg(version.hide_short_help(true))
+    let command = command.disable_version_flag(true).version(env!("CARGO_PKG_VERSION"));
+    command.arg(version.hide_short_help(true)).mut_subcommands(in_short)
 }
 
 #[cfg(test)]
@@ -101,6 +102,14 @@ mod tests {
             })
             .collect();
         assert!(wrong.is_empty(), "{} commands: {}", wrong.len(), wrong.join("\n"));
+        for mut command in commands() {
+            let examples = command.get_after_long_help().or(command.get_after_help());
+            let examples = examples.map(ToString::to_string).unwrap_or_default();
+            let wide: Vec<&str> = examples.lines().filter(|line| line.chars().count() > COLUMNS).collect();
+            assert!(wide.is_empty(), "{}: {wide:#?}", command.get_name());
+            let version = command.render_long_help().to_string().contains("--version");
+            assert!(version || command.is_disable_help_flag_set(), "{}", command.get_name());
+        }
     }
 
     #[test]

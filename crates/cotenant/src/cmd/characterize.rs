@@ -30,7 +30,7 @@ const EXAMPLES: &str = "\
 Examples:
   cotenant characterize -- ./solver --threads {threads}
   cotenant characterize -n web --only sensitivity -- ./bench-web
-  cotenant characterize --runs 5 --kernels bst-8mb,sledge-large -- xz -T0 -k -f big.tar";
+  cotenant characterize --runs 5 --kernels sledge-large -- xz -T0 -k -f big.tar";
 
 /// Values of `--by`.
 const BY: [[&str; 2]; 4] = [

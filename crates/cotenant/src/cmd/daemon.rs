@@ -13,7 +13,7 @@ const EXAMPLES: &str = "\
 Examples:
   cotenant daemon --check                            what each rule matches now
   cotenant daemon --config rules.toml --log debug    show every decision
-  systemctl reload cotenant                          read the configuration again (SIGHUP)";
+  systemctl reload cotenant                          read the file again";
 
 /// Arguments of `cotenant daemon`.
 #[derive(Debug, Clone, clap::Args)]

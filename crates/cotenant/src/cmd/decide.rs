@@ -16,8 +16,7 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "\
 Examples:
   cotenant decide --machine ivy-bridge-2s --snapshot now.json --policy sam
-  cotenant decide --machine 'package:2 core:4 pu:2' --snapshot - < now.json
-  cotenant decide --machine ivy-bridge-2s --snapshot now.json --policy static --map 'XXXX............'";
+  cotenant decide --machine 'package:2 core:4 pu:2' --snapshot - < now.json";
 
 /// Arguments of `cotenant decide`.
 #[derive(Debug, Clone, clap::Args)]

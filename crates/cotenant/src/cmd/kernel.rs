@@ -21,8 +21,8 @@ const EXAMPLES: &str = "\
 Examples:
   cotenant kernel hubench --threads 2 --pin 0,1    two threads that share data
   cotenant kernel chase --size 8M --seconds 2      latency of what holds 8 MiB
-  cotenant kernel inject-memory --rate 5e6 --json    5 million loads per second, from memory
-  cotenant compare -- cotenant kernel lubench --threads 8 --units 2000000   fixed work under a policy";
+  cotenant kernel inject-memory --rate 5e6         5 million loads per second
+  cotenant compare -- cotenant kernel lubench --threads 8 --units 2000000";
 
 /// Longest run: a year. Longer is until Ctrl-C anyway.
 const MAX_SECONDS: f64 = 366.0 * 86_400.0;

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  cotenant replay a.rec                            does it decide the same again?
+  cotenant replay a.rec                     does it decide the same again?
   cotenant replay a.rec --policy sam --profile my-machine.toml
   cotenant replay a.rec --threshold coherence_per_cycle=1e-4 --from 10s --to 20s";
 

@@ -18,9 +18,9 @@ const EXAMPLES: &str = "\
 Examples:
   cotenant report a.rec                            a recording, as report.html
   cotenant report sim.json run.json -o all.html    several on one page
-  cotenant report compare.json                          what --json of compare, bench, schedule or qos wrote
-  cotenant report regions.toml                          contentious code, its source coloured by score
-  cotenant report a.rec -o - | less                     on standard output";
+  cotenant report compare.json                     what --json wrote
+  cotenant report regions.toml                     contentious code, coloured
+  cotenant report a.rec -o - | less                on standard output";
 
 /// Arguments of `cotenant report`.
 #[derive(Clone, Debug, clap::Args)]

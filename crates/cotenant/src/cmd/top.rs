@@ -12,7 +12,7 @@ const EXAMPLES: &str = "\
 Examples:
   cotenant top                        the daemon; without one, your own programs
   cotenant top a.rec                  a recording: ← and → go through time
-  cotenant top --once --no-daemon                    one screen as text, seen without the daemon
+  cotenant top --once --no-daemon     one screen as text, without the daemon
   cotenant top a.rec --at 13s --json | jq '.services[].cpus'";
 
 /// Arguments of `cotenant top`.

@@ -19,7 +19,7 @@ const EXAMPLES: &str = "\
 Examples:
   cotenant topo                                    this machine
   cotenant topo --from epyc-9454-2s --svg epyc.svg
-  cotenant topo --gather my-server.tar               to send; read it with --from after unpacking";
+  cotenant topo --gather my-server.tar             to send, for --from elsewhere";
 
 /// Arguments of `cotenant topo`.
 #[derive(Clone, Debug, clap::Args)]

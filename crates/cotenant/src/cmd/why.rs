@@ -19,11 +19,11 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  cotenant why a.rec worker          every task of that command or application name
+  cotenant why a.rec worker          every task or application of that name
   cotenant why a.rec 4711            thread 4711
   cotenant why a.rec x264 --at 13s   what held for it then: place, nap, limits
   cotenant why a.rec 12s..14s        what was ordered in these two seconds
-  cotenant why --live nginx.service  the last decisions of the daemon about a service";
+  cotenant why --live nginx.service  the last decisions about a service";
 
 /// Arguments of `cotenant why`.
 #[derive(Clone, Debug, clap::Args)]

@@ -7,7 +7,7 @@ Examples:
   cotenant calibrate                               policies find the result
   cotenant calibrate --quick -o my-machine.toml    a first idea, for --profile
   cotenant calibrate --only core-to-core --svg-dir pictures
-  cotenant calibrate --contentiousness             what programs cost each other here";
+  cotenant calibrate --contentiousness             the contentiousness model";
 
 /// Arguments of `cotenant calibrate`.
 #[derive(Clone, Debug, clap::Args)]

@@ -23,8 +23,8 @@ Examples:
   cotenant qos --high-pid 4711 --metric redis:6379:p99 --low 'make -j8'
   cotenant qos --config /etc/cotenant/cotenant.toml    the daemon's rules
   cotenant qos --high './server' --low 'make -j8'      progress that it reports
-  cotenant qos --high-pid 4711 --metric 'http://localhost:9100/metrics#seconds,q=0.99' --low 'x264 …'
-  cotenant qos --high './a' --controller conservative-90 --metric ipc --low './b' --json";
+  cotenant qos --high-pid 4711 --metric 'cmd:./speed' --low 'x264 …' --goal 80%
+  cotenant qos --high ./a --low ./b --metric ipc --controller conservative-90";
 
 /// Arguments of `cotenant qos`.
 #[derive(Debug, Clone, clap::Args)]

@@ -15,9 +15,9 @@ Examples:
   cotenant schedule --policy mas --quantum 100ms jobs.toml
   seq 12 | sed 's/.*/.\\/simulate --seed &/' | cotenant schedule -
 
-A queue in TOML has [[job]] tables. Each has a command: a line for the shell, or a list of words.
-Optional are name, env, cwd, profile, memory (as in \"2G\"), retries and threads.
-env, cwd, memory and retries at the top are for all jobs.";
+A queue in TOML has [[job]] tables. Each has a command: a line for the shell, or
+a list of words. Optional are name, env, cwd, profile, memory (as in \"2G\"),
+retries and threads. env, cwd, memory and retries at the top are for all jobs.";
 
 /// Which jobs run at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]

@@ -9,8 +9,8 @@ const EXAMPLES: &str = concat!(
 Examples, with the two-apps.toml that --help shows:
   cotenant sim two-apps.toml --policy none,sam,optimal
   cotenant sim --mix mcf06,milc06,povray06,lbm06 --machine nehalem-i7-920
-  cotenant sim two-apps.toml --kernel cache-aware+numa-balancing --seeds 20 --json
-  cotenant sim --mix mcf06,mcf06 --machine nehalem-i7-920 --json | jq '.policies[0].apps[].slowdown'
+  cotenant sim two-apps.toml --kernel cache-aware --seeds 20 --json
+  cotenant sim --mix mcf06,mcf06 --machine nehalem-i7-920 --json
 
 ",
     include_str!("../../../examples/two-apps.toml")
