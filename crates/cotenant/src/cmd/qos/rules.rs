@@ -42,8 +42,10 @@ pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool
         (_, true) => "low",
         _ => return Ok(cast),
     };
+    let roots = missing == "high" && sys::euid() == 0;
+    let hint = if roots { " (for root, a rule by command alone takes only programs that belong to root)" } else { "" };
     Err(usage(format!(
-        "{}: no running process matches a rule with class = \"{missing}\"; start it first, or use --high and --low",
+        "{}: no running process matches a rule with class = \"{missing}\"{hint}; start it first, or use --high and --low",
         named.path.display()
     )))
 }
