@@ -29,6 +29,13 @@ pub fn done(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
+/// Files of the repository that match patterns of git, or all of them: also new ones, but none that are gone.
+pub fn tracked(root: &Path, patterns: &[&str]) -> Result<Vec<PathBuf>> {
+    let list = ["ls-files", "-co", "--exclude-standard"].iter().chain(patterns);
+    let list = done(Command::new("git").args(list).current_dir(root))?;
+    Ok(list.lines().map(PathBuf::from).filter(|file| root.join(file).exists()).collect())
+}
+
 /// Cargo: the one that runs this.
 pub fn cargo_program() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())

@@ -12,6 +12,7 @@ mod package;
 mod pictures;
 mod reference;
 mod semver;
+mod specification;
 mod suite;
 mod tables;
 mod tidy;
@@ -47,6 +48,8 @@ enum Task {
     Completions,
     /// Rewrite the reference pages of the commands, docs/reference/commands, from what --help prints
     Reference,
+    /// Rewrite SPECIFICATION.md from the promises in comments above tests
+    Specification,
     /// Build the book with mdBook and serve it, with its search, on port 3000
     Book {
         /// Only build it, into target/book
@@ -98,6 +101,7 @@ fn run(task: &Task) -> Result<ExitCode> {
         Task::Man => man(&root.join("target/man")),
         Task::Completions => completions(&root.join("target/completions")),
         Task::Reference => reference::write(root),
+        Task::Specification => specification::write(root),
         Task::Book { build } => book::make(root, *build),
         Task::Bpf => bpf::compile(root),
         Task::Tables(args) => tables::write(root, args),

@@ -163,7 +163,7 @@ fn row(out: &mut String, arg: &Arg) {
 }
 
 /// One paragraph in lines of at most [`COLUMNS`].
-fn wrapped(paragraph: &str) -> String {
+pub fn wrapped(paragraph: &str) -> String {
     let (mut out, mut column) = (String::new(), 0);
     for word in paragraph.split_whitespace() {
         let length = word.chars().count();

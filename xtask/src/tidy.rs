@@ -1,12 +1,12 @@
 //! What neither the compiler nor clippy checks.
 
+use crate::commands::tracked;
 use crate::house::words;
 use crate::tables;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// Marks of unfinished work, split so that this file does not carry them.
 const UNFINISHED: &[&str] =
@@ -14,7 +14,7 @@ const UNFINISHED: &[&str] =
 
 /// Runs every check and fails with the list of what is wrong.
 pub fn check(root: &Path) -> Result<()> {
-    let files = tracked(root)?;
+    let files = tracked(root, &[])?;
     let longer = fs::read_to_string(root.join(LONGER)).context(LONGER)?;
     let mut wrong = Vec::new();
     for file in &files {
@@ -43,6 +43,7 @@ pub fn check(root: &Path) -> Result<()> {
     wrong.extend(pages_left_out(root, &files)?);
     wrong.extend(words::count(root)?.wrong());
     wrong.extend(crate::reference::wrong(root));
+    wrong.extend(crate::specification::wrong(root)?);
     wrong.extend(crate::pictures::wrong(root));
     wrong.extend(tables::wrong(root)?);
     wrong.extend(undocumented_dependencies(root)?);
@@ -148,15 +149,6 @@ fn unread_as_empty(file: &Path, text: &str) -> Vec<String> {
             format!("{}: an error of {read}…) is taken as nothing there; say what it means", file.display())
         })
         .collect()
-}
-
-fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
-    let list = Command::new("git")
-        .args(["ls-files", "-co", "--exclude-standard"])
-        .current_dir(root)
-        .output()
-        .context("git ls-files")?;
-    Ok(String::from_utf8(list.stdout)?.lines().map(PathBuf::from).collect())
 }
 
 /// Links to files of the repository, or to headings of pages, that are not there.
@@ -274,7 +266,7 @@ fn unknown_tests(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     let rust = files.iter().filter(|f| f.extension().is_some_and(|e| e == "rs"));
     let sources: Vec<String> = rust.filter_map(|f| fs::read_to_string(root.join(f)).ok()).collect();
     let mut wrong = Vec::new();
-    for document in ["ARCHITECTURE.md", "SPECIFICATION.md", "lab/docs/departures.md", "lab/docs/threats-tests.md"] {
+    for document in ["ARCHITECTURE.md", "lab/docs/departures.md", "lab/docs/threats-tests.md"] {
         let text = fs::read_to_string(root.join(document))?;
         let quoted = text.split('`').skip(1).step_by(2);
         let is_test = |name: &&str| {
@@ -353,6 +345,7 @@ mod tests {
         assert_eq!(long_page(Path::new("lab/docs/a.md"), &"word ".repeat(601), ""), None);
     }
 
+    /// Holds undo/pauses.
     #[test]
     fn asking_past_the_door_is_found() {
         let wrong = |file: &str, text: &str| asks_past_the_door(Path::new(file), text).len();

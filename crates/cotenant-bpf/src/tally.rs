@@ -172,6 +172,7 @@ mod tests {
     }
 
     /// Whatever comes and goes, what is named is bounded, and what is waited for is the sum of its causes.
+    /// Holds see/waits-behind.
     #[test]
     fn short_lived_programs_are_forgotten() {
         let mut tally = Tally::default();

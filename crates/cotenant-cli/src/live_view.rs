@@ -101,6 +101,7 @@ mod tests {
         LiveTable { lines: lines.to_vec(), height, hidden: 0 }
     }
 
+    /// Holds run/terminal.
     #[test]
     fn what_was_wrapped_by_resizing_is_erased_too() {
         assert_eq!(LiveTable::default().back(80, 24), "\r");
@@ -108,6 +109,7 @@ mod tests {
         assert_eq!(drawn(&[79, 10, 0], 24).back(40, 24), "\x1b[4A\r", "the first takes two rows now");
     }
 
+    /// Holds run/terminal.
     #[test]
     fn what_a_higher_terminal_shows_again_is_erased_too() {
         let mut table = drawn(&[9; 20], 24);

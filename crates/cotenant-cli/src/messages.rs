@@ -88,6 +88,7 @@ mod tests {
         assert_eq!(chain(&error), "a.rec: disk full");
     }
 
+    /// Holds speed/passwords.
     #[test]
     fn usage_errors_are_one_line() {
         let rendered = "error: unexpected argument '--polcy' found\n\n  tip: a similar argument exists: '--policy'\n\n\

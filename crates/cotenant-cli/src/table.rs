@@ -167,6 +167,7 @@ mod tests {
     }
 
     proptest! {
+        /// Holds run/terminal.
         #[test]
         fn no_line_is_wider_than_the_terminal(
             rows in proptest::collection::vec(proptest::collection::vec("[a-z ]{0,40}", 4), 0..6),

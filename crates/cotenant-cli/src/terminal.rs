@@ -81,6 +81,7 @@ pub(crate) fn stderr_columns() -> Option<usize> {
 mod tests {
     use super::*;
 
+    /// Holds run/terminal.
     #[test]
     fn lines_fit_the_room() {
         let lines = || (1..=5).map(|i| format!("line {i}")).collect::<Vec<_>>();
@@ -98,6 +99,7 @@ mod tests {
         assert!((0..9).all(|most| cut_middle("abcdefgh\n", most).chars().count() <= most));
     }
 
+    /// Holds run/terminal.
     #[test]
     fn names_do_not_move_the_cursor() {
         assert_eq!([cut("a\x1b[2Jb\n", 9), cut("abc", 2), cut("abc", 0)], ["a\\u001b[…", "a…", ""]);

@@ -798,6 +798,7 @@ mod tests {
         }
     }
 
+    /// Holds cluster/containers.
     #[test]
     fn annotations_count_where_the_rule_allows_them() {
         let terms = |keys: &str, asked: &Asked| {

@@ -236,6 +236,7 @@ pub(crate) mod tests {
         }
     }
 
+    /// Holds cluster/containers.
     #[test]
     fn a_group_belongs_to_the_innermost_container_around_it() {
         let (known, taken) = Containers::new(vec![told("shop", "db-0", "postgres"), told("shop", "db-0", "proxy")]);
@@ -246,6 +247,7 @@ pub(crate) mod tests {
         assert_eq!(["/pods/db-0", "/pods/db-0/postgres2", "/", ""].map(of), [None, None, None, None]);
     }
 
+    /// Holds cluster/containers.
     #[test]
     fn what_is_no_container_is_left_out_and_the_rest_counts() {
         let mut list = vec![told("shop", "a", "b")];
@@ -268,6 +270,7 @@ pub(crate) mod tests {
         assert_eq!((known.len(), taken.remarks.len()), (CONTAINERS, 1));
     }
 
+    /// Holds cluster/containers.
     #[test]
     fn what_annotations_ask_for_is_read_and_what_is_wrong_with_it_said() {
         let ask = |class: &str, goal: &str, metric: &str| {
@@ -300,6 +303,7 @@ pub(crate) mod tests {
         assert_eq!(learnt(Told { workload, job: true, ..told("big", "7", "sort") }), "alice.sort");
     }
 
+    /// Holds cluster/containers.
     #[test]
     fn labels_are_bounded() {
         let labels: BTreeMap<String, String> = (0..LABELS + 8).map(|i| (format!("k{i:03}"), "v".to_owned())).collect();

@@ -403,6 +403,7 @@ mod tests {
     use cotenant_status::status::ServiceStatus;
 
     /// Any number of users without services, one of them under 65,536 numbers, leave a place to those who have some.
+    /// Holds daemon/hostile.
     #[test]
     fn root_the_bridge_and_whoever_has_services_always_have_places() {
         let (bridge, owner) = (70_000, 70_001);
@@ -428,6 +429,7 @@ mod tests {
         assert!(locked(&places.0).is_empty());
     }
 
+    /// Holds daemon/pause.
     #[test]
     fn root_and_whom_the_configuration_names_may_tell_of_containers() {
         let shared = Shared::default();

@@ -244,6 +244,7 @@ pub(crate) mod tests {
     }
 
     /// Programs that come and go in turn cause any number of lines; a day of them is some 30,000 short ones.
+    /// Holds daemon/hostile.
     #[test]
     fn the_log_is_bounded_and_says_what_it_left_out() {
         let (lines, limiter) = (Lines::default(), Arc::new(Limiter::default()));

@@ -298,6 +298,7 @@ mod tests {
         assert!(logbook.own.is_due("the journal cannot be written"));
     }
 
+    /// Holds daemon/pause.
     #[test]
     fn what_another_version_has_learnt_is_refused_by_name_and_kept() {
         let folder = std::env::temp_dir().join(format!("cotenant-watch-{}", std::process::id()));

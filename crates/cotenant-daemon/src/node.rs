@@ -217,6 +217,7 @@ mod tests {
         }
     }
 
+    /// Holds cluster/objects.
     #[test]
     fn what_is_shared_is_told_with_what_is_used_of_it() {
         let a = service("a", true, &[(0, 1.0, Some(1e6)), (2, 0.25, Some(5e5))]);
@@ -280,6 +281,7 @@ mod tests {
         assert_eq!(pairs, [("shop/db-0/main", "shop/job-2/main")]);
     }
 
+    /// Holds cluster/objects.
     #[test]
     fn what_is_not_counted_is_absent() {
         let node =

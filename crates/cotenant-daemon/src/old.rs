@@ -82,6 +82,7 @@ mod tests {
         Ok(Config::empty("c".into()).take(Path::new("c"), &format!("[[rule]]\n{keys}\n"))?.remove(0))
     }
 
+    /// Holds qos/rules.
     #[test]
     fn each_old_key_says_what_to_write_and_that_is_the_same() {
         for (old, new) in [

@@ -109,6 +109,7 @@ fn of(uid: u32, subuids: &Subuids) -> Party {
 mod tests {
     use super::*;
 
+    /// Holds daemon/pause.
     #[test]
     fn whom_somebody_may_act_as_is_theirs() {
         let subuids = Subuids::parse("alice:100000:65536\nroot:200000:65536\n", "root:x:0:0\nalice:x:1000:1000\n");

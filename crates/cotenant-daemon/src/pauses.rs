@@ -130,6 +130,7 @@ mod tests {
         told.recv().unwrap()
     }
 
+    /// Holds daemon/pause.
     #[test]
     fn a_pause_holds_over_a_restart_and_so_does_one_that_cannot_be_read() {
         let folder = std::env::temp_dir().join(format!("cotenant-pauses-{}", std::process::id()));

@@ -149,8 +149,8 @@ impl Slurm {
             Err(_) => None,
         };
         let remark = before.is_none().then(|| format!("{} is no table of ours; a new one is begun", file.display()));
-        let node = bounded::text("/proc/sys/kernel/hostname", Limit::Value)?;
-        let node: String = node.trim().split('.').next().unwrap_or_default().chars().take(NAME).collect();
+        let node = bounded::host_name();
+        let node: String = node.split('.').next().unwrap_or_default().chars().take(NAME).collect();
         let node = node.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_', "-");
         let node = if node.is_empty() { "localhost".to_owned() } else { node };
         let (told, known, written) = (BTreeMap::new(), Arc::default(), Instant::now());
@@ -270,6 +270,7 @@ mod tests {
         }
     }
 
+    /// Holds cluster/slurm.
     #[test]
     fn a_table_says_what_is_used_and_is_read_again() {
         let mut table = Table::default();
@@ -289,6 +290,7 @@ mod tests {
         assert_eq!(later, format!("cotenant-slurm\t1\t605800\nnode\tn1\t-\t-\n{one}"), "one was seen last a week ago");
     }
 
+    /// Holds cluster/slurm.
     #[test]
     fn what_is_no_table_is_none() {
         let good = "workload\ta\t1\t1\t1\t1\t1";
@@ -325,6 +327,7 @@ mod tests {
         assert!(used.cpus > 2.99, "what was long ago is forgotten: {}", used.cpus);
     }
 
+    /// Holds cluster/slurm.
     #[test]
     fn jobs_come_and_go_and_a_restarted_daemon_remembers_what_they_used() {
         let folder = folder("jobs");

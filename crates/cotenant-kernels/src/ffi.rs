@@ -127,6 +127,7 @@ mod tests {
         work.wrong
     }
 
+    /// Holds measure/kernels.
     #[test]
     fn a_single_wrong_bit_is_noticed() {
         assert_eq!(wrong_after_spoiling(None), 0);

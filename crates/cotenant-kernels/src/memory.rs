@@ -123,6 +123,7 @@ mod tests {
         }
     }
 
+    /// Holds place/schedule.
     #[test]
     fn control_groups_allow_what_is_left_of_their_limits() {
         let mounts = std::env::temp_dir().join(format!("cotenant-groups-{}", std::process::id()));

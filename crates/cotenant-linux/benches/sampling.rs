@@ -2,6 +2,8 @@
 //! 4,000 threads of which 10 % or all run; beside `perf stat -I 100 -p` and `numad` on the same program. Then the same
 //! of the sampler alone where 400 threads are born a second in 200 processes. One JSON object per line. With
 //! `-- births` the latter only.
+//!
+//! Holds see/cost.
 
 use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
 use cotenant_linux::sense::perf::Counting;

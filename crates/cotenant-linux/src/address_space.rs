@@ -379,6 +379,7 @@ mod tests {
     }
 
     /// With one that does not answer, all others of its user are late, and together they take as long as one of them.
+    /// Holds undo/pauses.
     #[test]
     fn nobody_is_waited_for_again_and_again() {
         static DESK: Shared = Shared::new();

@@ -61,6 +61,11 @@ pub fn text(path: impl AsRef<Path>, limit: Limit) -> io::Result<String> {
     rest_text(&mut open(path)?, limit)
 }
 
+/// The name of this machine; empty where it cannot be read.
+pub fn host_name() -> String {
+    text("/proc/sys/kernel/hostname", Limit::Value).map_or_else(|_| String::new(), |name| name.trim().to_owned())
+}
+
 /// The text of a file that a user named: a regular file, or a pipe, for whose writer this waits.
 ///
 /// # Errors

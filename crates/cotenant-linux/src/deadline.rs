@@ -97,6 +97,7 @@ mod tests {
 
     static OWN: Places = Places(AtomicUsize::new(0));
 
+    /// Holds daemon/hostile.
     #[test]
     fn what_is_stuck_is_given_up_and_four_of_it_are_the_most() {
         let stuck: Vec<_> = (0..MOST)

@@ -310,6 +310,7 @@ mod tests {
         vec![Source::Progress, Source::Metric("told".to_owned())]
     }
 
+    /// Holds run/compare.
     #[test]
     fn windows_tell_what_the_policy_does() {
         let order = order(4, 1);
@@ -358,6 +359,7 @@ mod tests {
         assert!(state.pairs(&order(2, 1), 1).iter().all(Option::is_some));
     }
 
+    /// Holds run/compare.
     #[test]
     fn what_ends_early_keeps_its_complete_windows() {
         let order = order(4, 3);
@@ -365,6 +367,7 @@ mod tests {
         assert_eq!((state.values.len(), state.pairs(&order, 0).len()), (3, 1), "the third has no partner yet");
     }
 
+    /// Holds run/compare.
     #[test]
     fn orders_are_random_by_seed_and_balanced() {
         assert_eq!(order(9, 7), order(9, 7));

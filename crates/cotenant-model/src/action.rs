@@ -324,6 +324,7 @@ impl fmt::Display for Reason {
 mod tests {
     use super::*;
 
+    /// Holds run/terminal.
     #[test]
     fn a_reason_shows_why_in_every_unit() {
         let reason = |signal, unit, value, threshold| {

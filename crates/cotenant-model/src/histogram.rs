@@ -232,6 +232,7 @@ mod tests {
     }
 
     /// Twenty below 0.1, seventy up to 1, ten beyond.
+    /// Holds speed/metrics.
     #[test]
     fn a_quantile_in_an_open_bucket_is_not_known() {
         let h = of(&[(0.0, 0.1, 20), (0.1, 0.4, 70), (0.4, f64::INFINITY, 10)]);

@@ -119,4 +119,4 @@ pub use sample::{AppSample, CpuSample, Direction, Moved, Pressure, Reading, Samp
 pub use signal::{Count, Counters, Signal};
 pub use topology::Topology;
 pub use view::{AppView, ByApp, TaskView, View};
-pub use waits::{Behind, Cause, Waiting, Waits};
+pub use waits::{Behind, BehindKind, Cause, Waiting, Waits};

@@ -162,6 +162,7 @@ mod tests {
         look.view.tasks.iter().map(of).collect()
     }
 
+    /// Holds see/cost.
     #[test]
     fn glances_belong_to_the_look_after_them() {
         let mut looks = Looks::default();

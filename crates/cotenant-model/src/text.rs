@@ -165,6 +165,7 @@ mod tests {
         assert_eq!(["", "a", "ab"].map(|text| within(text, 1)), ["", "a", "…"]);
     }
 
+    /// Holds run/foreign-text.
     #[test]
     fn json_means_the_same_afterwards() {
         let json = serde_json::json!({"a\u{7f}\u{202e}\u{e0041}": ["\x1b[2J", "\u{9b}"]});
@@ -176,6 +177,8 @@ mod tests {
     }
 
     proptest! {
+        /// Promise run/foreign-text: Names and other foreign text are escaped before any command prints them; an
+        /// error is one line of at most 500 characters.
         #[test]
         fn any_text_is_clean_once_and_for_all(text in any::<String>(), most in 1usize..40) {
             let once = clean(&text).into_owned();

@@ -445,6 +445,7 @@ mod tests {
         usage.programs.iter().map(|program| (&*program.program, program.cpus)).collect()
     }
 
+    /// Holds run/busy.
     #[test]
     fn programs_are_named_and_what_is_our_own_is_not_theirs() {
         let before =
@@ -466,6 +467,7 @@ mod tests {
         assert_eq!(Usage::between(&before, &before, None, |_| false), None, "no time has gone by");
     }
 
+    /// Holds see/waits.
     #[test]
     fn waits_are_those_of_threads_that_live_and_no_longer_than_the_time() {
         let waits = |of: &[(u32, u64)]| Some(Arc::new(of.iter().map(|(tid, s)| (*tid, s * 1_000_000_000)).collect()));
@@ -498,6 +500,8 @@ mod tests {
     }
 
     /// Compilers: each lives for less than the time between two looks.
+    /// Promise run/busy: Programs that fill the machine, and nice values without effect, are named without root;
+    /// meanwhile no goal is judged and no calibration replaced.
     #[test]
     fn children_that_ended_meanwhile_are_their_parents() {
         let before = look(
@@ -545,6 +549,7 @@ mod tests {
         assert!(usage.remark_of_steal().is_some_and(|note| note.contains(" 10.0 % ")));
     }
 
+    /// Holds run/busy.
     #[test]
     fn it_is_busy_where_others_leave_less_than_nine_tenths_of_what_is_wanted() {
         let usage = |others, stolen| Usage { seconds: 1.0, of_cpus: 2, others, stolen, ..Usage::default() };
@@ -562,6 +567,7 @@ mod tests {
         assert!(during.starts_with("this machine was busy meanwhile ("), "{during}");
     }
 
+    /// Holds qos/innocent.
     #[test]
     fn who_makes_a_program_slow_is_named() {
         let programs = vec![Program { program: "rustc".into(), cgroup: "/".into(), cpus: 1.9, waiting: None }];

@@ -96,11 +96,52 @@ pub struct Behind {
     /// A program, or why no CPU served it.
     #[serde(deserialize_with = "crate::text::name_of")]
     pub what: String,
+    /// What kind of thing that is.
+    #[serde(default)]
+    pub kind: BehindKind,
     /// The control group of a program that is not observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
     /// Threads that waited behind it, on average.
     pub threads: f64,
+}
+
+/// What a wait can be behind. There are few, unlike names of programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BehindKind {
+    /// Another application that is observed.
+    Application,
+    /// Other threads of the same application.
+    Itself,
+    /// A program that is not observed.
+    Program,
+    /// Threads of the kernel.
+    Kernel,
+    /// An idle CPU that had to wake up.
+    Waking,
+    /// Other guests of the host.
+    Host,
+    /// The quota of its own control group.
+    Quota,
+    /// Not known.
+    #[default]
+    Unknown,
+}
+
+impl BehindKind {
+    fn of(cause: &Cause, own: AppId) -> Self {
+        match cause {
+            Cause::App(app) if *app == own => Self::Itself,
+            Cause::App(_) => Self::Application,
+            Cause::Program { .. } => Self::Program,
+            Cause::Kernel(_) => Self::Kernel,
+            Cause::Waking => Self::Waking,
+            Cause::Hypervisor => Self::Host,
+            Cause::Quota => Self::Quota,
+            Cause::Unknown => Self::Unknown,
+        }
+    }
 }
 
 /// Parts that are listed, and that are named in a line; what is less than this share of all is not listed.
@@ -122,7 +163,7 @@ impl Behind {
                 Cause::Program { cgroup, .. } => Some(cgroup.clone()).filter(|cgroup| !cgroup.is_empty()),
                 _ => None,
             };
-            Self { what, cgroup, threads: *threads }
+            Self { what, kind: BehindKind::of(cause, own), cgroup, threads: *threads }
         };
         let mut parts: Vec<Self> = parts.iter().filter(|(_, part)| *part > all * LITTLE).map(part).collect();
         parts.sort_by(|a, b| b.threads.total_cmp(&a.threads));

@@ -8,6 +8,9 @@
 //! simulated seconds in which each order is carried out (`"case":"learning"`), and every round of that counts.
 //!
 //! The paper's mapper takes 9.97 µs on 40 CPUs, migrations included (§4.4); moves are decided here, not carried out.
+//!
+//! Promise place/cost: A decision for a large machine takes less than 1 ms with `sam`, `mas`, `cas` and `das`, and
+//! less than 10 ms with `numad` and `dino`.
 
 use cotenant_model::pin::Pin;
 use cotenant_model::policy::{Config, Ctx, DynPolicy, Settings, State};

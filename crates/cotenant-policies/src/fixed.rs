@@ -249,6 +249,7 @@ mod tests {
         }
     }
 
+    /// Holds run/wrong-input.
     #[test]
     fn more_threads_than_cpus_are_told() {
         let bench = Bench::new(machine(2, 1, 2, 1), "XX*A");

@@ -203,6 +203,7 @@ mod tests {
         assert_eq!(plan.proposals(at(9_000), REASON), [], "gone");
     }
 
+    /// Holds undo/allowed-cpus.
     #[test]
     fn asks_again_where_others_changed_what_is_allowed() {
         let t = machine(1, 1, 4, 1);

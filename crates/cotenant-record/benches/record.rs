@@ -1,6 +1,8 @@
 //! What recording costs: 1,000 tasks of which 100 run, one round every 100 ms. Prints one JSON line per case.
 //!
 //! `cargo bench -p cotenant-model --bench record`
+//!
+//! Holds see/cost-of-records.
 
 use cotenant_model::policy::State;
 use cotenant_model::testing::machine;

@@ -213,6 +213,7 @@ mod tests {
         assert!(Move::new(&sample, &away).to_string().starts_with("task 9: CPU ? → its own mask; stage 1"));
     }
 
+    /// Holds record/why.
     #[test]
     fn what_an_application_is_told_has_the_same_form() {
         let topology = machine(2, 1, 2, 1);

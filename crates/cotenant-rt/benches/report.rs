@@ -2,6 +2,8 @@
 //!
 //! CPU time, not wall-clock time: 64 threads on fewer CPUs wait for one another, but a report must not become dearer
 //! by it.
+//!
+//! Holds see/cost-of-records.
 
 use cotenant_testing::bench::Report;
 use serde_json::json;

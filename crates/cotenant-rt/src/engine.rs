@@ -127,6 +127,8 @@ mod tests {
         orders
     }
 
+    /// Promise qos/marked: A program with marks pauses itself by fresh, short orders and runs on without Cotenant;
+    /// others are paused from outside, and disobedience is named.
     #[test]
     fn orders_are_obeyed_while_they_are_fresh_and_short() {
         let (now, ms) = (5_000_000_000, 1_000_000);
@@ -142,6 +144,8 @@ mod tests {
         assert_eq!(at(0, 0, 0), None, "none was ever given");
     }
 
+    /// Promise see/cost-of-records: With 100 running threads, recording takes below 0.1 % of a core, and a report of
+    /// progress below 20 ns.
     #[test]
     fn the_countdown_finds_its_period() {
         // 4 instructions per ns: 1 ms are 4,000,000. It begins with 16,384, and grows by 8 at most.

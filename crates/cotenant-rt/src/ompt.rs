@@ -129,6 +129,7 @@ mod tests {
         units() - before
     }
 
+    /// Holds speed/harmless.
     #[test]
     fn chunks_sections_tasks_and_regions_count() {
         let dispatched = |kind: c_int, instance: &[u64; 2]| {
@@ -144,6 +145,7 @@ mod tests {
         }
     }
 
+    /// Holds speed/harmless.
     #[test]
     fn it_is_no_tool_where_nobody_asks() {
         assert!(std::env::var_os("OMP_TOOL_LIBRARIES").is_none() && ompt_start_tool(0, ptr::null()).is_null());

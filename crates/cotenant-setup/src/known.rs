@@ -129,6 +129,7 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
+    /// Holds place/trials.
     #[test]
     fn the_latest_of_each_kind_is_kept_and_those_of_another_machine_are_not_read() {
         let shape = |name: &str, n: usize| -> KnownShape {

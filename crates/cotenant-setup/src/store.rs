@@ -301,6 +301,8 @@ mod tests {
         AppProfile { stamp: Some(Box::new(stamp)), ..profile::parse_apps(&rates).unwrap().remove("a").unwrap() }
     }
 
+    /// Promise measure/store: Stored profiles survive kills and simultaneous writers; a damaged one is named with its
+    /// place, and never written over.
     #[test]
     fn many_writers_lose_nothing() {
         let folder = Folder::new("writers");
@@ -321,6 +323,7 @@ mod tests {
         assert_eq!(left.len(), 2, "the file and the lock: {left:?}");
     }
 
+    /// Holds measure/store.
     #[test]
     fn a_damaged_file_is_named_and_the_others_are_used() {
         let folder = Folder::new("damaged");
@@ -340,6 +343,8 @@ mod tests {
         assert!(store.remove("bad").unwrap() && !store.remove("bad").unwrap());
     }
 
+    /// Promise measure/profiles: Stored profiles and contentiousness models are used where they fit; profiles come
+    /// back from an export unchanged, and give way to `--profiles`.
     #[test]
     fn the_build_that_runs_is_chosen_and_a_stale_one_is_said() {
         let folder = Folder::new("builds");

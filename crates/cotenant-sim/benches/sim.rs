@@ -7,6 +7,8 @@
 //!
 //! `cargo bench -p cotenant-sim --bench sim`. Target: 300 simulated seconds per second for 64 tasks on 40 CPUs, on
 //! one core.
+//!
+//! Holds sim/workloads.
 
 use cotenant_model::machine::Machine;
 use cotenant_sim::batch::{self, Plan};

@@ -155,6 +155,7 @@ mod tests {
         (found.profile, found.left_out.into_iter().map(|left| left.name).collect())
     }
 
+    /// Holds measure/characterize.
     #[test]
     fn simulated_programs_are_characterized_by_the_same_script() {
         let (sharer, left_out) = measured("bigtable");

@@ -155,6 +155,7 @@ mod tests {
 
     /// Young memory comes with the scan that covers it; that of a process that ran elsewhere before, a pass later. What
     /// is shared by threads on two nodes is dealt out.
+    /// Holds sim/kernel.
     #[test]
     fn memory_arrives_within_a_pass_and_later_within_two() {
         let all = situations().unwrap();

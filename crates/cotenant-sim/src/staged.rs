@@ -128,6 +128,8 @@ mod tests {
         [[app]]\nname = 'b'\nprogram = 'cpu'\nwork_s = 2\n\
         [[app]]\nname = 'c'\nprogram = 'cpu'\nwork_s = 0.25\n";
 
+    /// Promise measure/workloads: A workload is carried out as it is written, and is drawn the same for the same
+    /// seed.
     #[test]
     fn programs_come_when_they_are_started() {
         let scenario = scenario(APPS);
@@ -159,6 +161,8 @@ mod tests {
     }
 
     /// On two nodes: who is placed as he begins touches his pages there, and finds them near.
+    /// Promise sim/pages: Pages follow where they are told at a price, and accesses by node are the lines that the
+    /// node delivers.
     #[test]
     fn who_is_placed_at_once_touches_his_pages_there() {
         struct Far;

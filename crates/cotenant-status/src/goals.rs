@@ -488,6 +488,7 @@ mod tests {
     }
 
     /// Ten seconds, of which the histogram does not tell the first so many: what is left says nothing of all.
+    /// Holds speed/metrics.
     #[test]
     fn what_was_clipped_is_not_judged() {
         let judged = |clipped_s: u64| {

@@ -87,6 +87,7 @@ mod tests {
     }
 
     /// A second in which twenty answers take 64 times as long is in the window for ten seconds.
+    /// Holds qos/verdict.
     #[test]
     fn the_window_moves_on_by_a_second() {
         let (mut latency, mut so_far) = (Latency::default(), Histogram::default());

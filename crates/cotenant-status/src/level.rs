@@ -220,6 +220,7 @@ mod tests {
     }
 
     /// Alone a p99 of 20 ms, so the goal is 40 ms. Of 100 answers a second ten take 67 ms in every fourth.
+    /// Holds qos/verdict.
     #[test]
     fn a_level_is_of_single_requests_where_they_are_known() {
         let source = Source::from("latency_p99_s".to_owned());
@@ -246,6 +247,7 @@ mod tests {
     }
 
     /// A metric of 1 alone, of which 2 is the goal; from the eleventh second on it is beyond the last bound, 3.
+    /// Holds qos/verdict.
     #[test]
     fn seconds_are_judged_where_requests_are_unknown() {
         let source = Source::Metric("h".to_owned());
@@ -272,6 +274,7 @@ mod tests {
         assert_eq!(level.clipped(Time::from_secs(22)), Some(Clipped::Beyond(3.0)));
     }
 
+    /// Holds qos/verdict.
     #[test]
     fn an_hour_is_forgotten() {
         let mut within = Within::default();

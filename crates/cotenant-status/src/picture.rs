@@ -1,9 +1,11 @@
 //! What `cotenant top` shows, whoever tells it: plain values, which `--json` prints as they are.
 
 use crate::status::{CpuStatus, Decision, ServiceStatus, Status, Trial};
+use crate::verdict::Verdict;
 use cotenant_cli::messages::count;
 use cotenant_cli::progress::{about, ago};
 use cotenant_model::interference::Row;
+use cotenant_model::usage::Usage;
 use cotenant_model::{CpuId, Topology};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -17,6 +19,10 @@ pub const DECISIONS: usize = 40;
 pub struct Picture {
     /// Who tells it, and what that one does.
     pub source: String,
+    /// The name of the machine; empty for a recording.
+    pub host: String,
+    /// How it stands, in one sentence; empty where nothing is to be said.
+    pub state: String,
     /// Seconds since the source began.
     pub at_s: f64,
     /// Of a recording: which of its moments this is.
@@ -142,6 +148,8 @@ impl Picture {
                 status.pid,
                 status.mode()
             ),
+            host: status.host.clone(),
+            state: state(&status.services, status.usage.as_ref()),
             at_s: status.uptime_s,
             moment: None,
             packages: packages(topology, &status.cpus, &status.services),
@@ -201,6 +209,36 @@ fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     (n > 0.0).then(|| sum / n)
 }
 
+/// Others that use less than this many CPUs are no part of how it stands.
+const HARDLY: f64 = 0.1;
+
+/// Who suffers, what is done about it, and what else uses the machine:
+/// `db misses its goal; batch is throttled 60 % of the time; 1.4 of 2 CPUs by other programs: rustc 1.4`.
+pub fn state(services: &[ServiceStatus], usage: Option<&Usage>) -> String {
+    let named = |of: fn(&ServiceStatus) -> bool| services.iter().filter(move |service| of(service));
+    let missed = named(|service| service.verdict == Some(Verdict::Missed));
+    let mut parts: Vec<String> = missed.map(|service| format!("{} misses its goal", service.name)).collect();
+    let kept = named(|service| matches!(service.verdict, Some(Verdict::Kept | Verdict::AtGoal))).count();
+    match (parts.is_empty(), kept) {
+        (_, 0) => {}
+        (true, 1) => parts.push("the goal is kept".to_owned()),
+        (true, kept) => parts.push(format!("{kept} goals are kept")),
+        (false, kept) => parts.push(format!("{} kept", count(kept as u64, "goal"))),
+    }
+    let mut throttled: Vec<(&str, f64)> =
+        services.iter().filter_map(|service| Some((&*service.name, service.throttled?))).collect();
+    throttled.retain(|(_, share)| *share >= LITTLE);
+    throttled.sort_by(|a, b| b.1.total_cmp(&a.1));
+    if let Some((name, share)) = throttled.first() {
+        let more = if throttled.len() > 1 { format!(", and {} more", throttled.len() - 1) } else { String::new() };
+        parts.push(format!("{name} is throttled {:.0} % of the time{more}", share * 100.0));
+    }
+    if let Some(usage) = usage.filter(|usage| usage.others + usage.stolen >= HARDLY) {
+        parts.push(usage.text());
+    }
+    parts.join("; ")
+}
+
 /// The latest decisions.
 pub fn last(all: &[Decision]) -> Vec<Decision> {
     all[all.len().saturating_sub(DECISIONS)..].to_vec()
@@ -230,4 +268,37 @@ pub fn packages(topology: &Topology, busy: &[CpuStatus], services: &[ServiceStat
     }
     packages.retain(|package| !package.domains.is_empty());
     packages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_it_stands_is_one_sentence() {
+        let goal = |name: &str, verdict| ServiceStatus {
+            name: name.to_owned(),
+            verdict: Some(verdict),
+            ..ServiceStatus::default()
+        };
+        let low = |name: &str, share| ServiceStatus {
+            name: name.to_owned(),
+            throttled: Some(share),
+            ..ServiceStatus::default()
+        };
+        let usage = |others| Usage { seconds: 10.0, of_cpus: 2, others, ..Usage::default() };
+        let all = [
+            goal("db", Verdict::Missed),
+            goal("web", Verdict::Kept),
+            low("gzip", 0.25),
+            low("sort", 0.6),
+            low("idle", 0.0),
+            goal("new", Verdict::Unsure),
+        ];
+        let said = "db misses its goal; 1 goal kept; sort is throttled 60 % of the time, and 1 more; \
+                    1.4 of 2 CPUs by other programs: none of them can be seen here";
+        assert_eq!(state(&all, Some(&usage(1.4))), said);
+        assert_eq!(state(&all[1..2], Some(&usage(0.05))), "the goal is kept");
+        assert_eq!(state(&[], None), "");
+    }
 }

@@ -24,6 +24,9 @@ pub struct Status {
     pub version: String,
     /// Its process id.
     pub pid: u32,
+    /// The name of the machine.
+    #[serde(default, deserialize_with = "cotenant_model::text::name_of")]
+    pub host: String,
     /// What the configuration says.
     pub mode: Mode,
     /// Whether nothing is changed for now, whatever the mode is.
@@ -647,7 +650,7 @@ mod tests {
             name: name.to_owned(),
             class,
             waiting: Some(waiting),
-            behind: vec![Behind { what: what.to_owned(), cgroup: None, threads: waiting }],
+            behind: vec![Behind { what: what.to_owned(), threads: waiting, ..Behind::default() }],
             ..ServiceStatus::default()
         };
         let services = [

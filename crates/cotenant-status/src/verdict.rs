@@ -154,6 +154,8 @@ mod tests {
         (judged.verdict, judged.to_string())
     }
 
+    /// Promise qos/verdict: A service is judged by single requests where they are known, in the same sentence
+    /// everywhere, which says where it is not certain.
     #[test]
     fn one_sentence_says_it() {
         for (kept, interval, verdict, text) in [
@@ -182,6 +184,7 @@ mod tests {
     }
 
     /// Alone it may be anywhere from a fifth slower to a quarter faster than was measured.
+    /// Holds qos/verdict.
     #[test]
     fn a_verdict_that_hangs_on_the_speed_alone_says_so() {
         let [certain, lucky] = [[0.99, 1.01], [0.8, 1.25]];

@@ -644,6 +644,7 @@ mod tests {
 
     /// One rule decides every 60 ms, most times by a glance, one every 100 ms; the program runs 23 % of the time, waits
     /// for a CPU 45 % of it, and changes its CPU in the last second.
+    /// Holds see/waits.
     #[test]
     fn cpu_time_is_that_of_all_the_time_whichever_rule_looked() {
         let sample = |at_ms: u64, looked_ms: u64| {
@@ -768,6 +769,7 @@ mod tests {
     }
 
     /// Ten seconds of 95 % of its speed alone, which was measured well, badly, or on a machine that others fill.
+    /// Holds qos/verdict.
     #[test]
     fn a_service_is_judged_by_the_last_minute() {
         let judged = |interval: [f64; 2], enforced: bool, crowded: Option<&str>| {

@@ -10,6 +10,8 @@
 //!
 //! `cargo bench -p cotenant --bench end_to_end`; `COTENANT_BENCH_SECONDS` (default 20) is the length of each
 //! measurement. With `-- births` the crowd only.
+//!
+//! Holds see/cost.
 
 use cotenant_testing::bench::Report;
 use cotenant_testing::bench::cost::{cpu_ns, family, memory_kib};

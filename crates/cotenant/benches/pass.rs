@@ -10,6 +10,8 @@
 //!
 //! `cargo bench -p cotenant --bench pass`; needs clang 19, and says so where there is none. `COTENANT_BENCH_PAIRS` of
 //! each build (default 7).
+//!
+//! Holds compile/naps.
 
 use cotenant_model::stats::median::{Median, median};
 use cotenant_testing::bench::Report;

@@ -78,6 +78,7 @@ mod tests {
         cli.get_subcommands().filter(|command| command.get_name() != "help").cloned().collect()
     }
 
+    /// Holds run/documented.
     #[test]
     fn every_command_stands_in_one_group() {
         let mut times = BTreeMap::new();
@@ -88,6 +89,7 @@ mod tests {
         assert!(help.lines().count() <= SCREEN && help.lines().all(|line| line.chars().count() <= COLUMNS), "{help}");
     }
 
+    /// Holds run/documented.
     #[test]
     fn short_help_fits_a_terminal() {
         let wrong: Vec<String> = commands()
@@ -112,6 +114,7 @@ mod tests {
         }
     }
 
+    /// Holds run/documented.
     #[test]
     fn no_sentence_of_a_help_is_long() {
         let mut long = Vec::new();
@@ -131,6 +134,7 @@ mod tests {
         assert!(long.is_empty(), "{} sentences:\n{}", long.len(), long.join("\n"));
     }
 
+    /// Holds run/documented.
     #[test]
     fn a_list_of_policies_names_those_that_the_command_takes() {
         let registry = cotenant_policies::standard();

@@ -80,6 +80,7 @@ mod tests {
         super::cli::Cli::command().debug_assert();
     }
 
+    /// Holds run/documented.
     #[test]
     fn every_option_has_help() {
         for command in super::cli::Cli::command().get_subcommands() {

@@ -2,13 +2,13 @@
 //! over.
 
 use super::lexer;
+use crate::commands::tracked;
 use crate::tables;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 /// Programs are treated as persons, or plain words are avoided. A pair is one entry with a space.
 const DIALECT: [&str; 19] = [
@@ -68,7 +68,7 @@ pub struct Words {
     measurements: usize,
     changelog_unreleased: usize,
     changelog_unreleased_lines: usize,
-    specification_rows: usize,
+    promises: usize,
     /// Dialect in 1,000 words, with the words themselves.
     dialect: BTreeMap<&'static str, Dialect>,
 }
@@ -125,7 +125,9 @@ pub fn count(root: &Path) -> Result<Words> {
     let unreleased = changelog.split("\n## ").find(|part| part.starts_with("Unreleased")).unwrap_or_default();
     let unreleased = unreleased.split_once('\n').map_or("", |(_, below)| below);
     let specification = read(Path::new("SPECIFICATION.md"))?;
-    let rows = specification.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| promise"));
+    let promises = specification
+        .lines()
+        .filter(|line| line.starts_with("* `") && line.split('`').nth(2).is_some_and(|after| after.starts_with(": ")));
     Ok(Words {
         book,
         written_by_command,
@@ -133,7 +135,7 @@ pub fn count(root: &Path) -> Result<Words> {
         measurements,
         changelog_unreleased: words_of_page(unreleased),
         changelog_unreleased_lines: unreleased.lines().filter(|line| !line.trim().is_empty()).count(),
-        specification_rows: rows.count(),
+        promises: promises.count(),
         dialect: [("comments", comments), ("messages", messages), ("pages", pages), ("measurements", measured)]
             .map(|(kind, text)| (kind, dialect(&text)))
             .into(),
@@ -204,7 +206,7 @@ impl Words {
             "changelog, Unreleased: {} lines, {} words",
             self.changelog_unreleased_lines, self.changelog_unreleased
         );
-        println!("rows of SPECIFICATION.md: {}", self.specification_rows);
+        println!("promises of SPECIFICATION.md: {}", self.promises);
         println!("dialect in 1,000 words");
         for (kind, dialect) in &self.dialect {
             let mut found: Vec<_> = dialect.found.iter().collect();
@@ -217,12 +219,6 @@ impl Words {
             println!("  {words:>5}  {page}");
         }
     }
-}
-
-fn tracked(root: &Path, patterns: &[&str]) -> Result<Vec<PathBuf>> {
-    let list = ["ls-files", "-co", "--exclude-standard"].iter().chain(patterns);
-    let list = crate::commands::done(Command::new("git").args(list).current_dir(root))?;
-    Ok(list.lines().map(PathBuf::from).filter(|file| root.join(file).exists()).collect())
 }
 
 #[cfg(test)]

@@ -272,6 +272,7 @@ mod tests {
         );
     }
 
+    /// Holds sim/workloads.
     #[test]
     fn machines_of_one_shape_foretell_each_other_and_one_of_another_does_not() {
         let curve = |idle: f64, queue: f64, limit: f64| -> Vec<(f64, f64)> {

@@ -149,6 +149,8 @@ const HEADER: &str = "\
 mod tests {
     use super::*;
 
+    /// Promise sim/workloads: Shipped workloads follow from measurements, give back measured speeds, and wait and
+    /// compute as real loops do.
     #[test]
     fn the_workloads_are_what_their_derivation_gives() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -165,6 +167,7 @@ mod tests {
         }
     }
 
+    /// Holds sim/workloads.
     #[test]
     fn the_solo_curves_are_reproduced() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

@@ -3,7 +3,7 @@
 //! What is not known is absent, never 0.
 
 use cotenant_model::usage::Usage;
-use cotenant_model::{Mode, text};
+use cotenant_model::{BehindKind, Mode, text};
 use cotenant_status::status::{Measured, ServiceStatus, Status};
 use cotenant_status::values::Value;
 use prometheus_client::collector::Collector;
@@ -11,6 +11,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, prometheus_te
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -219,6 +220,16 @@ fn about_services(to: &mut DescriptorEncoder<'_>, services: &[ServiceStatus]) ->
         let series = services.iter().filter_map(|(name, service)| Some((labels(name, service), value.of(service)?)));
         gauges(to, metric.name, metric.help, None, series)?;
     }
+    let behind: Vec<(Labels<'_>, String, f64)> =
+        services.iter().flat_map(|(name, service)| behind(name, service)).collect();
+    gauges(
+        to,
+        "cotenant_service_waiting_behind_threads",
+        "The part of cotenant_service_waiting_threads behind each cause: a service by its name, else the kind of cause. \
+         Absent where BPF is not allowed",
+        None,
+        behind.iter().map(|(labels, behind, threads)| (with(labels, "behind", behind), *threads)),
+    )?;
     let speeds = services
         .iter()
         .filter_map(|(name, service)| Some((labels(name, service), clean(service.source.as_deref()?), service.speed?)));
@@ -281,6 +292,21 @@ fn info(service: &ServiceStatus) -> [String; 5] {
         return [name, workload, String::new(), String::new(), "paused".to_owned()];
     }
     [name, workload, clean(&service.rule), service.class.name().to_owned(), clean(&service.policy)]
+}
+
+/// What a service waits behind, by causes that are few: each name of an unmanaged program would be a series for ever.
+fn behind<'a>(name: &'a str, service: &'a ServiceStatus) -> Vec<(Labels<'a>, String, f64)> {
+    let mut parts: BTreeMap<String, f64> = BTreeMap::new();
+    for part in &service.behind {
+        let what = match part.kind {
+            BehindKind::Application => clean(&part.what),
+            BehindKind::Program => "other programs".to_owned(),
+            BehindKind::Kernel => "the kernel".to_owned(),
+            _ => part.what.clone(),
+        };
+        *parts.entry(what).or_default() += part.threads;
+    }
+    parts.into_iter().map(|(what, threads)| (labels(name, service), what, threads)).collect()
 }
 
 /// A metric whose value may go down; nothing at all of one without series.

@@ -69,6 +69,7 @@ fn found(services: &[(&str, usize, &str)]) -> Vec<(String, usize, String)> {
     services.iter().map(|(name, rule, what)| ((*name).to_owned(), *rule, (*what).to_owned())).collect()
 }
 
+/// Holds daemon/rules.
 #[test]
 fn the_first_rule_that_matches_says_what_belongs_together() {
     let machine = Machine::new(
@@ -302,6 +303,7 @@ fn nobody_takes_the_places_of_others() {
 
 /// Of a program nobody opts out for another user; of a control group, which is managed as a whole, one does for
 /// all.
+/// Holds daemon/rules.
 #[test]
 fn of_a_program_nobody_opts_out_for_another_user() {
     if sys::euid() != 0 {
@@ -325,6 +327,7 @@ fn of_a_program_nobody_opts_out_for_another_user() {
     assert!(machine.services(&slice, Vec::new(), 0).is_empty(), "one of its members does for the whole group");
 }
 
+/// Holds daemon/rules.
 #[test]
 fn nobody_becomes_important_by_the_name_of_a_program() {
     if sys::euid() != 0 {
@@ -407,6 +410,7 @@ fn a_program_is_meant_by_the_name_that_people_know() {
 }
 
 /// Users name units of their own service managers as they like, and so do containers that run one.
+/// Holds daemon/rules.
 #[test]
 fn nobody_becomes_important_by_the_name_of_a_unit() {
     let own = "/user.slice/user-7.slice/user@7.service/app.slice/pg@16.service";

@@ -18,7 +18,7 @@ use cotenant_linux::host::{AppSpec, LinuxHost, Until, What};
 use cotenant_linux::sense::census::Census;
 use cotenant_linux::sense::nice::Comparison;
 use cotenant_linux::sense::usage::Watch;
-use cotenant_linux::{sys, worker};
+use cotenant_linux::{bounded, sys, worker};
 use cotenant_model::host::{Drive, Ended};
 use cotenant_model::policy::{Config as PolicyConfig, Ctx};
 use cotenant_model::usage::{Usage, slowed_by_others};
@@ -466,6 +466,7 @@ impl Shift<'_> {
         let status = Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
+            host: bounded::host_name(),
             mode: self.config.mode,
             paused: self.desk.kept.pauses.all,
             uptime_s: self.desk.begun.elapsed().as_secs_f64(),

@@ -6,7 +6,7 @@ use cotenant_model::interference::Row;
 use cotenant_model::policy::{Bound, Statement};
 use cotenant_model::profile::MachineProfile;
 use cotenant_model::topology::synthetic;
-use cotenant_model::{CpuId, CpuSet, Mode, Signal};
+use cotenant_model::{Behind, CpuId, CpuSet, Mode, Signal};
 use cotenant_status::class::Class;
 use cotenant_status::status::{
     CpuStatus, Decision, Measured, Place, Quantile, ServiceStatus, ThreadStatus, Trial, Why, WithinGoal,
@@ -73,6 +73,7 @@ fn status(second: u32, stranger: &str) -> Status {
         cpus: 0.42,
         allowed: CpuSet::parse_list("0-7").unwrap(),
     };
+    let behind = |what: &str, threads| Behind { what: what.to_owned(), threads, ..Behind::default() };
     let judged = |service: ServiceStatus| {
         let interval = service.kept.map(|kept| [kept - 0.02, kept + 0.02]);
         let goal = service.goal.unwrap();
@@ -96,6 +97,7 @@ fn status(second: u32, stranger: &str) -> Status {
         }),
         within_goal: Some(WithinGoal { share: 0.973, requests: true, seconds: t }),
         said: Statement { bound: Some(Bound { quantile: 0.99, alone_s: 1.67e-4, goal_s: 1.86e-4 }) },
+        behind: vec![behind("backup.service", 0.41), behind(stranger, 0.16)],
         busiest: vec![thread(4_711, "postgres", 0), thread(4_712, stranger, 1)],
         ..service("postgresql@15-main.service", Class::High, &[(0, 0.9), (1, 0.52)])
     });
@@ -135,6 +137,7 @@ fn status(second: u32, stranger: &str) -> Status {
     };
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        host: stranger.to_owned(),
         mode: Mode::Enforce,
         uptime_s: t,
         cpu_s: 0.003 * t,
@@ -182,6 +185,7 @@ fn serving(shared: &Arc<Shared>) -> (Web, String) {
 const SIZES: [(u32, u32); 2] = [(1440, 900), (390, 844)];
 
 /// On a desk and on a phone, by day and by night.
+/// Holds daemon/page.
 #[test]
 fn a_browser_draws_it_all_without_a_complaint() {
     let Some(mut browser) = Browser::start("page") else { return };
@@ -196,9 +200,11 @@ fn a_browser_draws_it_all_without_a_complaint() {
         let wanted = [&goals[..], &["place-0", "place-1", "place-2", "place-3", "bandwidth"]].concat();
         assert_eq!(ids, wanted);
         assert!(plots.iter().all(|(_, inked)| *inked > 1_000), "{plots:?}");
-        assert_eq!(browser.value("document.title"), "Cotenant", "names stay names");
+        assert_eq!(browser.value("document.title"), format!("Cotenant on {EVIL}"), "names stay names");
         let text = browser.value("document.body.textContent").to_string();
         for part in [
+            "postgresql@15-main.service misses its goal; 1 goal kept; backup.service is throttled 35 % of the time",
+            "0.41 behind backup.service, 0.16 behind <img",
             "missed: 84 % (82 to 86; goal 90 %)",
             "throttled 35.0 %",
             "postgresql@15-main.service +2",
@@ -247,6 +253,7 @@ const DETAILS: [&str; 6] = [
 ];
 
 /// Everything can be reached and opened by keys alone, and what is new does not take the focus away.
+/// Holds daemon/page.
 #[test]
 fn a_keyboard_is_enough() {
     let Some(mut browser) = Browser::start("keys") else { return };
@@ -334,10 +341,10 @@ fn a_keyboard_is_enough() {
         ("BUTTON", ""),
         ("INPUT", "services"),
         ("BUTTON", "services"),
+        ("DIV", "hurts"),
         ("DIV", "goals"),
         ("SUMMARY", "goals"),
         ("DIV", "places"),
-        ("DIV", "hurts"),
         ("DIV", "memory"),
         ("DIV", "trials"),
         ("SUMMARY", "decisions"),
@@ -350,6 +357,7 @@ fn a_keyboard_is_enough() {
 }
 
 /// As much as a page is meant for, of which six hours are looked at.
+/// Holds daemon/page.
 #[test]
 fn two_hundred_services_and_six_hours_are_drawn() {
     let Some(mut browser) = Browser::start("many") else { return };
@@ -395,6 +403,7 @@ fn find_one(browser: &mut Browser) {
 }
 
 /// A reader of the screen hears tables with heads and captions, and a name for everything that can be chosen.
+/// Holds daemon/page.
 #[test]
 fn what_is_seen_can_be_heard() {
     let Some(mut browser) = Browser::start("heard") else { return };

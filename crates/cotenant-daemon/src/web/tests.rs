@@ -144,6 +144,7 @@ fn hostile_clients_are_sent_away() {
 }
 
 /// By whatever name a browser was led here.
+/// Holds daemon/page.
 #[test]
 fn names_that_may_be_somebody_elses_are_refused() {
     let shared = Arc::new(Shared::default());
@@ -169,6 +170,8 @@ fn names_that_may_be_somebody_elses_are_refused() {
 }
 
 /// What the page says of a moment is what `top` says, as far as there is room.
+/// Promise daemon/page: The page shows what `top` shows, by keyboard, to screen readers and with readable contrast;
+/// no other site can read it, and names never become markup.
 #[test]
 fn the_page_says_what_top_says_and_not_too_much() {
     let shared = Arc::new(Shared::default());

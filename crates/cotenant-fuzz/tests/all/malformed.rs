@@ -27,6 +27,7 @@ fn good_input_is_taken() {
     }
 }
 
+/// Holds see/damaged-input.
 #[test]
 fn malformed_input_is_survived() {
     let survived = |target: &Target| {

@@ -225,6 +225,8 @@ fn units(expected: &Expected, bytes: u64) -> u64 {
     units.max(20_000)
 }
 
+/// Promise measure/kernels: Kernels touch the memory that their page says at the rate that is asked for, and end on a
+/// signal with their result.
 #[test]
 fn each_footprint_is_what_it_is_said_to_be() {
     let Some(caches) = caches("each_footprint_is_what_it_is_said_to_be") else { return };
@@ -273,6 +275,7 @@ fn each_footprint_is_what_it_is_said_to_be() {
     });
 }
 
+/// Holds measure/kernels.
 #[test]
 fn memory_kernels_miss_the_last_level() {
     let Some(caches) = caches("memory_kernels_miss_the_last_level") else { return };
@@ -290,6 +293,7 @@ fn memory_kernels_miss_the_last_level() {
     }
 }
 
+/// Holds measure/kernels.
 #[test]
 fn the_second_level_injector_misses_the_first_and_hits_the_second() {
     let Some(caches) = caches("the_second_level_injector_misses_the_first_and_hits_the_second") else { return };
@@ -299,6 +303,7 @@ fn the_second_level_injector_misses_the_first_and_hits_the_second() {
     assert!(counted.last <= 0.01, "{counted:?}");
 }
 
+/// Holds measure/kernels.
 #[test]
 fn stream_moves_what_it_is_said_to_move() {
     let Some(caches) = caches("stream_moves_what_it_is_said_to_move") else { return };
@@ -311,6 +316,7 @@ fn stream_moves_what_it_is_said_to_move() {
     }
 }
 
+/// Holds measure/kernels.
 #[test]
 fn strides_touch_one_place_each() {
     let Some(caches) = caches("strides_touch_one_place_each") else { return };
@@ -325,6 +331,7 @@ fn strides_touch_one_place_each() {
     }
 }
 
+/// Holds measure/kernels.
 #[test]
 fn computation_is_in_proportion_to_shared_accesses() {
     let Some(caches) = caches("computation_is_in_proportion_to_shared_accesses") else { return };

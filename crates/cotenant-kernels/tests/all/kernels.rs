@@ -102,6 +102,7 @@ fn names_are_unique_and_known() {
     assert!(Kernel::by_name("hubbench").is_none());
 }
 
+/// Holds measure/kernels.
 #[test]
 fn stream_is_right_wherever_it_ends() {
     for kernel in Kernel::all().iter().filter(|kernel| kernel.name.starts_with("stream")) {
@@ -115,6 +116,7 @@ fn stream_is_right_wherever_it_ends() {
 }
 
 /// By the kernel's own clock and count, so that it holds on any machine, however busy.
+/// Holds measure/kernels.
 #[test]
 fn a_rate_is_kept_in_proportion() {
     for rate in [1e3, 1e4, 1e5, 1e6, 1e12] {
@@ -133,6 +135,7 @@ fn a_rate_is_kept_in_proportion() {
     }
 }
 
+/// Holds measure/kernels.
 #[test]
 fn a_default_size_follows_the_caches() {
     let size = |name, caches: &Caches, threads| Kernel::by_name(name).unwrap().default_size(caches, threads);

@@ -259,6 +259,7 @@ mod tests {
         advanced.ended.iter().map(|pod| (&*pod.pod, pod.ran_s, pod.slowdown)).collect()
     }
 
+    /// Holds cluster/pays.
     #[test]
     fn who_asks_nothing_of_cache_and_memory_runs_as_alone() {
         let mut cluster = cluster();
@@ -275,6 +276,7 @@ mod tests {
     }
 
     /// The second one comes after 10 s and both slow each other until the first ends; then the second is alone.
+    /// Holds cluster/pays.
     #[test]
     fn slowdowns_are_those_of_the_mix_at_each_moment() {
         let mut cluster = cluster();

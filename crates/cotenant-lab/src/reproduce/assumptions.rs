@@ -118,6 +118,7 @@ mod tests {
         percent(linux.apps[0].time_s / sam.apps[0].time_s)
     }
 
+    /// Holds sim/reproduce.
     #[test]
     fn assumptions_change_what_they_say_and_nothing_else() {
         let as_it_is = scenario(&[], "SGD");
@@ -157,6 +158,7 @@ mod tests {
     }
 
     /// What SAM gains is what being apart costs.
+    /// Holds sim/reproduce.
     #[test]
     fn costlier_transfers_and_waiting_for_lines_leave_more_to_gain() {
         let (idle, costly) = (gain(&[], "HuBench"), gain(&[Transfers(3.0)], "HuBench"));

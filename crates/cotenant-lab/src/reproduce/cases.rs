@@ -79,6 +79,7 @@ mod tests {
     use super::*;
     use cotenant_sim::app::embedded;
 
+    /// Holds sim/reproduce.
     #[test]
     fn every_application_of_the_tables_has_a_program_and_fits() {
         let (alone, mixes) = (standalone(), mixes());

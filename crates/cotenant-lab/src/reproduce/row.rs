@@ -238,6 +238,7 @@ pub(super) fn tally(rows: &[Row]) -> String {
 mod tests {
     use super::*;
 
+    /// Holds sim/reproduce.
     #[test]
     fn words_follow_from_figures() {
         let level = |paper, measured| level_words(paper, measured).0;

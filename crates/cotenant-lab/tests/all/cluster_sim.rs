@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
+/// Holds cluster/pays.
 #[test]
 fn each_line_is_answered_before_the_next_is_asked() {
     let mut server = Command::new(env!("CARGO_BIN_EXE_cotenant-lab"));

@@ -71,6 +71,8 @@ fn cotenant() -> Option<PathBuf> {
     Some(path)
 }
 
+/// Promise sim/reproduce: `reproduce` sets the papers' figures beside ours with a verdict, gives the same bytes each
+/// time, and pairs runs on this machine.
 #[test]
 fn every_experiment_is_listed_and_others_are_refused() {
     let output = reproduce(&["--list"]);
@@ -92,6 +94,7 @@ fn every_experiment_is_listed_and_others_are_refused() {
     );
 }
 
+/// Holds sim/reproduce.
 #[test]
 fn a_quick_reproduction_has_its_keys_and_makes_a_report() {
     let output = reproduce(&["--quick", "--json"]);
@@ -133,6 +136,7 @@ fn a_quick_reproduction_has_its_keys_and_makes_a_report() {
 }
 
 /// A machine of the user's that has the name of a shipped one is theirs, and no figure of a paper's experiment.
+/// Holds sim/reproduce.
 #[test]
 fn machines_of_the_users_change_nothing_but_where_they_are_asked_for() {
     let data = std::env::temp_dir().join(format!("cotenant-own-machines-{}", std::process::id()));
@@ -172,6 +176,7 @@ fn in_a_terminal(line: &str) -> Option<Child> {
     Some(script.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap())
 }
 
+/// Holds run/terminal.
 #[test]
 fn tables_fit_the_terminal() {
     for what in ["--list", "--quick --seeds 1 sam-fig2"] {
@@ -185,6 +190,7 @@ fn tables_fit_the_terminal() {
     }
 }
 
+/// Holds run/terminal.
 #[test]
 fn how_far_it_is_is_shown_however_long_a_part_takes() {
     let Some(mut script) = in_a_terminal(&format!("{LAB} reproduce resense-optimal")) else { return };
@@ -252,6 +258,7 @@ fn real(data: Option<&Path>, names: &[&str]) -> Option<Vec<Value>> {
     Some(serde_json::from_slice(&output.stdout).unwrap())
 }
 
+/// Holds sim/reproduce.
 #[test]
 fn pairs_are_measured_on_this_machine() {
     let refused = reproduce(&["--real", "sam-fig1"]);
@@ -271,6 +278,7 @@ fn pairs_are_measured_on_this_machine() {
     assert!(of("xz: suffers").is_some() || note.contains("xz is left out"), "{note}");
 }
 
+/// Holds sim/reproduce.
 #[test]
 fn naps_are_weighed_on_this_machine() {
     let Some(results) = real(None, &["tang-rn-simple", "tang-rn-overhead"]) else { return };
@@ -299,6 +307,7 @@ fn naps_are_weighed_on_this_machine() {
     assert!(of(1, "tracking: Cotenant's own CPU time")["measured"].as_f64().unwrap() > 0.0, "somebody looked");
 }
 
+/// Holds sim/reproduce.
 #[test]
 fn naps_and_padding_are_studied_on_this_machine() {
     let Some(data) = pass::installed(env!("CARGO_TARGET_TMPDIR")) else { return };

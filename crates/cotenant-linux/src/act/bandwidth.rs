@@ -39,6 +39,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Promise qos/limits: Limits on CPU time, cache ways and memory bandwidth follow what is measured, come to rest,
+    /// and are reported.
     #[test]
     fn settings_follow_what_is_measured() {
         let hardware = Throttle { least: 10, step: 10 };
@@ -54,6 +56,7 @@ mod tests {
     proptest! {
         /// Whatever the hardware makes of a setting, as long as more is not less: it comes to rest at, or one step
         /// around, the highest setting that keeps the target.
+        /// Holds qos/limits.
         #[test]
         fn it_comes_to_rest(full in 1.0..100.0f64, bend in 0.3..3.0f64, share in 0.2..1.0f64) {
             let hardware = Throttle { least: 10, step: 10 };

@@ -201,6 +201,7 @@ pub(crate) mod tests {
         }
     }
 
+    /// Holds qos/limits.
     #[test]
     fn what_a_machine_can_limit_is_found() {
         let dir = TempDir::new("resctrl-find");
@@ -216,6 +217,7 @@ pub(crate) mod tests {
         assert_eq!(Resctrl::find(&FsRoot::at(dir.path())), None);
     }
 
+    /// Holds qos/limits.
     #[test]
     fn limits_follow_the_measured_bandwidth_and_go() {
         let dir = TempDir::new("resctrl-group");
@@ -254,6 +256,7 @@ pub(crate) mod tests {
         assert!(!path.exists() && journal.finish().failed == 0);
     }
 
+    /// Holds undo/limits.
     #[test]
     fn who_is_killed_leaves_a_group_that_is_removed() {
         let dir = TempDir::new("resctrl-left");

@@ -258,6 +258,8 @@ mod tests {
         groups.iter().map(|group| Protected { name: "server".to_owned(), group: group.clone() }).collect()
     }
 
+    /// Promise undo/limits: CPU limits, frozen groups, cache groups, weights and scheduling policies are given back
+    /// after every kind of end, also across upgrades.
     #[test]
     fn beside_our_group_where_nothing_is_escaped() {
         let tree = TempDir::new("quota-place");

@@ -153,6 +153,8 @@ mod tests {
     use super::*;
     use cotenant_testing::TempDir;
 
+    /// Promise qos/background: The background lies where the control groups of two programs part, or in their
+    /// sessions; where it has no effect, both programs are named.
     #[test]
     fn the_branch_that_counts_is_where_the_ways_part() {
         for (low, protected, found) in [

@@ -267,6 +267,7 @@ mod tests {
         }
     }
 
+    /// Holds place/move-pages.
     #[test]
     fn bound_memory_is_never_moved() {
         let tree = TempDir::new("bound");

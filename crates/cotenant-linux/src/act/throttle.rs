@@ -523,6 +523,7 @@ mod tests {
     use crate::tests::journal;
     use cotenant_testing::TempDir;
 
+    /// Holds qos/limits.
     #[test]
     fn caches_are_limited_as_ordered() {
         let dir = TempDir::new("low-resctrl");

@@ -282,6 +282,7 @@ mod tests {
         }
     }
 
+    /// Holds run/busy.
     #[test]
     fn nice_counts_inside_a_session_only() {
         let text = |at, why| Some(format!("gzip is {at}, which has no effect on postgres: {why}"));
@@ -312,6 +313,7 @@ mod tests {
         }
     }
 
+    /// Holds run/busy.
     #[test]
     fn nice_counts_inside_a_control_group_only() {
         let apart = Some("gzip is at nice 5, which has no effect on postgres: other control group".to_owned());
@@ -332,6 +334,7 @@ mod tests {
         assert_eq!(first.remark(), apart);
     }
 
+    /// Holds run/busy.
     #[test]
     fn nice_values_of_threads_and_of_every_process_count() {
         let machine = Files::new(true, true);

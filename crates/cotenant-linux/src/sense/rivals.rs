@@ -299,6 +299,7 @@ mod tests {
         assert_eq!(found(&v1), [("CPU quota", expected)]);
     }
 
+    /// Holds run/busy.
     #[test]
     fn who_gives_way_in_vain_is_named() {
         let stat = |nice: i32, ticks: u64| {

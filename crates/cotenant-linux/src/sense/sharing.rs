@@ -374,6 +374,7 @@ mod tests {
     }
 
     /// One program may map as much as it likes: what is beyond the bound is said, not read.
+    /// Holds see/large-processes.
     #[test]
     fn too_many_mappings_are_cut() {
         let line = "1000-2000 rw-s 00000000 00:01 77 /memfd:a\n";
@@ -387,6 +388,8 @@ mod tests {
     }
 
     /// Ten thousand processes, and as many objects in a chain: one group, and no time that grows with the square.
+    /// Promise see/large-processes: Large processes are sampled at random without bias; `sharing` stays fast, and
+    /// whatever is not looked at is reported.
     #[test]
     fn a_long_chain_is_one_group() {
         let object = |i: u32| Object {

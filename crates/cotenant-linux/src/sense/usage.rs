@@ -192,6 +192,7 @@ mod tests {
         root.write("proc/uptime", format!("{at_s} 9.00\n"));
     }
 
+    /// Holds run/busy.
     #[test]
     fn a_busy_machine_is_known_by_program_and_group() {
         let root = TempDir::new("usage");
@@ -242,6 +243,7 @@ mod tests {
     }
 
     /// On this machine: what spins is ours, or another program's.
+    /// Holds run/busy.
     #[test]
     fn who_spins_here_is_seen() {
         let mut spins = Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();

@@ -98,6 +98,7 @@ mod tests {
     use super::*;
     use cotenant_testing::TempDir;
 
+    /// Holds cluster/containers.
     #[test]
     fn paths_of_a_namespace_are_told_from_the_real_root() {
         for (path, real) in [
@@ -112,6 +113,7 @@ mod tests {
         }
     }
 
+    /// Holds cluster/containers.
     #[test]
     fn the_root_of_our_namespace_is_found_by_who_is_there() {
         let machine = TempDir::new("cgroup-namespace");

@@ -321,6 +321,7 @@ mod tests {
         assert_eq!(under_cpuset(&set("0-3"), &set("4-5")), set("4-5"));
     }
 
+    /// Holds undo/others-settings.
     #[test]
     fn what_is_left_of_a_mask_is_told_from_another_agents() {
         let set = |s: &str| CpuSet::parse_list(s).unwrap();

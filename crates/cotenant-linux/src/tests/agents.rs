@@ -18,6 +18,7 @@ impl Drop for Reaper {
     }
 }
 
+/// Holds undo/masks.
 #[test]
 fn who_was_born_under_our_mask_gets_its_creators() {
     let Some([_, b]) = two_cpus() else { return };
@@ -37,6 +38,7 @@ fn who_was_born_under_our_mask_gets_its_creators() {
     }
 }
 
+/// Holds undo/masks.
 #[test]
 fn who_is_seen_under_our_mask_is_known_by_its_creators() {
     let Some([a, b]) = two_cpus() else { return };
@@ -54,6 +56,8 @@ fn who_is_seen_under_our_mask_is_known_by_its_creators() {
     assert_eq!(sys::getaffinity(born).unwrap(), subject.originals[1]);
 }
 
+/// Promise undo/others-settings: Masks, weights and scheduling policies that another program sets are left alone for
+/// a while; masks for longer each time.
 #[test]
 fn a_mask_of_another_program_is_left_alone() {
     let Some([_, b]) = two_cpus() else { return };
@@ -68,6 +72,7 @@ fn a_mask_of_another_program_is_left_alone() {
     assert_eq!(subject.masks(), [b, subject.originals[1].clone()]);
 }
 
+/// Holds undo/others-settings.
 #[test]
 fn a_task_that_another_program_moves_is_left_alone_longer_and_longer() {
     let Some([a, b]) = two_cpus() else { return };
@@ -107,6 +112,7 @@ fn a_task_that_another_program_moves_is_left_alone_longer_and_longer() {
     assert_eq!(subject.masks(), [b], "the other program's, in the end");
 }
 
+/// Holds undo/others-settings.
 #[test]
 fn a_task_that_another_program_moves_again_and_again_is_given_up() {
     let Some([a, _]) = two_cpus() else { return };
@@ -168,6 +174,7 @@ fn a_second_applier_leaves_a_claimed_program_alone() {
     assert_eq!(journals(dir.path()), 0);
 }
 
+/// Promise undo/journal: Nothing is changed that could not be journaled first, for example on a full disk.
 #[test]
 fn nothing_is_changed_when_the_disk_is_full() {
     if two_cpus().is_none() {
@@ -188,6 +195,7 @@ fn nothing_is_changed_when_the_disk_is_full() {
     assert!(subject.is_as_before());
 }
 
+/// Holds undo/journal.
 #[test]
 fn an_unusable_state_folder_changes_nothing() {
     if two_cpus().is_none() {
@@ -305,6 +313,8 @@ impl Drop for Cpuset {
     }
 }
 
+/// Promise undo/allowed-cpus: No thread is placed outside its own mask, its cpuset or `--cpus`, also while cpusets
+/// change, CPUs go offline and programs are frozen.
 #[test]
 fn a_cpuset_forbids_shrinks_and_grows() {
     let Some([a, b]) = two_cpus() else { return };

@@ -240,6 +240,7 @@ fn privileged() -> bool {
     is_privileged()
 }
 
+/// Holds undo/limits, qos/background.
 #[test]
 fn threads_or_their_session_go_to_the_background_and_come_back() {
     if !privileged() {
@@ -278,6 +279,7 @@ fn threads_or_their_session_go_to_the_background_and_come_back() {
 }
 
 /// Who was seen there, and who was not: at the next look after it was turned off, however late that comes.
+/// Holds undo/limits.
 #[test]
 fn who_was_born_in_the_background_comes_back_too() {
     if !privileged() {
@@ -299,6 +301,7 @@ fn who_was_born_in_the_background_comes_back_too() {
     assert!(player.hear("end").contains("failed: 0"));
 }
 
+/// Holds undo/limits.
 #[test]
 fn whoever_is_killed_the_background_is_taken_back() {
     if !privileged() {
@@ -337,6 +340,7 @@ fn whoever_is_killed_the_background_is_taken_back() {
     }
 }
 
+/// Holds undo/others-settings.
 #[test]
 fn a_policy_that_somebody_else_has_set_stays() {
     if !privileged() {
@@ -365,6 +369,7 @@ fn a_policy_that_somebody_else_has_set_stays() {
     }
 }
 
+/// Holds undo/limits.
 #[test]
 fn an_ordinary_user_gets_only_what_can_be_taken_back() {
     // Without the limit SCHED_IDLE could not be left any more.
@@ -413,6 +418,7 @@ fn an_ordinary_user_gets_only_what_can_be_taken_back() {
 }
 
 /// What others do with their sessions is theirs.
+/// Holds undo/others-settings.
 #[test]
 fn a_session_that_others_share_keeps_its_weight() {
     if !privileged() || !by_session() {
@@ -429,6 +435,7 @@ fn a_session_that_others_share_keeps_its_weight() {
     assert!(case.all_have(libc::SCHED_OTHER));
 }
 
+/// Holds undo/crash-points.
 #[test]
 fn dying_at_any_point_leaves_nobody_in_the_background() {
     if !privileged() {
@@ -459,6 +466,7 @@ fn dying_at_any_point_leaves_nobody_in_the_background() {
     }
 }
 
+/// Holds undo/limits.
 #[test]
 fn random_kills_leave_nobody_in_the_background() {
     let of_root = |session| privileged().then(|| Case::new(session, 3));
@@ -517,6 +525,7 @@ pub fn minder(args: &[String]) {
 }
 
 /// As root what is started has a group, and what is attached its session; an ordinary user has no groups.
+/// Holds undo/limits.
 #[test]
 fn programs_of_a_host_go_to_the_background_and_come_back() {
     let own = Session::Own;

@@ -37,6 +37,7 @@ fn stop(pid: u32) {
     });
 }
 
+/// Holds undo/masks.
 #[test]
 fn a_clean_run_leaves_nothing() {
     if two_cpus().is_none() {
@@ -62,6 +63,8 @@ fn a_clean_run_leaves_nothing() {
     assert!(thread::process_stat(guardian).is_none());
 }
 
+/// Promise undo/crash-points: Cotenant and its guardian may die at any journal write or system call: masks, pauses,
+/// limits and background weights are still undone.
 #[test]
 fn dying_at_any_point_leaves_nothing() {
     if two_cpus().is_none() {
@@ -89,6 +92,7 @@ fn dying_at_any_point_leaves_nothing() {
     eprintln!("died {deaths} times at {} points", fault::STEPS.len() * 2);
 }
 
+/// Holds undo/crash-points.
 #[test]
 fn a_guardian_that_dies_at_any_point_is_made_up_for_by_restore() {
     if two_cpus().is_none() {
@@ -125,6 +129,7 @@ fn a_guardian_that_dies_at_any_point_is_made_up_for_by_restore() {
     }
 }
 
+/// Holds undo/masks.
 #[test]
 fn both_killed_at_once_is_what_restore_is_for() {
     let Some([a, b]) = two_cpus() else { return };
@@ -140,6 +145,7 @@ fn both_killed_at_once_is_what_restore_is_for() {
     assert_eq!(journals(dir.path()), 0);
 }
 
+/// Holds undo/masks.
 #[test]
 fn a_killed_guardian_is_replaced() {
     if two_cpus().is_none() {
@@ -200,6 +206,7 @@ fn restore_leaves_the_living_alone() {
     assert!(subject.is_as_before());
 }
 
+/// Holds undo/masks.
 #[test]
 fn a_panic_leaves_nothing() {
     if two_cpus().is_none() {
@@ -221,6 +228,7 @@ fn a_panic_leaves_nothing() {
     assert_eq!(journals(dir.path()), 0);
 }
 
+/// Holds undo/masks.
 #[test]
 fn random_kills_leave_nothing() {
     if two_cpus().is_none() {

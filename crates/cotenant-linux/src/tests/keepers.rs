@@ -124,6 +124,7 @@ fn dies_everywhere(means: &str, around: &[&str], steps: &[&str]) {
     }
 }
 
+/// Holds undo/crash-points.
 #[test]
 fn a_dead_host_leaves_nobody_stopped() {
     if super::pauses::mechanisms().len() < 2 {
@@ -134,6 +135,7 @@ fn a_dead_host_leaves_nobody_stopped() {
     dies_everywhere("outside", &pauses, &["nap", "wake", "nap", "end"]);
 }
 
+/// Holds undo/crash-points.
 #[test]
 fn a_dead_host_leaves_nobody_limited() {
     if !crate::act::cpu_time::works_here() {
@@ -143,6 +145,7 @@ fn a_dead_host_leaves_nobody_limited() {
     dies_everywhere("quota", fault::QUOTA_STEPS, &["limit", "lift", "limit", "end"]);
 }
 
+/// Holds undo/crash-points.
 #[test]
 fn a_guardian_that_dies_while_it_lifts_a_limit_is_made_up_for_by_restore() {
     if !crate::act::cpu_time::works_here() {

@@ -253,6 +253,7 @@ fn whoever_dies_while_it_waits_is_gone() {
     }
 }
 
+/// Holds undo/crash-points.
 #[test]
 fn dying_at_any_point_leaves_nobody_waiting() {
     let steps = ["pause", "resume", "pause", "end"];
@@ -277,6 +278,7 @@ fn dying_at_any_point_leaves_nobody_waiting() {
     }
 }
 
+/// Holds undo/crash-points.
 #[test]
 fn a_guardian_that_dies_while_it_lets_run_is_made_up_for_by_restore() {
     for mechanism in mechanisms() {
@@ -298,6 +300,7 @@ fn a_guardian_that_dies_while_it_lets_run_is_made_up_for_by_restore() {
     }
 }
 
+/// Holds undo/pauses.
 #[test]
 fn both_killed_while_it_waits_is_what_restore_is_for() {
     for mechanism in mechanisms() {
@@ -341,6 +344,7 @@ impl Drop for Stilled {
 }
 
 /// Both are alive: the guardian ends a pause that goes on too long, and Cotenant takes note.
+/// Holds undo/pauses.
 #[test]
 fn a_cotenant_that_is_stopped_leaves_nobody_waiting() {
     for mechanism in mechanisms() {
@@ -366,6 +370,7 @@ fn a_cotenant_that_is_stopped_leaves_nobody_waiting() {
 }
 
 /// What a user has stopped after that stays stopped.
+/// Holds undo/pauses.
 #[test]
 fn what_the_guardian_has_let_run_is_not_resumed_again() {
     let job = Beating::new(Mechanism::Signals);
@@ -381,6 +386,7 @@ fn what_the_guardian_has_let_run_is_not_resumed_again() {
     assert_eq!(thread::process_stat(theirs.0[0]).unwrap().state, b'T');
 }
 
+/// Holds undo/pauses.
 #[test]
 fn where_both_are_stopped_either_lets_it_run_and_so_does_force() {
     for mechanism in mechanisms() {
@@ -409,6 +415,7 @@ fn where_both_are_stopped_either_lets_it_run_and_so_does_force() {
     }
 }
 
+/// Holds undo/pauses.
 #[test]
 fn a_guardian_that_is_stopped_is_replaced() {
     let job = Beating::new(Mechanism::Signals);
@@ -425,6 +432,8 @@ fn a_guardian_that_is_stopped_is_replaced() {
     job.is_undone("by the second one");
 }
 
+/// Promise undo/pauses: No program stays paused when Cotenant or its guardian is killed or stopped, or another
+/// program is stuck; after both, `cotenant restore` resumes it.
 #[test]
 fn random_kills_leave_nobody_waiting() {
     let mut steps = vec!["hold"];
@@ -617,6 +626,7 @@ fn a_journal_that_has_not_grown_is_not_compacted_again() {
     assert_eq!(journal.finish().resumed, 1);
 }
 
+/// Holds undo/several.
 #[test]
 fn a_group_with_somebody_who_may_not_wait_is_refused() {
     let Some(group) = Theirs::new("mixed") else { return };

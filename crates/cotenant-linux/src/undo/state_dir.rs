@@ -301,6 +301,7 @@ mod tests {
         assert!(draft(&dir.path().join("none/file.new")).is_err() && draft(dir.path()).is_err());
     }
 
+    /// Holds daemon/hostile.
     #[test]
     fn a_lock_is_ours_alone_to_hold() {
         let dir = TempDir::new("lock-own");

@@ -111,6 +111,7 @@ fn state(pid: u32) -> Option<char> {
     thread::process_stat(pid).map(|s| char::from(s.state))
 }
 
+/// Holds run/transparent.
 #[test]
 fn exit_codes_pass_through() {
     let code = |args: &[&str]| run(args).end().code();
@@ -120,6 +121,7 @@ fn exit_codes_pass_through() {
     assert_eq!(code(&["sh", "-c", "kill -KILL $$"]), Some(128 + libc::SIGKILL));
 }
 
+/// Holds run/transparent.
 #[test]
 fn what_cannot_be_started_says_so() {
     let dir = TempDir::new("exec");
@@ -136,6 +138,7 @@ fn what_cannot_be_started_says_so() {
     }
 }
 
+/// Holds run/transparent.
 #[test]
 fn signals_pass_through() {
     for (name, signal) in
@@ -259,6 +262,7 @@ fn shell(script: &str) -> (File, process::Child) {
     (ours, shell.spawn().unwrap())
 }
 
+/// Holds run/transparent.
 #[test]
 fn ctrl_c_reaches_the_program_once() {
     // The runner looks at its own signal when the program has had its: a second one would be another one by then.
@@ -285,6 +289,7 @@ fn what_ended_the_program_does_not_kill_us_after_it() {
     assert_eq!(late.end().code(), Some(0));
 }
 
+/// Holds run/transparent.
 #[test]
 fn ctrl_z_stops_both_and_fg_resumes_both() {
     let (mut terminal, mut shell) = shell("$RUN sleep 1000; read x; fg; echo CODE=$?");

@@ -215,6 +215,7 @@ fn both_are_here(test: &str) -> bool {
     [LSCPU, LSTOPO].iter().all(|tool| told(test, *tool, &["--version"]).is_some())
 }
 
+/// Holds see/topology.
 #[test]
 fn machines_of_reports_are_read_as_other_tools_do() {
     let test = "machines_of_reports_are_read_as_other_tools_do";
@@ -240,6 +241,7 @@ fn machines_of_reports_are_read_as_other_tools_do() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Holds see/topology.
 #[test]
 fn made_up_machines_are_read_as_other_tools_do() {
     const MACHINES: u64 = 200;

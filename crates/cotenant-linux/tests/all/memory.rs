@@ -18,6 +18,7 @@ fn notes(memory: &Memory) -> Vec<String> {
 }
 
 /// Ends before, between and after looks, reaped and not: the looks go on, and nobody is told.
+/// Holds see/memory.
 #[test]
 fn processes_may_end_at_any_moment() {
     let mut memory = Memory::new(ACCESSES, &FsRoot::live(), false);
@@ -65,6 +66,7 @@ fn processes_may_end_at_any_moment() {
 
 /// Not a million, which a kernel's usual limit (`vm.max_map_count`, 65,530) does not allow;
 /// `a_million_mappings_are_one_note` makes those up.
+/// Holds see/large-processes.
 #[test]
 fn tens_of_thousands_of_mappings_are_read() {
     let (me, fs) = (std::process::id(), FsRoot::live());
@@ -103,6 +105,7 @@ fn tens_of_thousands_of_mappings_are_read() {
     unsafe { libc::munmap(start, 2 * pairs * page) };
 }
 
+/// Holds see/memory.
 #[test]
 fn another_users_process_is_one_note() {
     let looked = std::thread::spawn(|| {

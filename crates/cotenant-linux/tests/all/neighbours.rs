@@ -71,6 +71,7 @@ unsafe fn clone() -> i32 {
 
 /// However many processes keep theirs locked, and however often they are asked, that takes no longer than a few answers
 /// may; what they were started with is known in the end.
+/// Holds undo/pauses.
 #[test]
 fn who_keeps_its_address_space_locked_holds_nobody_up() {
     const ROUNDS: usize = 20;

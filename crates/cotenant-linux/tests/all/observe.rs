@@ -136,6 +136,7 @@ fn threads_that_come_and_go_are_followed() {
     }
 }
 
+/// Holds place/schedule.
 #[test]
 fn who_is_left_behind_by_an_application_that_has_ended_is_somebody_else() {
     let (mut left, other) = (Program::start(3), Program::start(2));
@@ -263,6 +264,8 @@ fn threads_that_live_shorter_than_an_interval_do_no_harm() {
 /// What is asked for a thread is what it costs: its mask, and with that a line in the journal where it has one of ours.
 /// A script whose programs live for milliseconds: what is shown of it is what the kernel adds up, but for the clock
 /// ticks that are cut off.
+/// Promise record/adds-up: CPU time that is shown adds up to what was used, including processes that ended before
+/// they were counted.
 #[test]
 fn what_ends_before_it_is_counted_is_part_of_the_application() {
     let script = "for i in $(seq 50); do head -c 4000000 /dev/zero | md5sum; done; read x";

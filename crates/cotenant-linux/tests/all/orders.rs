@@ -46,6 +46,7 @@ fn looks(orders: &Orders, times: usize) {
     }
 }
 
+/// Holds qos/marked.
 #[test]
 fn a_marked_program_naps_as_ordered_and_says_so() {
     let (_program, orders) = obedient();
@@ -76,6 +77,7 @@ fn all_stopped(pid: u32) -> bool {
     })
 }
 
+/// Holds qos/marked.
 #[test]
 fn stale_long_and_withdrawn_orders_are_not_obeyed() {
     let (program, orders) = obedient();
@@ -103,6 +105,7 @@ fn stale_long_and_withdrawn_orders_are_not_obeyed() {
     assert_eq!(again.naps().count, 0, "who goes away takes the order along");
 }
 
+/// Holds qos/marked.
 #[test]
 fn who_gives_orders_and_is_killed_leaves_nobody_napping() {
     let (program, orders) = obedient();
@@ -120,6 +123,7 @@ fn who_gives_orders_and_is_killed_leaves_nobody_napping() {
     assert!(after.looked > before.looked);
 }
 
+/// Holds speed/foreign-memory.
 #[test]
 fn memory_that_is_not_to_be_trusted_gets_no_orders() {
     for (how, why) in [

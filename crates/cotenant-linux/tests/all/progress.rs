@@ -111,6 +111,7 @@ fn who_only_looks_for_orders_has_no_progress() {
     assert_eq!(watch.until("the first report", |app| app.progress.is_some()).progress, Some(5));
 }
 
+/// Holds speed/reports.
 #[test]
 fn what_was_reported_outlives_who_did() {
     let mut program = Program::start(2);
@@ -128,6 +129,7 @@ fn what_was_reported_outlives_who_did() {
     assert_eq!(watch.observer.reported(AppId(0)).unwrap().units, 11);
 }
 
+/// Holds speed/reports.
 #[test]
 fn children_and_other_programs_in_its_place_are_added_up() {
     let mut program = Program::start(2);
@@ -145,6 +147,8 @@ fn children_and_other_programs_in_its_place_are_added_up() {
     assert_eq!(watch.app().progress, Some(26));
 }
 
+/// Promise speed/foreign-memory: Shared memory that is foreign, truncated, unsealed or of another version is refused;
+/// it gets no orders and takes no memory.
 #[test]
 fn what_no_libcotenant_made_is_refused_with_a_reason() {
     for (how, why) in [
@@ -183,6 +187,7 @@ fn what_is_still_being_made_is_no_forgery() {
     assert_eq!(watch.observer.refused_reports().next(), None);
 }
 
+/// Holds speed/foreign-memory.
 #[test]
 fn counts_that_cannot_be_are_absent() {
     let mut program = Program::start(1);
@@ -204,6 +209,7 @@ fn counts_that_cannot_be_are_absent() {
 }
 
 /// Reading holes takes no memory, and only so much is read.
+/// Holds speed/foreign-memory.
 #[test]
 fn reports_full_of_holes_take_no_memory() {
     const LIARS: usize = 200;
@@ -260,6 +266,8 @@ fn has(program: &str) -> bool {
     Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
+/// Promise speed/harmless: The libraries build into C and Rust programs as installed, end no program, and count MPI
+/// and OpenMP without changing a call.
 #[test]
 fn the_example_in_c_reports_through_the_installed_library() {
     for tool in ["gcc", "pkg-config"] {
@@ -335,6 +343,7 @@ int main(void) {
 }
 "#;
 
+/// Holds speed/harmless.
 #[test]
 fn what_openmp_sees_done_is_counted() {
     let library = Command::new("clang-19").arg("-print-file-name=libomp.so").output();
@@ -409,6 +418,7 @@ int main(int argc, char **argv) {
 
 /// Ten calls with twelve arguments, one of Fortran with thirteen, one of a library that the program loads for itself;
 /// and a hundred that only ask.
+/// Holds speed/harmless.
 #[test]
 fn calls_of_mpi_are_counted_and_change_nothing() {
     if !has("gcc") {
@@ -491,6 +501,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
+/// Holds speed/harmless.
 #[test]
 fn no_filter_ends_a_program_for_what_the_library_asks() {
     if !has("gcc") {
@@ -569,6 +580,7 @@ int main(void) {
 "#;
 
 /// An error handler that jumps out of a call, and calls that a program asks for and no MPI has.
+/// Holds speed/harmless.
 #[test]
 fn what_becomes_of_a_call_of_mpi_is_the_programs() {
     if !has("gcc") {

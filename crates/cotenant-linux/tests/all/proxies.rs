@@ -41,6 +41,7 @@ fn after(ms: u64, before: &Sample, host: &mut LinuxHost) -> Sample {
 /// It may wait long for a CPU.
 const PATIENCE: Duration = Duration::from_secs(300);
 
+/// Holds speed/proxies.
 #[test]
 fn a_program_that_reads_has_a_speed() {
     let reader = Reader::start();
@@ -63,6 +64,7 @@ fn a_program_that_reads_has_a_speed() {
     host.finish();
 }
 
+/// Holds speed/proxies.
 #[test]
 fn nothing_is_counted_unasked() {
     let reader = Reader::start();

@@ -1,5 +1,7 @@
 //! Topologies as hwloc sees them: the dumps of real machines with the views that hwloc's own tests expect, and the
 //! installed `lstopo` on the same dumps, on this machine and on synthetic descriptions.
+//!
+//! Holds see/topology.
 
 use crate::oracle::{Seen, Sizes, copy, dump, lstopo, shared};
 use cotenant_linux::FsRoot;

@@ -42,6 +42,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// Holds see/damaged-input.
 #[test]
 fn damaged_dumps() {
     let test = "damaged_dumps";
@@ -78,6 +79,7 @@ fn damaged_dumps() {
     }
 }
 
+/// Holds see/damaged-input.
 #[test]
 fn damaged_xml() {
     let Some(path) = shared("damaged_xml", "topologies/40intel64-2g2n4c+pcilocality.xml") else { return };

@@ -99,6 +99,8 @@ fn is(value: f64, expected: f64, within: f64) {
     assert!((value / expected - 1.0).abs() < within, "{value} is not {expected}");
 }
 
+/// Promise measure/calibration: Calibration finds what was built into made-up machines, leaves out what it cannot
+/// tell, and is known to be stale after a change.
 #[test]
 fn what_was_built_in_is_found() {
     let topology = machine(2, 1, 8, 2); // 2 packages, one node each, of 8 cores with 2 threads
@@ -126,6 +128,7 @@ fn what_was_built_in_is_found() {
     assert_eq!(c.differences, [], "the caches and packages that it says");
 }
 
+/// Holds measure/calibration.
 #[test]
 fn noise_widens_the_spread() {
     let topology = machine(2, 1, 8, 2);
@@ -150,6 +153,7 @@ fn noise_widens_the_spread() {
     assert!(Repeated::of(&[1.0, 2.0, 3.0]).unwrap().is_noisy() && Repeated::of(&[1.0]).unwrap().is_noisy());
 }
 
+/// Holds measure/calibration.
 #[test]
 fn what_a_machine_cannot_tell_is_left_out_with_a_reason() {
     let left_out = |topology: &Topology| {
@@ -172,6 +176,7 @@ fn what_a_machine_cannot_tell_is_left_out_with_a_reason() {
     assert!(one.contains(&"core_to_core".to_owned()) && one.contains(&"migration_us".to_owned()), "{one:?}");
 }
 
+/// Holds run/end.
 #[test]
 fn it_ends_when_asked_to() {
     let topology = machine(1, 1, 2, 1);

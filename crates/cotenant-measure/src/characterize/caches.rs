@@ -159,6 +159,7 @@ mod tests {
         assert_eq!(Geometry::nearest(32 << 10, 8, 64).option(), "32768,8,64");
     }
 
+    /// Holds measure/characterize.
     #[test]
     fn every_level_stands_where_it_can_be_simulated() {
         let mut parts = cotenant_model::testing::parts(1, 1, 2, 1);

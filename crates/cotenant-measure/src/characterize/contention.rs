@@ -113,6 +113,7 @@ mod tests {
 
     /// Clovertown has no third level: what comes into its second is what leaves memory, and what leaves the first is
     /// `private_misses`.
+    /// Holds sim/conserves.
     #[test]
     fn lines_are_those_of_the_last_private_and_of_the_last_cache() {
         let of = |text: &str, signals: &[(Signal, f64)]| {

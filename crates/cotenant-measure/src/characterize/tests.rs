@@ -119,6 +119,8 @@ fn harpertown() -> Topology {
     Machine::parse(include_str!("../../../../machines/harpertown-2s.toml")).unwrap().topology
 }
 
+/// Promise measure/characterize: Characterization finds what a made-up application is, in the stated number of runs,
+/// with each level of cache at several sizes.
 #[test]
 fn the_vector_is_what_the_application_is() {
     let mut made =
@@ -143,6 +145,7 @@ fn the_vector_is_what_the_application_is() {
     assert_eq!(p.per_cpu_s[&Signal::LlcMisses].round(), 400_000.0);
 }
 
+/// Holds measure/characterize.
 #[test]
 fn rounds_turn_so_that_drift_hits_all_alike() {
     let mut made = Made::new(harpertown());
@@ -151,6 +154,7 @@ fn rounds_turn_so_that_drift_hits_all_alike() {
     assert_eq!(sets, ["0-3", "0,2,4,6", "0,4", "0,2", "0,2", "0,4", "0,2,4,6", "0-3"]);
 }
 
+/// Holds measure/characterize.
 #[test]
 fn what_is_compared_is_said() {
     let by = |wanted, cycles, units| {
@@ -166,6 +170,7 @@ fn what_is_compared_is_said() {
     assert_eq!(by(Some(By::Progress), false, false), By::Time, "it reports none");
 }
 
+/// Holds measure/characterize.
 #[test]
 fn beside_others_it_suffers_and_causes() {
     let mut made = Made { loses: 0.2, has_units: true, ..Made::new(machine(1, 1, 4, 1)) };
@@ -191,6 +196,8 @@ fn what_it_causes_is_told_by_the_same_moment_alone() {
     assert!((causes.loss - 0.1).abs() < 1e-9 && causes.rounds == 3, "{causes:?}");
 }
 
+/// Promise measure/injectors: Injectors are as many, as fast and where they are asked for; a rate that cannot be
+/// reached is not chased.
 #[test]
 fn injectors_are_led_to_their_rate() {
     // What runs beside it reaches 0.9 of what it is asked for: the second round asks for 1/0.9 as much.
@@ -210,6 +217,7 @@ fn injectors_are_led_to_their_rate() {
     assert_eq!(aim.rate, Some((100.0, 400.0)));
 }
 
+/// Holds measure/injectors.
 #[test]
 fn injectors_are_as_many_as_fast_and_where_they_are_asked_for() {
     let injectors = Injectors {
@@ -250,6 +258,7 @@ fn a_machine_that_cannot_say_it_says_so() {
     assert_eq!(c.runs, 1, "there is nothing to run");
 }
 
+/// Holds measure/characterize.
 #[test]
 fn the_footprint_is_where_more_brings_little() {
     let mut parts = cotenant_model::testing::parts(1, 1, 2, 1);
@@ -272,6 +281,7 @@ fn the_footprint_is_where_more_brings_little() {
     assert_eq!(c.runs, 1 + made.simulated.len());
 }
 
+/// Holds run/end.
 #[test]
 fn what_goes_wrong_is_said_and_ends_it() {
     let mut made = Made { seconds: 0.001, ..Made::new(harpertown()) };
@@ -298,6 +308,7 @@ fn another_number_of_threads_is_remarked() {
     );
 }
 
+/// Holds measure/statistics.
 #[test]
 fn what_programs_cost_each_other_and_the_lines_that_they_bring_in() {
     use super::contention::points;
@@ -353,6 +364,7 @@ fn what_programs_cost_each_other_and_the_lines_that_they_bring_in() {
     assert_eq!(stopped(&machine(2, 1, 1, 1), true), "no two cores that may be used share a last-level cache");
 }
 
+/// Holds measure/statistics.
 #[test]
 fn the_model_says_what_an_application_costs() {
     use super::contention::predicted;

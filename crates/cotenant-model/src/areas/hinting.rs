@@ -54,6 +54,7 @@ mod tests {
     }
 
     /// As a thread of a guest with four nodes and Linux 6.1 had it, which writes to 1,024 pages of node 1.
+    /// Holds see/memory.
     #[test]
     fn as_linux_6_1_prints_it() {
         let text = b"\
@@ -94,6 +95,7 @@ numa_faults node=3 task_private=0 task_shared=2 group_private=0 group_shared=2
     }
 
     /// The ends of the files of others, from the formats of their sources.
+    /// Holds see/memory.
     #[test]
     fn as_other_kernels_print_it() {
         let of_4_4 = b"se.sum_exec_runtime                          :             0.000001\n\
@@ -119,6 +121,7 @@ numa_faults node=3 task_private=0 task_shared=2 group_private=0 group_shared=2
 
     proptest! {
         /// As the kernel counts: the same pages at each scan come to twice as many, and a look finds them again.
+        /// Holds see/memory.
         #[test]
         fn a_look_finds_what_each_scan_finds(found in 0u64..1 << 40) {
             let count = (0..60).fold(0, |count: u64, _| count - count / 2 + found);
@@ -127,6 +130,7 @@ numa_faults node=3 task_private=0 task_shared=2 group_private=0 group_shared=2
             prop_assert!((pages - found as f64).abs() <= 1.0, "{pages} of {found}");
         }
 
+        /// Holds see/damaged-input.
         #[test]
         fn any_bytes_are_faults_or_none(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             for begin in ["", "numa_faults node=", "numa_faults node=1 task_private=", "se.sum_exec_runtime"] {

@@ -99,6 +99,7 @@ mod tests {
 
     /// Many samples of memory of which everything is known: their mean is the truth, and they spread as their errors
     /// say.
+    /// Holds see/large-processes.
     #[test]
     fn estimates_have_no_bias_and_the_error_that_they_state() {
         // Of 10,000 pages a third is accessed, on node 1; of 50,000 one in ten, on node 0 and 1 alternately; 5,000

@@ -263,6 +263,7 @@ fn an_instance_of_which_another_source_tells_leaves_the_noise_of_the_others() {
     assert_eq!(world.table.noise["w"], before);
 }
 
+/// Holds run/interference.
 #[test]
 fn what_two_begin_together_is_nobodys_doing() {
     let mut world = World::new();
@@ -348,6 +349,7 @@ fn a_move_into_the_same_cache_counts() {
     assert!(world.table.events() <= events + 1, "{}", world.table.events());
 }
 
+/// Holds daemon/pause.
 #[test]
 fn what_was_learnt_is_stored_and_goes_on() {
     let mut world = World::new();
@@ -407,6 +409,8 @@ fn rare_looks_are_no_rests() {
     assert!((rows[0].loss - 0.2).abs() < 1e-6 && world.table.events() >= 4, "{rows:?}");
 }
 
+/// Promise run/interference: The table of which application slows which is false in at most one case of twenty, and
+/// soon finds a loss of 10 %.
 #[test]
 fn of_nothing_come_hardly_any_rows() {
     let n = tables();
@@ -435,6 +439,7 @@ fn of_nothing_come_hardly_any_rows() {
 
 /// A policy lets one program nap for 1.5 s whenever the other one is slow, which it then is by chance: that it is
 /// faster afterwards is nobody's doing.
+/// Holds run/interference.
 #[test]
 fn of_a_policy_that_chooses_its_moments_comes_nothing() {
     let mut wrong = 0;
@@ -462,6 +467,7 @@ fn of_a_policy_that_chooses_its_moments_comes_nothing() {
     assert!(wrong * 10 <= tables(), "{wrong} of {}", tables());
 }
 
+/// Holds run/interference.
 #[test]
 fn a_tenth_is_found_after_few_experiments() {
     let n = tables().min(200);

@@ -139,6 +139,7 @@ mod tests {
         assert_eq!(number("-inf"), Err(MeterError::NotFinite("-inf".into())));
     }
 
+    /// Holds speed/metrics.
     #[test]
     fn counters_become_rates() {
         let mut meter = Meter::new(None);
@@ -152,6 +153,7 @@ mod tests {
         assert!(read(6, f64::NAN).is_err());
     }
 
+    /// Holds speed/metrics.
     #[test]
     fn histograms_are_differenced() {
         let mut meter = Meter::new(Some(0.5));

@@ -334,6 +334,8 @@ mod tests {
         assert_eq!((m.direction, m.every, m.name.as_str()), (None, EVERY, "log"));
     }
 
+    /// Promise speed/passwords: Passwords go only to the server that wants them, and are found in no recording,
+    /// journal, log, status, error or argument.
     #[test]
     fn a_password_is_refused_and_not_repeated() {
         for text in [

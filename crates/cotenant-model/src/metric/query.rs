@@ -101,6 +101,7 @@ mod tests {
         assert_eq!(queried(&answer(r#""stats":{},"result":[1,"2"],"resultType":"scalar""#)), Ok(2.0));
     }
 
+    /// Holds speed/metrics.
     #[test]
     fn what_is_no_number_says_why() {
         let one = r#"{"metric":{},"value":[1,"NaN"]}"#;

@@ -182,6 +182,7 @@ mod tests {
         assert_eq!(odd.doubt().unwrap(), "its b is -2.000: more lines would cost others less");
     }
 
+    /// Holds measure/statistics.
     #[test]
     fn the_papers_coefficients_are_found_again() {
         let found = model(points()).unwrap();

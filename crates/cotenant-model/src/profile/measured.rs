@@ -356,6 +356,7 @@ mod tests {
         assert_eq!(Loss::of(&[(0.0, 8.0)], By::Time), None);
     }
 
+    /// Holds measure/injectors.
     #[test]
     fn between_two_measurements_a_loss_is_on_the_line() {
         let point = |reached_per_s, loss: f64| Pressure {

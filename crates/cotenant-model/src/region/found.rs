@@ -293,6 +293,7 @@ mod tests {
         assert!((model.score(counts, model.estimate(counts)) - 100.0 / 3_000.0 - 0.5).abs() < 1e-12);
     }
 
+    /// Holds compile/regions.
     #[test]
     fn what_waits_for_the_last_level_ranks_below_what_streams_by_measured_time() {
         // A walk of 1,000 steps that all find their line in the last level, 30 ns each; 8,000 words of a stream from

@@ -178,6 +178,7 @@ coverage = 0.01
         assert_eq!(parse("").unwrap(), []);
     }
 
+    /// Holds compile/regions.
     #[test]
     fn what_is_wrong_is_named_with_its_place() {
         for (text, message) in [
@@ -206,6 +207,7 @@ coverage = 0.01
     }
 
     proptest! {
+        /// Holds compile/regions.
         #[test]
         fn what_is_written_is_read_back(regions in prop::collection::vec(region(), 0..5)) {
             prop_assert_eq!(parse(&write(&regions)).unwrap(), regions);

@@ -166,6 +166,7 @@ mod tests {
         regions.iter().map(|r| (r.function.as_deref().unwrap_or_default(), r.score)).collect()
     }
 
+    /// Holds compile/regions.
     #[test]
     fn a_contentious_phase_of_code_that_is_quiet_else_shows() {
         let mut profile = Profile::default();
@@ -185,6 +186,7 @@ mod tests {
         assert_eq!(scores(&profile.regions(&MODEL, 0.1)), [("copy", 0.5), ("other", 0.5)]);
     }
 
+    /// Holds compile/regions.
     #[test]
     fn lines_are_those_of_the_phase_that_scores() {
         let mut profile = Profile::default();
@@ -199,6 +201,7 @@ mod tests {
         assert_eq!((region(0.1).score, region(0.1).lines), (0.5, Some((15, 15))));
     }
 
+    /// Holds compile/regions.
     #[test]
     fn an_interval_scores_the_code_that_covers_it() {
         let mut profile = Profile::default();

@@ -179,6 +179,7 @@ mod tests {
     }
 
     /// Two intervals are a window: what alternates between them is steady.
+    /// Holds speed/proxies.
     #[test]
     fn the_first_steady_proxy_counts() {
         let mut ladder = Ladder::default();
@@ -197,6 +198,7 @@ mod tests {
     }
 
     /// OpenMP's loops are even, its threads' bytes, too, and MPI's calls come in bursts.
+    /// Holds speed/harmless.
     #[test]
     fn what_runtimes_count_goes_before_what_the_kernel_sees() {
         let mut ladder = Ladder::default();
@@ -216,6 +218,7 @@ mod tests {
         assert_eq!((told, best(&ladder).as_deref()), (expected.to_vec(), Some("openmp_units/s")));
     }
 
+    /// Holds speed/proxies.
     #[test]
     fn what_is_told_goes_before_what_is_steady() {
         let mut ladder = Ladder::default();
@@ -235,6 +238,7 @@ mod tests {
     }
 
     /// A placement that doubles the speed is no unsteadiness.
+    /// Holds speed/proxies.
     #[test]
     fn a_change_of_placement_is_cut_out() {
         let mut ladder = Ladder::default();
@@ -251,6 +255,7 @@ mod tests {
 
     /// Of a thread that runs or waits for 90 % of the time a proxy counts; of a server that sleeps for longer none
     /// does.
+    /// Holds speed/proxies.
     #[test]
     fn who_waits_for_clients_has_no_speed() {
         let told = |ran_ms: u64, queued_ms: u64| {

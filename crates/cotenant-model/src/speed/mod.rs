@@ -301,6 +301,7 @@ mod tests {
     }
 
     /// Ten seconds of which one was slow, in which the server was asked ten times, else every three seconds.
+    /// Holds speed/metrics.
     #[test]
     fn readings_count_by_the_time_that_they_are_about() {
         let direction = Direction::LowerIsBetter;

@@ -47,6 +47,7 @@ pub fn middle(values: &[f64]) -> Median {
 mod tests {
     use super::*;
 
+    /// Holds sim/reproduce.
     #[test]
     fn ends_are_the_ranks_of_the_tables() {
         let of = |n: u32| {
@@ -63,6 +64,7 @@ mod tests {
         assert_eq!(median(&[f64::NAN; 10]), None);
     }
 
+    /// Holds sim/reproduce.
     #[test]
     fn few_values_have_their_ends() {
         let of = |values: &[f64]| {

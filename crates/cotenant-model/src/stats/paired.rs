@@ -52,6 +52,8 @@ mod tests {
 
     /// Student's sleep data (Biometrika, 1908), as `t.test(extra ~ group, paired = TRUE)` of R has it: t = −4.0621, p
     /// = 0.002833, interval −2.4598858 to −0.7001142 for group 1 − group 2.
+    /// Promise measure/statistics: The paired t-test gives what R gives, regressions what is worked out by hand, and
+    /// the contentiousness model what made its points.
     #[test]
     fn students_own_example() {
         let one = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0];

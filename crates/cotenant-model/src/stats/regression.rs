@@ -117,6 +117,7 @@ mod tests {
     }
 
     /// Stopping distances over speed, the first 10 of R's `cars`: sums by hand, the rest as R's formulas have it.
+    /// Holds measure/statistics.
     #[test]
     fn one_regressor_by_hand() {
         let speed = [4.0, 4.0, 7.0, 7.0, 8.0, 9.0, 10.0, 10.0, 10.0, 11.0];
@@ -140,6 +141,7 @@ mod tests {
         near(found.leave_one_out, (0..10).map(without).sum::<f64>() / 10.0, 1e-9);
     }
 
+    /// Holds measure/statistics.
     #[test]
     fn two_regressors_of_different_units_are_found_again() {
         let x: Vec<Vec<f64>> = (0..12).map(|i| vec![f64::from(i % 4) * 1e-6, f64::from(i * i % 7) * 1e6]).collect();
@@ -156,6 +158,7 @@ mod tests {
         assert!(fit(&x, &nothing).unwrap().coefficients[0].p > 0.1);
     }
 
+    /// Holds measure/statistics.
     #[test]
     fn what_cannot_be_fitted_is_none() {
         let line = |n: usize| (0..n).map(|i| vec![i as f64, 2.0 * i as f64]).collect::<Vec<_>>();

@@ -123,6 +123,7 @@ mod tests {
     }
 
     /// 3.242² · 4 · (0.01 / 0.02956)² = 4.81 windows; five times the spread needs 25 times as many.
+    /// Holds speed/proxies.
     #[test]
     fn how_many_windows_tell_a_change() {
         let of = |relative| Spread { relative, windows: 20 };
@@ -133,6 +134,7 @@ mod tests {
         assert!(of(0.01).windows_for(-0.03) < of(0.01).windows_for(0.03), "ln 0.97 is the larger step");
     }
 
+    /// Holds speed/proxies.
     #[test]
     fn drift_is_steady_and_bursts_are_not() {
         let drift: Vec<f64> = (0..40).map(|i| 100.0 * f64::exp(0.001 * f64::from(i))).collect();

@@ -190,6 +190,7 @@ mod tests {
 
     const ONE_BUS: &str = "bus+node: this machine has one bus+node: nothing can be kept apart from what shares it";
 
+    /// Holds measure/characterize.
     #[test]
     fn table_iii() {
         // L2 cache, 2 threads: C0 and C2 | C0 and C1
@@ -241,6 +242,7 @@ mod tests {
 
     proptest::proptest! {
         /// Of whatever machine: as many threads as cores share one instance, in both configurations alike in all else.
+        /// Holds measure/characterize.
         #[test]
         fn alike_in_all_else(packages in 1u32..4, llcs in 1u32..4, per in 1u32..6, smt in 1u32..3, hidden in 0u32..32) {
             let t = machine(packages, llcs, per, smt);

@@ -39,6 +39,7 @@ const KNOWN: [Known; 11] = [
     ("12700K", &[(Role::Core, 12, 0)]), // eight pairs and four single threads
 ];
 
+/// Promise measure/latency-topology: Latencies alone show the cores, caches and packages of eleven measured machines.
 #[test]
 fn measured_machines_show_what_they_are() {
     let Some(folder) = folder() else { return };

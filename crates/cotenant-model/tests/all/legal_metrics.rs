@@ -399,6 +399,8 @@ impl Writer {
     }
 }
 
+/// Promise speed/metrics: Metrics, logs and web servers are read as their formats define; a quantile outside a
+/// histogram's bounds is no reading.
 #[test]
 fn whatever_the_grammar_allows_is_read() {
     let mut asked_for = 0;

@@ -166,6 +166,7 @@ fn four(app: u32, first: u32) -> Vec<Thread> {
     (0..4).map(|i| (first + i, app, 1.0, i)).collect()
 }
 
+/// Holds place/atom.
 #[test]
 fn the_best_class_wins_and_the_reason_says_so() {
     let mut world = World::new(clovertown(), four(0, 1), apart);
@@ -253,6 +254,7 @@ fn what_is_measured_while_caches_are_cold_does_not_count() {
     assert_eq!(world.cpus(0), [0, 2, 4, 6]);
 }
 
+/// Holds place/atom.
 #[test]
 fn the_hopeless_are_dropped_early() {
     let exact = |world: &World, app: u32| if apart(world, app) > 103.0 { 105.0 } else { 97.0 };
@@ -262,6 +264,7 @@ fn the_hopeless_are_dropped_early() {
     assert!(world.has_note("won of 3 in 2 rounds: +8.2 % ± 0.0 % over"), "{:?}", world.notes);
 }
 
+/// Holds place/atom.
 #[test]
 fn one_class_is_no_choice() {
     for threads in [1, 2] {
@@ -286,6 +289,7 @@ fn one_class_is_no_choice() {
     assert!(refusal.to_string().contains("only one CPU"));
 }
 
+/// Holds place/atom.
 #[test]
 fn it_learns_again_when_co_runners_come_and_not_when_a_thread_is_replaced() {
     let mut world = World::new(clovertown(), four(0, 1), apart);
@@ -327,6 +331,7 @@ fn the_kernel_must_be_beaten_for_certain() {
     assert!(world.turns.len() > 4, "{:?}", world.turns);
 }
 
+/// Holds place/atom.
 #[test]
 fn a_denied_turn_is_no_turn() {
     let mut world = World::new(clovertown(), four(0, 1), apart);

@@ -1,4 +1,6 @@
 //! Worked by hand. Misses per 1,000 instructions: turtle `t` 1, devil `d` 50, super-devil `s` 200.
+//!
+//! Holds place/papers.
 
 use super::*;
 use cotenant_model::action::{Action, Outcome};
@@ -165,6 +167,7 @@ fn who_has_no_choice_goes_where_the_load_is_lowest() {
     assert_eq!([0, 1, 2].map(|domain| given.iter().filter(|given| **given == Some(domain)).count()), [2, 6, 0]);
 }
 
+/// Holds undo/allowed-cpus.
 #[test]
 fn nobody_is_placed_where_it_may_not_run() {
     let mut bench = bench(machine(2, 1, 2, 1));

@@ -1,5 +1,7 @@
 //! The tree's predictions in the dissertation, each of its leaves by hand, and what becomes of them when tasks come
 //! and go.
+//!
+//! Holds place/papers.
 
 use super::*;
 use cotenant_model::action::{Action, Outcome};

@@ -1,6 +1,8 @@
 //! Worked by hand, in the daemon's units: hundredths of a CPU, MiB.
 //!
 //! The machine: two packages of four single-context cores, a memory node of 4,096 MiB each, SLIT 10 and 21.
+//!
+//! Holds place/papers.
 
 use super::*;
 use cotenant_model::policy::Config;

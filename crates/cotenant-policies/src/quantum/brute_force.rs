@@ -88,6 +88,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     /// Jobs of one to three threads, sensitive ones among them.
+    /// Holds place/quantum.
     #[test]
     fn each_quantum_selects_the_optimum_of_the_fitness(
         jobs in proptest::collection::vec((1u32..4, 0u32..60, 0u32..30), 2..7),
@@ -114,6 +115,7 @@ proptest! {
     }
 
     /// Four jobs on two caches: the first cache gets the best sequence, the other one the rest.
+    /// Holds place/quantum.
     #[test]
     fn each_cache_gets_the_optimum_of_the_fitness(
         arrivals in proptest::collection::vec(0u32..100, 2..5),

@@ -214,6 +214,8 @@ fn shares(bench: &mut Bench, quanta: usize) -> Vec<usize> {
     had
 }
 
+/// Promise place/quantum: `mas`, `cas` and `das` choose the highest fitness by their paper's algorithm; no job
+/// starves, and never more threads than CPUs run.
 #[test]
 fn with_progress_every_job_gets_its_part_of_the_quanta() {
     // Twelve jobs on four CPUs: a third of 240 quanta are 80.
@@ -333,6 +335,7 @@ fn das_counts_a_loss_of_five_percent() {
     }
 }
 
+/// Holds place/quantum.
 #[test]
 fn das_counts_each_thread_of_a_sensitive_job() {
     let sensitive = AppProfile { average_traffic_loss: Some(0.30), ..AppProfile::default() };
@@ -355,6 +358,7 @@ fn das_counts_each_thread_of_a_sensitive_job() {
     assert_eq!(bench.running(), [0, 1, 3]);
 }
 
+/// Holds place/quantum.
 #[test]
 fn das_finds_the_loss_at_the_batchs_own_traffic() {
     use cotenant_model::profile::{By, Loss, Pressure};
@@ -380,6 +384,7 @@ fn das_finds_the_loss_at_the_batchs_own_traffic() {
     assert_eq!(bench.running(), [0, 3, 4, 5]);
 }
 
+/// Holds place/quantum.
 #[test]
 fn das_counts_who_draws_the_target_alone_beside_the_least_injector() {
     use cotenant_model::profile::{By, Loss, Pressure};
@@ -471,6 +476,7 @@ fn threads_of_a_job_run_together() {
     assert_eq!(wide.running(), [1]);
 }
 
+/// Holds place/quantum.
 #[test]
 fn a_job_takes_as_many_cpus_as_its_threads_ask_for() {
     // Three tasks each: 0 is a shell, its command, and one that sleeps; 1 has one thread that runs and two that share
@@ -520,6 +526,7 @@ fn until_it_has_run_a_job_has_the_threads_that_are_said_of_it() {
     assert_eq!((width(5), width(6)), (3, 1));
 }
 
+/// Holds place/quantum.
 #[test]
 fn what_is_said_of_a_job_holds_for_an_eighth_of_a_quantum() {
     // Two jobs of one thread, as is said, on four CPUs; job 0 has really four.
@@ -598,6 +605,7 @@ fn a_job_that_ends_makes_room_before_the_quantum_is_over() {
     assert_eq!(decision.wake_at, Time::from_millis(400), "the quantum ends when it would have");
 }
 
+/// Holds place/quantum.
 #[test]
 fn nothing_stays_paused_because_a_place_was_refused() {
     let mut bench = bench(Quantum::Cas, &EIGHT);
@@ -649,6 +657,7 @@ proptest! {
 
     /// Every quantum selects what the printed algorithm selects, and whoever waits comes to the head of the queue in
     /// time.
+    /// Holds place/quantum.
     #[test]
     fn selects_as_printed_and_nobody_starves(rates in proptest::collection::vec(0u32..200, 2..14)) {
         let specs: Vec<Spec> = rates.iter().map(|&r| Spec(1, f64::from(r), 0.0)).collect();
@@ -670,6 +679,7 @@ proptest! {
 
     /// Jobs of any width: never more threads than CPUs, but for one job that is wider than the machine; every job has
     /// its turn.
+    /// Holds place/quantum.
     #[test]
     fn never_more_threads_than_cpus(
         jobs in proptest::collection::vec((1u32..7, 0u32..100, 0u32..100), 1..10),
@@ -696,6 +706,7 @@ proptest! {
 
     /// Whatever is said of jobs: more threads than CPUs run only in an eighth of a quantum in which somebody runs for
     /// the first time.
+    /// Holds place/quantum.
     #[test]
     fn what_is_said_of_jobs_does_no_lasting_harm(
         jobs in proptest::collection::vec((1u32..7, 1u32..4, 0u32..100), 1..10),

@@ -1,4 +1,7 @@
 //! The paper's examples (§2.3) by hand, then what it leaves open.
+//!
+//! Promise place/papers: `resense`, `heuristic`, `numad` and `dino` decide as published, at each threshold and in
+//! each worked example, and say what they lack.
 
 use super::*;
 use cotenant_model::action::{Action, Outcome};

@@ -58,6 +58,7 @@ mod tests {
     use cotenant_model::speed::Source;
 
     /// At -4 % with a standard error of 1 % nobody knows whether it is above -5 %; with one of 0.2 % it is.
+    /// Holds place/guard.
     #[test]
     fn what_the_guard_cannot_tell_is_measured_for_longer() {
         let mut learned = Learned::default();

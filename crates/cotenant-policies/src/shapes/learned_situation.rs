@@ -169,6 +169,7 @@ impl LearnedSituation {
 mod tests {
     use super::*;
 
+    /// Holds place/guard.
     #[test]
     fn a_thread_that_runs_much_less_than_like_ones_is_another_group() {
         let light = |shares: &[f64]| -> Vec<u32> {

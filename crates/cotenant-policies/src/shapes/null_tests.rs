@@ -193,6 +193,7 @@ fn kept(how: Experiment, noise: f64, kind: NoiseKind, effect: f64, trials: u64) 
 }
 
 /// Nothing is kept that gains nothing, whatever the noise is like, and what gains is.
+/// Holds place/shapes.
 #[test]
 fn null_effects_are_seldom_kept_and_gains_are() {
     // Deviation, kind, effect, least and most that may be kept of 300.
@@ -215,6 +216,7 @@ fn trials() -> Option<u64> {
     std::env::var("COTENANT_TRIALS").ok()?.parse().ok()
 }
 
+/// Holds place/shapes.
 #[test]
 fn null_experiments() {
     let trials = trials().unwrap_or(20);
@@ -255,6 +257,7 @@ fn slower(machine: &Pretend) -> f64 {
 }
 
 /// A week, or some hours: what is kept is wrong, and audits find it out. At most one is not found out by the end.
+/// Holds place/shapes.
 #[test]
 fn null_week() {
     let hours = if trials().is_some() { 168.0 } else { 2.0 };

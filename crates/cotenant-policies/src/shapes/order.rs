@@ -314,6 +314,7 @@ mod tests {
 
     const COMPUTING: [f64; 8] = [2e9, 4e9, 1e6, 0.0, 0.0, 0.0, 0.0, 0.0];
 
+    /// Holds place/trials.
     #[test]
     fn where_it_was_counted_nothing_changes() {
         let (model, board, situation) = model([[2e9, 1e9, 4e7, 2e7, 1.5e9, 1e6, 0.0, 1e6], COMPUTING]);
@@ -321,6 +322,7 @@ mod tests {
         assert!(changes.iter().all(|change| change.abs() < 1e-9), "{changes:?}");
     }
 
+    /// Holds place/trials.
     #[test]
     fn who_shares_belongs_together_and_who_reads_memory_apart() {
         // One exchanges lines between packages for half of its time.
@@ -333,6 +335,7 @@ mod tests {
         assert!(changes[0] < -0.1 && changes[1].abs() < 0.01, "{changes:?}");
     }
 
+    /// Holds place/trials.
     #[test]
     fn who_waits_for_memory_shares_cores_at_least_cost() {
         let (model, board, situation) = model([[2e9, 5e8, 2e7, 2e7, 1.5e9, 0.0, 0.0, 0.0], COMPUTING]);

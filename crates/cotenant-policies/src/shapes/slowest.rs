@@ -109,6 +109,8 @@ mod tests {
     }
 
     /// Three threads gain a tenth and one loses a tenth: 5 % more altogether, and the program ends a tenth later.
+    /// Promise place/guard: No application ends below the guard over all kept changes, judged by its slowest thread
+    /// unless threads wait or a metric decides.
     #[test]
     fn the_slowest_thread_counts_unless_threads_wait() {
         let even = work([(1_000, 100); 4]);
@@ -121,6 +123,7 @@ mod tests {
     }
 
     /// Without counters: one thread has half of a CPU.
+    /// Holds place/guard.
     #[test]
     fn time_on_a_cpu_tells_where_instructions_are_not_counted() {
         let topology = machine(1, 1, 4, 1);

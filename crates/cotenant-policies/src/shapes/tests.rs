@@ -52,6 +52,7 @@ fn a_domain_with_room_is_the_kernels_choice() {
 }
 
 /// Six threads on four cores: two cores hold two threads each, of the group that comes first.
+/// Holds place/trials.
 #[test]
 fn who_comes_first_doubles_up() {
     let board = board();
@@ -80,6 +81,7 @@ fn who_comes_first_doubles_up() {
     assert_eq!(places[&TaskId(2)], board.domains[0].units[0], "it would have a core of its own");
 }
 
+/// Holds place/trials.
 #[test]
 fn symmetric_shapes_are_one() {
     let board = board();
@@ -101,6 +103,7 @@ fn symmetric_shapes_are_one() {
     assert_eq!(key(&[1, 1, 0, 0]), key(&[0, 0, 1, 1]));
 }
 
+/// Holds place/trials.
 #[test]
 fn threads_stay_where_they_are_as_far_as_may_be() {
     let board = board();
@@ -144,6 +147,7 @@ fn groups_are_set_apart_one_after_the_other() {
 
 proptest! {
     /// Whatever is drawn has all threads, and each of those that fit has a place that it may use.
+    /// Holds place/trials.
     #[test]
     fn neighbours_lose_nobody(
         (packages, llcs, cores, smt) in (1..3_u32, 1..4_u32, 1..5_u32, 1..3_u32),
@@ -405,6 +409,8 @@ impl Pretend {
     }
 }
 
+/// Promise place/shapes: `shapes` and `auto` keep what is faster, seldom what gains nothing, whatever the noise, and
+/// undo what is slower, also where memory moves along.
 #[test]
 fn what_is_faster_is_found_and_kept() {
     let mut machine = Pretend::new(1.2);
@@ -447,6 +453,7 @@ fn who_falls_silent_stops_nobody() {
 
 /// What is slower is tried, put back, and given back: threads stand where the kernel had put them, with their own
 /// masks.
+/// Holds place/shapes.
 #[test]
 fn what_is_slower_is_put_back() {
     let mut machine = Pretend::new(0.8);
@@ -461,6 +468,7 @@ fn what_is_slower_is_put_back() {
 }
 
 /// Orders that are refused for half a minute: nothing is taken for done, and it is found later.
+/// Holds place/shapes.
 #[test]
 fn what_is_denied_did_not_happen() {
     let mut machine = Pretend::new(1.2);
@@ -500,6 +508,8 @@ fn what_is_not_good_any_more_is_given_back() {
 
 /// Both programs begin anew, as the kernel spreads them: they begin where they were fastest before. That must win
 /// again, and is given up where it does not.
+/// Promise place/trials: Programs that begin anew start where they were fastest before, and counters order the trials
+/// of other placements.
 #[test]
 fn who_begins_anew_begins_where_it_was_fastest() {
     let (policy, applied) = (Shapes::default(), |_| Outcome::Applied);
@@ -538,6 +548,7 @@ fn who_begins_anew_all_the_time_begins_where_the_kernel_says() {
 }
 
 /// A process' first thread keeps its mask until all of its threads are there: they would have it, too.
+/// Holds place/trials.
 #[test]
 fn the_first_thread_waits_for_the_others() {
     let (policy, applied) = (Shapes::default(), |_| Outcome::Applied);
@@ -550,6 +561,7 @@ fn the_first_thread_waits_for_the_others() {
 }
 
 /// Sets of programs that last for 10 s: after two of them nothing is tried until one lasts for a minute.
+/// Holds place/trials.
 #[test]
 fn what_does_not_last_is_left_alone() {
     let (policy, applied) = (Shapes::default(), |_| Outcome::Applied);
@@ -572,6 +584,7 @@ fn what_does_not_last_is_left_alone() {
 }
 
 /// One program would lose a tenth where the mean gains: the guard refuses, `off` allows it.
+/// Holds place/guard.
 #[test]
 fn the_guard_is_for_each_application() {
     let refuses = |guard| guards(guard, &[0.0, 0.0], &[0.3, -0.1]);

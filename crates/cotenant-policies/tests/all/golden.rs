@@ -80,6 +80,8 @@ fn told(decision: &Decision) -> String {
     decision.proposals.iter().map(|p| one(&p.action)).collect::<Vec<_>>().join(",")
 }
 
+/// Promise place/stable: Decisions and simulated results change only on purpose, and old recordings decide by the
+/// defaults of their time.
 #[test]
 fn decisions_are_what_they_were() {
     let mut runner = TestRunner::deterministic();

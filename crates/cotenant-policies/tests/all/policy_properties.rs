@@ -106,6 +106,7 @@ proptest! {
     #![proptest_config(config())]
 
     /// Chains of rounds in which rates change at random, and each action fares at random.
+    /// Holds undo/allowed-cpus, place/policies.
     #[test]
     fn legal_and_deterministic_in_any_chain(
         start in worlds(),
@@ -146,6 +147,7 @@ proptest! {
 
     /// The same of those that measure before they act, for half a minute each: programs tell their speeds, and go on as
     /// they are for some seconds, in every other of which orders are refused, now and then, or a task ends.
+    /// Holds place/policies.
     #[test]
     fn learners_are_legal_and_deterministic(
         start in worlds(),
@@ -180,6 +182,7 @@ proptest! {
     }
 
     /// A state of any other policy, or of another machine, is no reason to fail.
+    /// Holds place/policies.
     #[test]
     fn any_state_is_taken(one in worlds(), other in worlds()) {
         for before in all(&one) {
@@ -231,6 +234,7 @@ proptest! {
     }
 
     /// Swapping equivalent cores inside a last-level-cache domain changes neither who moves nor between which domains.
+    /// Holds place/policies.
     #[test]
     fn cores_of_a_domain_are_equal(world in worlds().prop_map(World::with_whole_domains), keys in proptest::collection::vec(any::<u8>(), 36)) {
         let relabelled = world.relabelled(&keys);
@@ -254,6 +258,7 @@ proptest! {
 
     /// After a decision of which nothing was carried out, the policy still takes its tasks to be where they were:
     /// whenever it acts again in the same situation, it decides the same.
+    /// Holds place/policies.
     #[test]
     fn what_was_denied_did_not_happen(world in worlds(), fate in prop_oneof![Just(Outcome::Denied), Just(Outcome::Stale), Just(Outcome::NotThisMachine)]) {
         for policy in all(&world) {
@@ -302,6 +307,8 @@ proptest! {
     }
 
     /// The competition ends, with everybody where the winner says or where the kernel likes.
+    /// Promise place/atom: `atom` finds the best class, learns again when co-runners come, and on simulated machines
+    /// loses at most 3 % to the optimum.
     #[test]
     fn learning_ends(start in worlds()) {
         let policy = make("atom", &start);
@@ -323,6 +330,7 @@ proptest! {
     }
 
     /// With unchanged rates, and everything carried out, moves end, whoever may not move where.
+    /// Holds place/policies.
     #[test]
     fn settles(start in worlds()) {
         // Not numad: by its rules a process may swing between one node and two for ever.

@@ -273,6 +273,7 @@ fn task() -> impl Strategy<Value = Task> {
 }
 
 proptest! {
+    /// Holds place/sam.
     #[test]
     fn sam_is_what_the_figures_say(
         (sockets, cores, contexts) in (2u32..5, 2u32..7, 1u32..4),

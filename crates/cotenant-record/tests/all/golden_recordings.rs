@@ -38,6 +38,7 @@ fn write(name: &str, bytes: &[u8]) {
 
 /// package 0: sharers 0 and 1 │ package 1: sharer 2 of the same app, sharer 3 that may not be moved, a task that
 /// comes and goes
+/// Holds record/old.
 #[test]
 fn format_1_is_readable() {
     if bless() && VERSION == 1 && !path("format-1.rec").exists() {

@@ -27,6 +27,8 @@ fn moved(rounds: &[Replayed]) -> Vec<Vec<u32>> {
     rounds.iter().map(|r| r.orders.iter().map(|o| o.action.task().unwrap().0).collect()).collect()
 }
 
+/// Promise record/replay: The same policy decides the same again on replay, and Python gets the tables and figures of
+/// the command.
 #[test]
 fn the_same_policy_decides_the_same_again() {
     for mode in [Mode::Advise, Mode::Enforce] {

@@ -134,6 +134,7 @@ impl Host for Glancing {
     }
 }
 
+/// Holds record/why.
 #[test]
 fn what_tasks_did_is_told_from_look_to_look() {
     let glancing = || Glancing { host: Scripted::new(&script(), 12), seen: Sample::default(), samples: 0 };

@@ -130,6 +130,7 @@ fn standing(answer: &Answer) -> Vec<(String, Force)> {
     answer.standing.iter().map(|standing| (short(standing.told.what.to_string()), standing.force)).collect()
 }
 
+/// Holds see/waits, record/why.
 #[test]
 fn the_last_order_by_each_means_is_told_with_what_became_of_it() {
     let bytes = recording(Mode::Enforce, roles());
@@ -163,6 +164,7 @@ fn the_last_order_by_each_means_is_told_with_what_became_of_it() {
     assert_eq!(ask(&bytes, "program2", Some(500)).standing, [], "nothing of this concerns it");
 }
 
+/// Holds record/why.
 #[test]
 fn a_moment_is_what_held_then() {
     use Force::{InForce, NotApplied, Over, Withdrawn};
@@ -193,6 +195,7 @@ fn a_moment_is_what_held_then() {
     assert_eq!(at(60_000), end, "the end is the last that is known");
 }
 
+/// Holds record/why.
 #[test]
 fn without_a_moment_moves_are_all_told_and_the_rest_as_it_is_at_the_end() {
     let bytes = recording(Mode::Enforce, roles());

@@ -93,6 +93,8 @@ fn a_limit_of_file_sizes_does_not_end_the_program() {
     assert!(file_of(me()).is_none());
 }
 
+/// Promise speed/reports: Reports of all threads add up, also of those that ended; a forked child and an executed
+/// program report for themselves.
 #[test]
 fn reports_of_all_threads_add_up_and_outlive_them() {
     if !alone("reports_of_all_threads_add_up_and_outlive_them") {
@@ -117,6 +119,7 @@ fn reports_of_all_threads_add_up_and_outlive_them() {
     assert_eq!((latencies(bucket_of(1_000)), latencies(319)), (1, 1));
 }
 
+/// Holds speed/reports.
 #[test]
 fn more_threads_than_slots_share_one() {
     if !alone("more_threads_than_slots_share_one") {
@@ -139,6 +142,7 @@ fn more_threads_than_slots_share_one() {
     assert!(by_slot[1..].iter().all(|units| *units == 101));
 }
 
+/// Holds speed/reports.
 #[test]
 fn a_forked_child_reports_for_itself() {
     if !alone("a_forked_child_reports_for_itself") {
@@ -170,6 +174,7 @@ unsafe extern "C" {
     fn cotenant_mpi_1() -> *const AtomicU64;
 }
 
+/// Holds speed/harmless.
 #[test]
 fn a_forked_child_counts_its_own_calls_of_mpi() {
     if !alone("a_forked_child_counts_its_own_calls_of_mpi") {
@@ -218,6 +223,7 @@ fn a_child_does_not_close_what_took_over_the_descriptor() {
     assert_eq!(status, 0);
 }
 
+/// Holds speed/reports.
 #[test]
 fn an_executed_program_begins_anew() {
     if !alone("an_executed_program_begins_anew") {
@@ -240,6 +246,7 @@ impl Drop for Late {
 
 thread_local!(static LATE: Late = const { Late });
 
+/// Holds speed/reports.
 #[test]
 fn a_thread_that_ends_can_still_report() {
     if !alone("a_thread_that_ends_can_still_report") {

@@ -279,6 +279,7 @@ mod tests {
         }
     }
 
+    /// Holds place/classes.
     #[test]
     fn few_classes_are_all_evaluated() {
         let machine = machine(2, 1, 2, 2);
@@ -291,6 +292,7 @@ mod tests {
         assert_eq!(serde_json::to_string(&Label::BestFound).unwrap(), "\"best found\"");
     }
 
+    /// Holds place/classes.
     #[test]
     fn the_search_finds_what_all_classes_hold_and_says_that_it_searched() {
         let machine = machine(2, 1, 3, 2);

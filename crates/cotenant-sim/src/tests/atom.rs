@@ -80,6 +80,7 @@ fn classes(machine: &str, service: &str, beside: Option<&str>) -> Vec<f64> {
 /// §4.2.1: within 3 % of the optimum, near the average nowhere. Two whole minutes count, learning included; what
 /// learning cost is what the whole lacks to the end. Pages follow threads here, within seconds: where they stay, the
 /// best mapping of a run is the one in which it first touched them.
+/// Holds place/atom.
 #[test]
 fn atom_comes_within_three_percent_of_the_optimum() {
     for machine in ["clovertown-2s", "westmere-2s"] {

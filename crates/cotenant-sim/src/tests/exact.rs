@@ -195,6 +195,7 @@ fn mean_errors<const N: usize>(policy: Policy, models: [Replacement; N]) -> [f64
 }
 
 /// Each model on average, and nearer to the cache with its own replacement than the other one is.
+/// Holds sim/exact.
 #[test]
 fn both_replacements_agree_with_an_exact_cache() {
     for (model, other) in [(Replacement::Random, Replacement::Lru), (Replacement::Lru, Replacement::Random)] {
@@ -290,6 +291,7 @@ fn model_levels(model: Replacement, streams: &[(Stream, usize); 4], curves: &[Cu
 }
 
 /// Two pairs, each sharing a cache, all four sharing the last level behind it: both levels' misses of each, on average.
+/// Holds sim/exact.
 #[test]
 fn shared_levels_agree_with_an_exact_hierarchy() {
     let small = |stream: Stream| match stream {
@@ -312,6 +314,7 @@ fn shared_levels_agree_with_an_exact_hierarchy() {
     }
 }
 
+/// Holds sim/exact.
 #[test]
 fn lines_that_fall_into_sets_at_random_do_not_all_find_room() {
     let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-4, "{a} {b}");

@@ -191,6 +191,7 @@ fn told(result: Result<Outcome, SimError>) -> String {
     line
 }
 
+/// Holds place/stable.
 #[test]
 fn simulations_come_to_what_they_did() {
     let mut now = String::new();

@@ -79,6 +79,7 @@ fn the_simulated_loss_lies_in_the_interval() {
 }
 
 /// A program that lives in its private caches takes nothing from one that does, too.
+/// Holds run/interference.
 #[test]
 fn who_takes_nothing_is_not_named() {
     let mut table = Interference::default();
@@ -90,6 +91,7 @@ fn who_takes_nothing_is_not_named() {
 }
 
 /// Nor where trials move it, although these choose by the speeds when it goes back.
+/// Holds run/interference.
 #[test]
 fn who_is_tried_elsewhere_is_not_named_for_that() {
     let scenario = scenario(

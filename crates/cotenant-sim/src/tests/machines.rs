@@ -24,6 +24,7 @@ fn machines() -> Vec<(String, String, SimMachine)> {
     files.iter().map(read).collect()
 }
 
+/// Holds sim/machines.
 #[test]
 fn every_machine_says_what_the_simulator_needs_and_where_it_is_from() {
     let all = machines();
@@ -71,6 +72,7 @@ fn run(text: &str, scenario: &str, cpus: &[&[usize]]) -> f64 {
 
 /// Memory of each node from the first and the last CPU of each node, the first shared cache, and lines of other cores
 /// take as long as the file says; one or two threads wait a little in queues, too: at most 10 %.
+/// Holds sim/machines.
 #[test]
 fn latencies_come_out_as_stated() {
     for (name, text, sim) in machines() {
@@ -116,6 +118,8 @@ fn latencies_come_out_as_stated() {
 
 /// As many threads as CPUs, that stream, miss, share and compute, under Linux to their end; no front-side bus
 /// delivers more than it can.
+/// Promise sim/machines: Every shipped machine is simulated with the latencies of its file, which names a source for
+/// each figure.
 #[test]
 fn every_machine_runs_a_full_house() {
     for (name, text, sim) in machines() {
@@ -145,6 +149,7 @@ fn every_machine_runs_a_full_house() {
 }
 
 /// On Clovertown: two streams on one bus get what it sustains, on two buses twice as much (Tang §4: 5.6 GB/s).
+/// Holds sim/machines.
 #[test]
 fn a_front_side_bus_is_shared_by_its_package() {
     let (_, text, sim) = machines().into_iter().find(|(name, ..)| name == "clovertown-2s").unwrap();
@@ -159,6 +164,7 @@ fn a_front_side_bus_is_shared_by_its_package() {
 
 /// What our loops do (crates/cotenant-kernels/c/smash.c), and what they reach where it was measured
 /// (lab/docs/kernels-measurements.md).
+/// Holds sim/workloads.
 #[test]
 fn simulated_kernels_do_what_the_loops_do() {
     let text = "name = 'zen3'\ndescription = 'measured'\nsource = 'test'\nclock_hz = 3.2e9\n\

@@ -49,6 +49,7 @@ fn ran(host: &mut SimHost, until: Time) -> [f64; 2] {
 const TWO: &str =
     "machine = 'two'\n[[app]]\nprogram = 'cpu'\nwork_s = 10\n[[app]]\nprogram = 'cpu'\nthreads = 2\nwork_s = 10\n";
 
+/// Holds sim/time.
 #[test]
 fn who_naps_sleeps_until_then_and_no_longer() {
     let s = scenario(TWO);
@@ -80,6 +81,7 @@ fn who_wakes_goes_back_unless_its_cpu_is_taken() {
     assert!(host.world.threads[0].cpu.is_some_and(|cpu| cpu != home), "the other one is there");
 }
 
+/// Holds sim/time.
 #[test]
 fn who_is_limited_runs_for_its_share() {
     let s = scenario(
@@ -104,6 +106,7 @@ fn who_is_limited_runs_for_its_share() {
 }
 
 /// Who sleeps for a moment finds again what nobody has taken; what others take is lost.
+/// Holds sim/time.
 #[test]
 fn sleepers_lose_what_others_take_of_the_caches() {
     let held = |others: &str| {
@@ -123,6 +126,7 @@ fn sleepers_lose_what_others_take_of_the_caches() {
 }
 
 /// Within phases of a few ms caches change hands: they are followed as closely as takes a hundredth of the time.
+/// Holds sim/exact.
 #[test]
 fn brief_naps_agree_with_far_finer_steps() {
     let instructions = |run: u64, pause: u64, longest: Option<u64>| {
@@ -231,6 +235,7 @@ proptest! {
     /// with naps to measure alone; or as near as the least duty comes to it. In the first 8 s it learns, and is not
     /// below. A sweep that fits the cache only once all of it is held becomes faster than alone was when that was
     /// measured; then it naps the other less and less, and is above all goals meanwhile.
+    /// Holds qos/controllers.
     #[test]
     fn tracking_converges_to_the_goal_and_stays(
         high in programs(),

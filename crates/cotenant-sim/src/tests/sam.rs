@@ -12,6 +12,7 @@ fn mix_9(pin: &str, seed: u64) -> Vec<f64> {
     s.run(&*policy, s.kernel, seed, |_| ()).unwrap().apps.iter().map(|app| app.time_s).collect()
 }
 
+/// Holds place/sam.
 #[test]
 fn what_is_held_on_a_cpu_has_the_core() {
     // Whoever is pinned to a core that another one has stays there for good: it took 1.27 times as long.

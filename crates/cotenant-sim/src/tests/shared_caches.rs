@@ -97,6 +97,7 @@ fn settled(s: &Scenario, cpus: &[&[usize]]) -> f64 {
 
 /// Each level costs its latency: what fits into the module's cache 10 ns, what fits into both one and the other 25
 /// ns, the rest the memory's 80.
+/// Holds sim/conserves.
 #[test]
 fn each_level_costs_its_latency() {
     for (mib, expected) in [(1.5, 10.0), (8.0, 0.25 * 10.0 + 0.75 * 25.0), (20.0, 0.1 * 10.0 + 0.4 * 25.0 + 0.5 * 80.0)]
@@ -122,6 +123,7 @@ fn an_inclusive_last_level_holds_what_is_nearer_too() {
 
 /// Two programs of 1.5 MiB each: on one module they evict each other, on two they do not, though they share the last
 /// level both times.
+/// Holds sim/conserves.
 #[test]
 fn neighbours_in_a_module_contend() {
     let bytes = 1.5 * 1_048_576.0;
@@ -137,6 +139,7 @@ fn neighbours_in_a_module_contend() {
 }
 
 /// Two that read from one module's cache get what it delivers; from two, twice as much.
+/// Holds sim/conserves.
 #[test]
 fn a_module_delivers_its_bandwidth() {
     let narrow = MACHINE.replace("ns = 10 }", "ns = 10, gbs = 1 }");
@@ -169,6 +172,7 @@ fn a_move_to_another_module_is_paid_for_with_misses() {
     assert_eq!((world.threads[0].near[0], world.threads[0].held), (0.0, 0.0), "another package");
 }
 
+/// Holds sim/conserves.
 #[test]
 fn counters_tell_the_levels_apart() {
     let text = format!("{}[[app]]\nprogram = 'a'\nwork_s = 20\n", reader("a", 20.0 * 1_048_576.0));
@@ -219,6 +223,7 @@ proptest! {
 
     /// No cache of any level holds more than its capacity at any instant, no memory delivers more than its bandwidth,
     /// and a second program never helps.
+    /// Holds sim/conserves.
     #[test]
     fn levels_conserve(
         first in (0..71_usize, 1..5_usize), second in (0..71_usize, 1..4_usize), lru: bool, inclusive: bool, gbs in 4.0..40.0_f64, seed: u64,

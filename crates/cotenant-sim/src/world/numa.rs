@@ -476,6 +476,7 @@ mod tests {
 
     /// 512 MiB, of which each scan covers half, 65,536 pages: young memory comes at the first fault, at 1 µs for each
     /// fault and what copying costs; twice as often as small memory.
+    /// Holds sim/kernel.
     #[test]
     fn young_memory_comes_at_the_first_fault() {
         let mut world = alone(2.0 * SCAN_BYTES, [0.5, 0.5, 0.0]);
@@ -496,6 +497,7 @@ mod tests {
     }
 
     /// Of a thread that has long run elsewhere, a page moves at its second fault from the new node.
+    /// Holds sim/kernel.
     #[test]
     fn old_memory_comes_at_the_second_fault() {
         let mut world = alone(2.0 * SCAN_BYTES, [1.0, 0.0, 0.0]);
@@ -511,6 +513,7 @@ mod tests {
     }
 
     /// One page in three is touched from node 1, where two of six threads are; never touched before, it goes there.
+    /// Holds sim/kernel.
     #[test]
     fn memory_in_common_goes_where_it_is_touched() {
         let mut world = world();
@@ -538,6 +541,7 @@ mod tests {
         }
     }
 
+    /// Holds sim/kernel.
     #[test]
     fn scans_come_later_where_memory_is_local_and_sooner_where_it_is_not() {
         let mut world = alone(SCAN_BYTES, [0.0, 1.0, 0.0]);
@@ -561,6 +565,7 @@ mod tests {
 
     /// A thread goes to an idle CPU on its preferred node; where none is, it changes places with one that prefers its
     /// own; never out of its mask, nor lets another go out of its own.
+    /// Holds sim/kernel.
     #[test]
     fn a_thread_goes_to_its_memory_or_changes_places() {
         let prefers = |t: &mut NumaThread, node: usize| {

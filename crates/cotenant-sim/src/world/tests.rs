@@ -336,6 +336,7 @@ fn requests_queue_by_hand() {
 
 /// Threads on cores of one cache that compute 2 ns for each line from another core, which takes 10 ns: beside exact
 /// mean value analysis of a closed queue, and where the lines are many nobody waits.
+/// Holds sim/kernel.
 #[test]
 fn threads_queue_for_the_lines_that_all_write() {
     let speed = |threads: usize, lines: Option<f64>| {

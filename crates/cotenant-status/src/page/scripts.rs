@@ -9,7 +9,7 @@ pub fn text() -> String {
 }
 
 /// Its SHA-256, as a policy for content names it.
-pub const HASH: &str = "sha256-2LqCmg0XIcBMUeZZLh0fALeQSAPCZwkvYrJzwAj/x9s=";
+pub const HASH: &str = "sha256-uY5ckbruG9Y+haU0EmFgKELqU+35zII+ZO/5fmE4oUc=";
 
 #[cfg(test)]
 mod tests {
@@ -17,6 +17,7 @@ mod tests {
     use std::io::Write;
     use std::process::{Command, Stdio};
 
+    /// Holds record/report-safe.
     #[test]
     fn the_hash_is_that_of_the_text() {
         let mut sum = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

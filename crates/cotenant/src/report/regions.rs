@@ -117,6 +117,7 @@ mod tests {
         Region { function: Some("f".into()), file: Some("a.c".into()), lines: Some(lines), score, coverage: 0.5 }
     }
 
+    /// Holds compile/regions.
     #[test]
     fn lines_have_the_score_of_the_worst_region_that_holds_them() {
         let source = (1..=40).map(|n| format!("line {n}")).collect::<Vec<_>>().join("\n");
@@ -133,6 +134,7 @@ mod tests {
         assert_eq!(page.matches("class=\"gap\"").count(), 1, "between 23 and 27");
     }
 
+    /// Holds compile/regions.
     #[test]
     fn region_files_are_told_apart() {
         assert!(is_regions("# made by hand\n\n[[region]]\nfunction = 'f'\n"));

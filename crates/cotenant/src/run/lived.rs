@@ -156,6 +156,7 @@ impl AppTimes {
 mod tests {
     use super::*;
 
+    /// Holds see/waits.
     #[test]
     fn it_is_said_what_a_program_waited_for() {
         let short = AppTimes { name: "sh".to_owned(), cpus: 0.5, waiting: Some(0.0), behind: Vec::new(), short: true };
@@ -167,7 +168,7 @@ mod tests {
         assert_eq!(line(None, 1.0), "xz: 0.50 CPUs");
         assert_eq!(line(Some(0.001), 1.0), "xz: 0.50 CPUs; it had a CPU whenever it wanted one");
         assert_eq!(line(Some(1.4), 0.01), "xz: 0.50 CPUs; 1.40 threads waited for a CPU, behind its own");
-        let behind = vec![Behind { what: "rustc".to_owned(), cgroup: None, threads: 1.3 }];
+        let behind = vec![Behind { what: "rustc".to_owned(), threads: 1.3, ..Behind::default() }];
         let known = AppTimes { name: "xz".to_owned(), cpus: 0.5, waiting: Some(1.4), behind, short: false };
         assert_eq!(known.line(None), "xz: 0.50 CPUs; 1.40 threads waited for a CPU: 1.30 behind rustc");
         assert_eq!(

@@ -88,6 +88,7 @@ mod tests {
     /// Set where this test runs itself in a terminal, which `script` (util-linux) makes.
     const INSIDE: &str = "COTENANT_TEST_PANICS_ON_SCREEN";
 
+    /// Holds daemon/top.
     #[test]
     fn a_panic_gives_the_terminal_back_before_it_is_told() {
         if std::env::var_os(INSIDE).is_some() {

@@ -11,7 +11,7 @@ use cotenant_daemon::protocol::Request;
 use cotenant_linux::FsRoot;
 use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost, Until, What};
 use cotenant_linux::sense::census::Census;
-use cotenant_linux::{sys, worker};
+use cotenant_linux::{bounded, sys, worker};
 use cotenant_model::host::{Drive, Ended};
 use cotenant_model::policy::{Config, Ctx};
 use cotenant_model::{AppId, Mode, Rule, Sample, Time, Topology, text};
@@ -216,6 +216,8 @@ fn seen(topology: &Topology, host: &LinuxHost, watch: &Watch, roster: &BTreeMap<
     let programs = count(services.len() as u64, "program");
     Picture {
         source: format!("no daemon, own look at {whose}{programs}, own cost {cost:.2} % of a CPU"),
+        host: bounded::host_name(),
+        state: picture::state(&services, None),
         at_s: uptime,
         moment: None,
         packages: picture::packages(topology, &watch.cpus(), &services),
@@ -351,6 +353,8 @@ impl<'a> Film<'a> {
         };
         Picture {
             source: format!("recording {}, {did}", self.name),
+            host: String::new(),
+            state: picture::state(&services, None),
             at_s: sample.at.as_secs_f64(),
             moment: None,
             packages: picture::packages(&self.header.topology, &watch.cpus(), &services),

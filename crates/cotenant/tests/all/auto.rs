@@ -76,6 +76,7 @@ fn masks(pid: &str) -> BTreeSet<String> {
     status.filter_map(mask).collect()
 }
 
+/// Holds run/first-steps.
 #[test]
 fn a_program_that_reports_is_managed_and_left_as_it_was() {
     let folder = TempDir::new("auto");
@@ -104,6 +105,7 @@ fn a_program_that_reports_is_managed_and_left_as_it_was() {
     }
 }
 
+/// Holds undo/masks.
 #[test]
 fn whoever_is_killed_in_the_middle_of_a_trial_leaves_nothing() {
     let own = masks("self");
@@ -135,6 +137,7 @@ fn whoever_is_killed_in_the_middle_of_a_trial_leaves_nothing() {
     }
 }
 
+/// Holds run/first-steps.
 #[test]
 fn a_program_that_reports_nothing_is_told_what_helps() {
     let program = "end=$((SECONDS + 4)); while [ $SECONDS -lt $end ]; do :; done; exit 5";
@@ -150,6 +153,7 @@ fn a_program_that_reports_nothing_is_told_what_helps() {
 }
 
 /// OpenMP's runtime counts for it, unless the user names another tool, or the policy asks for no speed.
+/// Holds speed/harmless.
 #[test]
 fn openmp_is_asked_to_count() {
     let folder = TempDir::new("auto-openmp");

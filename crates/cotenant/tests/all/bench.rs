@@ -90,6 +90,7 @@ fn real_programs_come_run_and_go() {
     assert!(over["policy"] == "resense" && over["rounds"] == 2 && over["throughput"]["p"].is_f64(), "{over}");
 }
 
+/// Holds run/end.
 #[test]
 fn what_fails_or_never_ends_is_said_and_ended() {
     let folder = Folder::new("fails");
@@ -109,6 +110,7 @@ fn what_fails_or_never_ends_is_said_and_ended() {
     assert!(sleepers(&seconds).is_empty());
 }
 
+/// Holds run/end.
 #[test]
 fn interrupted_it_ends_what_it_started() {
     let folder = Folder::new("interrupted");

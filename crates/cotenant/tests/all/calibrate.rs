@@ -48,6 +48,7 @@ fn profile(data: &Path) -> PathBuf {
     path
 }
 
+/// Holds run/busy, measure/calibration.
 #[test]
 fn a_profile_is_written_found_and_known_to_be_stale() {
     let folder = Folder::new("profile");
@@ -142,6 +143,7 @@ fn threads(process: &Child) -> usize {
     fs::read_dir(format!("/proc/{}/task", process.id())).map_or(0, Iterator::count)
 }
 
+/// Holds run/end.
 #[test]
 fn interrupted_it_leaves_no_half_profile() {
     for (signal, code) in [("INT", Some(1)), ("TERM", Some(1)), ("KILL", None)] {
@@ -171,6 +173,7 @@ const FIT: [&str; 5] =
     ["calibrate", "--contentiousness", "--quick", "--kernels", "naive-4mb,naive-50mb,bst-4mb,sledge-small"];
 
 /// What others disturbed is none that later commands use, and replaces none.
+/// Holds run/busy.
 #[test]
 fn what_a_busy_machine_tells_is_not_written() {
     let folder = Folder::new("busy");
@@ -204,6 +207,7 @@ fn has_valgrind() -> bool {
     tried.is_ok_and(|status| status.success())
 }
 
+/// Holds measure/profiles.
 #[test]
 fn the_contentiousness_model_is_fitted_and_stored() {
     let cpus = std::thread::available_parallelism().unwrap().get();
@@ -240,6 +244,7 @@ fn the_contentiousness_model_is_fitted_and_stored() {
     );
 }
 
+/// Holds measure/profiles.
 #[test]
 fn a_contentiousness_model_is_kept_and_used_where_it_says_something() {
     let folder = Folder::new("used");
@@ -299,6 +304,7 @@ fn a_contentiousness_model_is_kept_and_used_where_it_says_something() {
     }
 }
 
+/// Holds run/end.
 #[test]
 fn a_model_that_cannot_be_is_one_line() {
     let folder = Folder::new("model");
@@ -323,6 +329,7 @@ fn a_model_that_cannot_be_is_one_line() {
     assert_eq!(fs::read_to_string(&machine).unwrap(), text);
 }
 
+/// Holds run/end.
 #[test]
 fn an_interrupted_fit_leaves_the_profile_and_no_program() {
     for signal in ["INT", "TERM", "KILL"] {

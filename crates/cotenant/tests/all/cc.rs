@@ -44,6 +44,8 @@ fn folder(test: &str) -> PathBuf {
     path
 }
 
+/// Promise compile/cc: `cotenant cc` takes clang's command lines and passes on its exit code; wrong settings and
+/// other architectures are an error in one line.
 #[test]
 fn it_behaves_as_clang() {
     let Some(data) = pass::installed(env!("CARGO_TARGET_TMPDIR")) else { return };
@@ -94,6 +96,7 @@ fn it_behaves_as_clang() {
     assert_eq!(Command::new(folder.join("stdin")).status().unwrap().code(), Some(7));
 }
 
+/// Holds run/wrong-input.
 #[test]
 fn wrong_words_and_missing_parts_are_one_line_with_a_remedy() {
     let Some(data) = pass::installed(env!("CARGO_TARGET_TMPDIR")) else { return };
@@ -114,6 +117,7 @@ fn wrong_words_and_missing_parts_are_one_line_with_a_remedy() {
     }
 }
 
+/// Holds compile/regions.
 #[test]
 fn regions_decide_what_is_slowed_down() {
     let Some(data) = pass::installed(env!("CARGO_TARGET_TMPDIR")) else { return };
@@ -185,6 +189,7 @@ int main(void) {
 "#;
 
 /// As `docs/how-to/qos.md` has it, on a machine without a PMU.
+/// Holds compile/regions.
 #[test]
 fn what_streams_is_slowed_down_and_what_waits_is_left_alone() {
     let Some(data) = pass::installed(env!("CARGO_TARGET_TMPDIR")) else { return };
@@ -232,6 +237,7 @@ fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Holds compile/naps.
 #[test]
 fn a_marked_program_naps_when_it_is_told_to() {
     let Some(data) = pass::installed(env!("CARGO_TARGET_TMPDIR")) else { return };
@@ -250,6 +256,8 @@ fn a_marked_program_naps_when_it_is_told_to() {
     }
 }
 
+/// Promise compile/naps: Compiled programs nap when they are told to, within 5 % of the ordered rate, also in short
+/// threads and forked children.
 #[test]
 fn forked_children_and_short_threads_nap_for_what_they_run() {
     let Some(data) = pass::installed(env!("CARGO_TARGET_TMPDIR")) else { return };

@@ -103,6 +103,7 @@ fn a_profile_is_measured_stored_and_grows() {
     assert!(stored.contains("command = [\"sh\"") && stored.contains("[app.busy.stamp.machine]"), "{stored}");
 }
 
+/// Holds run/end.
 #[test]
 fn programs_that_go_wrong() {
     let folder = Folder::new("wrong");
@@ -130,6 +131,7 @@ fn programs_that_go_wrong() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "[app.a]\nsharing = 7\n", "and it is left as it is");
 }
 
+/// Holds run/end.
 #[test]
 fn what_is_left_behind_is_ended() {
     let folder = Folder::new("forks");
@@ -141,6 +143,7 @@ fn what_is_left_behind_is_ended() {
     assert!(!lives(&written(&pid)), "it was left in the background");
 }
 
+/// Holds run/end.
 #[test]
 fn interrupted_it_writes_nothing_and_nothing_runs_on() {
     for signal in ["INT", "TERM"] {
@@ -171,6 +174,7 @@ fn has_valgrind() -> bool {
     there
 }
 
+/// Holds measure/characterize.
 #[test]
 fn every_level_is_simulated_at_several_sizes_and_runs_go_side_by_side() {
     if !has_valgrind() {
@@ -200,6 +204,7 @@ fn every_level_is_simulated_at_several_sizes_and_runs_go_side_by_side() {
     assert_eq!(found["runs"], points.len() + 1, "one run per level and size, and one alone");
 }
 
+/// Holds run/end.
 #[test]
 fn interrupted_among_simulated_caches_nothing_runs_on() {
     if !has_valgrind() {
@@ -229,6 +234,7 @@ fn interrupted_among_simulated_caches_nothing_runs_on() {
     assert_eq!(folder.stored(), [""; 0]);
 }
 
+/// Holds measure/store.
 #[test]
 fn two_at_once_take_turns_and_lose_nothing() {
     let folder = Folder::new("two");

@@ -116,6 +116,8 @@ fn signal(pid: u32, name: &str) {
 }
 
 /// Two threads that always want a CPU, and one CPU: however busy the machine is, they run or wait all the time.
+/// Promise see/waits: How long programs wait for a CPU is shown without any rights, with what used the machine
+/// meanwhile.
 #[test]
 fn a_run_says_how_long_its_program_waited_for_a_cpu() {
     let own = mask(std::process::id());
@@ -131,6 +133,7 @@ fn a_run_says_how_long_its_program_waited_for_a_cpu() {
 }
 
 /// The same two threads wait behind each other; without BPF that is not known.
+/// Holds see/waits-behind.
 #[test]
 fn a_run_says_behind_what_its_program_waited() {
     let doctor: Value = serde_json::from_slice(&run(&["doctor", "--json"]).stdout).unwrap();
@@ -155,6 +158,8 @@ fn a_run_says_behind_what_its_program_waited() {
     assert_eq!(behind(&["--no-bpf"]), Value::Null);
 }
 
+/// Promise run/transparent: `run` passes on exit codes, signals, streams, Ctrl-C and Ctrl-Z as if the command ran by
+/// itself, also where its output has no reader.
 #[test]
 fn run_behaves_like_the_command_itself() {
     let out = run(&["run", "--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
@@ -178,6 +183,7 @@ fn run_behaves_like_the_command_itself() {
 }
 
 /// The program must not suffer, nor its exit code be lost, where nobody takes what Cotenant says.
+/// Holds run/transparent.
 #[test]
 fn nobody_has_to_listen() {
     let deaf = || {
@@ -235,6 +241,7 @@ fn the_summary_says_what_was_seen_and_recorded() {
     assert_eq!(summary["recording"]["bytes"].as_u64(), fs::metadata(&file).ok().map(|meta| meta.len()));
 }
 
+/// Holds run/transparent.
 #[test]
 fn a_signal_reaches_the_command_and_its_end_is_passed_on() {
     let folder = Folder::new("signal");
@@ -315,6 +322,8 @@ fn static_places_and_gives_back() {
     assert!(text(&out.stderr).contains("map: "), "the reason is printed: {}", text(&out.stderr));
 }
 
+/// Promise undo/masks: Every CPU mask, also that of children, is given back after any end of Cotenant or its
+/// guardian, `kill -9` included; after both, by `cotenant restore`.
 #[test]
 fn attach_gives_back_after_sigterm_and_after_kill() {
     let Some(map) = first_cpu_only() else { return };
@@ -425,6 +434,7 @@ fn two_runs_at_once_do_not_disturb_each_other() {
     assert_eq!(sleepers[1].mask(), own);
 }
 
+/// Promise run/observe: `--mode observe` and `--mode advise` change nothing.
 #[test]
 fn advise_and_observe_change_nothing() {
     let Some(map) = first_cpu_only() else { return };
@@ -492,6 +502,8 @@ fn compare_judges_pairs() {
 }
 
 /// Whatever the command makes of the signal, the comparison ends, with the pairs that are complete.
+/// Promise run/compare: `compare` judges by complete pairs, however it is interrupted, and gives everything back
+/// after each window on a running program.
 #[test]
 fn an_interrupted_comparison_ends_with_what_it_has() {
     for run_to_stop in [1, 2, 5, 6] {
@@ -534,6 +546,7 @@ fn decide_prints_the_stable_keys() {
     assert!(text(&run(&args).stdout).contains("stage 1: inter "));
 }
 
+/// Holds run/documented.
 #[test]
 fn the_settings_file_of_the_reference_means_what_the_options_mean() {
     let page = include_str!("../../../../docs/reference/command-line.md");
@@ -626,6 +639,8 @@ fn the_machine_is_described() {
 
 /// Each machine that the binary carries is complete enough for every policy that decides about one program, or the
 /// policy says what is not to be had there.
+/// Promise place/policies: Every policy decides legally and repeatably, disbelieves denied moves, and works on each
+/// shipped machine or says what is missing there.
 #[test]
 fn policies_decide_on_every_shipped_machine() {
     let folder = Folder::new("shipped");
@@ -714,6 +729,7 @@ fn topo_shows_the_distances_that_decide_derives() {
     assert_eq!(json(&measured)["distances"]["rows"][0][1], 200.0);
 }
 
+/// Promise run/wrong-input: Wrong input is reported in one line with its place and a remedy, and nothing is started.
 #[allow(clippy::too_many_lines)] // a table
 #[test]
 fn wrong_input_gets_one_line_with_place_and_remedy() {
@@ -892,6 +908,7 @@ fn without_root_all_users_says_once_what_it_cannot_do() {
     }
 }
 
+/// Holds run/end.
 #[test]
 fn a_program_that_could_not_be_started_is_said_and_is_an_exit_code() {
     let qos = ["qos", "--high", "sleep 1", "--metric", "cmd:echo 5,every=100ms", "--low"];
@@ -914,6 +931,8 @@ fn a_program_that_could_not_be_started_is_said_and_is_an_exit_code() {
 }
 
 /// Its user has stopped it, so it hears of being asked to end only when it goes on.
+/// Promise run/end: Whatever fails, hangs, pauses or is interrupted ends when asked to, and leaves nothing running
+/// and nothing half written.
 #[test]
 fn a_stopped_command_ends_when_its_time_is_up() {
     let qos = ["qos", "--high", "sleep 1", "--metric", "cmd:echo 5,every=100ms", "--time", "1s", "--low"];
@@ -1016,6 +1035,7 @@ fn a_threaded_group_is_refused_with_the_group_to_give() {
 }
 
 /// As in every container that was not given them to write.
+/// Holds qos/means.
 #[test]
 fn control_groups_that_cannot_be_written_are_no_means() {
     let remount =

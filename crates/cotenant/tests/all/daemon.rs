@@ -127,6 +127,7 @@ fn mask_of(pid: u32) -> String {
     masks(pid).swap_remove(0)
 }
 
+/// Holds undo/masks.
 #[test]
 fn who_comes_is_managed_and_masks_come_back_on_every_kind_of_exit() {
     let Some(pin) = Pin::find() else { return };
@@ -174,6 +175,7 @@ fn a_daemon_that_is_ready_has_an_answer() {
     assert!(out.status.success(), "{out:?}");
 }
 
+/// Holds daemon/config.
 #[test]
 fn a_wrong_configuration_leaves_that_of_before_in_force() {
     let Some(pin) = Pin::find() else { return };
@@ -238,6 +240,8 @@ fn services_whose_rule_is_the_same_go_on_when_another_rule_comes() {
     assert_eq!((begun, said.matches("given back: ").count(), code), ([1, 1], 1, Some(0)), "{said}");
 }
 
+/// Promise daemon/pause: Pauses of services, and what was learnt, survive a restart; users see, change and report
+/// only what they may.
 #[test]
 fn a_service_is_paused_and_resumed_and_so_is_everything() {
     let Some(pin) = Pin::find() else { return };
@@ -267,6 +271,8 @@ fn a_service_is_paused_and_resumed_and_so_is_everything() {
     drop(daemon);
 }
 
+/// Promise daemon/top: `top` shows the daemon, a recording, or what it sees without root; it fits any terminal, and
+/// gives it back however it ends.
 #[test]
 fn top_shows_what_the_daemon_knows() {
     let mut world = World::new("daemon-top");
@@ -310,6 +316,8 @@ fn who_gives_way_can_be_made_to_wait_again_after_a_pause() {
     drop(daemon);
 }
 
+/// Promise record/why: `why`, `doctor` and reports say what was done to each program by each means, with the figures
+/// that decided and what became of it.
 #[test]
 fn the_daemon_says_why_and_doctor_what_is_wrong_with_it() {
     let Some(pin) = Pin::find() else { return };
@@ -340,6 +348,8 @@ fn the_daemon_says_why_and_doctor_what_is_wrong_with_it() {
     drop(daemon);
 }
 
+/// Promise daemon/rules: The daemon manages what its rules name while it runs; the first rule that matches decides,
+/// and programs that opt out are left alone.
 #[test]
 fn who_opts_out_is_left_alone_and_so_is_the_second_daemon() {
     let mut world = World::new("daemon-out");
@@ -360,6 +370,7 @@ fn who_opts_out_is_left_alone_and_so_is_the_second_daemon() {
 
 /// Whoever can open a file can hold its lock. One that an earlier release left open to all keeps nobody from starting;
 /// one that a process of the daemon's own user holds is no daemon, and is tried again.
+/// Holds daemon/hostile.
 #[test]
 fn no_lock_of_others_keeps_the_daemon_from_starting() {
     let world = World::new("daemon-locked");
@@ -392,6 +403,8 @@ fn no_lock_of_others_keeps_the_daemon_from_starting() {
     end(ours);
 }
 
+/// Promise daemon/hostile: No client, lock, stuck file or noisy program can stop the daemon's loop, keep others out,
+/// or fill its memory or log.
 #[test]
 fn nobody_holds_the_daemon_up_by_its_socket() {
     let mut world = World::new("daemon-hostile");
@@ -486,6 +499,7 @@ fn why_a_metric_says_nothing_is_told() {
     assert!(code == Some(0) && said.matches("server: metric log: ").count() == 1, "{said}");
 }
 
+/// Holds daemon/pause.
 #[test]
 fn others_see_and_change_what_is_theirs() {
     if !is_root() {
@@ -601,6 +615,8 @@ impl Drop for Pod {
     }
 }
 
+/// Promise cluster/containers: Containers are managed by namespace, pod, name and label, all bounded and cleaned;
+/// their annotations count where a rule allows that.
 #[test]
 fn containers_are_managed_by_the_word_of_the_bridge() {
     let Some(pin) = Pin::find() else { return };
@@ -682,6 +698,8 @@ fn a_container_that_was_restarted_is_throttled_again() {
     }
 }
 
+/// Promise cluster/slurm: Jobs of Slurm are managed without two becoming one, and start as before whatever fails in
+/// prolog, table or daemon.
 #[test]
 fn jobs_are_managed_by_the_word_of_the_prolog() {
     let Some(pod) = Pod::new("job_7") else { return skip("no control groups may be made here") };
@@ -747,6 +765,7 @@ fn jobs_are_managed_by_the_word_of_the_prolog() {
 
 /// What one user's jobs use is not taken for another's, whatever they call themselves and their profiles: by the prolog
 /// as by the controller's script.
+/// Holds cluster/slurm.
 #[test]
 fn no_two_workloads_of_slurm_become_one() {
     let folder = State::new("slurm-names");
@@ -814,6 +833,7 @@ fn a_long_list_of_containers_is_taken_and_one_without_end_is_not() {
     drop(daemon);
 }
 
+/// Promise daemon/config: A wrong configuration is one line with its place, and leaves the previous one in force.
 #[test]
 fn what_is_wrong_in_a_configuration_is_said_with_its_place() {
     let world = World::new("daemon-check");
@@ -891,6 +911,8 @@ fn what_is_wrong_in_a_configuration_is_said_with_its_place() {
 
 /// Also with the examples in it.
 /// Other cotenants of root's, as from a tarball or in a container, keep what says how their changes are undone.
+/// Promise daemon/package: The packaged daemon only observes at first; upgrades keep configuration and state; purging
+/// leaves only journals that others need.
 #[test]
 fn purge_leaves_the_journals_of_others() {
     if !may_mount() {
@@ -969,6 +991,7 @@ fn the_unit_is_as_safe_as_its_page_says() {
     }
 }
 
+/// Holds daemon/pause.
 #[test]
 fn what_was_learnt_by_another_version_is_refused_by_name() {
     let world = World::new("daemon-state");

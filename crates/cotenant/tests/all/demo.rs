@@ -105,6 +105,7 @@ fn where_no_page_can_be_written_nothing_is_measured() {
     }
 }
 
+/// Holds run/demo.
 #[test]
 fn what_is_piped_fits_80_columns() {
     let state = State::new("demo-text");
@@ -136,6 +137,7 @@ fn started(state: &State, says: &str) -> Child {
     demo
 }
 
+/// Holds run/demo.
 #[test]
 fn whatever_ends_it_nothing_is_left() {
     // In each phase: the last thing that is said before it.
@@ -156,6 +158,8 @@ fn whatever_ends_it_nothing_is_left() {
     }
 }
 
+/// Promise run/first-steps: `cotenant` alone says what to try; `run` without options tries placements where a program
+/// reports its speed, and else says what would help.
 #[test]
 fn alone_it_says_what_to_try() {
     let state = State::new("alone");

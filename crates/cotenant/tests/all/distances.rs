@@ -59,6 +59,7 @@ rows = [
 ]
 ";
 
+/// Holds place/mesh.
 #[test]
 fn a_matrix_by_hand_takes_the_place_of_the_firmwares() {
     let folder = scratch("by-hand");
@@ -94,6 +95,7 @@ Distances (ns, as the profile has them), from CPUs of the row to memory of the c
     assert_eq!(said(&cotenant(&folder, &["topo", "--from", machine, "--profile", &empty])).1, plain);
 }
 
+/// Holds place/mesh.
 #[test]
 fn a_matrix_of_another_machine_is_one_line() {
     let folder = scratch("other");
@@ -127,6 +129,7 @@ fn rows(topology: &Topology) -> String {
     text
 }
 
+/// Holds place/mesh, record/old.
 #[test]
 fn what_calibrate_found_is_this_machines_distance() {
     let topology = machine_arg::resolve(None).unwrap().machine.topology;

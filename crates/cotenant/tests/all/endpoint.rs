@@ -166,6 +166,7 @@ fn the_page_is_served_beside_them() {
     assert_eq!(daemon.terminate().1, Some(0));
 }
 
+/// Holds daemon/hostile.
 #[test]
 fn an_address_in_use_is_a_remark_and_served_once_it_is_free() {
     let world = World::new("endpoint-used");
@@ -200,6 +201,7 @@ fn is_open(mut stream: &TcpStream) -> bool {
 }
 
 /// The loop goes on, and neither memory nor descriptors grow.
+/// Holds daemon/hostile.
 #[test]
 fn hostile_clients_cost_little_and_stop_nothing() {
     let world = World::new("endpoint-hostile");
@@ -318,6 +320,7 @@ fn has(program: &str) -> bool {
     has
 }
 
+/// Holds daemon/metrics.
 #[test]
 fn the_right_values_raise_the_right_alerts() {
     if !has("promtool") {
@@ -416,6 +419,7 @@ fn expressions(value: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
+/// Holds daemon/metrics.
 #[test]
 fn a_real_prometheus_takes_metrics_rules_and_the_queries_of_the_dashboard() {
     if !has("prometheus") {

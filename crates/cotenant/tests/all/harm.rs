@@ -145,6 +145,7 @@ fn attached_threads_get_their_masks_back_however_cotenant_ends() {
     }
 }
 
+/// Holds undo/masks.
 #[test]
 fn random_kills_leave_nothing() {
     let Some(pin) = Pin::find() else { return };

@@ -1,5 +1,7 @@
 //! Names and texts that a hostile program, file or server chooses: whatever prints them, the terminal gets nothing
 //! that it obeys, and an error is one short line.
+//!
+//! Holds run/foreign-text.
 
 use crate::world::{self, Manager, Pin, State};
 use cotenant_model::host::{Host, HostError, Mode, Wake};

@@ -23,6 +23,7 @@ fn program() {
     }
 }
 
+/// Holds run/interference.
 #[test]
 fn a_program_that_comes_and_goes_on_ones_cpu_is_found_out() {
     let status = fs::read_to_string("/proc/self/status").unwrap();

@@ -62,6 +62,7 @@ fn the_table_says_unit_rate_and_cpu() {
     assert!(shared.contains("2 threads, 961 steps") && shared.contains("another thread's write"), "{shared}");
 }
 
+/// Holds measure/kernels.
 #[test]
 fn a_signal_ends_it_with_the_result_so_far() {
     for signal in ["INT", "TERM", "HUP"] {
@@ -86,6 +87,7 @@ fn await_threads(child: &Child, wanted: usize) {
     }
 }
 
+/// Holds measure/kernels.
 #[test]
 fn a_rate_that_cannot_be_reached_is_reported() {
     let output = run(&["inject-l2", "--rate", "1e12", "--units", "20000000", "--size", "64K", "--json"]);
@@ -95,6 +97,7 @@ fn a_rate_that_cannot_be_reached_is_reported() {
     assert!(stderr(&output).contains("of the rate of 1.000 T per second and thread"), "{}", stderr(&output));
 }
 
+/// Holds measure/kernels.
 #[test]
 fn what_is_not_possible_is_one_line_and_exit_code_2() {
     for (args, wanted) in [

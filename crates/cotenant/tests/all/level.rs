@@ -100,6 +100,7 @@ fn said(cotenant: Child) -> String {
     String::from_utf8(stderr).unwrap()
 }
 
+/// Holds qos/background.
 #[test]
 fn the_group_is_where_the_ways_part_and_goes_however_cotenant_ends() {
     let Some(tree) = Tree::plant("cotenant-test-level") else { return };
@@ -135,6 +136,7 @@ fn the_group_is_where_the_ways_part_and_goes_however_cotenant_ends() {
 }
 
 /// It may not be moved, and is not alone in the branch that would have to be idle.
+/// Holds qos/background.
 #[test]
 fn where_the_background_has_no_effect_that_is_said_by_the_names_of_both() {
     let Some(tree) = Tree::plant("cotenant-test-parted") else { return };

@@ -26,6 +26,7 @@ fn sim(mix: &str, machine: &PathBuf) -> Output {
     command.args(["sim", "--mix", mix, "--json", "--machine"]).arg(machine).output().unwrap()
 }
 
+/// Holds run/wrong-input.
 #[test]
 fn a_mix_is_predicted_and_wrong_ones_are_refused() {
     let good = machine("good", MACHINE);

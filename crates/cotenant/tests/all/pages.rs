@@ -11,6 +11,9 @@
 //! * `in=debian`: it changes the system; `scripts/test-package` runs it in a clean Debian with systemd;
 //! * `norun=WHY`: it cannot be run here, and counts as skipped. WHY names the test that runs it or one like it, or says
 //!   what `it needs`.
+//!
+//! Promise run/documented: Commands in the README, the tutorial and the how-to pages work as they stand; the example
+//! settings file means what the options mean.
 
 use crate::world::{State, skip};
 use cotenant_testing::TempDir;

@@ -1,4 +1,6 @@
 //! A password that Cotenant sends to a server is found nowhere else.
+//!
+//! Holds speed/passwords.
 
 use crate::world::{Manager, State};
 use cotenant_record::Recording;

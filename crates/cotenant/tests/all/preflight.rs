@@ -1,4 +1,6 @@
 //! Metrics are asked before anything begins: one that is refused for good begins nothing.
+//!
+//! Holds speed/bad-metric.
 
 use crate::world::{Manager, State};
 use cotenant_testing::eventually;

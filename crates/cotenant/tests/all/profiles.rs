@@ -59,6 +59,7 @@ path = '/usr/bin/batch'
 build_id = '0123456789abcdef'
 ";
 
+/// Holds measure/profiles.
 #[test]
 fn profiles_go_out_and_come_back() {
     let folder = Folder::new("round");
@@ -87,6 +88,7 @@ fn profiles_go_out_and_come_back() {
     );
 }
 
+/// Holds measure/profiles.
 #[test]
 fn policies_find_what_is_stored() {
     let folder = Folder::new("found");
@@ -172,6 +174,7 @@ fn das_finds_who_is_sensitive_in_the_store() {
 }
 
 /// What a profile marks as latency-sensitive is what `atom` learns for.
+/// Holds measure/profiles.
 #[test]
 fn atom_learns_for_the_one_that_is_marked_in_the_store() {
     let scenario = "machine = 'clovertown-2s'\npolicy = { pin = 'cpu', atom = 'turn=200ms' }\n\
@@ -192,6 +195,7 @@ fn atom_learns_for_the_one_that_is_marked_in_the_store() {
 }
 
 /// Killed at 30 random moments while it measures and stores, and while it stores only.
+/// Holds measure/store.
 #[test]
 fn killed_at_any_moment_the_store_is_whole() {
     let folder = Folder::new("killed");

@@ -72,6 +72,7 @@ fn summary(output: &Output) -> Value {
     serde_json::from_str(text.lines().last().unwrap()).unwrap_or_else(|e| panic!("{e}: {text}"))
 }
 
+/// Holds speed/reports.
 #[test]
 fn a_run_tells_what_was_reported_and_what_metrics_told() {
     let folder = Folder::new("run");
@@ -110,6 +111,7 @@ fn a_run_tells_what_was_reported_and_what_metrics_told() {
     );
 }
 
+/// Holds speed/bad-metric.
 #[test]
 fn a_hanging_metric_delays_neither_the_run_nor_its_end() {
     let folder = Folder::new("hang");

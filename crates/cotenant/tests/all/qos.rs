@@ -163,6 +163,7 @@ fn groups_of(pid: u32) -> Vec<String> {
     groups.lines().filter(of).map(str::to_owned).collect()
 }
 
+/// Holds qos/marked.
 #[test]
 fn a_marked_program_naps_by_itself() {
     let state = State::new("qos-inside");
@@ -176,6 +177,7 @@ fn a_marked_program_naps_by_itself() {
     assert_eq!(groups_of(run.cotenant.id()), [""; 0]);
 }
 
+/// Holds qos/marked.
 #[test]
 fn an_unmarked_program_is_paused() {
     let state = State::new("qos-outside");
@@ -187,6 +189,7 @@ fn an_unmarked_program_is_paused() {
     assert_eq!(groups_of(run.cotenant.id()), [""; 0]);
 }
 
+/// Holds record/why.
 #[test]
 fn why_tells_of_naps_in_a_recording() {
     let state = State::new("qos-why");
@@ -218,6 +221,7 @@ fn why_tells_of_naps_in_a_recording() {
     }
 }
 
+/// Holds qos/means.
 #[test]
 fn another_place_comes_before_naps_on_real_cpus() {
     let Some(pin) = Pin::find() else { return };
@@ -283,6 +287,7 @@ fn what_cannot_be_counted_comes_from_the_store() {
     assert!(summary["notes"].to_string().contains(stands_in), "{summary}");
 }
 
+/// Holds qos/limits.
 #[test]
 fn a_limit_is_kept_and_told() {
     let state = State::new("qos-quota");
@@ -308,6 +313,7 @@ fn a_limit_is_kept_and_told() {
 }
 
 /// Who is frozen and would end in its own way does not: it is let run for that, though the pause goes on.
+/// Holds run/end.
 #[test]
 fn who_pauses_ends_when_it_is_asked_to() {
     let state = State::new("qos-ends");
@@ -326,6 +332,7 @@ fn who_pauses_ends_when_it_is_asked_to() {
 }
 
 /// A shell that is asked to end passes that on to nobody.
+/// Holds run/end.
 #[test]
 fn whom_a_shell_has_started_ends_with_it() {
     for time in [false, true] {
@@ -347,6 +354,8 @@ fn whom_a_shell_has_started_ends_with_it() {
     }
 }
 
+/// Promise qos/rules: Rules find programs by path or name, several of each class; the protected program that suffers
+/// most decides.
 #[test]
 fn programs_are_named_by_rules() {
     let state = State::new("qos-rules");
@@ -436,6 +445,8 @@ impl Drop for Lone {
     }
 }
 
+/// Promise undo/several: Two Cotenants leave each other's programs alone, and no control group is frozen that holds a
+/// program which must not pause.
 #[test]
 fn two_cotenants_leave_each_others_programs_alone() {
     let (state, programs) = (State::new("qos-two"), TempDir::new("qos-two"));
@@ -465,6 +476,7 @@ fn two_cotenants_leave_each_others_programs_alone() {
     assert_eq!(state.journals(), 0);
 }
 
+/// Holds qos/rules.
 #[test]
 fn several_of_each_priority() {
     let (state, folder) = (State::new("qos-several"), TempDir::new("qos"));
@@ -486,6 +498,7 @@ fn several_of_each_priority() {
     assert_eq!(groups_of(run.cotenant.id()), [""; 0]);
 }
 
+/// Holds qos/marked.
 #[test]
 fn who_has_no_marks_is_told() {
     let state = State::new("qos-no-marks");
@@ -503,6 +516,7 @@ fn summary(words: &[&str]) -> (serde_json::Value, Option<i32>) {
     (json.unwrap_or_else(|| panic!("{said}")), code)
 }
 
+/// Holds record/adds-up.
 #[test]
 fn summary_report_and_why_count_the_same_naps() {
     let folder = TempDir::new("qos-counts");
@@ -576,6 +590,7 @@ fn a_missed_goal_is_an_exit_code_where_it_is_asked_for() {
 }
 
 /// What fills the machine is named, and no goal is judged, whatever its figures are.
+/// Holds run/busy.
 #[test]
 fn a_machine_that_others_fill_gives_no_verdict() {
     let cpus = std::thread::available_parallelism().unwrap().get();
@@ -620,6 +635,7 @@ fn a_machine_that_others_fill_gives_no_verdict() {
 }
 
 /// Once its speed alone is known, it is slower whatever of ours runs, as if compilers had begun: these run on.
+/// Holds qos/innocent.
 #[test]
 fn what_is_slow_in_pauses_as_well_throttles_nobody() {
     let folder = TempDir::new("qos-others");
@@ -666,6 +682,7 @@ fn a_run_of_some_time_ends_behind_all_that_it_has_started() {
     assert_eq!(fs::read_to_string(&told).ok().as_deref(), Some("over\n"), "{json:#}");
 }
 
+/// Holds speed/bad-metric.
 #[test]
 fn a_metric_that_fails_is_said_at_once() {
     let state = State::new("qos-metric");
@@ -675,6 +692,7 @@ fn a_metric_that_fails_is_said_at_once() {
     run.terminate();
 }
 
+/// Holds run/observe.
 #[test]
 fn advice_stops_nobody() {
     let state = State::new("qos-advise");
@@ -686,6 +704,7 @@ fn advice_stops_nobody() {
     assert!(said.iter().any(|line| line.contains("low ") && !line.contains("pause")), "{said:?}");
 }
 
+/// Holds undo/pauses.
 #[test]
 fn whoever_is_killed_nobody_stays_stopped() {
     for low in ["plain", "marked"] {
@@ -743,6 +762,7 @@ fn whoever_is_killed_nobody_stays_stopped() {
     }
 }
 
+/// Holds undo/pauses.
 #[test]
 fn random_kills_leave_nobody_stopped() {
     let pin = Pin::find();
@@ -810,6 +830,7 @@ fn force(state: &State) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
+/// Holds undo/pauses.
 #[test]
 fn whoever_is_stopped_nobody_stays_stopped() {
     for how in ["cotenant", "both, and the guardian goes on", "both, and cotenant goes on", "both, and force is used"] {
@@ -851,6 +872,7 @@ fn whoever_is_stopped_nobody_stays_stopped() {
 }
 
 /// Any of the two is killed or stopped at any moment.
+/// Holds undo/pauses.
 #[test]
 fn random_kills_and_stops_leave_nobody_stopped() {
     let cases: [(&str, &[&str]); 4] = [
@@ -908,6 +930,7 @@ fn random_kills_and_stops_leave_nobody_stopped() {
     }
 }
 
+/// Holds run/wrong-input.
 #[test]
 fn wrong_words_start_nothing() {
     let folder = TempDir::new("qos-words");

@@ -159,6 +159,8 @@ fn sampled(words: &[&str]) -> Option<(Option<i32>, Vec<cotenant_model::region::R
     Some((out.status.code(), cotenant_model::region::parse(&text).unwrap(), said))
 }
 
+/// Promise compile/regions: Regions score the code that ran by function and line, also without counters, decide what
+/// is slowed down, and survive their file.
 #[test]
 fn samples_fall_on_the_functions_and_lines_that_ran() {
     if !found("cc") {
@@ -192,6 +194,7 @@ fn samples_fall_on_the_functions_and_lines_that_ran() {
     assert_eq!(regions[0].function.as_deref(), Some("hot"), "{said}");
 }
 
+/// Holds compile/regions.
 #[test]
 fn samples_of_a_kernel_fall_on_its_loop() {
     let own = env!("CARGO_BIN_EXE_cotenant");
@@ -205,6 +208,7 @@ fn samples_of_a_kernel_fall_on_its_loop() {
     assert!(found.coverage > 0.1 && found.file.as_ref().unwrap().ends_with("smash.c"), "{found:?}: {said}");
 }
 
+/// Holds compile/regions.
 #[test]
 fn without_counters_it_says_so_and_auto_simulates() {
     let out = regions(&["-q", "--source", "counters", "--", "true"]);

@@ -234,6 +234,7 @@ impl Policy for Nap {
     }
 }
 
+/// Holds record/why.
 #[test]
 fn naps_and_limits_are_listed_with_their_reasons() {
     let folder = Folder::new("naps");
@@ -263,6 +264,7 @@ fn a_goal_is_shown_with_what_was_done_for_it() {
 }
 
 /// Where others fill the machine no goal is judged, as the run itself said; earlier releases recorded nothing of them.
+/// Holds run/busy.
 #[test]
 fn a_recording_knows_that_others_filled_the_machine() {
     let folder = Folder::new("busy");
@@ -362,6 +364,7 @@ fn a_long_recording_has_no_more_points_than_a_page_can_show() {
 }
 
 /// Seconds of CPU time by application: what the recording says, and the areas on the page.
+/// Holds record/adds-up.
 #[test]
 fn areas_are_the_cpu_time_that_was_used() {
     let folder = Folder::new("areas");
@@ -406,6 +409,8 @@ fn areas_are_the_cpu_time_that_was_used() {
 }
 
 /// Whatever programs call themselves, their names end neither the data nor the page.
+/// Promise record/report-safe: A report loads nothing from outside, runs no script but its own, and escapes what
+/// comes from data.
 #[test]
 fn what_a_recording_holds_stays_data() {
     let folder = Folder::new("data");
@@ -611,6 +616,7 @@ const AS_IN_THE_KEY: &str = "(() => {
 })()";
 
 /// On a desk and on a phone, by day and by night.
+/// Holds record/report-safe.
 #[test]
 fn chromium_draws_it_all_without_a_complaint() {
     let folder = Folder::new("chromium");
@@ -652,6 +658,7 @@ fn chromium_draws_it_all_without_a_complaint() {
 }
 
 /// Everything in a report can be reached and opened by keys alone, and it is seen where one is.
+/// Holds record/report-safe.
 #[test]
 fn a_keyboard_is_enough_for_a_report() {
     let folder = Folder::new("keys");

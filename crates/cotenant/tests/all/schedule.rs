@@ -121,6 +121,8 @@ fn mechanisms() -> Vec<&'static str> {
     pauses(&Queue::new("mechanisms", "list", "true\n"))
 }
 
+/// Promise place/schedule: `schedule` runs a queue in order and within memory, under each of its policies; a job that
+/// fails, hangs or is killed harms no other.
 #[test]
 fn every_rival_runs_every_job() {
     let lines: Vec<String> = (1..=6).map(|i| format!("echo out {i}; echo err >&2; exit $(({i} / 6))")).collect();
@@ -244,6 +246,7 @@ fn a_list_can_come_from_standard_input() {
     assert_eq!(fs::read_to_string(queue.path("logs/2-echo.out")).unwrap(), "b\n");
 }
 
+/// Holds place/resume.
 #[test]
 fn asked_to_stop_jobs_end_and_the_rest_is_gone_on_with() {
     for pause in mechanisms() {
@@ -279,6 +282,7 @@ fn asked_to_stop_jobs_end_and_the_rest_is_gone_on_with() {
     }
 }
 
+/// Holds place/schedule.
 #[test]
 fn whom_a_job_started_ends_with_it_when_asked_to_stop() {
     for policy in ["fifo", "mas"] {
@@ -296,6 +300,8 @@ fn whom_a_job_started_ends_with_it_when_asked_to_stop() {
     }
 }
 
+/// Promise place/resume: After any signal or `kill -9` of `schedule` no job stays paused, and `--resume` goes on with
+/// the queue.
 #[test]
 fn killed_at_any_moment_all_jobs_run_on_and_the_queue_is_gone_on_with() {
     let mechanisms = mechanisms();
@@ -345,6 +351,7 @@ fn killed_at_any_moment_all_jobs_run_on_and_the_queue_is_gone_on_with() {
     }
 }
 
+/// Holds place/schedule.
 #[test]
 fn a_job_that_is_killed_while_it_waits_has_failed_and_the_others_go_on() {
     for pause in mechanisms() {
@@ -366,6 +373,7 @@ fn a_job_that_is_killed_while_it_waits_has_failed_and_the_others_go_on() {
     }
 }
 
+/// Holds place/schedule.
 #[test]
 fn what_a_job_leaves_behind_runs_on() {
     for pause in mechanisms() {
@@ -381,6 +389,7 @@ fn what_a_job_leaves_behind_runs_on() {
     }
 }
 
+/// Holds place/schedule.
 #[test]
 fn a_full_disk_is_the_jobs_own_failure() {
     let queue = Queue::new("full", "list", "echo a\necho b > /dev/full\necho c\n");

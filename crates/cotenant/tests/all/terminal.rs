@@ -107,6 +107,7 @@ fn control_c_ends_the_command_and_the_summary_follows() {
     assert_eq!(terminal.end().0, Some(130));
 }
 
+/// Holds run/transparent.
 #[test]
 fn control_z_stops_both_and_fg_resumes_both() {
     let Some(mut terminal) = Terminal::start("bash --norc --noprofile -i") else { return };
@@ -128,6 +129,7 @@ fn control_z_stops_both_and_fg_resumes_both() {
     assert_eq!(terminal.end().0, Some(0));
 }
 
+/// Holds run/transparent.
 #[test]
 fn a_full_screen_program_keeps_its_terminal() {
     let Some(mut terminal) =
@@ -141,6 +143,7 @@ fn a_full_screen_program_keeps_its_terminal() {
     assert_eq!(terminal.end().0, Some(0));
 }
 
+/// Holds run/terminal.
 #[test]
 fn the_table_of_a_queue_keeps_to_the_terminal() {
     let folder = std::env::temp_dir().join(format!("cotenant-terminal-queue-{}", std::process::id()));
@@ -161,6 +164,7 @@ fn the_table_of_a_queue_keeps_to_the_terminal() {
     assert_eq!(code, Some(0));
 }
 
+/// Holds run/terminal.
 #[test]
 fn comparing_shows_how_far_it_is() {
     let folder = std::env::temp_dir().join(format!("cotenant-terminal-{}", std::process::id()));
@@ -179,6 +183,7 @@ fn comparing_shows_how_far_it_is() {
     assert!(rest.contains("speed-up with auto"), "{rest}");
 }
 
+/// Holds run/terminal.
 #[test]
 fn comparing_windows_shows_how_far_it_is() {
     let line = format!(
@@ -193,6 +198,7 @@ fn comparing_windows_shows_how_far_it_is() {
     assert_eq!(code, Some(130));
 }
 
+/// Holds run/terminal.
 #[test]
 fn a_long_simulation_shows_how_far_it_is() {
     let folder = std::env::temp_dir().join(format!("cotenant-terminal-sim-{}", std::process::id()));
@@ -208,6 +214,7 @@ fn a_long_simulation_shows_how_far_it_is() {
     assert_eq!(code, Some(130));
 }
 
+/// Holds run/terminal.
 #[test]
 fn a_workload_shows_how_far_it_is_while_it_runs() {
     let folder = TempDir::new("terminal-bench");
@@ -224,6 +231,7 @@ fn a_workload_shows_how_far_it_is_while_it_runs() {
     assert_eq!(terminal.end().0, Some(0));
 }
 
+/// Holds run/terminal.
 #[test]
 fn characterizing_shows_how_far_it_is_while_the_command_runs() {
     let folder = TempDir::new("terminal-characterize");
@@ -239,6 +247,7 @@ fn characterizing_shows_how_far_it_is_while_the_command_runs() {
     assert_eq!(terminal.end().0, Some(0));
 }
 
+/// Holds run/terminal.
 #[test]
 fn calibrating_shows_how_far_it_is() {
     let folder = TempDir::new("terminal-calibrate");
@@ -266,6 +275,8 @@ fn shown(folder: &Path, line: &str) -> Option<String> {
     )
 }
 
+/// Promise run/terminal: Tables fit the terminal without exponents, colour is for terminals only, and whatever takes
+/// longer than 2 s shows its progress.
 #[test]
 fn tables_fit_the_terminal_and_have_no_exponents() {
     let folder = TempDir::new("terminal-tables");
@@ -315,6 +326,7 @@ fn tables_fit_the_terminal_and_have_no_exponents() {
     }
 }
 
+/// Holds run/terminal.
 #[test]
 fn colour_is_for_terminals_that_want_it() {
     let help = |line: &str| Terminal::start(line).map(Terminal::end);
@@ -369,6 +381,7 @@ const GIVEN_BACK: &str = "\x1b[?1049l";
 const TOP: &str = "stty cols 80 rows 24; before=$(stty -g)";
 const AFTER: &str = "code=$?; test \"$before\" = \"$(stty -g)\" || echo it is not as it was; exit $code";
 
+/// Holds daemon/top.
 #[test]
 fn top_obeys_keys_and_gives_the_terminal_back() {
     let Some(mut terminal) = Terminal::start(&format!("{TOP}; {COTENANT} top --no-daemon; {AFTER}")) else { return };
@@ -390,6 +403,7 @@ fn top_obeys_keys_and_gives_the_terminal_back() {
     assert!(rest.contains(GIVEN_BACK) && !rest.contains("not as it was"), "{rest:?}");
 }
 
+/// Holds daemon/top.
 #[test]
 fn top_gives_the_terminal_back_on_a_signal() {
     for (signal, ended) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
@@ -405,6 +419,7 @@ fn top_gives_the_terminal_back_on_a_signal() {
     }
 }
 
+/// Holds daemon/top.
 #[test]
 fn control_z_gives_the_terminal_back_and_fg_takes_it_again() {
     let Some(mut terminal) = Terminal::start("bash --norc --noprofile -i") else { return };

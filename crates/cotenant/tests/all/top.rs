@@ -1,4 +1,6 @@
 //! `cotenant top` without a daemon: what it sees of this machine, as root and as anybody, and of recordings.
+//!
+//! Holds daemon/top.
 
 use crate::world::{binary, is_root, skip};
 use cotenant_record::Recording;
@@ -133,6 +135,7 @@ fn a_recording_is_shown_at_any_time() {
 }
 
 /// Recordings of every policy that an earlier release wrote, with naps, limits, counters and pages.
+/// Holds record/old.
 #[test]
 fn recordings_of_before_are_shown() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/corpus/0.1.0/recordings");

@@ -234,6 +234,7 @@ fn near(shown: f64, own: f64) -> bool {
     (shown - own).abs() <= own * 0.01 + 1e-3
 }
 
+/// Holds record/adds-up.
 #[test]
 fn what_is_shown_adds_up_to_what_was_used() {
     for seed in 1..=12 {

@@ -84,6 +84,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// Holds run/compare.
 #[test]
 fn a_policy_that_helps_is_found_out() {
     let Some(pin) = Pin::find() else { return };
@@ -115,6 +116,7 @@ fn a_policy_that_helps_is_found_out() {
     assert!(text.starts_with("progress: ") && text.contains("; higher is better\n"), "{text}");
 }
 
+/// Holds run/compare.
 #[test]
 fn everything_is_given_back_after_each_window_and_on_every_signal() {
     let Some(pin) = Pin::find() else { return };
@@ -149,6 +151,7 @@ fn everything_is_given_back_after_each_window_and_on_every_signal() {
     program.kill();
 }
 
+/// Holds run/compare.
 #[test]
 fn a_program_that_ends_meanwhile_is_judged_by_its_complete_windows() {
     let Some(pin) = Pin::find() else { return };
@@ -168,6 +171,7 @@ fn a_program_that_ends_meanwhile_is_judged_by_its_complete_windows() {
     assert!(notes.contains("what was compared ended after ") && notes.contains("of 1000 pairs"), "{notes}");
 }
 
+/// Holds run/compare.
 #[test]
 fn a_metric_that_tells_nothing_ends_it_soon_with_a_code() {
     let Some(pin) = Pin::find() else { return };

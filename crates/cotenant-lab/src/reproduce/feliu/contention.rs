@@ -167,6 +167,7 @@ mod tests {
         assert_eq!([3.0, 18.0, 15.0, 40.0].map(|own| each_draws(30.0, own)), [9.0, 5.0, 5.0, 5.0]);
     }
 
+    /// Holds measure/injectors.
     #[test]
     fn who_draws_more_than_the_average_is_run_all_the_same() {
         let milc = super::super::alone(MACHINE, "milc").unwrap();

@@ -406,6 +406,7 @@ mod tests {
         assert_eq!(benefited(&[1.0, 1.0, 1.0, -1.0, -1.0]), [true, true], "three of five are 60 %");
     }
 
+    /// Holds sim/reproduce.
     #[test]
     fn mixes_of_the_papers_traffic_have_it() {
         // Of 20 programs one half draws 20, the other 1: eight have 4 · (20 k + 8 − k)/8 = 4 + 9.5 k, 25 to 35 with

@@ -267,6 +267,7 @@ mod tests {
         assert_eq!([0.2, 1.1].map(|rate| at_rate(&found, rate)), [None; 2], "nothing is said beyond them");
     }
 
+    /// Holds sim/reproduce.
     #[test]
     fn a_wide_range_over_layouts_meets_nothing() {
         let met = |mean| over_layouts(String::new(), 0.68, mean, [0.33, 1.0]);
@@ -274,6 +275,7 @@ mod tests {
         assert_eq!(met(0.7).verdict, "within 10 %, over layouts 0.33 to 1.00");
     }
 
+    /// Holds sim/reproduce.
     #[test]
     fn two_programs_of_two_threads_have_thirteen_layouts_on_clovertown() {
         // Two packages of two L2s of two cores. XX in one L2: ** in the other one of the package, in one L2 of the

@@ -235,6 +235,7 @@ mod tests {
     use cotenant_model::profile::MachineProfile;
     use cotenant_model::testing::machine;
 
+    /// Holds sim/reproduce.
     #[test]
     fn inserted_naps_say_what_they_are() {
         let (topology, machine, apps) = (machine(1, 1, 2, 1), MachineProfile::default(), BTreeMap::new());

@@ -285,6 +285,7 @@ pub(in super::super) fn reaction_over_a_run(lab: &mut Lab) -> anyhow::Result<Fou
 mod tests {
     use super::*;
 
+    /// Holds sim/reproduce.
     #[test]
     fn a_run_is_cut_where_a_sum_says_so() {
         // 100 instructions in 10 ns, then 100 in 30 ns: quarters take 5, 5, 15 and 15 ns.
@@ -296,6 +297,7 @@ mod tests {
         assert_eq!(times(HIGH, 201.0), None, "it ended before");
     }
 
+    /// Holds sim/reproduce.
     #[test]
     fn phases_take_as_long_alone_as_the_whole() {
         let scenario = Run::of(NEHALEM, SPHINX, BST, How::Plain).scenario().unwrap();

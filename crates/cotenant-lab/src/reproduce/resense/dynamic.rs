@@ -146,6 +146,7 @@ mod tests {
     use super::*;
 
     /// Table VI has 3.27 ± 3.95: what is inside of that can be nothing, or the other way round.
+    /// Holds sim/reproduce.
     #[test]
     fn an_interval_with_0_in_it_does_not_make_nothing_agree() {
         let met = |percent: f64| {

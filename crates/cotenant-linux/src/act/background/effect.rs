@@ -148,6 +148,7 @@ mod tests {
         stretches.iter().filter_map(|(moment, counted)| effect.note(*moment, counted)).collect()
     }
 
+    /// Holds qos/background.
     #[test]
     fn who_waits_beside_the_background_and_not_in_its_pauses_gains_nothing_by_it() {
         use Moment::{Beside, Paused};

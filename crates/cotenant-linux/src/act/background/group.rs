@@ -44,6 +44,7 @@ mod tests {
     use cotenant_testing::TempDir;
     use std::fs;
 
+    /// Holds undo/limits.
     #[test]
     fn the_background_is_told_to_the_kernel_and_taken_back() {
         if !works_here() {
@@ -67,6 +68,7 @@ mod tests {
     }
 
     /// Kernels that know no `cpu.idle` give the least weight.
+    /// Holds qos/background.
     #[test]
     fn before_linux_5_15_the_background_is_the_least_weight() {
         for (hierarchy, file, values) in

@@ -271,6 +271,7 @@ mod tests {
     }
 
     /// What would be without effect on a service is not ticked.
+    /// Holds qos/background.
     #[test]
     fn the_background_is_ticked_only_where_it_is_so_for_all() {
         let within = Some("user.slice/user-0.slice");

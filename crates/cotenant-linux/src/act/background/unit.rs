@@ -276,6 +276,7 @@ mod tests {
     }
 
     // A file that is no control group's keeps what is longer than what is written: all weights have three digits.
+    /// Holds undo/limits.
     #[test]
     fn a_unit_has_its_own_weight_again_whoever_gives_it_back() {
         for killed in [false, true] {
@@ -343,6 +344,7 @@ mod tests {
         assert_eq!(has(&path)[0], "0");
     }
 
+    /// Holds undo/others-settings.
     #[test]
     fn what_another_agent_has_written_stays_for_a_while() {
         let (dir, state) = (group("0", "40"), TempDir::new("unit-state"));

@@ -108,6 +108,7 @@ mod tests {
     use cotenant_testing::TempDir;
     use std::fs;
 
+    /// Holds qos/background.
     #[test]
     fn slices_are_asked_of_the_systemd_whose_they_are() {
         let user = "/c/user.slice/user-7.slice/user@7.service";

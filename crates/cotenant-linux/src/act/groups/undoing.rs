@@ -325,6 +325,7 @@ mod tests {
         assert_eq!(all.all.keys().collect::<Vec<_>>(), [Path::new(&a), Path::new(&none)]);
     }
 
+    /// Holds undo/pauses.
     #[test]
     fn what_is_frozen_for_too_long_is_thawed_and_what_has_no_end_is_not() {
         let dir = TempDir::new("late");

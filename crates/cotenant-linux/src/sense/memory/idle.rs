@@ -243,6 +243,7 @@ mod tests {
         std::fs::write(path, bits).unwrap();
     }
 
+    /// Holds see/large-processes.
     #[test]
     fn pages_drawn_at_random_tell_of_all_by_node() {
         let (tree, fs, stratum) = machine("idle");

@@ -100,6 +100,8 @@ mod tests {
         raw
     }
 
+    /// Promise see/topology: Packages, nodes, caches, cores and allowed CPUs are those that hwloc and `lscpu` see;
+    /// differences and interleaved memory controllers are named.
     #[test]
     fn hidden_controllers_are_found_and_said() {
         let tree = TempDir::new("interleaving");
@@ -115,6 +117,7 @@ mod tests {
         assert_eq!(note(&fs), None);
     }
 
+    /// Holds see/topology.
     #[test]
     fn firmware_tells_of_interleaved_devices() {
         let tree = TempDir::new("interleaving");
@@ -129,6 +132,7 @@ mod tests {
         assert!(note(&fs).unwrap().contains("2 memory devices share their addresses in turns (SMBIOS)"));
     }
 
+    /// Holds see/topology.
     #[test]
     fn a_process_that_is_interleaved_is_named() {
         let areas = |text: &str| text.lines().filter_map(|l| Area::parse(l.as_bytes(), 4)).collect::<Vec<_>>();

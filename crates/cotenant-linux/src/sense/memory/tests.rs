@@ -30,6 +30,7 @@ fn one() -> BTreeMap<u32, Vec<u32>> {
     BTreeMap::from([(7, vec![7, 8])])
 }
 
+/// Holds see/memory.
 #[test]
 fn accessed_pages_are_counted_by_node_and_shared_out_among_threads() {
     let (tree, fs) = machine("accessed");
@@ -71,6 +72,7 @@ fn placement_alone_clears_nothing() {
     assert_eq!(std::fs::read_to_string(tree.path().join("proc/7/clear_refs")).unwrap(), "");
 }
 
+/// Holds see/memory.
 #[test]
 fn a_process_that_ends_while_it_is_watched_is_no_failure() {
     let (tree, fs) = machine("ends");
@@ -84,6 +86,7 @@ fn a_process_that_ends_while_it_is_watched_is_no_failure() {
     assert!(memory.processes.is_empty());
 }
 
+/// Holds see/large-processes.
 #[test]
 fn a_million_mappings_are_one_note() {
     let (tree, fs) = machine("million");
@@ -122,6 +125,7 @@ impl Collector for Refused {
     fn forget(&mut self, _pid: u32) {}
 }
 
+/// Holds see/memory.
 #[test]
 fn no_permission_is_one_note_with_the_remedy() {
     let (_tree, fs) = machine("permission");
@@ -190,6 +194,7 @@ fn by_node(a: u64, b: u64) -> Vec<(NodeId, u64)> {
     vec![(NodeId(0), a), (NodeId(1), b)]
 }
 
+/// Holds see/memory.
 #[test]
 fn hinting_faults_tell_threads_apart() {
     for (choice, name) in [(Choice::Faults, "faults"), (Choice::Auto, "faults and accessed")] {
@@ -220,6 +225,7 @@ fn hinting_faults_tell_threads_apart() {
 }
 
 /// Of one thread accessed bits say the same sooner; of memory that the kernel does not scan, faults say nothing.
+/// Holds see/memory.
 #[test]
 fn accessed_bits_are_for_what_hinting_faults_do_not_tell() {
     let (tree, fs) = balanced("faults-else");
@@ -248,6 +254,7 @@ fn accessed_bits_are_for_what_hinting_faults_do_not_tell() {
 }
 
 /// The name is the program's own choice, line ends included, and a dump may hold anything.
+/// Holds see/memory.
 #[test]
 fn a_hostile_thread_names_no_faults() {
     let (tree, fs) = balanced("faults-hostile");
@@ -275,6 +282,7 @@ fn a_hostile_thread_names_no_faults() {
     assert_eq!(notes, 1, "more than a mebibyte is read of no file");
 }
 
+/// Holds see/memory.
 #[test]
 fn why_there_are_no_hinting_faults() {
     let (tree, fs) = balanced("faults-none");
@@ -327,6 +335,7 @@ fn monitors(tree: &TempDir) {
     tree.write(&format!("{context}/schemes/0/tried_regions/total_bytes"), "0\n");
 }
 
+/// Holds see/memory.
 #[test]
 fn damon_tells_ranges_and_is_switched_off_again() {
     let (tree, fs) = machine("damon");
@@ -351,6 +360,7 @@ fn damon_tells_ranges_and_is_switched_off_again() {
     assert_eq!(read("nr_kdamonds"), "0");
 }
 
+/// Holds see/memory.
 #[test]
 fn monitors_of_somebody_else_are_left_alone() {
     let (tree, fs) = machine("damon-taken");
@@ -365,6 +375,8 @@ fn monitors_of_somebody_else_are_left_alone() {
 }
 
 /// This process itself: what is touched between two looks is seen, what is not is not.
+/// Promise see/memory: Accesses by node come from accessed bits, DAMON, hinting faults or events; a missing
+/// permission is one note with the remedy.
 #[test]
 fn accessed_bits_of_this_kernel() {
     let fs = FsRoot::live();
@@ -417,6 +429,7 @@ fn area(pages: usize, n: usize) -> *mut u8 {
 }
 
 /// This process itself: half of an area's pages are there, and so many are estimated from some of them.
+/// Holds see/large-processes.
 #[test]
 fn pages_drawn_at_random_of_this_kernel() {
     let pages = 8192;
@@ -435,6 +448,7 @@ fn pages_drawn_at_random_of_this_kernel() {
 }
 
 /// The same with accessed bits, where this kernel lets single pages be asked for theirs.
+/// Holds see/large-processes.
 #[test]
 fn accessed_bits_of_pages_drawn_at_random_of_this_kernel() {
     let idle = match IdlePages::new(&FsRoot::live()) {
@@ -456,6 +470,7 @@ fn accessed_bits_of_pages_drawn_at_random_of_this_kernel() {
     assert!(all < 8192.0 + 4.0 * found.error && all > 0.6 * 8192.0, "{found:?}");
 }
 
+/// Holds see/large-processes.
 #[test]
 fn a_large_process_is_looked_at_by_some_of_its_pages_in_between() {
     let (me, fs) = (std::process::id(), FsRoot::live());
@@ -507,6 +522,7 @@ fn what_is_mapped_anew_is_drawn_by_its_size() {
 }
 
 /// Large processes are sampled where the kernel has the means, small ones are looked at as a whole.
+/// Holds see/large-processes.
 #[test]
 fn single_pages_of_large_processes_are_asked_for() {
     let (tree, fs) = machine("accessed-large");

@@ -347,6 +347,7 @@ mod tests {
         }
     }
 
+    /// Holds speed/passwords.
     #[test]
     fn a_secret_prints_nothing_of_itself() {
         let given = Given { redis: Secret::new("hush-1"), postgres: Secret::new("hush-2"), ..Given::default() };

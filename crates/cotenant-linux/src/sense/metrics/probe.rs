@@ -304,6 +304,7 @@ mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;
 
+    /// Holds speed/metrics.
     #[test]
     fn web_servers_answer() {
         let ask = |answer: &'static str| {
@@ -402,6 +403,7 @@ mod tests {
         schedule.answers.so_far().since(&before).unwrap().count() as f64
     }
 
+    /// Holds qos/probing.
     #[test]
     fn a_server_that_stands_still_is_seen_to() {
         // It answers at once, but at first for a long time not: the moments in which a question would have waited
@@ -419,6 +421,7 @@ mod tests {
         assert!(seen.quantile(0.99).unwrap() >= ns / 2.0, "{seen:?}");
     }
 
+    /// Holds qos/probing.
     #[test]
     fn where_something_is_tried_more_is_asked() {
         let window = Duration::from_secs(50); // every 500 ms a question, else every 100 ms
@@ -436,6 +439,8 @@ mod tests {
         assert_eq!(gaps, [2_500, 1_000, 500, 500]);
     }
 
+    /// Promise qos/probing: A server is asked at random moments and more often during a trial; one that stands still
+    /// is noticed.
     #[test]
     fn moments_are_random_and_have_their_mean() {
         let mut moments = Moments { random: 1 };

@@ -84,6 +84,8 @@ fn a_command_is_read_again_and_again() {
     assert!(summary.readings >= 2 && summary.last == Some(2.5) && summary.failed > 0, "{summary:?}");
 }
 
+/// Promise speed/bad-metric: A metric that hangs, fails or is refused is one line with a remedy and no value; it
+/// delays nothing and leaves nothing running.
 #[test]
 fn what_a_command_does_wrong_is_one_line() {
     for (text, why) in [
@@ -110,6 +112,7 @@ fn a_command_that_leaves_something_behind_is_not_waited_for() {
     eventually("its number", || metrics.readings().first().is_some_and(|(_, r)| r.value == 7.0));
 }
 
+/// Holds speed/bad-metric.
 #[test]
 fn a_hanging_command_dies_with_its_group() {
     let folder = TempDir::new("metric");
@@ -135,6 +138,7 @@ fn a_hanging_command_dies_with_its_group() {
 /// What a test takes only where something waits for what never comes.
 const LONG: Duration = Duration::from_secs(25);
 
+/// Holds speed/metrics.
 #[test]
 fn a_log_is_followed_through_rotation_and_truncation() {
     let folder = TempDir::new("metric");
@@ -202,6 +206,7 @@ fn a_pattern_that_never_matches_is_told() {
     assert_eq!(log.fetch().unwrap(), None);
 }
 
+/// Holds speed/bad-metric.
 #[test]
 fn what_is_no_log_says_so() {
     let folder = TempDir::new("metric");
@@ -218,6 +223,7 @@ fn what_is_no_log_says_so() {
     assert!(why.contains("no regular expression"), "{why}");
 }
 
+/// Holds speed/metrics.
 #[test]
 fn an_endpoint_tells_numbers_rates_and_quantiles() {
     let url = server(|n| {
@@ -252,6 +258,7 @@ fn an_endpoint_tells_numbers_rates_and_quantiles() {
 }
 
 /// All that is observed takes longer than the last bound, all is in a first bucket, in a wide one, or in the only one.
+/// Holds speed/metrics.
 #[test]
 fn a_histogram_that_does_not_tell_its_quantile_says_so() {
     for (buckets, clipped, why) in [
@@ -293,6 +300,7 @@ fn an_endpoint_may_answer_with_one_number() {
     eventually("it", || metrics.readings().first().is_some_and(|(_, r)| r.value == 42.5));
 }
 
+/// Holds speed/metrics.
 #[test]
 fn prometheus_is_asked_by_a_query() {
     let url = server(|_| {
@@ -304,6 +312,7 @@ fn prometheus_is_asked_by_a_query() {
     assert_eq!(metrics.readings()[0].1.direction, Direction::LowerIsBetter);
 }
 
+/// Holds speed/bad-metric.
 #[test]
 fn what_a_server_does_wrong_is_one_line() {
     let (_taken, closed) = closed();
@@ -379,6 +388,7 @@ fn a_reader_that_panics_is_told_and_reads_again() {
 }
 
 /// Each once, at the same time, whatever they do.
+/// Holds speed/bad-metric.
 #[test]
 fn what_is_asked_before_says_whether_it_will_ever_answer() {
     let (_taken, closed) = closed();

@@ -403,6 +403,7 @@ pub mod tests {
         probe_within(PATIENCE, protocol, address)
     }
 
+    /// Holds speed/metrics.
     #[test]
     fn an_answer_counts_until_it_arrived() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -471,6 +472,7 @@ pub mod tests {
         }
     }
 
+    /// Holds speed/bad-metric.
     #[test]
     fn what_stays_so_is_told_from_what_passes() {
         let lookup = |why| io::Error::other(format!("failed to lookup address information: {why}"));

@@ -751,6 +751,8 @@ fn next_full_reads(now: usize, cost: Duration, interval: Duration) -> usize {
 mod tests {
     use super::*;
 
+    /// Promise see/cost: With perf events, at 100 ms and 1,000 threads, Cotenant stays below 0.5 % of a core with 100
+    /// running, 1.5 % with all, and 50 MB.
     #[test]
     fn reads_less_where_it_would_cost_too_much() {
         let tenth = Duration::from_millis(100); // 0.3 % of it are 300 us

@@ -67,6 +67,7 @@ mod tests {
     use super::*;
     use cotenant_testing::TempDir;
 
+    /// Holds see/waits.
     #[test]
     fn a_group_is_read_once_a_second_in_either_hierarchy() {
         let machine = TempDir::new("pressure");

@@ -441,6 +441,7 @@ mod tests {
         assert_eq!([0, OLD_S + 1].map(old), [false, now > OLD_S * second]);
     }
 
+    /// Holds see/memory.
     #[test]
     fn loads_are_shared_out_among_the_nodes_that_served_them() {
         let stat = TaskStat { cpu: CpuId(2), ..TaskStat::default() };

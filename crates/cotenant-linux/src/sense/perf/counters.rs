@@ -393,6 +393,7 @@ mod tests {
         assert_eq!(view.tasks[0].per_s(Signal::LlcMisses), Some(1_000.0));
     }
 
+    /// Holds see/cost.
     #[test]
     fn a_speed_takes_one_read() {
         let fake = Fake::default();
@@ -422,6 +423,7 @@ mod tests {
     }
 
     /// Four programmable counters, of which the kernel uses two while loads are counted with SMT on.
+    /// Holds see/counters.
     #[test]
     fn what_never_counts_is_split_until_it_does() {
         let fake = Fake::default();

@@ -385,6 +385,8 @@ mod tests {
     }
 
     /// The paper's own processors (errata BJ122, BV98, HSD29): groups of four would be opened and never count.
+    /// Promise see/counters: Hardware events are encoded as vendors and libpfm do, in groups that the kernel can
+    /// count.
     #[test]
     fn where_linux_halves_the_counters_groups_have_two() {
         let dir = std::env::temp_dir().join(format!("cotenant-halved-{}", std::process::id()));

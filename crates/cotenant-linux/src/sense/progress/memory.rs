@@ -462,6 +462,7 @@ fn process_ids(status: &[u8]) -> impl Iterator<Item = u32> + '_ {
 mod tests {
     use super::*;
 
+    /// Holds speed/foreign-memory.
     #[test]
     fn nobody_takes_the_budget_of_others() {
         let mut budget = Budget::new([10, 25]);
@@ -473,6 +474,7 @@ mod tests {
         assert_eq!((budget.all, budget.taken.get(&1)), (0, None));
     }
 
+    /// Holds speed/foreign-memory.
     #[test]
     fn nothing_is_written_into_a_hole() {
         let path = std::env::temp_dir().join(format!("cotenant-hole-{}", std::process::id()));

@@ -167,6 +167,8 @@ mod tests {
 
     /// 64 MiB by children that are gone before anybody looks, and 64 MiB by one that is seen at every stage: while it
     /// runs, when it has ended, when it has been waited for.
+    /// Promise speed/proxies: Bytes and other proxies count only on request and where they are steady, after reports
+    /// and metrics.
     #[test]
     fn bytes_of_children_count_once() {
         let mut shell = Shell::start();
@@ -190,6 +192,7 @@ mod tests {
     }
 
     /// A process that is not there any more is no refusal, and its bytes are not forgotten.
+    /// Holds speed/proxies.
     #[test]
     fn a_process_that_ended_keeps_its_bytes() {
         let mut shell = Shell::start();

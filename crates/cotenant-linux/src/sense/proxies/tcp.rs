@@ -321,6 +321,7 @@ mod tests {
         (all, more)
     }
 
+    /// Promise see/damaged-input: Damaged input gives an error or a result, never a panic, whichever parser reads it.
     #[test]
     fn answers_of_kernels_old_and_new() {
         let socket = Socket { inode: 4242, cookie: 77, bytes: 1_234 };
@@ -343,6 +344,7 @@ mod tests {
         );
     }
 
+    /// Holds speed/proxies.
     #[test]
     fn short_connections_tell_nothing() {
         let socket = |app: u32, n: u64| ((n as u32, n), (0, Some(AppId(app))));
@@ -362,6 +364,7 @@ mod tests {
     }
 
     /// What this process sends itself is received by it, too; a connection that is another's does not count.
+    /// Holds speed/proxies.
     #[test]
     fn bytes_of_connections_of_this_process() {
         let (mut tcp, mut notes, mut at) = (Tcp::default(), Notes::default(), Time::default());

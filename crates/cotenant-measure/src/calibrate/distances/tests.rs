@@ -69,6 +69,7 @@ fn latency(cpu: CpuId, node: NodeId) -> f64 {
     base + if cpu.0 / 2 == 3 { 20.0 } else { 0.0 }
 }
 
+/// Holds measure/calibration.
 #[test]
 fn latencies_that_were_built_in_become_the_distance() {
     let t = machine(THREE);
@@ -96,6 +97,7 @@ fn latencies_that_were_built_in_become_the_distance() {
     assert!(of(0)[1] + 15.0 < of(4)[0] && of(0)[2] + 40.0 < of(4)[2], "there is not as far as back");
 }
 
+/// Holds measure/calibration.
 #[test]
 fn large_machines_are_measured_by_cache_and_node() {
     let synthetic = |text: &str| machine(&format!("synthetic = '{text}'"));
@@ -111,6 +113,7 @@ fn large_machines_are_measured_by_cache_and_node() {
     assert_eq!(count(&synthetic("package:8 [numa] l3:4 core:8 pu:1")), 8, "256 cells by cache: by node");
 }
 
+/// Holds measure/calibration.
 #[test]
 fn what_cannot_be_measured_is_left_out_with_the_reason() {
     let t = machine(THREE);

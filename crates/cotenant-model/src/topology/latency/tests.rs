@@ -22,6 +22,7 @@ fn rows(t: &Topology) -> Vec<Vec<f64>> {
     t.parts().distances.as_ref().unwrap().rows.clone()
 }
 
+/// Holds place/mesh.
 #[test]
 fn they_take_the_place_of_what_the_firmware_tells() {
     let t = three();
@@ -36,6 +37,7 @@ fn they_take_the_place_of_what_the_firmware_tells() {
     assert_eq!(MemoryLatencies::default().applied(&t, "a test").unwrap(), t, "nothing said, nothing changed");
 }
 
+/// Holds place/mesh.
 #[test]
 fn those_of_another_machine_are_refused() {
     let t = three();
@@ -61,6 +63,7 @@ fn memory_that_nobody_can_use_needs_no_latency() {
     assert!(two.applied(&Topology::new(parts).unwrap(), "").is_ok());
 }
 
+/// Holds place/mesh.
 #[test]
 fn noise_makes_no_difference() {
     let t = three();

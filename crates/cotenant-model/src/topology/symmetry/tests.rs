@@ -464,6 +464,7 @@ pub(super) fn mappings(n: usize) -> Vec<Vec<Slot>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
+    /// Holds place/classes.
     #[test]
     fn canonical_forms_agree_with_all_permutations(machine in small_machine()) {
         let n = machine.cpus().len();
@@ -497,6 +498,7 @@ proptest! {
         }
     }
 
+    /// Holds place/classes.
     #[test]
     fn classes_are_the_canonical_forms_of_all_mappings(machine in small_machine(), balanced in any::<bool>()) {
         let n = machine.cpus().len();

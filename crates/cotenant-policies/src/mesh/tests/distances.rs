@@ -29,6 +29,7 @@ fn check(t: &Topology, policy: Mesh) -> Option<String> {
     policy.check(&Ctx { topology: t, machine: &machine, apps: &apps, config: &config }).err().map(|e| e.to_string())
 }
 
+/// Holds place/mesh.
 #[test]
 fn by_coordinates() {
     // A row of four cores, memory at both ends, no distances: hops between coordinates are all that is known.
@@ -43,6 +44,7 @@ fn by_coordinates() {
     assert_eq!(goes(&t, Mesh::BruteForce, 3, &[(0, 70), (1, 30)]), [(1, 0)]);
 }
 
+/// Holds place/mesh.
 #[test]
 fn by_slit() {
     // Not the same there and back: from node 0 to 1 it is 30, from 1 to 0 it is 15.
@@ -54,6 +56,7 @@ fn by_slit() {
     }
 }
 
+/// Holds place/mesh.
 #[test]
 fn by_squares_what_is_far_counts_more() {
     // Memory on 0 and 2, 60 to 40. In sum node 0 is nearer: 0.6·10 + 0.4·40 = 22 against 24 at node 1 in the middle;
@@ -65,6 +68,7 @@ fn by_squares_what_is_far_counts_more() {
     assert_eq!(goes(&t, Mesh::Assignment, 4, &pages), [(1, 0)]);
 }
 
+/// Holds place/mesh.
 #[test]
 fn by_what_the_firmware_tells() {
     // The SLIT says that both nodes of memory alone are equally far from both others; the HMAT knows better.
@@ -105,6 +109,7 @@ fn by_what_the_firmware_tells() {
     }
 }
 
+/// Holds place/mesh.
 #[test]
 fn by_a_measured_matrix() {
     // Idle latencies of a Xeon with sub-NUMA clusters, as its machine file has them.
@@ -127,6 +132,7 @@ fn by_a_measured_matrix() {
 
 /// What memory is near to whom is told by each kind of distance; a machine whose memory is equally far from
 /// everywhere is refused by all.
+/// Holds place/mesh.
 #[test]
 fn memory_that_is_equally_far_leaves_no_choice() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/knl-7210.toml");

@@ -43,6 +43,7 @@ fn tile(x: u32, y: u32) -> u32 {
     8 * y + x
 }
 
+/// Holds place/mesh.
 #[test]
 fn weighted_coordinates_by_hand() {
     // Controllers at (0,0), (7,0), (0,7), (7,7).
@@ -56,6 +57,7 @@ fn weighted_coordinates_by_hand() {
     assert_eq!(seat(&[0.5, 0.3, 0.2, 0.0]), tile(2, 1));
 }
 
+/// Holds place/mesh.
 #[test]
 fn who_comes_late_sits_beside() {
     let t = tilepro();
@@ -204,6 +206,8 @@ fn moving(t: &Topology, view: &View) -> Vec<String> {
     asked.collect()
 }
 
+/// Promise place/move-pages: With `--move-pages` memory comes to threads that cannot go to it, but memory that was
+/// bound is never moved.
 #[test]
 fn memory_comes_to_a_thread_that_cannot_go() {
     let t = machine(2, 1, 2, 1);
@@ -272,6 +276,7 @@ fn controllers_are_loaded_alike_where_memory_may_move() {
     assert_eq!(asked(Mesh::Assignment, true, MeshState::default()).0, [8, 0, 0, 0]);
 }
 
+/// Holds place/move-pages.
 #[test]
 fn a_little_memory_comes_to_its_thread() {
     let text = "name = 't'\ndescription = 't'\nsource = 't'\n[topology]\n\
@@ -291,6 +296,7 @@ fn odd(nodes: &str, rows: &str) -> Topology {
     Machine::parse(&text).unwrap().topology
 }
 
+/// Holds place/move-pages.
 #[test]
 fn memory_without_cpus_draws_tasks_to_the_cpus_beside_it() {
     let t = odd(
@@ -313,6 +319,7 @@ fn memory_without_cpus_draws_tasks_to_the_cpus_beside_it() {
     assert!(moving(&t, &kept)[0].starts_with("pages of 1 to [NodeId(0)]"), "{:?}", moving(&t, &kept));
 }
 
+/// Holds place/move-pages.
 #[test]
 fn cpus_without_memory_are_left_out() {
     let t = odd("{ id = 0, cpus = '0' }, { id = 1, cpus = '1' }", "[[10, 21], [21, 10]]");
@@ -325,6 +332,7 @@ fn cpus_without_memory_are_left_out() {
     assert_eq!(moving(&t, &kept), [""; 0], "nobody knows what is near to it");
 }
 
+/// Holds place/move-pages.
 #[test]
 fn distances_need_not_be_the_same_there_and_back() {
     // Half of its pages on each node: 0.5·10 + 0.5·30 = 20 at node 0, 0.5·12 + 0.5·10 = 11 at node 1.
@@ -385,6 +393,7 @@ fn a_little_nearer_is_not_worth_a_move() {
 
 /// Once others keep all CPUs of a node busy, those that are left are equally far from everything: no reason to let go
 /// of the tasks that sit there.
+/// Holds place/mesh.
 #[test]
 fn where_only_near_cpus_are_free_tasks_stay() {
     let t = machine(2, 1, 2, 1);
@@ -449,6 +458,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     /// Brute force never costs more than weighted, and nothing costs less than the assignment.
+    /// Promise place/mesh: Mesh policies go by coordinates, firmware tables or measured latencies; more search never
+    /// costs more, and `assignment` is optimal.
     #[test]
     fn the_more_is_searched_the_nearer(guests in crowds()) {
         let t = tilepro();
@@ -478,6 +489,7 @@ proptest! {
     }
 
     /// Of few tasks on few seats, no seating at all costs less than the assignment.
+    /// Holds place/mesh.
     #[test]
     fn the_assignment_is_the_optimum(distances in proptest::collection::vec(proptest::collection::vec(1u8..40, 2), 4), shares in proptest::collection::vec(0u8..=10, 1..5)) {
         let rows: Vec<Vec<f64>> = distances.iter().map(|d| d.iter().map(|d| f64::from(*d)).collect()).collect();
@@ -498,6 +510,7 @@ proptest! {
     }
 
     /// Mirroring the mesh renames its controllers: nobody is farther from its memory for that.
+    /// Holds place/mesh.
     #[test]
     fn symmetric_controllers_have_no_names(guests in crowds().prop_map(|g| g.into_iter().map(|g| Guest { allowed: (0..64).map(CpuId).collect(), ..g }).collect::<Vec<_>>())) {
         let t = tilepro();

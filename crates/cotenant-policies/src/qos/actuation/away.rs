@@ -195,6 +195,7 @@ mod tests {
     }
 
     /// 2 packages of 2 cores with 2 contexts each; as `testing::machine` numbers them.
+    /// Holds qos/means.
     #[test]
     fn as_far_away_as_there_is_room() {
         let topology = machine(2, 1, 2, 2);
@@ -214,6 +215,7 @@ mod tests {
 
     /// Demand 0.16 and twice its root 0.8 make one CPU; 0.64 and 1.6 three, of cores of two four; 4 of 8 CPUs are half
     /// of them, and more cannot be enough.
+    /// Holds qos/means.
     #[test]
     fn who_runs_everywhere_keeps_as_many_cpus_as_he_needs_at_once() {
         let every = |topology: &Topology, demand: f64| {

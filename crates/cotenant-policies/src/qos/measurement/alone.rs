@@ -232,6 +232,8 @@ mod tests {
     }
 
     /// 21 ms, then once 59 ms: the pause was disturbed. Three times 59 ms: it is another load.
+    /// Promise qos/baseline: The speed alone is measured again when the load may have changed, and only a better
+    /// measurement replaces it.
     #[test]
     fn a_disturbed_pause_does_not_move_the_speed_alone() {
         let mut pauses = Pauses::default();
@@ -245,6 +247,7 @@ mod tests {
     }
 
     /// A pause of which some moments are slow is not surely slower, and tells less.
+    /// Holds qos/baseline.
     #[test]
     fn what_tells_less_replaces_nothing() {
         let mut pauses = Pauses::default();
@@ -255,6 +258,7 @@ mod tests {
         assert_eq!(ms(&mut pauses, mixed), 22.0);
     }
 
+    /// Holds qos/baseline.
     #[test]
     fn readings_are_kept_alike() {
         let mut pauses = Pauses::default();

@@ -207,6 +207,7 @@ mod tests {
     use super::*;
     use cotenant_model::testing::ViewBuilder;
 
+    /// Holds qos/cause.
     #[test]
     fn pauses_add_up_until_one_is_faster() {
         let of = |values: &[(u64, u64)]| {

@@ -251,6 +251,7 @@ fn a_hundred_answers_a_second_keep_a_p99() {
 
 /// Who waits for nobody else's CPU does so little harm that the other one may run nearly all the time, where beside the
 /// server it would be less than a tenth.
+/// Holds qos/means.
 #[test]
 fn in_the_background_nobody_is_waited_for() {
     let (kept, ran) = mean(Harm { waits: 0.3, ..ALONE }, 100.0, true);
@@ -282,6 +283,7 @@ fn with_cpus_to_spare_nobody_runs_beside_the_server() {
 
 /// Where only a CPU that is really idle lets nobody wait, the other one leaves one of two free: it runs for most of the
 /// time on the other, and would nap for nearly all of it otherwise.
+/// Holds qos/means.
 #[test]
 fn a_cpu_is_left_free_before_anybody_naps() {
     let harm = Harm { waits: 0.1, crowds: true, ..ALONE };
@@ -306,6 +308,7 @@ fn a_cpu_is_left_free_before_anybody_naps() {
 
 /// Of all answers of a short run, learning included, a hundredth may be bad: the median of twelve runs, and what the
 /// worst of them keeps.
+/// Holds qos/controllers.
 #[test]
 fn learning_leaves_the_goal_in_sight() {
     let harm = |slower, waits, wait_us| Harm { slower, waits, wait_us, ..ALONE };
@@ -336,6 +339,7 @@ fn learning_leaves_the_goal_in_sight() {
 /// Who does no harm runs nearly all the time from the beginning: also where what disturbs is only that he begins to
 /// run, and where others that nobody here sees make the answers slower for a second now and then, whose doing that is
 /// not.
+/// Holds qos/cause.
 #[test]
 fn who_does_no_harm_runs_from_the_beginning() {
     for (harm, least) in [
@@ -353,6 +357,7 @@ fn who_does_no_harm_runs_from_the_beginning() {
 
 /// Compilers fill the machine from the twentieth second on: whatever of ours runs, the goal is missed by far. So they
 /// run on, and stand still for hardly any of the time to find that out; when the compilers are gone, all is as before.
+/// Holds qos/innocent.
 #[test]
 fn nobody_stands_still_for_what_others_do() {
     // In the background it does no harm; where there is none, a duty of 0.02 keeps the goal.

@@ -204,6 +204,7 @@ proptest! {
     /// Whole run, learning included: at most two points below the goal; so from 3 s on, at most five. And the other
     /// program runs for most of what a fixed duty that is just right would let it. Where that is below the least duty,
     /// naps cannot do more than the least duty does.
+    /// Promise qos/goal: Goals are kept on average, whatever the loss, from the beginning on, and pauses are bounded.
     #[test]
     fn the_goal_holds_from_the_beginning(harm in harms(), goal in prop::sample::select(&[0.8, 0.9, 0.95][..])) {
         let best = Caches::best(&harm, goal);
@@ -221,6 +222,8 @@ proptest! {
 
 /// The same machines, and a program that does the other no harm: it naps no more than it takes to learn that, for
 /// nobody who has run all the time is made to nap before a pause has told that the machine does not merely give less.
+/// Promise qos/innocent: Programs are not throttled where nothing is wrong, nothing is known, or something else is
+/// the cause.
 #[test]
 fn who_does_no_harm_naps_little() {
     let swings = [(0.2, 0.3), (0.2, 1.0), (0.2, 3.0), (0.4, 1.0), (0.4, 3.0)];

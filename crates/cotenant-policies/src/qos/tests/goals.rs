@@ -4,6 +4,7 @@ use super::phase::{Figure, Held, Phase, Why};
 use super::settings::High;
 use super::*;
 
+/// Holds qos/goal.
 #[test]
 fn the_goal_is_kept_by_naps() {
     // Loss 0.3: naps of exec · (9 · 3/7 − 1) = 20/7 · exec, by equation 6.1; so the other program runs for 7/27 of the
@@ -61,6 +62,7 @@ fn a_program_is_judged_by_its_own_goal() {
     assert!((0.84..0.88).contains(&quality) && reasons.iter().any(|reason| reason == says), "{quality}");
 }
 
+/// Holds record/why.
 #[test]
 fn orders_say_why() {
     // A look and its run; Δ = 0.3 is contention: naps of 5.7 ms between runs of 2 ms.
@@ -82,6 +84,7 @@ fn orders_say_why() {
     assert_eq!(plant.reasons, expected.map(|why| format!("controller: {why}")));
 }
 
+/// Holds qos/means.
 #[test]
 fn latencies_that_a_program_reports_are_kept() {
     // Loss 0.2: a millisecond alone is 1.25 ms beside the other: its 99th percentile says so as long as the other runs
@@ -96,6 +99,7 @@ fn latencies_that_a_program_reports_are_kept() {
     }
 }
 
+/// Holds qos/goal.
 #[test]
 fn a_latency_with_a_long_window_is_kept_by_turns_or_by_limits() {
     // Loss 0.16: the goal is kept up to a duty of 0.625, of which `steady` finds 0.5 and stays there.
@@ -111,6 +115,7 @@ fn a_latency_with_a_long_window_is_kept_by_turns_or_by_limits() {
     }
 }
 
+/// Holds qos/goal.
 #[test]
 fn who_ends_lets_the_others_go() {
     let mut plant = Plant::new(0.3, 3);
@@ -212,6 +217,7 @@ fn silence_is_said_and_so_is_its_end() {
 
 /// Alone a reading is 1e-6, beside others 1.25e-6. Nothing is throttled for a speed that is not known, and pauses that
 /// tell nothing get rare.
+/// Holds speed/metrics.
 #[test]
 fn what_a_histogram_does_not_tell_is_no_speed() {
     for (bounds, alone) in [([0.0, 1e-7], "beyond"), ([1.1e-6, 1.0], "below"), ([1e-5, 1.0], "both below")] {

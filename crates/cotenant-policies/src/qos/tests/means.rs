@@ -4,6 +4,7 @@ use super::*;
 use crate::qos::actuation::ladder::LAST;
 use crate::qos::actuation::steps::{LONG_TURN, TURN, turn};
 
+/// Holds qos/means.
 #[test]
 fn another_place_comes_before_naps() {
     let mut plant = Plant::new(0.4, 6);
@@ -75,6 +76,8 @@ fn a_thread_that_comes_later_goes_where_its_program_is() {
     assert!(plant.reasons.iter().any(|reason| reason == why), "{:?}", plant.reasons);
 }
 
+/// Promise qos/means: Milder means come first: the background, free CPUs and other places before pauses, and limits
+/// where pauses do not help.
 #[test]
 fn limits_come_where_naps_are_not_obeyed_or_do_not_help() {
     use Outcome::{Applied, Denied, NotThisMachine};
@@ -125,6 +128,7 @@ fn limits_come_where_naps_are_not_obeyed_or_do_not_help() {
     }
 }
 
+/// Holds qos/limits.
 #[test]
 fn the_last_rung_limits_caches_too() {
     use Outcome::{Applied, Denied, NotThisMachine};
@@ -191,6 +195,7 @@ fn turns_are_long_enough_to_be_obeyed() {
 
 /// Programs that are not managed fill what the first program leaves: no pause would tell anything, and the second one
 /// has in the background what there is. When they are gone, its speed alone is measured.
+/// Holds qos/innocent.
 #[test]
 fn where_others_fill_the_machine_nobody_pauses() {
     let run = |others: f64| {

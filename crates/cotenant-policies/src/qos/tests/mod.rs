@@ -229,6 +229,7 @@ impl Host for Plant {
     }
 }
 
+/// Holds see/cost.
 #[test]
 fn a_glance_is_enough_whatever_tells_the_speed() {
     for (metric, counts) in [("progress", false), ("ipc", true)] {

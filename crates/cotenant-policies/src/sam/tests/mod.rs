@@ -5,6 +5,8 @@
 //! LLC domains of a package. Thresholds are those of the paper's machine: 2.2 GHz, coherence 2.5e-4/cycle (55,000
 //! events in the 2.2e8 cycles of an interval), socket bandwidth 7.5e7 misses/s (7.5e6 in an interval), remote
 //! 1e-4/cycle (22,000 in an interval).
+//!
+//! Holds place/sam.
 
 mod mph;
 mod own_app;

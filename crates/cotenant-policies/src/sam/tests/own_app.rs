@@ -73,6 +73,7 @@ fn o_06_partners_are_held_where_others_come() {
     assert_eq!(state.moves.len(), 1);
 }
 
+/// Holds place/sam.
 #[test]
 fn o_07_nobody_is_held_on_a_core_that_two_share() {
     // Three cores of two contexts, 0–2 and 6–8: a and n were seen on core 0. They stay in S0, and core 2 is idle.

@@ -28,6 +28,8 @@ fn p_02_second_contexts_count() {
 }
 
 /// The same scenes with one task per core while that is possible (§4.3), which is the paper's rule, too.
+/// Promise place/sam: `sam` decides as its paper at each threshold and shares a core only when cores run out;
+/// additions are off unless asked for.
 #[test]
 fn p_02b_second_contexts_do_not_count_on_whole_cores() {
     for rules in ["default", "paper"] {
@@ -69,6 +71,7 @@ fn p_02d_what_wants_next_to_nothing_does_not_make_cores_scarce() {
     assert_eq!(s.next(), packed);
 }
 
+/// Holds place/sam.
 #[test]
 fn p_02e_what_holds_no_core_cannot_make_way_for_what_needs_one() {
     // h runs 1 ms of 100 beside x, and comes first in order: in its stead c would share x's core.
@@ -86,6 +89,7 @@ fn scene_of_time(drawing: &str, names: &str) -> Scene {
     Scene::draw(drawing, 2).count(names, Signal::CpuTime, 100_000_000)
 }
 
+/// Holds place/sam.
 #[test]
 fn p_02c_a_core_is_taken_whichever_context_is_used() {
     // a is on the second context of core 0: its first one is nobody's either, so c ⇄ x.

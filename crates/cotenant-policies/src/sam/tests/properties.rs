@@ -165,6 +165,7 @@ proptest! {
     }
 
     /// So it does with the additions after SAM-MPH, each alone and all together.
+    /// Holds place/sam.
     #[test]
     fn comes_to_rest_after_sam_mph_too(
         shape in shape(),

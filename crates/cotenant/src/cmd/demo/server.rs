@@ -134,6 +134,7 @@ mod tests {
         Histogram::new([bucket(1.0, quick), bucket(10.0, slow)])
     }
 
+    /// Holds run/demo.
     #[test]
     fn the_interval_follows_the_scatter_of_the_pieces() {
         // 2 % are slow, evenly: the p99 is the middle of them, and as sure as can be.

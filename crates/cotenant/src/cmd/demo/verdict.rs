@@ -303,6 +303,8 @@ mod tests {
         (verdict, text)
     }
 
+    /// Promise run/demo: `demo` judges by 95 % intervals of the p99, says why where nothing is gained, and leaves
+    /// nothing behind however it ends.
     #[test]
     fn harm_that_is_mended() {
         let (verdict, text) = told(&harmed());
@@ -320,6 +322,7 @@ mod tests {
         );
     }
 
+    /// Holds run/demo.
     #[test]
     fn nothing_gained_is_said_with_a_reason() {
         // The intervals meet at 0.31.
@@ -356,6 +359,7 @@ mod tests {
         assert!(told(&nicer).1.contains("nice 19 makes it shorter: p99 200 µs."));
     }
 
+    /// Holds run/demo.
     #[test]
     fn qos_that_does_not_help_says_so() {
         let idle = Phases { qos: phase(26.0, [22.0, 29.0], 1.9), ..harmed() };
@@ -379,6 +383,7 @@ mod tests {
         assert!(text.contains("cotenant qos did harm here: p99 40.0 ms."), "{text}");
     }
 
+    /// Holds run/demo.
     #[test]
     fn the_price_and_what_is_simpler_are_said() {
         let dear = Phases { qos: phase(0.3, [0.29, 0.33], 0.05), ..harmed() };
@@ -423,6 +428,7 @@ mod tests {
         assert!(!judge(&harmed(), 2, &said).text.join("\n").contains("no effect"), "it helped");
     }
 
+    /// Holds qos/verdict.
     #[test]
     fn the_goal_comes_first_in_the_words_of_all() {
         let text = |judgement: &str| {
@@ -434,6 +440,7 @@ mod tests {
     }
 
     /// On a machine on which others used both CPUs, a p99 of a second was "enough".
+    /// Holds run/demo.
     #[test]
     fn a_busy_machine_gives_no_verdict() {
         let usage = |others| Some(Usage { seconds: 1.0, of_cpus: 2, others, ..Usage::default() });

@@ -381,6 +381,7 @@ mod tests {
         queue.ended(key, ExitStatus::from_raw(code << 8), Usage::default(), false);
     }
 
+    /// Holds place/schedule.
     #[test]
     fn what_does_not_fit_the_memory_waits_in_order() {
         let text = "[[job]]\ncommand='a'\nmemory='3G'\n[[job]]\ncommand='b'\nmemory='2G'\n[[job]]\ncommand='c'\nmemory='1G'\n\
@@ -393,6 +394,7 @@ mod tests {
         assert!(queue.is_done());
     }
 
+    /// Holds place/quantum.
     #[test]
     fn threads_and_programs_are_limited() {
         let text =

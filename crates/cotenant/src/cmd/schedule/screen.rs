@@ -152,6 +152,7 @@ mod tests {
         text
     }
 
+    /// Holds run/terminal.
     #[test]
     fn it_fits_the_terminal() {
         let bar = "[....................]   0 % 0 of 2 jobs, 0 failed, no estimate yet\n";

@@ -48,7 +48,7 @@ fn services() -> Vec<ServiceStatus> {
         processes: 9,
         threads: 9,
         waiting: Some(0.25),
-        behind: vec![Behind { what: "gzip".to_owned(), cgroup: None, threads: 0.25 }],
+        behind: vec![Behind { what: "gzip".to_owned(), threads: 0.25, ..Behind::default() }],
         pressure: Some(0.4),
         cpus: Some(1.42),
         source: Some("latency_p99_s".to_owned()),
@@ -250,6 +250,7 @@ fn details() {
 }
 
 /// However narrow the screen is; those that are missed come first, and how many there is no room for is said.
+/// Holds qos/verdict.
 #[test]
 fn verdicts_are_not_cut() {
     let long = "not judged: this machine is busy (1.9 of 2 CPUs by other programs: rustc 0.9, qemu 0.7, others 0.3)";
@@ -292,6 +293,7 @@ fn what_is_filtered_and_old_is_said() {
 }
 
 /// Whatever the terminal's size is, and whatever the names are.
+/// Holds daemon/top.
 #[test]
 fn nothing_leaves_the_screen_or_moves_the_cursor() {
     let mut hostile = many_cpus();
@@ -320,6 +322,7 @@ fn nothing_leaves_the_screen_or_moves_the_cursor() {
     }
 }
 
+/// Holds daemon/top.
 #[test]
 fn classes_are_told_by_words_and_by_colours_only_where_they_are_wanted() {
     let area = Rect { x: 0, y: 0, width: 80, height: 24 };

@@ -105,6 +105,7 @@ fn a_server_that_repeats_a_password_is_not_quoted() {
 }
 
 /// Each in the words of a server that speaks another language.
+/// Holds speed/bad-metric.
 #[test]
 fn a_refusal_names_its_cure() {
     for (code, routine, cure) in [
@@ -130,6 +131,7 @@ fn a_refusal_names_its_cure() {
     assert!(why.is_certain() && why.to_string().contains("ACL SETUSER NAME +ping"), "{why}");
 }
 
+/// Holds speed/passwords.
 #[test]
 fn a_server_that_does_not_prove_itself_is_refused() {
     let sasl = || wants(10, b"SCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0\0");
@@ -158,6 +160,7 @@ fn a_server_that_does_not_prove_itself_is_refused() {
     assert!(twice.contains("more than one proof"), "{twice}");
 }
 
+/// Holds speed/passwords.
 #[test]
 fn a_password_is_only_for_those_who_may_have_it() {
     let foreign = Credentials { foreign: true, ..credentials("ann", PASSWORD) };
@@ -312,6 +315,7 @@ fn real_postgres() -> Result<Real, String> {
     if ended { Err(format!("PostgreSQL does not start here: {}", log())) } else { Ok(real) }
 }
 
+/// Holds speed/passwords.
 #[test]
 fn a_real_postgres_is_asked_in_each_way() {
     let real = match real_postgres() {
@@ -367,6 +371,7 @@ fn a_real_postgres_is_asked_in_each_way() {
     assert!(why.contains(&format!("another port: postgres:{folder}:{port}:p99, or set PGPORT")), "{why}");
 }
 
+/// Holds speed/passwords.
 #[test]
 fn a_real_redis_is_asked_with_a_password_and_as_a_user() {
     let (port, folder) = (free_port(), TempDir::new("redis"));

@@ -31,6 +31,7 @@ fn shared() -> Option<PathBuf> {
     places.into_iter().flatten().find(|p| p.join("data/events").is_dir())
 }
 
+/// Holds see/counters.
 #[test]
 fn intel_codes_are_those_of_perfmon() {
     let Some(archive) = shared().map(|s| s.join("data/events/intel-perfmon.tar.xz")) else {
@@ -144,6 +145,7 @@ fn pfm_name(pmu: &str, name: &str) -> String {
     format!("{pmu}::{select}:{mask}").to_uppercase().replacen(&pmu.to_uppercase(), pmu, 1)
 }
 
+/// Holds see/counters.
 #[test]
 fn codes_are_those_of_libpfm_where_it_knows_the_event() {
     let mut asked = Vec::new();

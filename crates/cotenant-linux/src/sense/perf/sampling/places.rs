@@ -295,6 +295,7 @@ mod tests {
         assert_eq!((places.samples, places.lost, all), (6, 8, 76.0));
     }
 
+    /// Holds compile/regions.
     #[test]
     fn what_is_counted_belongs_to_an_interval_of_its_thread() {
         const MS: f64 = 1e6;
@@ -332,6 +333,7 @@ mod tests {
         assert_eq!((intervals.closed.len(), intervals.places), (3, 4));
     }
 
+    /// Holds compile/regions.
     #[test]
     fn buffers_of_several_cpus_are_put_in_order() {
         // One CPU saw the mapping, another one, read first, the sample.
@@ -343,6 +345,7 @@ mod tests {
         assert_eq!(taken(&[(&sample, 9), (&map, LATER)]).elsewhere_ns, 1.0);
     }
 
+    /// Holds compile/regions.
     #[test]
     fn children_have_their_parents_code_until_they_execute_another() {
         let places = taken(&[(

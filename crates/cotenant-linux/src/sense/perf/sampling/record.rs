@@ -257,6 +257,7 @@ mod tests {
         assert_eq!((records, damaged), (expected, 0));
     }
 
+    /// Holds compile/regions.
     #[test]
     fn what_is_cut_off_is_damaged_and_the_rest_is_not() {
         let whole = golden::sample(10, 4, 5, 0x40_0123, 1);
@@ -277,6 +278,7 @@ mod tests {
     }
 
     proptest! {
+        /// Holds compile/regions.
         #[test]
         fn any_bytes_are_taken(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let found = Records::parse(&bytes);

@@ -116,6 +116,7 @@ mod tests {
         }
     }
 
+    /// Holds compile/regions.
     #[test]
     fn what_wraps_around_is_read_in_one_piece() {
         let mut fake = Fake::new(1);

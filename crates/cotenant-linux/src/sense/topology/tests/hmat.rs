@@ -45,6 +45,7 @@ Distances (SLIT, 10 = local), from CPUs of the row to memory of the column:
   node 2      14      28      10
 ";
 
+/// Holds place/mesh.
 #[test]
 fn latencies_of_all_nodes_are_the_distance() {
     let dump = three_nodes("hmat-all");
@@ -66,6 +67,7 @@ Node 2 from node 0 (HMAT): 250 ns, 30 GB/s
     assert_eq!(shown(&dump), (expected.to_owned(), vec![]));
 }
 
+/// Holds place/mesh.
 #[test]
 fn none_is_the_slit() {
     assert_eq!(shown(&three_nodes("hmat-none")), (SLIT.to_owned(), vec![]));
@@ -75,6 +77,7 @@ fn none_is_the_slit() {
     assert_eq!(shown(&dump), (SLIT.to_owned(), vec![]));
 }
 
+/// Holds place/mesh.
 #[test]
 fn a_part_is_shown_and_not_mixed_with_the_slit() {
     let dump = three_nodes("hmat-part");
@@ -88,6 +91,7 @@ Node 2 from node 0,1 (HMAT): 30 GB/s (writes 20 GB/s)
     assert_eq!(shown(&dump), (format!("{SLIT}{told}"), vec![note.to_owned()]));
 }
 
+/// Holds place/mesh.
 #[test]
 fn zeros_and_absurd_values_tell_nothing() {
     let dump = three_nodes("hmat-absurd");
@@ -116,6 +120,7 @@ fn one_node_needs_no_distance() {
     assert!(render::text(&found.topology).contains("Node 0 from node 0 (HMAT): 90 ns"));
 }
 
+/// Holds place/mesh.
 #[test]
 fn what_is_gathered_tells_the_same() {
     let dump = three_nodes("hmat-gather");

@@ -21,6 +21,7 @@ fn classes(machine: &Topology, tenants: Vec<Tenant>) -> usize {
     found
 }
 
+/// Holds place/classes.
 #[test]
 fn clovertown_by_hand() {
     let machine = clovertown();
@@ -80,6 +81,7 @@ fn a_cpuset_breaks_the_symmetries_that_leave_it() {
     }
 }
 
+/// Holds place/classes.
 #[test]
 fn counts_of_larger_machines_agree_with_what_is_listed() {
     let machines = [
@@ -127,6 +129,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     /// Written apart from the implementation: all mappings, all permutations of CPUs and of tenants, orbits as sets.
+    /// Promise place/classes: Classes of equivalent mappings are counted exactly; a mapping is called optimal only
+    /// where every class was evaluated, and none that was tried beats it.
     #[test]
     fn classes_are_the_orbits_of_all_mappings(
         machine in small_machine(),

@@ -16,6 +16,7 @@ fn following_answers<T>(readings: &[(f64, f64)], what: impl Fn(Phase) -> T) -> V
     readings.iter().map(&mut next).collect()
 }
 
+/// Holds qos/controllers.
 #[test]
 fn steady_goes_by_how_many_answers_are_beyond_the_goal() {
     let duties = |readings: &[(f64, f64)]| following_answers(readings, |phase| (phase.duty * 1e4).round() / 1e4);
@@ -29,6 +30,7 @@ fn steady_goes_by_how_many_answers_are_beyond_the_goal() {
 }
 
 /// 7 of 400 are 1.3 deviations beyond the goal, 14 are 3.5.
+/// Holds qos/cause.
 #[test]
 fn one_slow_reading_may_be_chance() {
     let asks = |readings: &[f64]| {
@@ -70,6 +72,7 @@ fn what_makes_it_worse_beside_others_goes_to_the_background() {
     assert_eq!(with(28.0), [(0.0, false), (1.0, false), (1.0, false)]);
 }
 
+/// Holds qos/cause.
 #[test]
 fn what_few_answers_tell_of_the_speed_alone_is_no_proof() {
     // Alone 2 of 300, of which three may be: a share of 0.667, and of 1.94 at most, (√0.667 + 2 · 0.5 / √3)².
@@ -90,6 +93,7 @@ fn what_few_answers_tell_of_the_speed_alone_is_no_proof() {
     assert_eq!(since, [false, true, false]);
 }
 
+/// Holds qos/controllers.
 #[test]
 fn what_was_beyond_the_goal_is_made_up_for() {
     let phases = |readings: &[(f64, f64)]| {
@@ -113,6 +117,7 @@ fn what_was_beyond_the_goal_is_made_up_for() {
     assert_eq!(phases(&[&trial[..], &pauses, &[(99.0, 0.0)]].concat()), expected);
 }
 
+/// Holds qos/probing.
 #[test]
 fn few_answers_tell_that_a_p99_is_missed_and_many_that_it_is_kept() {
     let sure = |within: u64, beyond: u64| Excess::of(beyond as f64, within + beyond, 0.99).is_sure();
@@ -125,6 +130,7 @@ fn few_answers_tell_that_a_p99_is_missed_and_many_that_it_is_kept() {
     assert_eq!([median(60, 40), median(55, 45), median(40, 60)], [true, false, true]);
 }
 
+/// Holds qos/cause.
 #[test]
 fn three_of_eighteen_answers_are_alarming() {
     let alarming = |beyond: f64, count| Excess::of(beyond, count, 0.99).is_alarming();

@@ -9,6 +9,7 @@ const SETTLED: usize = 60;
 proptest! {
     /// The promise: with the corrected equation the goal is kept on average, whatever the loss, unless naps would be
     /// longer than allowed.
+    /// Holds qos/goal.
     #[test]
     fn the_goal_is_kept(name in prop::sample::select(&PRESETS[3..]), loss in 0.0..0.7f64) {
         let controller = preset(name);
@@ -27,6 +28,7 @@ proptest! {
     }
 
     /// Nothing is wrong: `targeted` naps only to check, `steady` only to measure.
+    /// Holds qos/innocent.
     #[test]
     fn nobody_naps_where_nothing_is_wrong(name in prop::sample::select(&PRESETS[3..]), loss in 0.0..0.03f64) {
         let controller = preset(name);
@@ -47,6 +49,7 @@ proptest! {
     }
 
     /// Whatever it sees: naps are bounded, duties are shares.
+    /// Holds qos/goal.
     #[test]
     fn naps_are_bounded(
         name in prop::sample::select(&PRESETS[..]),
@@ -83,6 +86,7 @@ proptest! {
 
     /// Where others fill the machine, no pause would tell anything: whatever was seen before, `steady` makes none, and
     /// the low-priority programs have in the background what there is. What it asked for before comes back afterwards.
+    /// Holds qos/innocent.
     #[test]
     fn no_pause_is_made_where_others_fill_the_machine(
         before in prop::collection::vec((prop::option::of(0.1..2.0f64), 0..40u32), 0..80),
@@ -107,6 +111,7 @@ proptest! {
 
     /// No oscillation beyond a stated band: `steady` stays between 0.7 times the duty that keeps the goal and one step
     /// above it; with noise of 1 %, which moves that duty by 0.01/loss, by so much more.
+    /// Holds qos/controllers.
     #[test]
     fn steady_swings_within_its_band(loss in 0.15..0.9f64) {
         let controller = preset("steady");
@@ -125,6 +130,7 @@ proptest! {
 
     /// The same of `tracking`: within 60 phases, some 12 s, it is as near as it stays to the duty that keeps the goal,
     /// pauses counted: within a tenth of it; with noise of 1 % in the speeds within a third.
+    /// Holds qos/controllers.
     #[test]
     fn tracking_swings_within_its_band(loss in 0.15..0.9f64) {
         let controller = preset("tracking");

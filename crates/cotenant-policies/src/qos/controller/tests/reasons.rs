@@ -32,6 +32,7 @@ fn reasons(name: &str, speeds: &[f64]) -> Vec<String> {
     reasons
 }
 
+/// Holds record/why.
 #[test]
 fn simple_says_why() {
     // The beginning of a run, its latest sample, and what follows from that: 0.4 and 0.7 are low or in the middle for
@@ -48,6 +49,7 @@ fn simple_says_why() {
     }
 }
 
+/// Holds record/why.
 #[test]
 fn targeted_says_why() {
     let speeds = [100.0, 91.0, 100.0, 97.0, 50.0, NONE, 80.0];
@@ -67,6 +69,7 @@ fn targeted_says_why() {
     assert_eq!(reasons("targeted", &speeds), expected);
 }
 
+/// Holds record/why.
 #[test]
 fn steady_says_why() {
     // 99 and 95 are above 0.9 · 1.03 = 0.927 of the speed alone, 92 is between that and the goal, 80 below.
@@ -78,6 +81,7 @@ fn steady_says_why() {
     assert_eq!(reasons("steady", &[&[100.0][..], &[50.0; 7], &[100.0]].concat()), expected);
 }
 
+/// Holds qos/cause.
 #[test]
 fn steady_says_that_it_asks_whose_doing_it_is() {
     // At 0.25, 0.5 and 1; in the pause it has its speed, and at 0.7 as well.
@@ -85,6 +89,7 @@ fn steady_says_that_it_asks_whose_doing_it_is() {
     assert_eq!(reasons("steady", &[100.0, 99.0, 99.0, 80.0, 99.0, 99.0]), expected);
 }
 
+/// Holds record/why.
 #[test]
 fn tracking_says_why() {
     // Four parts of a pause, until the speed rises no more; the first turn. Then, as worked out where its duties are
@@ -122,6 +127,7 @@ fn figures(name: &str, speeds: &[f64]) -> Vec<String> {
     figures
 }
 
+/// Holds run/terminal.
 #[test]
 fn what_decided_by_a_hair_shows_why() {
     let told = |figure, value, threshold| Held::new(0, figure, value, threshold).unwrap().to_string();
@@ -131,6 +137,7 @@ fn what_decided_by_a_hair_shows_why() {
     assert_eq!(told(Figure::Speed, 3_178.8e3, 3_178.9e3), "{app} had a speed of 3.1788 M < 3.1789 M");
 }
 
+/// Holds record/why.
 #[test]
 fn figures_that_decided_are_told() {
     // Thresholds 0.5 and 1.0; a nap tells nothing, nor does the beginning of a run.

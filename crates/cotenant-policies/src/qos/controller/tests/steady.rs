@@ -36,6 +36,7 @@ fn following<T>(speeds: &[f64], what: impl Fn(Phase) -> T) -> Vec<T> {
     speeds.iter().map(&mut next).collect()
 }
 
+/// Holds qos/means.
 #[test]
 fn steady_lets_run_beside_the_others_who_does_no_harm_in_the_background() {
     let duties = |speeds: &[f64]| following(speeds, |phase| (phase.duty, phase.background));
@@ -52,6 +53,7 @@ fn steady_lets_run_beside_the_others_who_does_no_harm_in_the_background() {
     assert_eq!(duties(&[100.0, 99.0, 99.0, 99.0, 99.0, 99.0, 99.0])[3..], climbs);
 }
 
+/// Holds qos/cause.
 #[test]
 fn steady_asks_whose_doing_it_is_before_anybody_naps_who_ran_all_the_time() {
     let phases = |speeds: &[f64]| following(speeds, |phase| (phase.duty, phase.background, phase.why == Why::Blame));
@@ -67,6 +69,7 @@ fn steady_asks_whose_doing_it_is_before_anybody_naps_who_ran_all_the_time() {
 }
 
 /// Between the background and naps: away from the others, and back where that was not the cause.
+/// Holds qos/means.
 #[test]
 fn steady_goes_aside_before_anybody_naps() {
     let controller = preset("steady");
@@ -101,6 +104,7 @@ fn steady_goes_aside_before_anybody_naps() {
     assert_eq!([next(80.0, 0.95), next(99.0, 0.95)], [(pause, true), (0.7, true)]);
 }
 
+/// Holds qos/baseline.
 #[test]
 fn steady_measures_its_baseline_again() {
     let controller = preset("steady");
@@ -142,6 +146,7 @@ fn who_has_cpus_to_spare_stays_in_the_background() {
     assert!(beside(Some(0.09)) > 40 && beside(None) > 40, "others have most of it, or that is not known");
 }
 
+/// Holds qos/baseline.
 #[test]
 fn who_seems_faster_beside_others_is_measured_more_and_more_seldom() {
     let controller = preset("steady");
@@ -182,6 +187,7 @@ fn nobody_waits_in_the_background_for_a_speed_that_is_never_known() {
 
 /// Others take half of its speed, whatever of ours runs: these run on, and stand still for hardly any of the time to
 /// find that out.
+/// Holds qos/innocent.
 #[test]
 fn nobody_is_throttled_for_what_others_do() {
     let controller = preset("steady");
@@ -198,6 +204,7 @@ fn nobody_is_throttled_for_what_others_do() {
 
 /// Others take half of its speed, and ours as much of the rest when they run: these keep the goal of what others leave,
 /// and that of the speed alone when others are gone.
+/// Holds qos/innocent.
 #[test]
 fn what_others_leave_is_kept_while_they_are_there() {
     let controller = preset("steady");
@@ -215,6 +222,7 @@ fn what_others_leave_is_kept_while_they_are_there() {
 }
 
 /// The pause that comes behind a few misses says whose doing these are, and so does what follows.
+/// Holds qos/innocent.
 #[test]
 fn it_is_said_that_others_make_it_slow() {
     let controller = preset("steady");
@@ -238,6 +246,7 @@ fn it_is_said_that_others_make_it_slow() {
 }
 
 /// Without a background it makes no difference whether they are in it: none is throttled to try.
+/// Holds qos/innocent.
 #[test]
 fn nobody_is_tried_beside_others_who_is_there_already() {
     let least = |no_background| {
@@ -269,6 +278,8 @@ fn waiting(readings: &[(f64, Option<[f64; 2]>)]) -> Vec<(f64, bool, Why)> {
 }
 
 /// Alone 100; the goal is 90. What it waits behind is seen, so no pause asks whose doing a miss is.
+/// Promise qos/cause: A program that ran all the time is throttled only once test pauses or waits behind it show that
+/// it is the cause.
 #[test]
 fn what_it_waits_behind_is_blamed_without_a_pause() {
     let quiet = Some([0.0, 0.0002]);
@@ -294,6 +305,7 @@ fn what_it_waits_behind_is_blamed_without_a_pause() {
 
 /// Two foreign programs keep the CPUs busy for as long as you like: nothing pauses for what they do, and when they are
 /// gone the speed alone is measured anew.
+/// Holds qos/cause.
 #[test]
 fn nothing_pauses_for_waits_behind_others() {
     let quiet = Some([0.0, 0.0002]);

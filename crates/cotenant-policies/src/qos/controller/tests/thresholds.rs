@@ -14,6 +14,8 @@ fn every_preset_has_its_name_and_its_goal() {
     assert_eq!((goal("relaxed-90"), goal("balanced"), goal("steady")), (Some(0.9), None, Some(0.75)));
 }
 
+/// Promise qos/controllers: `tracking` and `steady` make up for missed goals and stay in their bands; the presets
+/// decide as tables 6.1 and 6.2 of the dissertation.
 #[test]
 fn simple_naps_by_the_bin_of_the_speed() {
     // Table 6.1, runs of 2 ms, of which the second millisecond is the latest sample: the speed in the first (9) and in
@@ -36,6 +38,7 @@ fn simple_naps_by_the_bin_of_the_speed() {
     assert_eq!(sequence(&ours, &[0.4, 9.0, 1.0, 0.5, 9.0, 1.2]), expected);
 }
 
+/// Holds record/old.
 #[test]
 fn recordings_of_before_are_of_whole_runs() {
     let before = r#"{"simple":{"low":0.5,"high":1.0,"naps":[2.0,1.0,0.0],"exec":{"secs":0,"nanos":10000000}}}"#;
@@ -52,6 +55,7 @@ fn recordings_of_before_are_of_whole_runs() {
     assert_eq!(serde_json::from_str::<Controller>(&before).unwrap(), shortest);
 }
 
+/// Holds qos/controllers.
 #[test]
 fn targeted_goes_through_its_states() {
     // conservative-90: allowed loss 0.1, naps from a loss of 0.04 on.
@@ -93,6 +97,7 @@ fn nap_after(controller: &str, loss: f64) -> f64 {
     nap.as_secs_f64() * 1e3
 }
 
+/// Holds qos/controllers.
 #[test]
 fn naps_are_those_of_equation_6_1() {
     // 0.9/0.1 = 9 times the slowdown, runs of 2 ms: 2 · (9 · 3/7 − 1) = 40/7 ms, which keeps (2 · 70 + 40/7 · 100) /
@@ -113,6 +118,7 @@ fn naps_are_those_of_equation_6_1() {
     assert_eq!(["targeted", "targeted-by-speed"].map(|name| nap_after(name, 0.5).round()), [80.0, 40.0]);
 }
 
+/// Holds qos/rules.
 #[test]
 fn the_program_that_suffers_most_decides() {
     let controller = preset("conservative-90");
@@ -129,6 +135,7 @@ fn the_program_that_suffers_most_decides() {
     assert_eq!(phase.lasts, Lasts::For(MS(4)));
 }
 
+/// Holds qos/innocent.
 #[test]
 fn nobody_naps_for_a_program_whose_speed_is_unknown() {
     for name in PRESETS {

@@ -2,6 +2,7 @@
 
 use super::*;
 
+/// Holds qos/controllers.
 #[test]
 fn tracking_waits_until_caches_are_warm_and_then_climbs() {
     let controller = preset("tracking");
@@ -27,6 +28,7 @@ fn tracking_waits_until_caches_are_warm_and_then_climbs() {
     assert_eq!(ms, [25, 25, 50, 100, 200, 400, 200]);
 }
 
+/// Holds qos/baseline.
 #[test]
 fn tracking_measures_the_speed_alone_again() {
     let controller = preset("tracking");
@@ -49,6 +51,7 @@ fn tracking_measures_the_speed_alone_again() {
     }
 }
 
+/// Holds qos/controllers.
 #[test]
 fn tracking_pays_its_debts() {
     let controller = preset("tracking");
@@ -63,6 +66,7 @@ fn tracking_pays_its_debts() {
     assert!((came.quality - 0.9).abs() < 0.01, "{came:?}");
 }
 
+/// Holds qos/goal.
 #[test]
 fn tracking_counts_batches_over_many_turns() {
     let controller = preset("tracking");
@@ -86,6 +90,7 @@ fn tracking_counts_batches_over_many_turns() {
     assert!(changes <= 12, "{changes} in {duties:?}");
 }
 
+/// Holds qos/goal.
 #[test]
 fn pauses_that_tell_nothing_become_rare() {
     let controller = preset("tracking");
