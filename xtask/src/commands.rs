@@ -19,7 +19,7 @@ pub fn target_folder(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
-/// Runs a command to its end; returns what it printed.
+/// Runs a command to its end; returns its output.
 pub fn done(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let out = command.output().with_context(|| format!("{name} cannot be started"))?;
@@ -29,7 +29,7 @@ pub fn done(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// Files of the repository that match patterns of git, or all of them: also new ones, but none that are gone.
+/// Files of the repository that match git's patterns, or all files; untracked ones included, deleted ones not.
 pub fn tracked(root: &Path, patterns: &[&str]) -> Result<Vec<PathBuf>> {
     let list = ["ls-files", "-co", "--exclude-standard"].iter().chain(patterns);
     let list = done(Command::new("git").args(list).current_dir(root))?;

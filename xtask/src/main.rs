@@ -120,7 +120,7 @@ fn run(task: &Task) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What has man pages and completions.
+/// The programs with man pages and completions.
 fn programs() -> [clap::Command; 2] {
     [cotenant::cli::Cli::command(), cotenant_lab::Cli::command()]
 }
@@ -148,7 +148,7 @@ fn full(root: &Path) -> Result<()> {
     let symbols = ("CARGO_PROFILE_RELEASE_STRIP", "none");
     let inputs = [("COTENANT_INPUTS", "100000"), ("COTENANT_KILLS", "200"), ("COTENANT_TRIALS", "10000")];
     let long = [&inputs[..], &[("PROPTEST_CASES", "5000"), symbols]].concat();
-    // What was skipped, since something is missing here: that is no success.
+    // Tests skipped for missing requirements, which are no success.
     let skipped = RefCell::new(Vec::new());
     let counts = |program: &Path, args: &[&str]| -> Result<()> {
         let name = [&[&*program.to_string_lossy()][..], args].concat().join(" ");
@@ -194,7 +194,7 @@ fn full(root: &Path) -> Result<()> {
     done
 }
 
-/// Runs a test runner, and passes on what it prints: its tally, where that has skipped anything.
+/// Runs a test runner, and passes on its output; returns its tally if it skipped tests.
 fn skips(runner: &mut Command) -> Result<Option<String>> {
     let mut child = runner.stdout(Stdio::piped()).spawn()?;
     let mut out = BufReader::new(child.stdout.take().context("a pipe was asked for")?);

@@ -13,11 +13,11 @@ use std::fs;
 use std::path::Path;
 
 const PAGE: &str = "SPECIFICATION.md";
-/// The most promises, and the most words of each: what a person can still read.
+/// Limits of promises, and of words in each, for people to read them.
 const PROMISES: usize = 120;
 const WORDS: usize = 30;
 
-/// What the name of a promise begins with, and the heading under which it stands.
+/// Areas at the beginning of promises' names, and their headings.
 const AREAS: [(&str, &str); 12] = [
     ("run", "Running programs and commands"),
     ("undo", "Doing no harm"),
@@ -47,7 +47,7 @@ type Holder = (String, String);
 struct Specification {
     /// Name → sentence.
     promises: BTreeMap<String, String>,
-    /// Name of a promise → what holds it.
+    /// Name of a promise → tests that hold it.
     holders: BTreeMap<String, BTreeSet<Holder>>,
     wrong: Vec<String>,
 }
@@ -63,7 +63,7 @@ pub fn write(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Promises that cannot stand as they are, and a page that says something else.
+/// Invalid promises, and a page that differs from the comments.
 pub fn wrong(root: &Path) -> Result<Vec<String>> {
     let mut specification = gathered(root)?;
     let mut wrong = std::mem::take(&mut specification.wrong);
@@ -80,7 +80,7 @@ fn gathered(root: &Path) -> Result<Specification> {
         if is_page || file.starts_with("fixtures") {
             continue;
         }
-        // What is no text has no comments.
+        // Binary files have no comments.
         if let Ok(text) = fs::read_to_string(root.join(&file)) {
             specification.read(&file.display().to_string(), &text);
         }
@@ -167,7 +167,7 @@ impl Specification {
     }
 }
 
-/// What the comment says that the first of these lines begins.
+/// The mark in the comment that begins with the first of these lines.
 fn mark(file: &str, lines: &[&str]) -> Option<Mark> {
     let first = comment(file, lines.first()?)?;
     if let Some(names) = first.strip_prefix("Holds ") {
@@ -208,7 +208,7 @@ fn comment<'a>(file: &str, line: &'a str) -> Option<&'a str> {
     signs.iter().find_map(|sign| line.trim_start().strip_prefix(sign)).map(str::trim)
 }
 
-/// The test above which the first line stands, or an empty name where it is about the whole file.
+/// The test below the first line; an empty name for the whole file.
 fn test_below(file: &str, lines: &[&str]) -> Option<String> {
     let (definition, begin) = match extension(file) {
         "rs" if lines[0].starts_with("//!") => return Some(String::new()),

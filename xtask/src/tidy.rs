@@ -1,4 +1,4 @@
-//! What neither the compiler nor clippy checks.
+//! Checks beyond those of the compiler and clippy.
 
 use crate::commands::tracked;
 use crate::house::words;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 const UNFINISHED: &[&str] =
     &[concat!("to", "do!("), concat!("unimple", "mented!("), concat!("FIX", "ME"), concat!("#[ig", "nore")];
 
-/// Runs every check and fails with the list of what is wrong.
+/// Runs every check and fails with the list of problems.
 pub fn check(root: &Path) -> Result<()> {
     let files = tracked(root, &[])?;
     let longer = fs::read_to_string(root.join(LONGER)).context(LONGER)?;
@@ -56,8 +56,8 @@ pub fn check(root: &Path) -> Result<()> {
     bail!("tidy found {} problem(s):\n{}", wrong.len(), wrong.join("\n"))
 }
 
-/// What a program embeds lies in its package: elsewhere `cargo install` of that package does not find it. Tests, and
-/// what is never shipped, embed from wherever they like.
+/// Files embedded by a program must be in its package: `cargo install` does not find others. Tests and unshipped
+/// programs may embed from anywhere.
 fn embedded_from_outside(file: &Path, text: &str) -> Vec<String> {
     let parts: Vec<&str> = file.iter().filter_map(|part| part.to_str()).collect();
     let ["crates", package, "src", inside @ ..] = &parts[..] else { return Vec::new() };
@@ -81,7 +81,7 @@ fn embedded_from_outside(file: &Path, text: &str) -> Vec<String> {
 /// Files of a process for which the kernel takes the lock of its address space.
 const LOCKED: [&str; 8] = ["environ", "cmdline", "maps", "numa_maps", "smaps", "smaps_rollup", "pagemap", "clear_refs"];
 
-/// What a program can hold up is asked in one place, which waits for none for long. Tests may wait.
+/// Queries that a program can delay belong in one place, which never waits long. Tests may wait.
 fn asks_past_the_door(file: &Path, text: &str) -> Vec<String> {
     let parts: Vec<&str> = file.iter().filter_map(|part| part.to_str()).collect();
     let ["crates", package, "src", inside @ ..] = &parts[..] else { return Vec::new() };
@@ -95,7 +95,7 @@ fn asks_past_the_door(file: &Path, text: &str) -> Vec<String> {
     asked.map(|what| format!("{}: asks for {what} of a process; do it through address_space", file.display())).collect()
 }
 
-/// What reads a file or lists a folder.
+/// Functions that read a file or list a folder.
 const READS: [&str; 10] = [
     "bounded::text(",
     "bounded::read(",
@@ -109,7 +109,7 @@ const READS: [&str; 10] = [
     "fs.numbered(",
 ];
 
-/// What makes nothing of an error.
+/// Calls that turn an error into an empty value.
 const EMPTY: [&str; 6] = [
     ".unwrap_or_default()",
     ".unwrap_or(vec![])",
@@ -119,8 +119,8 @@ const EMPTY: [&str; 6] = [
     ".ok().into_iter().flatten()",
 ];
 
-/// A file that cannot be read as expected is not an empty one. Clippy tells this of results; here is what they have
-/// become. Tests may expect to read; what reads topologies names what it could not read.
+/// An unreadable file is not an empty one. Clippy finds unused results; this finds their conversions. Tests may expect
+/// to read; topology readers report what they could not read.
 fn unread_as_empty(file: &Path, text: &str) -> Vec<String> {
     let parts: Vec<&str> = file.iter().filter_map(|part| part.to_str()).collect();
     let ["crates", package, "src", inside @ ..] = &parts[..] else { return Vec::new() };
@@ -170,7 +170,7 @@ fn broken_links(root: &Path, file: &Path, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What GitHub and mdBook call the headings of a page in links to them.
+/// The anchors of a page's headings in links by GitHub and mdBook.
 fn anchors(text: &str) -> BTreeSet<String> {
     let (mut anchors, mut example) = (BTreeSet::new(), false);
     for line in text.lines() {
@@ -233,7 +233,7 @@ fn wide_lines(file: &Path, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Pages that the contents beside them do not name: of the book, and of measurements.
+/// Pages missing in their table of contents: of the book, and of measurements.
 fn pages_left_out(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     let mut missing = Vec::new();
     for (folder, contents) in [("docs", "docs/SUMMARY.md"), ("lab/docs", "lab/docs/README.md")] {
@@ -248,7 +248,7 @@ fn pages_left_out(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     Ok(missing)
 }
 
-/// Every dependency has a line in CONTRIBUTING.md that says why it is there.
+/// Every dependency has a line in CONTRIBUTING.md with its reason.
 fn undocumented_dependencies(root: &Path) -> Result<Vec<String>> {
     let manifest: toml::Table = fs::read_to_string(root.join("Cargo.toml"))?.parse()?;
     let why = fs::read_to_string(root.join("CONTRIBUTING.md"))?;

@@ -1,4 +1,4 @@
-//! What `cotenant top` shows, whoever tells it: plain values, which `--json` prints as they are.
+//! Content of `cotenant top` from any source: plain values, which `--json` prints unchanged.
 
 use crate::status::{CpuStatus, Decision, ServiceStatus, Status, Trial};
 use crate::verdict::Verdict;
@@ -11,33 +11,33 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Decisions that are shown at most.
+/// Limit of shown decisions.
 pub const DECISIONS: usize = 40;
 
 /// A moment.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Picture {
-    /// Who tells it, and what that one does.
+    /// The source, with its activity.
     pub source: String,
     /// The name of the machine; empty for a recording.
     pub host: String,
-    /// How it stands, in one sentence; empty where nothing is to be said.
+    /// The state in one sentence; empty if there is nothing to report.
     pub state: String,
     /// Seconds since the source began.
     pub at_s: f64,
     /// Of a recording: which of its moments this is.
     pub moment: Option<Moment>,
-    /// The CPUs that may be used, by what they share.
+    /// The usable CPUs, by shared resources.
     pub packages: Vec<Package>,
     /// The services that run.
     pub services: Vec<ServiceStatus>,
-    /// Who loses speed while who runs, beyond doubt, the greatest loss first.
+    /// Certain losses of speed by pairs, the greatest first.
     pub interference: Vec<Row>,
     /// The last decisions, the latest last.
     pub last: Vec<Decision>,
-    /// What became of the last trials of `shapes`, the latest last.
+    /// Results of the last trials of `shapes`, the latest last.
     pub trials: Vec<Trial>,
-    /// What is missing, or was not done.
+    /// Remarks about missing or omitted things.
     pub notes: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ pub struct Picture {
 pub struct Moment {
     /// From 1.
     pub number: usize,
-    /// How many there are.
+    /// Their number.
     pub of: usize,
 }
 
@@ -76,18 +76,18 @@ pub struct Core {
 pub struct Context {
     /// Which one.
     pub cpu: CpuId,
-    /// The share of the last second in which it was busy; null where that is not known.
+    /// Its busy share of the last second; null if unknown.
     pub busy: Option<f64>,
     /// Services that ran here, the one that used most first.
     pub services: Vec<Share>,
 }
 
-/// What uses less of a CPU is not named there.
+/// Shares below this are not named there.
 const LITTLE: f64 = 0.01;
 /// A CPU that is busy for less is idle.
 const IDLE: f64 = 0.02;
 
-/// Whose most of a CPU is.
+/// The main user of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Whose<'a> {
     /// It is idle.
@@ -96,12 +96,12 @@ pub enum Whose<'a> {
     Unknown,
     /// Programs outside of services.
     Others,
-    /// That service, and how many more are named beside it.
+    /// That service, and the number of further ones.
     Service(&'a str, usize),
 }
 
 impl Context {
-    /// What most of its time went to.
+    /// The main user of its time.
     pub fn whose(&self) -> Whose<'_> {
         let known: f64 = self.services.iter().map(|share| share.cpus).sum();
         let mut named = self.services.iter().filter(|share| share.cpus >= LITTLE);
@@ -115,7 +115,7 @@ impl Context {
     }
 }
 
-/// What a service used of a CPU.
+/// A service's use of a CPU.
 #[derive(Clone, Debug, Serialize)]
 pub struct Share {
     /// The service.
@@ -130,7 +130,7 @@ impl Picture {
         if self.moment.is_some() { format!("{at_s:.1} s") } else { ago(self.at_s - at_s) }
     }
 
-    /// Of what the daemon says.
+    /// From the daemon's status.
     pub fn of_status(topology: &Topology, status: &Status) -> Self {
         let changes: usize = status.changes.values().sum();
         let changes =
@@ -161,7 +161,7 @@ impl Picture {
         }
     }
 
-    /// How much of its time all of the machine is busy; `None` where that is not known.
+    /// Busy share of the whole machine; `None` if unknown.
     pub fn busy(&self) -> Option<f64> {
         mean(self.cpus().map(|cpu| cpu.busy))
     }
@@ -198,7 +198,7 @@ impl Domain {
         self.cores.iter().flat_map(|core| &core.cpus)
     }
 
-    /// How much of its time the domain is busy; `None` where that is not known.
+    /// Busy share of the domain; `None` if unknown.
     pub fn busy(&self) -> Option<f64> {
         mean(self.cpus().map(|cpu| cpu.busy))
     }
@@ -209,11 +209,11 @@ fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     (n > 0.0).then(|| sum / n)
 }
 
-/// Others that use less than this many CPUs are no part of how it stands.
+/// Programs that use less than this many CPUs are left out of the state.
 const HARDLY: f64 = 0.1;
 
-/// Who suffers, what is done about it, and what else uses the machine:
-/// `db misses its goal; batch is throttled 60 % of the time; 1.4 of 2 CPUs by other programs: rustc 1.4`.
+/// Services below their goals, throttling, and other use of the machine: `db misses its goal; batch is throttled 60 %
+/// of the time; 1.4 of 2 CPUs by other programs: rustc 1.4`.
 pub fn state(services: &[ServiceStatus], usage: Option<&Usage>) -> String {
     let named = |of: fn(&ServiceStatus) -> bool| services.iter().filter(move |service| of(service));
     let missed = named(|service| service.verdict == Some(Verdict::Missed));
@@ -244,7 +244,7 @@ pub fn last(all: &[Decision]) -> Vec<Decision> {
     all[all.len().saturating_sub(DECISIONS)..].to_vec()
 }
 
-/// The CPUs of a machine with what runs there.
+/// The CPUs of a machine with the programs on them.
 pub fn packages(topology: &Topology, busy: &[CpuStatus], services: &[ServiceStatus]) -> Vec<Package> {
     let busy: BTreeMap<CpuId, f64> = busy.iter().map(|status| (status.cpu, status.busy)).collect();
     let mut on: BTreeMap<CpuId, Vec<Share>> = BTreeMap::new();

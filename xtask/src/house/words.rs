@@ -1,5 +1,4 @@
-//! Words: how long the book is, and how often comments, messages and pages speak in the dialect that newcomers stumble
-//! over.
+//! Words: the length of the book, and the frequency of dialect in comments, messages and pages.
 
 use super::lexer;
 use crate::commands::tracked;
@@ -33,7 +32,7 @@ const DIALECT: [&str; 19] = [
     "take part",
 ];
 
-/// People may be "who".
+/// Nouns for people may take this pronoun.
 const PEOPLE: [&str; 12] = [
     "people",
     "person",
@@ -49,20 +48,21 @@ const PEOPLE: [&str; 12] = [
     "readers",
 ];
 
-/// The most dialect in 1,000 words of the book.
+/// The most dialect in 1,000 words of each limited kind of text.
 const LIMIT: f64 = 0.5;
+const LIMITED: [&str; 2] = ["pages", "comments"];
 
 /// A literal with fewer words is a name or a key, not a message.
 const MESSAGE: usize = 3;
 
-/// What is counted in words.
-#[derive(Serialize)]
+/// The counted words.
+#[derive(Default, Serialize)]
 pub struct Words {
     /// All pages of the book; examples of code and templates of tables are left out.
     book: usize,
     /// Of those, on pages that a command writes.
     written_by_command: usize,
-    /// Pages of the book that are longer than the budget, with their words; those that a command writes are exempt.
+    /// Pages of the book over the budget, with their words; generated pages are exempt.
     long_pages: Vec<(String, usize)>,
     /// Of measurements, which are not in the book.
     measurements: usize,
@@ -73,7 +73,7 @@ pub struct Words {
     dialect: BTreeMap<&'static str, Dialect>,
 }
 
-/// How often a kind of text uses the dialect.
+/// The frequency of the dialect in a kind of text.
 #[derive(Serialize)]
 struct Dialect {
     words: usize,
@@ -188,16 +188,22 @@ fn dialect(text: &str) -> Dialect {
 }
 
 impl Words {
-    /// Whether the book speaks plainly enough, and where not, the words that it should not use.
-    pub fn wrong(&self) -> Option<String> {
-        let Dialect { per_thousand, found, .. } = self.dialect.get("pages")?;
-        let words = found.keys().copied().collect::<Vec<_>>().join(", ");
-        (*per_thousand > LIMIT).then(|| {
-            format!("docs: {per_thousand:.2} of 1,000 words are dialect ({words}), {LIMIT} at most; write the sentences anew")
-        })
+    /// Texts with more dialect than allowed, and the words that they should not use.
+    pub fn wrong(&self) -> Vec<String> {
+        let wrong = |kind: &&str| {
+            let Dialect { per_thousand, found, .. } = self.dialect.get(*kind)?;
+            let words = found.keys().copied().collect::<Vec<_>>().join(", ");
+            (*per_thousand > LIMIT).then(|| {
+                format!(
+                    "{kind}: {per_thousand:.2} of 1,000 words are dialect ({words}), {LIMIT} at most; write the sentences \
+                     anew (`cargo xtask house --words` counts them)"
+                )
+            })
+        };
+        LIMITED.iter().filter_map(wrong).collect()
     }
 
-    /// Prints what was counted.
+    /// Prints the counts.
     pub fn print(&self) {
         let Self { book, written_by_command, measurements, .. } = self;
         println!("words of the book: {book}, of which {written_by_command} are written by a command");
@@ -242,6 +248,18 @@ mod tests {
         );
         assert_eq!(found("users who wait").len(), 0);
         assert!((dialect("a b c who").per_thousand - 250.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn dialect_of_pages_and_comments_is_limited() {
+        let one_in = |words: usize| dialect(&format!("who {}", "a ".repeat(words - 1)));
+        let wrong = |pages, comments| {
+            let dialect = [("pages", one_in(pages)), ("comments", one_in(comments)), ("messages", one_in(1))].into();
+            Words { dialect, ..Words::default() }.wrong()
+        };
+        assert!(wrong(2_000, 2_000).is_empty());
+        assert!(wrong(1_999, 2_000)[0].starts_with("pages: "));
+        assert!(wrong(2_000, 1_999)[0].starts_with("comments: "));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Nothing is known but what always is.
+/// Only the values that always exist.
 fn bare() -> Status {
     Status::of_nobody(Instant::now())
 }
@@ -27,7 +27,7 @@ fn service(name: &str, class: Class) -> ServiceStatus {
     }
 }
 
-/// All is known.
+/// Every value exists.
 fn full() -> Status {
     let row = |loss: f64| Row {
         victim: "db".to_owned(),
@@ -92,7 +92,7 @@ fn text(status: Status, format: Format) -> String {
     render(&Arc::new(status), format)
 }
 
-/// The names of the metrics that have series.
+/// The names of the metrics with series.
 fn names(text: &str) -> BTreeSet<&str> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.map(|line| line.split(['{', ' ']).next().unwrap()).collect()
@@ -211,7 +211,7 @@ fn hostile_names_stay_labels() {
     }
 }
 
-/// Has the text looked at by `promtool`, where that is installed.
+/// Has `promtool` check the text, if it is installed.
 fn check(text: &str) {
     // It reads Prometheus' own format.
     let text = text.replace("# EOF\n", "");

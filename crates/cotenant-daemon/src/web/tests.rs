@@ -10,7 +10,7 @@ use std::net::{TcpListener as Listener, TcpStream};
 
 const ANY: &str = "127.0.0.1:0";
 
-/// A condition that a thread of ours brings about.
+/// A condition brought about by one of our threads.
 fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(300);
     loop {
@@ -29,10 +29,10 @@ fn serving(shared: &Arc<Shared>) -> (Web, String) {
     (web, address)
 }
 
-/// All that is answered to this.
+/// The complete answer to this.
 fn say(address: &str, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    let _ = stream.write_all(request); // it may be refused before it is whole
+    let _ = stream.write_all(request); // it may be refused before it is complete
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     String::from_utf8(answer).unwrap()

@@ -1,4 +1,4 @@
-//! `cotenant-lab cluster-sim` through the binary, as a program beside it speaks with it.
+//! `cotenant-lab cluster-sim` through the binary, over its pipes like a scheduler.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};

@@ -61,7 +61,7 @@ fn reproduce(args: &[&str]) -> Output {
     Command::new(LAB).arg("reproduce").args(args).output().unwrap()
 }
 
-/// The users' program, which `cargo test --workspace` builds, too.
+/// The users' binary, which `cargo test --workspace` builds too.
 fn cotenant() -> Option<PathBuf> {
     let path = Path::new(LAB).with_file_name("cotenant");
     if !path.is_file() {
@@ -163,7 +163,7 @@ fn machines_of_the_users_change_nothing_but_where_they_are_asked_for() {
     fs::remove_dir_all(data).unwrap();
 }
 
-/// A command line in a terminal of 80 columns; `None`, said aloud, where there is none.
+/// Runs a command line in a terminal of 80 columns; `None`, with a message, without `script`.
 fn in_a_terminal(line: &str) -> Option<Child> {
     let probe = Command::new("script").args(["-qec", "test -t 2", "/dev/null"]).stdin(Stdio::null()).output();
     if !probe.is_ok_and(|out| out.status.success()) {
@@ -197,7 +197,7 @@ fn how_far_it_is_is_shown_however_long_a_part_takes() {
     let mut shown = String::new();
     let mut bytes = [0; 4096];
     let mut screen = script.stdout.take().unwrap();
-    // Drawn again although nothing has ended meanwhile.
+    // Redraws although nothing has ended meanwhile.
     let again = |shown: &str| {
         let drawn: Vec<&str> = shown.split('\r').filter(|line| line.ends_with(" simulations\x1b[K")).collect();
         drawn.windows(2).any(|two| two[0] == two[1])
@@ -211,7 +211,7 @@ fn how_far_it_is_is_shown_however_long_a_part_takes() {
     script.wait().unwrap();
 }
 
-/// Simulated results change only where that is meant: rows of each experiment, and the sum of their figures.
+/// Guards simulated results against unintended changes: rows of each experiment, and the sum of their figures.
 fn as_before(results: &[Value]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/quick.txt");
     let now = results.iter().map(|result| {
@@ -228,7 +228,7 @@ fn as_before(results: &[Value]) {
     for ((name, rows, sum), before) in now.zip(text.lines()) {
         let [of, count, figures] = before.split(' ').collect::<Vec<_>>()[..] else { panic!("{before}") };
         let figures: f64 = figures.parse().unwrap();
-        // Where another libm rounds a logarithm otherwise, the last digits may differ.
+        // Another libm may round a logarithm differently, so that the last digits may differ.
         let same = (sum - figures).abs() <= 1e-6 * figures.abs().max(1e-9);
         assert!(
             (name, rows.to_string().as_str()) == (of, count) && same,
@@ -244,8 +244,7 @@ fn on_this_machine(data: Option<&Path>, names: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// What studies on this machine come to, for a user with this data folder; `None` where two programs have no two CPUs,
-/// or others take these.
+/// Results of studies on this machine with this data folder; `None` if two programs lack two free CPUs.
 fn real(data: Option<&Path>, names: &[&str]) -> Option<Vec<Value>> {
     cotenant()?;
     let output = on_this_machine(data, names);
@@ -320,7 +319,7 @@ fn naps_and_padding_are_studied_on_this_machine() {
     };
     let row = of("tang-naps", "naps 10/20 ms: share of the time").expect("a program that naps");
     assert!((row["paper"].as_f64().unwrap() - 1.0 / 3.0).abs() < 1e-9, "{row}");
-    // It naps, whatever the load; how well it keeps the rate is the benchmark's to say.
+    // It naps under any load; the benchmark checks how well it keeps the rate.
     assert!((0.01..0.9).contains(&row["measured"].as_f64().unwrap()), "{row}");
     for label in
         ["batch as it is: speed of bst-8mb", "batch 10/20 ms: speed of bst-8mb", "batch 10/20 ms: its own rate"]

@@ -99,7 +99,7 @@ fn a_task_that_another_program_moves_is_left_alone_longer_and_longer() {
     assert_eq!(said(&mut applier, 0), "Stale");
     assert_eq!(said(&mut applier, 1), "Stale", "then for two");
     assert_eq!(said(&mut applier, 1), "Applied");
-    // What it is allowed now is what the other program has set last.
+    // Its allowed CPUs are the ones set last by the other program.
     sys::setaffinity(subject.tids[0], &b).unwrap();
     assert_eq!(said(&mut applier, 0), "Stale");
     assert_eq!(said(&mut applier, 4), "Denied", "outside its new mask");
@@ -156,7 +156,7 @@ fn a_second_applier_leaves_a_claimed_program_alone() {
     let note = rival.hear("notes");
     assert!(note.contains(&format!("another cotenant (process {}) manages it", first.pid())), "{note}");
     assert_eq!(one.masks()[0], a);
-    // On another program it works meanwhile.
+    // Meanwhile it works for another program.
     let mut second = Player::start(applier_of(&two, dir.path(), &["flip", "hold", "finish"]));
     assert_eq!(second.hear("flip"), "Applied");
     second.hear("hold");
@@ -274,11 +274,11 @@ fn real_time_tasks_are_left_alone() {
     assert!(subject.is_as_before());
 }
 
-/// A child cpuset with one or more processes in it; gone when dropped.
+/// A child cpuset with one or more processes in it; removed on drop.
 struct Cpuset(PathBuf);
 
 impl Cpuset {
-    /// `None`, announced, where none can be made.
+    /// `None`, announced, if it cannot be made.
     fn new(cpus: &CpuSet) -> Option<Self> {
         let root = Path::new("/sys/fs/cgroup/cpuset");
         let path = root.join(format!("cotenant-test-{}", std::process::id()));
@@ -321,8 +321,8 @@ fn a_cpuset_forbids_shrinks_and_grows() {
     let both = a.or(&b);
     let Some(cpuset) = Cpuset::new(&a) else { return };
 
-    // It forbids: the task was allowed both CPUs when the orders were made, and only one is left when they are
-    // carried out.
+    // A cpuset forbids it: the task was allowed both CPUs when the orders were made, and only one when they are carried
+    // out.
     let (dir, subject) = (TempDir::new("cpuset"), Subject::new(1));
     let mut applier = Player::start(applier_of(&subject, dir.path(), &["tend", "hold", "flop", "notes"]));
     applier.hear("hold");
@@ -334,7 +334,7 @@ fn a_cpuset_forbids_shrinks_and_grows() {
     assert!(applier.end().success());
     assert_eq!(subject.masks()[0], a);
 
-    // It shrinks under our mask, so that nothing of that is left: what holds then is not another agent's wish.
+    // It shrinks and leaves nothing of our mask: the result is not another agent's request.
     cpuset.set(&both);
     eventually("it has both CPUs", || subject.masks()[0] == both);
     let mut applier =
@@ -353,7 +353,7 @@ fn a_cpuset_forbids_shrinks_and_grows() {
     applier.kill();
     eventually("the guardian has finished", || journals(dir.path()) == 0);
 
-    // It grows again: a task that was free in its cpuset is free in it once more.
+    // It grows again: a task without restrictions inside its cpuset has none again.
     cpuset.set(&both);
     eventually("it has both CPUs again", || subject.masks()[0] == both);
 }

@@ -1,4 +1,4 @@
-//! Whoever dies wherever, the masks come back.
+//! After any process died at any point, the masks are restored.
 
 use super::roles::{Subject, applier_of, dying, journals, two_cpus};
 use crate::act::restore;
@@ -13,8 +13,8 @@ use std::time::Duration;
 /// Steps that reach every point: placing, moving, giving back, placing again, undoing.
 const STEPS: [&str; 5] = ["flip", "flop", "release", "flip", "finish"];
 
-/// The masks come back by themselves, and nothing is left for `restore` but perhaps a journal under which nothing was
-/// applied.
+/// The masks are restored without help, and nothing is left for `restore` except possibly a journal without applied
+/// changes.
 fn expect_undone(subject: &Subject, state: &Path, case: &str) {
     eventually(&format!("{case}: masks {:?}", subject.masks()), || subject.is_as_before());
     let report = restore(state);
@@ -27,8 +27,7 @@ fn has_ended(pid: u32) -> bool {
     thread::process_stat(pid).is_none_or(|leader| leader.is_dead() && threads <= 1)
 }
 
-/// Stops a process and waits until each of its threads stands still: one that has not noticed yet could still take a
-/// lock.
+/// Stops a process and waits for each of its threads, because one still running could take a lock.
 fn stop(pid: u32) {
     sys::kill(pid, libc::SIGSTOP).unwrap();
     eventually("it stands still", || {

@@ -1,4 +1,4 @@
-//! What programs report through libcotenant, what OpenMP and MPI count of them, and what they only pretend to.
+//! Progress reported through libcotenant, counted by OpenMP and MPI, or forged.
 
 use crate::program::Program;
 use cotenant_linux::sense::observer::{AppTarget, Observer, Options};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Long enough for anything that must happen.
+/// Long enough for every awaited event.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 struct Watch {
@@ -39,7 +39,7 @@ impl Watch {
         self.observer.sample(at, &mut |new| new.mask.clone()).unwrap().apps.remove(0)
     }
 
-    /// Samples until `done`; what was seen then.
+    /// Samples until `done`; returns the result.
     fn until(&mut self, what: &str, mut done: impl FnMut(&AppSample) -> bool) -> AppSample {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -52,7 +52,7 @@ impl Watch {
         }
     }
 
-    /// Samples until something is refused; the remark.
+    /// Samples until a report is refused; returns the remark.
     fn refusal(&mut self) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -180,7 +180,7 @@ fn what_is_still_being_made_is_no_forgery() {
     let mut program = Program::start(1);
     program.ask("forge unbegun");
     let mut watch = Watch::new(program.pid());
-    watch.app(); // a process is looked at as soon as it is there
+    watch.app(); // a process is checked as soon as it exists
     assert_eq!(watch.observer.refused_reports().next(), None);
     program.ask("units 3");
     assert_eq!(watch.until("the report", |app| app.progress.is_some()).progress, Some(3));
@@ -191,7 +191,7 @@ fn what_is_still_being_made_is_no_forgery() {
 #[test]
 fn counts_that_cannot_be_are_absent() {
     let mut program = Program::start(1);
-    program.ask("forge nothing"); // right in all but its numbers
+    program.ask("forge nothing"); // valid except for its numbers
     let remark = Watch::new(program.pid()).refusal();
     assert!(remark.contains("2^50"), "{remark}");
     let mut program = Program::start(1);
@@ -236,7 +236,7 @@ fn reports_full_of_holes_take_no_memory() {
     let (ours, before) = (shared_kib(), theirs());
     let mut watch = Watch::new(program.pid());
     watch.observer.sample(Time(0), &mut |new| new.mask.clone()).unwrap();
-    // Some are looked at in each sample, and all of them at most so often.
+    // Some are checked in each sample, and all of them at most so often.
     for _ in 0..LIARS / 4 {
         watch.app();
     }
@@ -294,7 +294,7 @@ fn the_example_in_c_reports_through_the_installed_library() {
         done(gcc.args(libraries).arg("-o").arg(&binary));
         let mut server = Command::new(&binary);
         server.env("LD_LIBRARY_PATH", prefix.join("lib")).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Nobody looks: it does the same.
+        // Without an observer it behaves the same.
         let unseen = server.spawn().unwrap().wait_with_output().unwrap();
         assert_eq!((unseen.status.code(), unseen.stdout), (Some(0), b"7484.471\n".to_vec()), "{kind}");
         let mut running = server.spawn().unwrap();
@@ -311,7 +311,7 @@ fn the_example_in_c_reports_through_the_installed_library() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A thousand iterations in each of four schedules, of which the chunked static one tells six; a hundred tasks, five
+/// A thousand iterations in each of four schedules, of which the chunked static one reports six; a hundred tasks, five
 /// parallel regions.
 const LOOPS: &str = r#"
 #include <stdio.h>
@@ -367,7 +367,7 @@ fn what_openmp_sees_done_is_counted() {
     let output = running.wait_with_output().unwrap();
     assert_eq!((output.status.code(), output.stdout), (Some(0), b"1998100\n".to_vec()));
 
-    // Who names a tool keeps it, and who names none of ours has none.
+    // A named tool is kept, and without naming ours there is none.
     loops.env("OMP_TOOL_LIBRARIES", "another.so");
     progress::counted_by_openmp(&mut loops);
     let mut running = loops.spawn().unwrap();
@@ -379,7 +379,7 @@ fn what_openmp_sees_done_is_counted() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// As much of MPI as the program below calls: each call answers by its arguments.
+/// The part of MPI used by the program below: each call answers by its arguments.
 const MPI: &str = r"
 #ifndef LOADED
 int MPI_Sendrecv(const void *a, int b, void *c, int d, int e, const void *f, int g, void *h, int i, int j, void *k, long *l) {
@@ -448,7 +448,7 @@ fn calls_of_mpi_are_counted_and_change_nothing() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A program with a seccomp filter that ends it for one call, before or after its first report, and a child of it that
+/// A program with a seccomp filter that kills it for one call, before or after its first report, and its child that
 /// reports, too.
 const FILTERED: &str = r#"
 #define _GNU_SOURCE
@@ -534,7 +534,7 @@ fn no_filter_ends_a_program_for_what_the_library_asks() {
         gcc.arg("-O1").arg("-I").arg(include).arg(folder.join("filtered.c")).arg("-o").arg(&program);
         gcc.arg(lib.join(library)).args(["-lpthread", "-ldl"]).arg(format!("-Wl,-rpath,{}", lib.display()));
         done(&mut gcc);
-        // Nor has the library anything to allocate.
+        // The library has no memory to allocate either.
         let status = Command::new(&program).args(["late", "0", "room"]).status().unwrap();
         assert!(status.success(), "{library}: {status}");
         for (when, how) in [("early", "kill"), ("late", "kill"), ("late", "trap")] {
@@ -590,7 +590,7 @@ fn what_becomes_of_a_call_of_mpi_is_the_programs() {
     let folder = std::env::temp_dir().join(format!("cotenant-mpi-jumps-{}", std::process::id()));
     let prefix = installed(&folder);
     let at = |name: &str| folder.join(name);
-    // Fortran's calls go through those of C.
+    // Fortran's calls use those of C.
     let mpi = "#include <setjmp.h>\njmp_buf *jump;\n\
                int MPI_Send(const void *a, int b, int c, int d, int e, long f) { if (jump) longjmp(*jump, 1); return 0; }\n\
                void mpi_send_(int *a) { MPI_Send(0, 0, 0, 0, 0, 0); *a = 0; }\n";

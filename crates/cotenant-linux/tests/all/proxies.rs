@@ -1,4 +1,4 @@
-//! What programs do becomes a speed, where somebody asked for it.
+//! Programs' work as a speed, for a client that requests it.
 
 use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost, What};
 use cotenant_linux::sense::processes::Target;

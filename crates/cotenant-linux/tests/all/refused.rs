@@ -1,4 +1,4 @@
-//! A run whose metric is refused.
+//! A run with a refused metric.
 
 use cotenant_linux::host::{AppSpec, HostOptions, LinuxHost, Until, What};
 use cotenant_linux::sense::{processes::Target, topology};

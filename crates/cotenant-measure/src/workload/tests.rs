@@ -1,4 +1,4 @@
-//! Workloads by hand, on a host on which every run takes what the script says.
+//! Workloads by hand, on a host whose runs take the scripted time.
 
 use super::compare::{Figures, gains};
 use super::*;
@@ -11,7 +11,7 @@ use cotenant_model::sample::Sample;
 use cotenant_model::testing::machine;
 use std::collections::BTreeMap;
 
-/// Seconds that a run of each job takes.
+/// Seconds of a run of each job.
 struct Made {
     topology: Topology,
     now: Time,

@@ -1,4 +1,4 @@
-//! What is known beforehand about a machine and about applications.
+//! Prior knowledge about a machine and about applications.
 
 mod app;
 pub mod calibration;

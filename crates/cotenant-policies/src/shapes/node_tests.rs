@@ -1,5 +1,5 @@
-//! Where the kernel moves memory after threads, they are seldom taken to another memory node: before against after,
-//! with memory that has settled; never where it cannot be read where memory is.
+//! If the kernel moves memory after threads, threads rarely change their memory node: compared before and after, with
+//! settled memory; never without knowing the place of memory.
 
 use super::Shapes;
 use super::null_tests::{NOISE, NoisyProgram};

@@ -1,8 +1,8 @@
 //! Recordings in `fixtures/recordings`: one of each format version, which must stay readable for ever, and a run of
 //! `sam` whose decisions must not change unnoticed.
 //!
-//! `COTENANT_BLESS=1 cargo test -p cotenant-record golden_recordings` writes the run of `sam` anew after a change
-//! that was meant, and the file of a format version that has none yet; it never replaces the latter.
+//! `COTENANT_BLESS=1 cargo test -p cotenant-record golden_recordings` rewrites the run of `sam` after an intended
+//! change, and creates the file of a new format version; it never replaces such a file.
 
 use cotenant_model::action::Outcome;
 use cotenant_model::host::Mode;

@@ -1,4 +1,4 @@
-//! What is recorded comes back: rounds exactly as they were, whatever happens to the end of the file.
+//! Recordings read back exactly, whatever happens to the end of the file.
 
 use cotenant_model::action::{ActionOutcome, Decision, Order, Outcome};
 use cotenant_model::histogram::{Bucket, Clipped, Histogram};
@@ -22,7 +22,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Two sharers apart, a memory-bound task, one that may not be moved, one that comes and goes.
+/// Two sharers apart, a memory-bound task, an immovable one, and one that exists for a while.
 fn script() -> Vec<Role> {
     let sharer = |cpu| Role { sharing: 110_000, ..Role::new(0, cpu) };
     vec![
@@ -40,7 +40,7 @@ fn read(bytes: &[u8]) -> (Header, Vec<RecordedRound>, Tail) {
     (recording.header().clone(), rounds, recording.tail().unwrap().clone())
 }
 
-/// The rounds of a run as the observer saw them.
+/// The rounds of a run as observed.
 fn observed(header: &Header, host: &mut Scripted) -> Vec<RecordedRound> {
     let mut rounds = Vec::new();
     drive(host, &Gather, &header.ctx(), header.mode, |r| {
@@ -93,7 +93,7 @@ fn a_run_comes_back_as_it_was() {
 /// recording, not the run.
 #[test]
 fn cut_anywhere_the_rest_is_used() {
-    // Blocks of one round each, so that the good prefix is known at every cut.
+    // Blocks of one round each, so that the good prefix is known for every cut.
     let header = header("gather", Mode::Enforce);
     let mut writer = RecordWriter::new(Vec::new(), &header, u64::MAX).unwrap();
     let mut ends = vec![writer.written() as usize];
@@ -213,7 +213,7 @@ fn the_size_limit_ends_the_recording_and_not_the_run() {
     assert!(refused.to_string().contains("raise --record-limit"), "{refused}");
 }
 
-/// Takes so many bytes, then has no space left.
+/// Accepts this many bytes, then reports a full disk.
 struct Full {
     kept: Vec<u8>,
     room: usize,
@@ -437,7 +437,7 @@ proptest! {
         let mut writer = RecordWriter::new(Vec::new(), &header, u64::MAX).unwrap();
         let mut expected = Vec::new();
         for (i, pair) in samples.windows(2).enumerate().filter(|(i, _)| *i != gap) {
-            // One round is missing: the writer must notice that `prev` is not what it recorded last.
+            // One round is missing: the writer must detect that `prev` is not its last sample.
             let decision = (i % 2 == 0).then(|| Decision::new(vec![], State::default(), pair[1].at, vec!["n".into()]));
             let view = View::new(&pair[0], &pair[1]);
             let (orders, outcomes): (&[Order], &[Outcome]) = (&[], &[]);

@@ -25,7 +25,7 @@ impl Policy for Idle {
     }
 }
 
-/// Four threads of a service, alone or beside four of a batch program, without an end.
+/// Four threads of a service, alone or beside four of a batch program, endless.
 fn load(machine: &str, service: &str, beside: Option<&str>, end_s: u64) -> Scenario {
     let batch = beside
         .map_or(String::new(), |program| format!("[[app]]\nprogram = '{program}'\nthreads = 4\nwork_s = 10000\n"));
@@ -35,10 +35,10 @@ fn load(machine: &str, service: &str, beside: Option<&str>, end_s: u64) -> Scena
     ))
 }
 
-/// Instructions per second of the service from one time to the end, seconds; and what was noted.
+/// Instructions per second of the service between two times, seconds; and the policy's notes.
 fn speed(s: &Scenario, policy: &dyn DynPolicy, from: f64) -> (f64, Vec<String>) {
     let (mut work, mut seconds, mut notes) = (0.0, 0.0, Vec::new());
-    // It is cut off at the end: that is what is asked for.
+    // The scenario is meant to be cut off at its end.
     let cut = s.run(policy, s.kernel, 1, |round| {
         notes.extend(round.decision.iter().flat_map(|d| d.notes.clone()));
         if round.view.at.as_secs_f64() <= from {

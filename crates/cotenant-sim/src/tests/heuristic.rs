@@ -1,4 +1,4 @@
-//! What must hold of characteristics that are measured in the simulator.
+//! Properties of characteristics measured in the simulator.
 
 use super::scenario;
 use crate::scenario::Scenario;

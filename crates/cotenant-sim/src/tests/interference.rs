@@ -1,4 +1,4 @@
-//! Who hurts whom, where the truth is known: the simulated speeds of programs alone and beside each other.
+//! Interference with known truth: simulated speeds of programs alone and beside each other.
 
 use super::scenario;
 use crate::scenario::Scenario;
@@ -9,7 +9,7 @@ use cotenant_model::speed::Source;
 use cotenant_model::{ActionOutcome, AppId, Time, View};
 use cotenant_policies::{Shapes, ShapesSettings};
 
-/// Lets the second program run for 2 s and wait for 2 s, in turn.
+/// Runs and pauses the second program alternately for 2 s.
 #[derive(Debug)]
 struct Turns;
 
@@ -34,7 +34,7 @@ impl Policy for Turns {
     }
 }
 
-/// Goes on with a table. The mean speeds of the first program in rounds in which the second ran, and did not.
+/// Continues with a table. Mean speeds of the first program in rounds with and without the second running.
 fn run<P: Policy>(scenario: &Scenario, policy: &P, seed: u64, table: &mut Interference) -> [f64; 2] {
     let mut speeds = [[0.0; 2]; 2];
     let topology = scenario.machine.topology.clone();

@@ -1,4 +1,4 @@
-//! What must hold of the simulated kernels.
+//! Properties of the simulated kernels.
 
 use super::{cpus, ms, scenario, times, world};
 use crate::world::World;
@@ -10,7 +10,7 @@ fn apps(threads: &[usize], more: &str) -> String {
     format!("machine = 'ivy-bridge-2s'\n{}", threads.iter().map(one).collect::<String>())
 }
 
-/// Where the running threads are.
+/// The places of running threads.
 fn places(world: &World) -> Vec<usize> {
     world.threads.iter().filter_map(|t| t.cpu).collect()
 }

@@ -1,4 +1,4 @@
-//! What must hold of an application that serves requests.
+//! Properties of an application that serves requests.
 
 use super::{pinned, scenario, world};
 use crate::world::{AppReport, Latency, World};
@@ -49,8 +49,8 @@ fn latencies_are_those_of_the_queue() {
     }
 }
 
-/// It works for as long as its requests take to come; where more come than it can serve, that is told, and nobody
-/// waits for nothing.
+/// It works while its requests arrive; requests beyond its capacity are reported as a backlog, and no application waits
+/// in vain.
 /// Holds sim/time.
 #[test]
 fn what_cannot_be_served_is_a_backlog() {
@@ -61,7 +61,7 @@ fn what_cannot_be_served_is_a_backlog() {
     assert!(flooded.times_s[0] < calm.times_s[0], "it works at full speed: {} {}", flooded.times_s[0], calm.times_s[0]);
 }
 
-/// Seconds that a computing program takes on the CPU of a service with so many requests of 10 ms per second, and the
+/// Seconds of a computing program on the CPU of a service that gets this many requests of 10 ms per second, and the
 /// service's latencies.
 fn beside_a_service(requests: u32) -> (f64, AppReport) {
     let s = scenario(&format!(

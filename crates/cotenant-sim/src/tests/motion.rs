@@ -1,4 +1,4 @@
-//! What must hold of wakes, moves, counters and their noise.
+//! Properties of wake-ups, moves, counters and their noise.
 
 use super::{cpus, ms, scenario, world};
 use crate::host::{Observation, SimHost};
@@ -49,7 +49,7 @@ fn waits_end_when_tasks_come_and_when_nothing_is_left() {
     assert!(host.world.is_done() && host.world.now() < ms(260), "{:?}", host.world.now());
 }
 
-/// The misses per 1,000 instructions of the first thread in the next milliseconds.
+/// Misses per 1,000 instructions of the first thread in the next milliseconds.
 fn mpki(world: &mut World, milliseconds: u64) -> f64 {
     let counts = |world: &World| {
         let of = |signal: Signal| world.threads[0].counts[signal as usize];
@@ -247,7 +247,7 @@ fn a_paused_task_waits_and_goes_on() {
     };
     assert_eq!(done(ids[0]), 0, "it waits");
     assert!(done(ids[1]) > 0, "the other one goes on");
-    // The other ends first; the app has not ended while one of it waits.
+    // The other ends first; an app lasts while one of its threads waits.
     host.wait(ms(1_000));
     assert!(!host.world.is_done());
     assert_eq!(host.wait(ms(2_000)), Wake::Tick, "nobody runs, and time passes");

@@ -1,4 +1,4 @@
-//! What must hold where several cores share a cache before the last one.
+//! Properties of caches that several cores share before the last one.
 
 use super::{pinned, world};
 use crate::machine::SimMachine;
@@ -19,7 +19,7 @@ clock_hz = 2e9
 topology = { synthetic = 'package:2 [numa] l3:1(size=8MiB) l2:2(size=2MiB) l1d:2(size=32KiB) core:1 pu:1' }
 simulator = { memory_gbs = 40, memory_ns = 80, llc_ns = 25, caches = [{ level = 2, ns = 10 }] }";
 
-/// Bytes that are held of each cache of a shared level before the last.
+/// Bytes held of each cache of a shared level before the last.
 fn near_held(world: &World, level: usize) -> Vec<f64> {
     let near = &world.machine.near[level];
     let mut held = vec![0.0; near.bytes.len()];
@@ -66,14 +66,14 @@ fn levels_are_read_and_wrong_figures_are_refused() {
         assert_eq!(sim(&MACHINE.replace(from, to)).unwrap_err(), message);
     }
     assert!(sim(&MACHINE.replace("ns = 10", "nanos = 10")).unwrap_err().contains("unknown field `nanos`"));
-    // Private second levels, and the level that is the last one, are none of these.
+    // Private second levels, and the last level itself, are no shared levels before the last.
     for other in ["ivy-bridge-2s", "clovertown-2s", "x3320"] {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../machines/{other}.toml"));
         assert!(sim(&std::fs::read_to_string(path).unwrap()).unwrap().near.is_empty(), "{other}");
     }
 }
 
-/// A program that reads `bytes` over and over with equal probability, one line after the other.
+/// A program that reads `bytes` repeatedly, all lines equally often, one after the other.
 fn reader(name: &str, bytes: f64) -> String {
     format!(
         "[program.{name}]\ncpi = 1\nllc_apki = 100\nfootprint_bytes = {bytes:e}\nmiss_ratio = [{}]\n",
@@ -84,7 +84,7 @@ fn reader(name: &str, bytes: f64) -> String {
     )
 }
 
-/// Nanoseconds per access beyond computation, once caches are warm, of the first application.
+/// Nanoseconds per access beyond computation of the first application, with warm caches.
 fn settled(s: &Scenario, cpus: &[&[usize]]) -> f64 {
     let s = pinned(s, cpus);
     let mut world = world(&s, "eevdf", 1);

@@ -1,5 +1,5 @@
-//! What must hold of a machine in motion: determinism, conservation, symmetry, monotony, and agreement with the
-//! steady state.
+//! Properties of a machine in motion: determinism, conservation, symmetry, monotonicity, and agreement with the steady
+//! state.
 
 use super::{pinned, scenario, times, world};
 use crate::app::embedded;
@@ -168,7 +168,7 @@ proptest! {
     }
 }
 
-/// Where both exist, they are one model: the machine in motion comes to rest at the steady state's speed.
+/// Steady state and machine in motion are one model: the machine settles at the steady state's speed.
 /// Holds sim/exact.
 #[test]
 fn a_program_alone_settles_at_its_steady_state() {
@@ -192,7 +192,7 @@ fn a_program_alone_settles_at_its_steady_state() {
     }
 }
 
-/// 3·10⁹ instructions of 2 cycles each at 2 GHz, whoever else there is, and whenever it would come.
+/// 3·10⁹ instructions of 2 cycles each at 2 GHz take 3 s, regardless of applications that arrive later.
 #[test]
 fn alone_a_program_takes_what_its_instructions_take() {
     let s = scenario(

@@ -33,7 +33,7 @@ fn line<'a>(plot: &'a Plot, name: &str) -> &'a [Option<f64>] {
 #[test]
 fn what_was_used_of_each_place_is_what_is_drawn() {
     let mut history = History::live(&machine());
-    // Each row is of two seconds: in the second half of the second row, `b` has gone over to another domain.
+    // Each row covers two seconds: in the second half of the second row, `b` has moved to another domain.
     for (at, cpu) in [(1, 4), (2, 4), (3, 4), (4, 4), (5, 6)] {
         history.add(f64::from(at), &[service("a", &[(0, 0.5), (1, 0.25)]), service("b", &[(cpu, 1.0)])], &[]);
     }
@@ -60,7 +60,7 @@ fn other_programs_use_what_services_do_not() {
     let mut history = History::live(&small);
     for at in 1..=5 {
         let services = [service("a", &[(0, 0.1)]), service("b", &[(2, 0.3)])];
-        // CPU 2 is as busy as its service is, but for what cannot be told apart from nothing.
+        // CPU 2 is as busy as its service, within the resolution.
         history.add(f64::from(at), &services, &busy(&[0.99, 0.5, 0.305]));
     }
     let plots = history.excerpt(0).plots();

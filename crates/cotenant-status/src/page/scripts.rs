@@ -1,4 +1,4 @@
-//! The scripts of a report: one text, of which its page says by a hash that nothing else may run.
+//! The scripts of a report as one text; by its hash, the page allows no other script.
 
 /// Between marks that make it plain text to XML, and comments to a browser.
 const TEXT: [&str; 5] = ["/*<![CDATA[*/\n", super::UPLOT, super::PARTS, include_str!("report.js"), "/*]]>*/"];

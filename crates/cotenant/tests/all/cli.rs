@@ -1,4 +1,4 @@
-//! The binary as a user meets it: real programs, exit codes, signals, wrong input.
+//! The binary for a user: real programs, exit codes, signals, wrong input.
 
 use cotenant_model::pin::Pin;
 use cotenant_record::Recording;
@@ -14,7 +14,7 @@ fn cotenant() -> Command {
     alone(Command::new(env!("CARGO_BIN_EXE_cotenant")))
 }
 
-/// For what might go on for ever if it is wrong: asked to end after a minute, with exit code 124.
+/// For a command that an error could make endless: ended after a minute, with exit code 124.
 fn cotenant_for_a_minute() -> Command {
     let mut command = Command::new("timeout");
     command.args(["60", env!("CARGO_BIN_EXE_cotenant")]);
@@ -22,7 +22,7 @@ fn cotenant_for_a_minute() -> Command {
 }
 
 fn alone(mut command: Command) -> Command {
-    // No settings of whoever runs the tests; below /proc nobody can make a folder, not even root by accident.
+    // The tests ignore the settings of their user; below /proc no folder can be made, not even by root.
     command.env("XDG_CONFIG_HOME", "/proc/nonexistent").env_remove("XDG_DATA_HOME");
     command
 }
@@ -100,7 +100,7 @@ fn mask(pid: u32) -> String {
     line.split_whitespace().nth(1).unwrap_or_default().to_owned()
 }
 
-/// A map that marks CPU 0 only; `None`, said aloud, where there is no choice.
+/// A map that marks CPU 0 only; `None`, reported, on a machine with one CPU.
 fn first_cpu_only() -> Option<String> {
     let cpus = json(&run(&["topo", "--json"]))["cpus"].as_u64().unwrap();
     let own = mask(std::process::id());
@@ -128,7 +128,7 @@ fn a_run_says_how_long_its_program_waited_for_a_cpu() {
     let summary: Value = serde_json::from_str(stderr.lines().last().unwrap()).unwrap();
     let program = &summary["programs"][0];
     let [cpus, waiting] = ["cpus", "waiting"].map(|key| program[key].as_f64().unwrap_or_default());
-    // What they did before they were seen twice is not counted.
+    // Their usage before the second look is not counted.
     assert!(cpus < 1.1 && waiting > 0.3 && (1.05..2.1).contains(&(cpus + waiting)), "{program}");
 }
 
@@ -265,7 +265,7 @@ fn a_signal_after_the_end_does_not_cost_the_report() {
         &["kernel", "cpu", "--units", "1", "--json"],
     ];
     for args in cases {
-        // Nobody reads for a while, so that the report is still being written when the signal comes.
+        // The pipe is not read for a while, so that the report is still being written when the signal arrives.
         let (mut output, writer) = std::io::pipe().unwrap();
         let mut full =
             Command::new("head").args(["-c", "1M", "/dev/zero"]).stdout(writer.try_clone().unwrap()).spawn().unwrap();
@@ -448,7 +448,7 @@ fn advise_and_observe_change_nothing() {
         assert_eq!((summary["moves"].as_u64(), summary["restored"].as_u64()), (Some(0), Some(0)), "{mode}: {summary}");
         summary["not_applied"]["advised"].as_u64().is_some()
     };
-    // On a busy machine a short run may be over before its first round.
+    // On a busy machine a short run may end before its first round.
     assert!(["0.5", "5", "20"].iter().any(|seconds| advised("advise", seconds)), "nothing was advised");
     assert!(!advised("observe", "0.5"));
 }
@@ -652,7 +652,7 @@ fn policies_decide_on_every_shipped_machine() {
         let topo = json(&run(&["topo", "--from", &machine, "--json"]));
         let count = |key: &str| topo[key].as_u64().unwrap() as usize;
         let (cpus, nodes, domains) = (count("cpus"), count("numa_nodes"), count("llc_domains"));
-        // Two sharers as far from each other as can be, and a task whose pages are on the last node with CPUs.
+        // Two sharers as far apart as possible, and a task with its pages on the last node with CPUs.
         let pages: Vec<u64> = (1..=nodes).map(|node| if node == nodes { 1_000 } else { 0 }).collect();
         let task = |id: usize, app: &str, cpu: usize, inter: u64, pages: &[u64]| {
             serde_json::json!({"id": id, "app": app, "cpu": cpu, "cycles": 200_000_000, "instructions": 200_000_000,
@@ -664,9 +664,9 @@ fn policies_decide_on_every_shipped_machine() {
         fs::write(&snapshot, serde_json::json!({"interval_s": 0.1, "tasks": tasks}).to_string()).unwrap();
         let decide =
             |policy: &str| run(&["decide", "--machine", &machine, "--snapshot", &snapshot, "--policy", policy]);
-        // All CPUs of a mesh or of a package share or have caches alike: there is nothing to bring together.
+        // All CPUs of a mesh or of a package share caches or have similar ones: there is nothing to bring together.
         let alike = count("packages") == 1 && (domains == 1 || domains == count("cores"));
-        // Memory alone tells no CPUs apart.
+        // Memory alone does not distinguish CPUs.
         let is_numa = nodes > 1 && machine != "knl-7210";
         for policy in ["sam", "weighted", "brute-force", "assignment"] {
             let out = decide(policy);
@@ -687,7 +687,7 @@ fn policies_decide_on_every_shipped_machine() {
             let told = text(&out.stdout) + &text(&out.stderr);
             assert!(out.status.success() && !told.contains("equally far"), "{machine} {policy}: {told}");
         }
-        // Its source prints no figure, for any machine.
+        // Its source has no figures, for any machine.
         assert!(text(&decide("heuristic").stderr).contains("add [heuristic] with sharing"), "{machine}");
     }
     assert!(seen[0] > 0 && seen[1] > 30, "both kinds of machines: {seen:?}");
@@ -836,7 +836,7 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
         (&["man", "nope"], 2, "there is no subcommand 'nope'"),
         (&["topo", "--gather", &format!("{config}/x")], 1, "Not a directory"),
     ];
-    // A kernel thread; in a container 2 is nothing, or something else.
+    // A kernel thread; in a container process 2 is another one or none.
     let kernel_thread: &[(&[&str], i32, &str)] = &[(&["attach", "-q", "-p", "2"], 1, "nothing could be managed")];
     let has_one = fs::read_to_string("/proc/2/comm").is_ok_and(|comm| comm == "kthreadd\n");
     for (args, code, part) in cases.iter().chain(kernel_thread.iter().filter(|_| has_one)) {
@@ -1064,7 +1064,7 @@ fn programs_are_placed_wherever_their_user_may_keep_the_journal() {
     fs::create_dir_all(&home).unwrap();
     let exe = env!("CARGO_BIN_EXE_cotenant");
     let managed = format!("{exe} run --policy static --map {map} -- sleep 0.5");
-    // A folder that cannot be one.
+    // An impossible folder.
     let bad =
         alone(Command::new("sh")).args(["-c", &managed]).env("COTENANT_STATE_DIR", "/proc/none").output().unwrap();
     let said = text(&bad.stderr);

@@ -5,10 +5,10 @@ use cotenant_model::ids::CpuId;
 use cotenant_model::machine::Machine;
 use cotenant_model::topology::Parts;
 
-/// Loads take so long, in turn from round to round; some nodes refuse.
+/// Load latencies, cycling from round to round; some nodes refuse.
 pub struct Memories {
     ns: fn(CpuId, NodeId) -> f64,
-    /// Between the fastest and the slowest round, as a factor.
+    /// Factor between the fastest and the slowest round.
     drift: f64,
     refuses: Option<NodeId>,
     loads: Vec<(CpuId, NodeId)>,
@@ -124,7 +124,7 @@ fn what_cannot_be_measured_is_left_out_with_the_reason() {
     assert_eq!(closed.loads.len(), 2, "once is enough");
     let mut noisy = Memories { drift: 1.5, ..Memories::new(latency) };
     assert_eq!(reason(&of(&t, &mut noisy)), "12 of 12 latencies differ by more than a quarter from round to round");
-    // Nodes that hold no memory, or none for us, are no columns.
+    // Nodes without usable memory are no columns.
     let mut parts: Parts = t.parts().clone();
     parts.nodes[1].bytes = Some(0);
     parts.nodes[2].allowed = false;

@@ -1,9 +1,9 @@
-//! What holds whatever the speeds.
+//! Properties for any speeds.
 
 use super::*;
 use proptest::prelude::*;
 
-/// Phases after which the plant is as it stays.
+/// Phases until the plant is steady.
 const SETTLED: usize = 60;
 
 proptest! {
@@ -74,8 +74,8 @@ proptest! {
                     let pause = matches!(phase.why, Why::Baseline | Why::Blame | Why::MakeUp);
                     prop_assert!((1..=3).contains(&n) && (phase.duty > 0.0 || pause));
                     pauses = if phase.duty > 0.0 { 0 } else { pauses + 1 };
-                    // Behind another one only until ten answers are paid back, one each time at least, and what two
-                    // pauses add that miss the goal themselves, by seven without an alarm at most.
+                    // Directly after another one only until ten answers are repaid, at least one each time, and what
+                    // two pauses add that miss the goal themselves, by at most seven without an alarm.
                     prop_assert!(pauses <= if phase.why == Why::MakeUp { 27 } else { 1 }, "one pause behind the other");
                 }
             }
@@ -119,7 +119,7 @@ proptest! {
             let mut plant = Plant::new(&controller, noise);
             plant.run(SETTLED, loss);
             let came = plant.run(400, loss);
-            // Noise counts in the reading and in the baseline.
+            // Noise affects the reading and the baseline.
             let (right, off) = (0.1 / loss, 2.0 * noise / loss);
             let (least, most) = (0.7 * (right - off) - 1e-9, right + off + 0.05 + 1e-9);
             let band = least.clamp(0.01, 1.0)..=most.max(0.01);
