@@ -962,7 +962,7 @@ fn the_examples_of_sim_can_be_run_with_the_file_that_the_help_shows() {
 fn completions_and_man_pages_know_every_subcommand() {
     let completions = ["bash", "zsh", "fish"].map(|shell| text(&run(&["completions", shell]).stdout));
     let main = text(&run(&["man"]).stdout);
-    for name in ["run", "attach", "qos", "schedule", "completions", "man"] {
+    for name in ["run", "attach", "qos", "schedule", "policies", "completions", "man"] {
         assert!(completions.iter().all(|script| script.contains(name)), "{name}");
         assert!(main.contains(&format!("cotenant\\-{name}(1)")), "{name}: {main}");
         let page = text(&run(&["man", name]).stdout);

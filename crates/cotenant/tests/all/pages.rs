@@ -60,6 +60,7 @@ pages! {
     page: "docs/how-to/page.md",
     place_by_hand: "docs/how-to/place-by-hand.md",
     qos: "docs/how-to/qos.md",
+    qos_to_daemon: "docs/how-to/qos-to-daemon.md",
     read_a_decision: "docs/how-to/read-a-decision.md",
     read_a_report: "docs/how-to/read-a-report.md",
     report_progress: "docs/how-to/report-progress.md",

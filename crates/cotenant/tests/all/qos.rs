@@ -373,21 +373,53 @@ fn programs_are_named_by_rules() {
     let batch = format!("qos-batch-{}", std::process::id());
     let (path, mut high) = start("qos-important", "high");
     let (_, mut low) = start(&batch, "plain");
-    let rules = folder.path().join("rules.toml");
-    let text = format!(
-        "[[rule]]\nname = 'important'\nexecutable = '{}'\nrole = 'high'\n[[rule]]\nexecutable = '{batch}'\nrole = 'low'\n[[rule]]\nexecutable = 'no-such'\nrole = 'low'\n",
-        path.display()
+    let rules = |file: &str, text: String| {
+        let file = folder.path().join(file);
+        fs::write(&file, text).unwrap();
+        file.display().to_string()
+    };
+    let path = path.display();
+    let daemons = rules(
+        "cotenant.toml",
+        format!(
+            "mode = 'observe'\ninterval = '1s'\nlisten = ''\nset.shapes.guard = 0.05\n\
+             [[rule]]\nname = 'important'\nmatch = {{ command = '{path}' }}\nclass = 'high'\nannotations = ['goal']\n\
+             [[rule]]\nname = '{batch}'\nmatch = {{ command = '{batch}' }}\nclass = 'low'\npolicy = 'none'\n\
+             [[rule]]\nname = 'no-such'\nmatch = {{ command = 'no-such' }}\nclass = 'low'\n\
+             [[rule]]\nname = 'other'\nmatch = {{ unit = 'no-such' }}\n"
+        ),
     );
-    fs::write(&rules, text).unwrap();
-    // Long enough for signals, without moves to a control group.
-    let words = ["qos", "-v", "--config", rules.to_str().unwrap(), "--controller", "simple:1e17,1e18,4/1/0"];
-    let mut run = Run::of(state.cotenant(&words), TempDir::new("qos"));
-    run.hear(&["high important: "]);
-    run.hear(&[&format!("low {batch}: "), " pauses by SIGSTOP"]);
-    let (said, code) = run.terminate();
-    assert_eq!(code, Some(0), "they were not started by it: {said:?}");
-    assert!(said.iter().any(|line| line.contains("the rule no-such matches nobody")), "{said:?}");
-    runs_on("who was paused runs on", low.id());
+    // Read until 0.2.0.
+    let old = rules(
+        "config.toml",
+        format!(
+            "[[rule]]\nname = 'important'\nexecutable = '{path}'\nrole = 'high'\n\
+             [[rule]]\nexecutable = '{batch}'\nrole = 'low'\n[[rule]]\nexecutable = 'no-such'\nrole = 'low'\n"
+        ),
+    );
+    // The daemon finds the same by both, and `qos` as well.
+    let [by_daemons, by_old] = [&daemons, &old].map(|file| {
+        let out = state.cotenant(&["daemon", "--check", "--config", file]).output().unwrap();
+        let said = String::from_utf8(out.stdout).unwrap();
+        let rows = said.lines().filter(|line| line.contains(" none ") && line.contains("qos-"));
+        rows.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+    });
+    assert_eq!((by_daemons.len(), &by_daemons), (2, &by_old));
+    let of_old = ["config.toml:1:1: executable and role", "write `name = "];
+    for (file, warnings) in [(&daemons, &["rule other can match nothing"][..]), (&old, &of_old)] {
+        // Long enough for signals: nobody may move them to a group.
+        let words = ["qos", "-v", "--config", file, "--controller", "simple:1e17,1e18,4/1/0"];
+        let mut run = Run::of(state.cotenant(&words), TempDir::new("qos"));
+        for warning in warnings {
+            run.hear(&[warning]);
+        }
+        run.hear(&["high important: "]);
+        run.hear(&[&format!("low {batch}: "), " pauses by SIGSTOP"]);
+        let (said, code) = run.terminate();
+        assert_eq!(code, Some(0), "they were not started by it: {said:?}");
+        assert!(said.iter().any(|line| line.contains("rule no-such matches no running process")), "{said:?}");
+        runs_on("who was paused runs on", low.id());
+    }
     let ended = [&mut high, &mut low].map(|program| program.try_wait().unwrap());
     assert_eq!((ended, state.journals()), ([None, None], 0), "nobody is signalled who was not started here");
     for program in [&mut high, &mut low] {
@@ -992,20 +1024,21 @@ fn wrong_words_start_nothing() {
         (&["--high-pid", &me, "--low-cgroup", &mine], "is to keep its speed and to nap"),
         (&["--high-pid", &tid, "--low", &touch], "is a thread of process"),
         (&["--high-cgroup", &empty, "--low", &touch], "is empty; start the high-priority program first"),
-        (&["--config", &deserted], "no rule with role = \"high\""),
+        (&["--config", &deserted], "no running process matches a rule with class = \"high\""),
         (&["--config", &none], "no program is named"),
         (&["--config", &none, "--high", &touch], "leave it out"),
         (&["--config", &role], "role.toml:3:8: unknown variant `middle`"),
-        (&["--config", &both], "both.toml:1:1: a rule matches by either executable or cgroup"),
-        (&["--config", &metric], "metric.toml:2:1: metric is for role"),
-        (&["--config", &wrong], "wrong.toml:1:1: metric"),
-        (&["--config", &nobody], "no rule with role = \"high\""),
+        (&["--config", &both], "both.toml:1:1: executable and cgroup are older names for match"),
+        (&["--config", &metric], "metric.toml:5:10: metric is for class = \"high\""),
+        (&["--config", &wrong], "wrong.toml:4:10: metric"),
+        (&["--config", &nobody], "no running process matches a rule with class = \"high\""),
     ];
     for (words, why) in cases {
         let out = Command::new(env!("CARGO_BIN_EXE_cotenant")).arg("qos").args(words).output().unwrap();
         let said = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(2), "{words:?}: {said}");
-        assert!(said.contains(why) && said.lines().count() == 1, "{words:?}: {said}");
+        let lines = said.lines().filter(|line| !line.contains("from 0.2.0 on")).count();
+        assert!(said.contains(why) && lines == 1, "{words:?}: {said}");
     }
     assert!(!file.exists());
 }
