@@ -1,6 +1,6 @@
 -- Slurm's job_submit plugin: lets jobs whose bandwidth Cotenant has measured ask for bandwidth (a count-only GRES), so
 -- that Slurm itself keeps those apart that do not fit together. It rejects no job. Where it knows nothing it changes
--- nothing. What it did and why stands in the job's AdminComment. How to use it: docs/how-to/slurm.md.
+-- nothing. What it did and why stands in the job's AdminComment. How to use it: docs/how-to/slurm-bandwidth.md.
 
 -- Settings -----------------------------------------------------------------------------------------------------------
 

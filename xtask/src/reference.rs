@@ -135,15 +135,19 @@ fn row(out: &mut String, arg: &Arg) {
     let name = if names.is_empty() { format!("`{values}`") } else { names.join(", ") };
 
     let help = arg.get_long_help().or_else(|| arg.get_help()).map(ToString::to_string).unwrap_or_default();
-    let mut help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut default = String::new();
+    let (mut help, mut default) = (help, String::new());
     if arg.get_action().takes_values() && !arg.get_default_values().is_empty() {
         let values: Vec<_> = arg.get_default_values().iter().map(|v| v.to_string_lossy()).collect();
         default = format!("`{}`", values.join(","));
-    } else if let Some(at) = help.find(" [default: ").filter(|_| help.ends_with(']')) {
-        help[at + " [default: ".len()..help.len() - 1].clone_into(&mut default);
-        help.truncate(at);
+    } else if let Some(at) = help.find("[default: ")
+        && let Some(length) = help[at..].find(']')
+    {
+        help[at + "[default: ".len()..at + length].clone_into(&mut default);
+        help.replace_range(at..=at + length, "");
     }
+    let paragraphs = help.split("\n\n").map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
+    let paragraphs: Vec<String> = paragraphs.filter(|text| !text.is_empty()).collect();
+    let mut help = paragraphs.join(". ").replace(".. ", ". ").replace("?. ", "? ");
     let explained =
         arg.get_possible_values().into_iter().filter(|value| value.get_help().is_some() && !value.is_hide_set());
     let explained: Vec<String> = explained

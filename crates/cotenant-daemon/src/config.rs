@@ -1,6 +1,7 @@
 //! The daemon's configuration: `cotenant.toml`, and the files of `conf.d` next to it.
 
 use crate::containers::{Asked, Container};
+use crate::old;
 use anyhow::Result;
 use cotenant_cli::messages::count;
 use cotenant_cli::usage;
@@ -18,6 +19,7 @@ use cotenant_setup::units;
 use cotenant_status::class::Class;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, Metadata, OpenOptions};
@@ -58,22 +60,46 @@ struct File {
     /// Settings of policies by policy and key, in the form of `--set`.
     set: BTreeMap<Spanned<String>, BTreeMap<Spanned<String>, toml::Value>>,
     rule: Vec<Spanned<RuleText>>,
+    // Those of config.toml, which held the rules of `cotenant qos` until 0.2.0.
+    policy: Option<IgnoredAny>,
+    map: Option<IgnoredAny>,
+    sam: Option<IgnoredAny>,
+    atom: Option<IgnoredAny>,
+    pin: Option<IgnoredAny>,
+    cpus: Option<IgnoredAny>,
+    profile: Option<IgnoredAny>,
+    profiles: Option<IgnoredAny>,
+}
+
+impl File {
+    /// The first key that only config.toml has.
+    fn foreign(&self) -> Option<&'static str> {
+        let Self { policy, map, sam, atom, pin, cpus, profile, profiles, .. } = self;
+        let keys = [("policy", policy), ("map", map), ("sam", sam), ("atom", atom), ("pin", pin), ("cpus", cpus)];
+        let keys = keys.into_iter().chain([("profile", profile), ("profiles", profiles)]);
+        keys.into_iter().find_map(|(key, value)| value.is_some().then_some(key))
+    }
 }
 
 /// `[[rule]]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", expecting = "a table, begun by [[rule]]")]
-struct RuleText {
-    name: String,
-    #[serde(rename = "match")]
-    matches: MatchText,
+pub(crate) struct RuleText {
     #[serde(default)]
-    class: Class,
+    pub name: String,
+    #[serde(default, rename = "match")]
+    pub matches: MatchText,
+    #[serde(default)]
+    pub class: Class,
     goal: Option<Spanned<String>>,
     metric: Option<Spanned<String>>,
     policy: Option<Spanned<String>>,
     #[serde(default)]
     annotations: Vec<Annotation>,
+    // Those of config.toml, which are read until 0.2.0.
+    pub executable: Option<Spanned<String>>,
+    pub cgroup: Option<Spanned<String>>,
+    pub role: Option<old::Role>,
 }
 
 /// Requests that a container may make by an annotation `cotenant.dev/…`, if its rule allows that.
@@ -89,10 +115,10 @@ pub(crate) enum Annotation {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 #[serde(expecting = "a table such as { unit = \"NAME\" }")]
-struct MatchText {
-    unit: Option<Spanned<String>>,
-    cgroup: Option<Spanned<String>>,
-    command: Option<Spanned<String>>,
+pub(crate) struct MatchText {
+    pub unit: Option<Spanned<String>>,
+    pub cgroup: Option<Spanned<String>>,
+    pub command: Option<Spanned<String>>,
     user: Option<Spanned<String>>,
     namespace: Option<Spanned<String>>,
     pod: Option<Spanned<String>>,
@@ -166,6 +192,10 @@ pub(crate) struct Rule {
     place: String,
     /// Why it can never match, if so.
     pub never: Option<String>,
+    /// The one control group that it names, where its path is not a pattern.
+    pub group: Option<String>,
+    /// How to write it, where it has keys of before.
+    pub old: Option<String>,
 }
 
 /// Identical rules manage the same services in the same way.
@@ -193,16 +223,36 @@ pub(crate) struct Config {
     /// Whether BPF observes the causes of services' waits.
     pub bpf: bool,
     pub rules: Vec<Rule>,
+    /// A key that only config.toml has, with its file.
+    foreign: Option<String>,
     settings: Settings,
 }
 
 impl Config {
-    /// Reads it: the main file, then those next to it in the order of their names. The latter take precedence, and
-    /// their rules precede those of the main file.
+    /// Reads it for the daemon.
+    ///
+    /// # Errors
+    /// As [`Self::gather`], and where it has keys that are not the daemon's, or no rule.
+    pub fn read(named: Option<&Path>) -> Result<Self> {
+        let config = Self::gather(named)?;
+        if let Some(key) = &config.foreign {
+            return Err(usage(format!("{key} is a key of config.toml, not of the daemon; leave it out")));
+        }
+        if config.rules.is_empty() {
+            return Err(usage(format!(
+                "{}: there is no [[rule]]; add one that says what to manage",
+                config.path.display()
+            )));
+        }
+        Ok(config)
+    }
+
+    /// Reads it: the main file, then those beside it in the order of their names. What these set counts for more, and
+    /// their rules come before those of the main file.
     ///
     /// # Errors
     /// One line with file, line and column.
-    pub fn read(named: Option<&Path>) -> Result<Self> {
+    pub fn gather(named: Option<&Path>) -> Result<Self> {
         let path = named.map(Path::to_owned).or_else(default_path).unwrap_or_default();
         let mut config = Self::empty(path.clone());
         let others = beside(&path)?;
@@ -222,12 +272,6 @@ impl Config {
             if i == 0 { of_main = rules } else { config.rules.extend(rules) }
         }
         config.rules.extend(of_main);
-        if config.rules.is_empty() {
-            return Err(usage(format!(
-                "{}: there is no [[rule]]; add one that says whom to manage",
-                config.path.display()
-            )));
-        }
         for (i, rule) in config.rules.iter().enumerate() {
             if let Some(other) = config.rules[..i].iter().find(|other| other.name == rule.name) {
                 return Err(usage(format!(
@@ -251,6 +295,7 @@ impl Config {
             slurm: false,
             bpf: true,
             rules: Vec::new(),
+            foreign: None,
             settings: Settings::default(),
         }
     }
@@ -264,6 +309,7 @@ impl Config {
         let wrong = |e| usage(format!("{}:{}", path.display(), parse::Located::of_toml(text, &e)));
         let file: File = toml::from_str(text).map_err(wrong)?;
         self.mode = file.mode.unwrap_or(self.mode);
+        self.foreign = self.foreign.take().or_else(|| Some(format!("{}: {}", path.display(), file.foreign()?)));
         if let Some(listen) = &file.listen {
             let text = listen.get_ref();
             let address = (!text.is_empty()).then(|| text.parse()).transpose();
@@ -304,14 +350,12 @@ impl Config {
                 usage(format!("{place}: set: {why}"))
             })?;
         }
-        file.rule
-            .iter()
-            .map(|rule| {
-                let span = rule.span();
-                let text = text.get(span.clone()).unwrap_or_default();
-                Rule::new(rule.get_ref(), text, |offset| at(offset.unwrap_or(span.start)))
-            })
-            .collect()
+        let rule = |rule: Spanned<RuleText>| {
+            let span = rule.span();
+            let text = text.get(span.clone()).unwrap_or_default();
+            Rule::new(rule.into_inner(), text, |offset| at(offset.unwrap_or(span.start)))
+        };
+        file.rule.into_iter().map(rule).collect()
     }
 
     /// The policies of the rules, each once, in the order of the rules.
@@ -356,8 +400,9 @@ fn default_policy(class: Class) -> &'static str {
 }
 
 impl Rule {
-    /// `at` gives the place of an offset, or of the rule.
-    fn new(text: &RuleText, written: &str, at: impl Fn(Option<usize>) -> String) -> Result<Self> {
+    /// `at` tells the place of an offset, or of the rule.
+    fn new(mut text: RuleText, written: &str, at: impl Fn(Option<usize>) -> String) -> Result<Self> {
+        let old = old::renew(&mut text, &at(None))?;
         let place = |value: &Spanned<String>| at(Some(value.span().start));
         let wrong = |value: &Spanned<String>, key: &str, why: &dyn std::fmt::Display| {
             usage(format!("{}: {key}: {why}", place(value)))
@@ -426,6 +471,11 @@ impl Rule {
             text: written.to_owned(),
             place: text.policy.as_ref().map_or_else(|| at(None), place),
             never: never(&text.matches),
+            group: cgroup
+                .as_ref()
+                .map(|path| path.get_ref().clone())
+                .filter(|path| !path.contains(['*', '?', '[', '{'])),
+            old,
         })
     }
 

@@ -19,11 +19,13 @@ pub mod log;
 mod logbook;
 mod metrics;
 mod node;
+mod old;
 mod parties;
 mod pauses;
 mod preflight;
 pub mod programs;
 pub mod protocol;
+pub mod rules;
 mod services;
 mod shift;
 mod slurm;
@@ -63,7 +65,7 @@ pub fn run(named: Option<&Path>, socket: Option<PathBuf>, level: log::Level, wai
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(MESSAGE_ID = log::DAEMON, "cotenant {version} begins: {}", config.summary());
     let (kept, remark) = Kept::read();
-    if let Some(remark) = remark {
+    for remark in remark.into_iter().chain(config.rules.iter().filter_map(|rule| rule.old.clone())) {
         tracing::warn!(MESSAGE_ID = log::DAEMON, "{remark}");
     }
     let mut desk =

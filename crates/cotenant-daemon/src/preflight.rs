@@ -35,10 +35,15 @@ pub(crate) fn all_answer(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// The parts of running services' configuration that will not work at present.
-pub(crate) fn warnings(rules: &[Rule], found: &BTreeMap<String, Service>, ask_commands: bool) -> Result<Vec<String>> {
+/// Rules that can match nothing, and keys of before.
+pub(crate) fn of_rules(rules: &[Rule]) -> Vec<String> {
     let never = |rule: &Rule| Some(format!("rule {} can match nothing: {}", rule.name, rule.never.as_ref()?));
-    let mut warnings: Vec<String> = rules.iter().filter_map(never).collect();
+    rules.iter().filter_map(never).chain(rules.iter().filter_map(|rule| rule.old.clone())).collect()
+}
+
+/// What will not work as it stands, of services that run.
+pub(crate) fn warnings(rules: &[Rule], found: &BTreeMap<String, Service>, ask_commands: bool) -> Result<Vec<String>> {
+    let mut warnings = of_rules(rules);
     let may_ask = |metric: &Metric| ask_commands || !matches!(metric.source, MetricSource::Command(_));
     for (rule, no) in unanswered(rules, found, may_ask)? {
         warnings.push(format!("rule {}: its metric does not answer: {}", rules[rule].name, no.why));

@@ -121,11 +121,12 @@ type Key = (usize, String);
 /// To which service each process belongs that a rule names, that has opted out or that is ours; `None`: to none.
 pub(crate) type Whose = BTreeMap<u32, Option<Key>>;
 
-/// The services that run now, before anything is known of containers.
+/// The services that run now, before anything is known of containers. Processes below our own count: we have started
+/// none yet, but a script that becomes this command has.
 pub(crate) fn now(rules: &[Rule]) -> io::Result<BTreeMap<String, Service>> {
     let mut census = Census::new(FsRoot::live()).with_patience();
     census.look()?;
-    Ok(find(rules, &census, &Containers::default(), std::process::id()).0)
+    Ok(find_beside(rules, &census, &Containers::default(), std::process::id(), |_| false).0)
 }
 
 /// Finds the services of the rules, including those left alone (class ignore). `own` is the daemon's process: it, its
@@ -136,16 +137,26 @@ pub(crate) fn find(
     containers: &Containers,
     own: u32,
 ) -> (BTreeMap<String, Service>, Whose) {
+    let we = BTreeSet::from([own]);
+    find_beside(rules, census, containers, own, |pid| descends(pid, &we, census.residents()))
+}
+
+fn find_beside(
+    rules: &[Rule],
+    census: &Census,
+    containers: &Containers,
+    own: u32,
+    is_started: impl Fn(u32) -> bool,
+) -> (BTreeMap<String, Service>, Whose) {
     let (ours, residents) = (sys::euid(), census.residents());
     let our_group = residents.get(&own).map(|me| &*me.cgroup).filter(|path| *path != "/");
-    let we = BTreeSet::from([own]);
     let by_command = rules.iter().any(|rule| rule.matches.command.is_some());
     let mut found: BTreeMap<Key, Found> = BTreeMap::new();
     let mut belongs = Whose::new();
     // Control groups of processes that must not wait: without a rule, with one of another class, or opted out.
     let mut others: BTreeSet<&str> = BTreeSet::new();
     for (&pid, resident) in residents {
-        if pid == own || descends(pid, &we, residents) {
+        if pid == own || is_started(pid) {
             belongs.insert(pid, None);
             continue;
         }

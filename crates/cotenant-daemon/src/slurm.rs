@@ -28,7 +28,10 @@ const JOBS: usize = CONTAINERS;
 const WORKLOADS: usize = 512;
 const NAME: usize = 253;
 
-/// A sample has at least the weight of one in so many, so that old samples fade.
+/// Control groups that a job may have.
+const GROUPS: usize = 8;
+
+/// A sample counts for the mean as if there had been so many at most, so that what was long ago is forgotten.
 const MEMORY: u64 = 512;
 
 /// Jobs are dropped so many seconds after their last run.
@@ -129,7 +132,8 @@ pub(crate) struct Slurm {
     file: PathBuf,
     /// The name of this node.
     node: String,
-    told: BTreeMap<u32, Told>,
+    /// Jobs by number, with each control group that they may have.
+    told: BTreeMap<u32, Vec<Told>>,
     known: Arc<Containers>,
     table: Table,
     written: Instant,
@@ -175,16 +179,22 @@ impl Slurm {
             }
             let read = bounded::read(self.jobs.join(job.to_string()), Limit::Value);
             let read = read.map_err(|why| why.to_string());
-            match read.and_then(|bytes| serde_json::from_slice(&bytes).map_err(|why| why.to_string())) {
+            let told = |bytes: Vec<u8>| {
+                let all = serde_json::Deserializer::from_slice(&bytes).into_iter();
+                let all = all.take(GROUPS).map(|told| told.map(|told| Told { job: true, ..told }));
+                let all = all.collect::<Result<Vec<Told>, _>>().map_err(|why| why.to_string())?;
+                if all.is_empty() { Err("its file is empty".to_owned()) } else { Ok(all) }
+            };
+            match read.and_then(told) {
                 Ok(told) => {
-                    self.told.insert(job, Told { job: true, ..told });
+                    self.told.insert(job, told);
                     changed = true;
                 }
                 Err(why) => remarks.push(format!("slurm: job {job} is not known: {why}")),
             }
         }
         if changed {
-            let (known, taken) = Containers::new(self.told.values().cloned().collect());
+            let (known, taken) = Containers::new(self.told.values().flatten().cloned().collect());
             self.known = Arc::new(known);
             remarks.extend(taken.remarks.into_iter().map(|remark| format!("slurm: {remark}")));
         }
@@ -252,6 +262,9 @@ mod tests {
             ("system.slice/n2_slurmstepd.scope", "/system.slice/slurmstepd.scope/job_7"),
             ("freezer/slurm/uid_1000", "/slurm/uid_1000/job_7"),
             ("cpuset/slurm_n1", "/slurm_n1/uid_1000/job_7"),
+            // Before the first job of version 1 Slurm has no group.
+            ("freezer", "/slurm_n1/uid_1000/job_7 /slurm/uid_1000/job_7"),
+            ("user.slice", "/system.slice/slurmstepd.scope/job_7"),
         ] {
             let folder = folder("prolog");
             fs::create_dir_all(folder.join("cgroup").join(there)).unwrap();
@@ -264,8 +277,10 @@ mod tests {
                 eprintln!("skipped: no mount namespace can be made here");
                 return;
             }
-            let told: Told = serde_json::from_slice(&fs::read(folder.join("run/cotenant/slurm/7")).unwrap()).unwrap();
-            assert_eq!(told.cgroup, expected, "{there}");
+            let text = fs::read_to_string(folder.join("run/cotenant/slurm/7")).unwrap();
+            let told: Vec<Told> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            let groups: Vec<&str> = told.iter().map(|told| told.cgroup.as_str()).collect();
+            assert_eq!(groups.join(" "), expected, "{there}");
             fs::remove_dir_all(&folder).unwrap();
         }
     }
@@ -342,9 +357,19 @@ mod tests {
         job(7, "/system.slice/slurmstepd.scope/job_7");
         job(8, "no path");
         fs::write(jobs.join("9"), "{").unwrap();
+        let both = ["slurm", "slurm_n1"].map(|name| {
+            format!(
+                "{{\"cgroup\":\"/{name}/uid_0/job_10\",\"namespace\":\"p\",\"pod\":\"10\",\"container\":\"first\"}}\n"
+            )
+        });
+        fs::write(jobs.join("10"), both.concat()).unwrap();
         fs::write(jobs.join(".draft"), "{").unwrap();
         let remarks = slurm.look().unwrap();
-        assert_eq!((slurm.jobs().len(), remarks.len()), (1, 2), "{remarks:?}");
+        assert_eq!((slurm.jobs().len(), remarks.len()), (3, 2), "{remarks:?}");
+        for name in ["slurm", "slurm_n1"] {
+            let found = slurm.jobs().around(&format!("/{name}/uid_0/job_10/step_0")).map(|found| found.name());
+            assert_eq!(found.unwrap(), "p/10/first");
+        }
         let known =
             |slurm: &Slurm| slurm.jobs().around("/system.slice/slurmstepd.scope/job_7/step_0").map(|c| c.name());
         assert_eq!(known(&slurm).unwrap(), "p/7/sort");

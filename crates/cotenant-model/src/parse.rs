@@ -1,6 +1,7 @@
 //! Values as in `/proc` and sysfs, and durations as users write them. CPU lists and masks are in [`crate::cpuset`].
 
 use crate::{CpuId, CpuSet};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use toml::Spanned;
@@ -159,7 +160,7 @@ impl CpusetKind {
 
 /// Mount points of cpusets in `/proc/mounts`, in order. A cgroup v2 mount counts only if its `cgroup.controllers`
 /// names cpuset.
-pub fn cpuset_mounts(mounts: &str) -> Vec<(CpusetKind, &str)> {
+pub fn cpuset_mounts(mounts: &str) -> Vec<(CpusetKind, Cow<'_, str>)> {
     let mount = |line| {
         let mut fields = str::split_ascii_whitespace(line);
         let (_, dir, kind, options) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
@@ -171,18 +172,34 @@ pub fn cpuset_mounts(mounts: &str) -> Vec<(CpusetKind, &str)> {
             "cgroup" if has("cpuset") => CpusetKind::Cgroup1,
             _ => return None,
         };
-        Some((kind, dir))
+        Some((kind, unescaped(dir)))
     };
     mounts.lines().filter_map(mount).collect()
 }
 
-/// The group of its hierarchy mounted in a folder according to `/proc/PID/mountinfo`; the last one if several are
-/// stacked. `None` if nothing is mounted.
-pub fn mounted_group<'a>(mountinfo: &'a str, folder: &str) -> Option<&'a str> {
+/// A field of `/proc/PID/mounts` or `mountinfo`, where blanks, tabs, line ends and backslashes are octal numbers.
+pub fn unescaped(field: &str) -> Cow<'_, str> {
+    if !field.contains('\\') {
+        return Cow::Borrowed(field);
+    }
+    let mut text = String::new();
+    let mut rest = field;
+    while let Some((before, after)) = rest.split_once('\\') {
+        let code = after.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok()).filter(u8::is_ascii);
+        text.push_str(before);
+        text.push(code.map_or('\\', char::from));
+        rest = &after[if code.is_some() { 3 } else { 0 }..];
+    }
+    Cow::Owned(text + rest)
+}
+
+/// Which group of its hierarchy `/proc/PID/mountinfo` says to be mounted in a folder; the last where several were, one
+/// over the other. `None` where nothing is.
+pub fn mounted_group<'a>(mountinfo: &'a str, folder: &str) -> Option<Cow<'a, str>> {
     let group = |line: &'a str| {
         let mut fields = line.split_ascii_whitespace().skip(3);
         let (group, place) = (fields.next()?, fields.next()?);
-        (place == folder).then_some(group)
+        (unescaped(place) == folder).then(|| unescaped(group))
     };
     mountinfo.lines().rev().find_map(group)
 }
@@ -384,16 +401,26 @@ mod tests {
         let mounts = "proc /proc proc rw 0 0\nnone /dev/cpuset cpuset rw 0 0\ncgroup /cg cgroup rw,cpuset,cpu 0 0\n\
                       c2 /sys/fs/cgroup cgroup2 rw 0 0\nold /o cgroup rw,noprefix,cpuset 0 0\nx /x cgroup rw,memory 0 0\n";
         let found = cpuset_mounts(mounts);
-        assert_eq!(found[0], (CpusetKind::Cpuset, "/dev/cpuset"));
-        assert_eq!(found[1], (CpusetKind::Cgroup1, "/cg"));
-        assert_eq!(found[2], (CpusetKind::Cgroup2, "/sys/fs/cgroup"));
-        assert_eq!(found[3], (CpusetKind::Cpuset, "/o"));
+        assert_eq!(found[0], (CpusetKind::Cpuset, "/dev/cpuset".into()));
+        assert_eq!(found[1], (CpusetKind::Cgroup1, "/cg".into()));
+        assert_eq!(found[2], (CpusetKind::Cgroup2, "/sys/fs/cgroup".into()));
+        assert_eq!(found[3], (CpusetKind::Cpuset, "/o".into()));
         assert_eq!(found.len(), 4);
         assert_eq!(CpusetKind::Cgroup2.file("mems"), "cpuset.mems.effective");
         assert_eq!(cpuset_cgroup("3:cpuset:/a\n0::/b\n"), Some("/a"));
         assert_eq!(cpuset_cgroup("4:cpu,cpuset:/a:b\n"), Some("/a:b"));
         assert_eq!(cpuset_cgroup("2:cpu:/x\n0::/b\n"), Some("/b"));
         assert_eq!(cpuset_cgroup("2:cpu:/x\n"), None);
+    }
+
+    #[test]
+    fn blanks_of_mount_points_are_numbers() {
+        let plain = |field| unescaped(field).into_owned();
+        assert_eq!(plain(r"/a\040b\011\134"), "/a b\t\\");
+        assert_eq!(plain(r"/a\x\04"), r"/a\x\04");
+        let info = "50 40 0:30 /my\\040box /my\\040groups rw - cgroup cgroup rw,cpuset\n";
+        assert_eq!(mounted_group(info, "/my groups"), Some("/my box".into()));
+        assert_eq!(cpuset_mounts("c /my\\040groups cgroup rw,cpuset 0 0\n")[0].1, "/my groups");
     }
 
     #[test]
@@ -420,7 +447,7 @@ mod tests {
     fn what_is_mounted_over_another_counts() {
         let info =
             "50 40 0:30 / /cg ro - cgroup cgroup rw,cpuset\n51 50 0:30 /box /cg rw shared:1 - cgroup cgroup rw\n";
-        assert_eq!((mounted_group(info, "/cg"), mounted_group(info, "/c")), (Some("/box"), None));
+        assert_eq!((mounted_group(info, "/cg"), mounted_group(info, "/c")), (Some("/box".into()), None));
         let status = "Name:\tx\nCpus_allowed:\t6\nCpus_allowed_list:\t1-2\n";
         assert_eq!(status_list(status, "Cpus_allowed_list").unwrap().to_string(), "1-2");
         assert_eq!(status_list(status, "Mems_allowed_list"), None);

@@ -21,7 +21,26 @@ fn is_foreign(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// The text with every misleading character escaped, and every other one that `kept` excludes.
+/// Escapes text for HTML and XML, attributes included. Characters that XML forbids, such as NUL, become U+FFFD.
+pub fn markup(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            '\t' | '\n' => escaped.push(c),
+            c if c.is_control() || matches!(c, '\u{FFFE}' | '\u{FFFF}') => escaped.push('\u{FFFD}'),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// The text with every character escaped that a terminal or a reader could take for something else, and every other
+/// one that `kept` does not keep.
 fn escaped(text: &str, kept: fn(char) -> bool) -> Cow<'_, str> {
     let is_bad = |c: char| is_foreign(c) && !kept(c);
     if !text.contains(is_bad) {

@@ -77,36 +77,38 @@ pub use resense::{Resense, ResenseSettings, ResenseState};
 pub use sam::{Sam, SamConfig, SamState};
 pub use shapes::{KnownGroup, KnownShape, Objective, ObjectiveError, Shapes, ShapesSettings, ShapesState};
 
-use cotenant_model::policy::{Entry, Policy, Registry};
+use cotenant_model::policy::{Entry, Policy, Registry, Settings};
 
 /// Our own policies.
 pub fn standard() -> Registry {
     let quantum = |name, quantum| Entry::new(name, move |settings| CoSchedule { quantum, settings });
-    let mesh = |name, mesh: Mesh| Entry::new(name, move |_| mesh);
+    let mesh = |name, mesh: Mesh| Entry::new(name, move |_| mesh).rival();
     let assignment = |settings: MeshSettings| if settings.load { Mesh::Balanced } else { Mesh::Assignment };
+    let auto = |settings: &Settings| Ok(Shapes::with_sam(settings.of::<Shapes>()?, settings.of::<Sam>()?));
+    let resense = |sum| move |settings| Resense { sum, settings };
     Registry::new([
-        Entry::new("none", |_| None),
-        Entry::new("static", Static),
-        Entry::new("heuristic", |_| Heuristic),
-        Entry::new("atom", Atom),
-        Entry::new("resense", |settings| Resense { sum: false, settings }),
-        Entry::new("resense-sum", |settings| Resense { sum: true, settings }),
-        Entry::new("sam", Sam),
-        Entry::new("shapes", Shapes::new),
-        Entry::new("numad", |_| Numad),
-        Entry::new("dino", |_| Dino),
-        quantum("fifo", Quantum::Fifo),
-        quantum("mas", Quantum::Mas),
-        quantum("cas", Quantum::Cas),
-        quantum("das", Quantum::Das),
-        mesh("weighted", Mesh::Weighted),
-        mesh("brute-force", Mesh::BruteForce),
-        Entry::new("assignment", assignment),
-        mesh("overhead", Mesh::Overhead),
-        Entry::composed("auto", [Shapes::SECTION, Sam::SECTION], |settings| {
-            Ok(Shapes::with_sam(settings.of::<Shapes>()?, settings.of::<Sam>()?))
-        }),
-        // It needs each program's priority, as `cotenant qos` and its recordings have.
+        Entry::composed("auto", [Shapes::SECTION, Sam::SECTION], auto)
+            .with_about("the speed of each program where it is known, else counters: shapes and sam"),
+        Entry::new("shapes", Shapes::new)
+            .with_about("the speed of each program: tries placements, keeps the faster ones"),
+        Entry::new("sam", Sam).with_about("coherence and bandwidth counters"),
+        Entry::new("static", Static).with_about("the mapping that you draw"),
+        Entry::new("none", |_| None).with_about("nothing: Linux alone, as a baseline"),
+        Entry::new("atom", Atom).rival().with_about("the speed in each class of mappings, in turns"),
+        Entry::new("heuristic", |_| Heuristic).rival().with_about("figures measured for each program alone"),
+        Entry::new("resense", resense(false)).rival().with_about("sensitivity scores from solo runs"),
+        Entry::new("resense-sum", resense(true)).rival().with_about("the same, scores of all resources added up"),
+        mesh("weighted", Mesh::Weighted).with_about("which memory each thread uses, and how far away it is"),
+        mesh("brute-force", Mesh::BruteForce).with_about("the same, over all mappings"),
+        Entry::new("assignment", assignment).rival().with_about("the same, by a linear assignment"),
+        mesh("overhead", Mesh::Overhead).with_about("the same measurements, placing nothing: what they cost"),
+        Entry::new("numad", |_| Numad).rival().with_about("the rules of numad: memory and CPUs of whole nodes"),
+        Entry::new("dino", |_| Dino).rival().with_about("the rules of DINO: misses, spread over memory nodes"),
+        quantum("fifo", Quantum::Fifo).with_about("the order of the queue"),
+        quantum("mas", Quantum::Mas).with_about("memory traffic, at the average of the batch"),
+        quantum("cas", Quantum::Cas).with_about("as mas, and each shared cache gets an equal part"),
+        quantum("das", Quantum::Das).with_about("as cas, and sensitive jobs get quieter company"),
+        // It has to be told which program has which priority, as `cotenant qos` and its recordings do.
         Entry::new("qos", Qos).unlisted(),
     ])
 }

@@ -22,7 +22,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Default, Args)]
 pub struct SetArgs {
     /// A setting of a policy, such as sam.cooldown=false or atom.turn=2s; may be repeated
-    #[arg(long, value_name = "POLICY.KEY=VALUE", value_parser = setting)]
+    #[arg(long, value_name = "POLICY.KEY=VALUE", value_parser = setting, hide_short_help = true)]
     set: Vec<Setting>,
 }
 
@@ -68,49 +68,58 @@ impl SetArgs {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "What decides")]
 pub struct PolicyArgs {
-    /// The policy: auto, shapes, sam, atom, heuristic, resense, resense-sum, static or none; weighted, brute-force,
-    /// assignment or overhead to place tasks near their memory; numad or dino to compare with; for more jobs than
-    /// CPUs (sim and decide; live: cotenant schedule) fifo, mas, cas or das [default: auto]
+    /// auto, static, none, … (cotenant policies) [default: auto]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
-    /// The mapping of the policy static: one character per online CPU in the order of `cotenant topo`, X = use, . =
-    /// free, as in 'XX..XX..'
-    #[arg(long, value_name = "MAP")]
+    /// The mapping of the policy static, as in 'XX..XX..'
+    ///
+    /// One character per online CPU in the order of `cotenant topo`: X = use, . = free.
+    #[arg(long, value_name = "MAP", hide_short_help = true)]
     pub map: Option<String>,
-    /// Switches of the policy sam: paper, default, recommended or mph, then +NAME or -NAME of one, as in
-    /// 'default,-cooldown'; auto takes recommended [default: default]
+    /// Switches of the policy sam, as in 'default,-cooldown' [default: default]
+    ///
+    /// Begins with paper, default, recommended or mph; then +NAME or -NAME turns a switch on or off. The policy auto
+    /// takes recommended.
     #[arg(long, value_name = "SETTING", allow_hyphen_values = true, hide_short_help = true)]
     pub sam: Option<SamConfig>,
-    /// How the policy atom learns: turn=TIME, rounds=N, settle=PERCENT, classes=N (at most so many compete), all
-    /// (unbalanced ones, too), kernel (its placement competes, too), execute=TIME (then learn again), or paper
-    /// [default: turn=1s,rounds=5,settle=20%,classes=32]
+    /// How the policy atom learns [default: turn=1s,rounds=5,settle=20%,classes=32]
+    ///
+    /// turn=TIME, rounds=N and settle=PERCENT set the length of a turn, the turns of each class, and the part of a turn
+    /// that is not measured. classes=N limits how many classes compete. all adds unbalanced classes, kernel adds the
+    /// kernel's own placement. execute=TIME learns again after that time. paper does as the paper does.
     #[arg(long, value_name = "SETTING", hide_short_help = true)]
     pub atom: Option<AtomConfig>,
-    /// What auto and shapes make as high as possible: mean (the geometric mean of the applications' speeds), fair (the
-    /// least gain over the kernel's placement) or app=NAME (the speed of one) [default: mean]
+    /// What auto and shapes maximize: mean, fair or app=NAME [default: mean]
+    ///
+    /// mean is the geometric mean of the applications' speeds. fair is the least gain over the kernel's placement.
+    /// app=NAME is the speed of one application.
     #[arg(long, value_name = "GOAL", hide_short_help = true)]
     pub objective: Option<Objective>,
-    /// What auto and shapes let no application lose against the kernel's placement, or off [default: 5%]
+    /// Largest loss that auto and shapes allow any application, compared with the kernel's placement, or off [default:
+    /// 5%]
     #[arg(long, value_name = "SHARE", hide_short_help = true)]
     pub guard: Option<String>,
-    /// What the trials of auto and shapes may cost, of the time [default: 1%]
+    /// Share of the time that trials of auto and shapes may cost [default: 1%]
     #[arg(long, value_name = "SHARE", hide_short_help = true)]
     pub regret: Option<String>,
     /// Settings of single policies
     #[command(flatten)]
     pub set: SetArgs,
     /// Time between decisions, 1ms to 60min, with unit us, ms, s, min or h [default: 100ms]
-    #[arg(long, value_name = "TIME", value_parser = units::interval)]
+    #[arg(long, value_name = "TIME", value_parser = units::interval, hide_short_help = true)]
     pub interval: Option<Duration>,
     /// How far a decided CPU is widened when it is applied [default: llc; auto, shapes and static: cpu]
-    #[arg(long, value_name = "TO", value_parser = pin())]
+    #[arg(long, value_name = "TO", value_parser = pin(), hide_short_help = true)]
     pub pin: Option<Pin>,
-    /// Let auto, shapes, policies that place near memory, numad and dino also move the memory of programs. What the
-    /// program or its user has bound stays; what was moved is not moved back at the end
+    /// Also move the memory of programs
+    ///
+    /// Only policies that know where memory is do so. Memory that the program or its user has bound stays. Memory that
+    /// was moved is not moved back at the end.
     #[arg(long, hide_short_help = true)]
     pub move_pages: bool,
-    /// What is known of the machine: a machine file, or a TOML file with [thresholds] or `memory_latency`. The rest
-    /// is taken from the machine's own file, if there is one
+    /// What is known of the machine: a machine file, or a TOML file with [thresholds] or `memory_latency`
+    ///
+    /// The rest is taken from the machine's own file, if there is one.
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub profile: Option<PathBuf>,
     /// Characteristics of applications: a TOML file with [app.NAME] tables [default: the stored profiles, see
@@ -136,11 +145,6 @@ pub struct ManageArgs {
     #[command(flatten)]
     pub output: OutputArgs,
 }
-
-const METRIC: &str = "A metric of the program's speed: cmd:COMMAND (prints a number), log:PATH:REGEX (last number in a growing file), \
-    http://HOST[:PORT]/PATH[#SERIES] (a number, or OpenMetrics), redis:PORT:p99, postgres:PORT:p99 or http:PORT/PATH:p99 (time to \
-    answer); then ,higher or ,lower (what is better), ,name=NAME, ,every=TIME, ,timeout=TIME, ,q=QUANTILE. May be repeated. compare -p also takes progress (its default), latency_p50_s or \
-    latency_p99_s as the program reports them, and ipc (hardware counters)";
 
 /// Time between two readings of latencies that a busy program reports.
 const LATENCY_EVERY: Duration = Duration::from_secs(2);
@@ -244,31 +248,41 @@ impl ScopeArgs {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "What is managed")]
 pub struct ScopeArgs {
-    /// Observe only, say what would be done, or do it [default: enforce; record: observe]
+    /// How far it goes [default: enforce; record: observe]
     #[arg(long, value_name = "MODE", value_parser = mode())]
     pub mode: Option<Mode>,
     /// Place only on these CPUs, as in 0-3,8 [default: all that the task itself may use]
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", hide_short_help = true)]
     pub cpus: Option<String>,
     /// Name of the application, under which profiles know it [default: that of the executable, of the process alone,
     /// or of the control group]
-    #[arg(short = 'n', long, value_name = "NAME")]
+    #[arg(short = 'n', long, value_name = "NAME", hide_short_help = true)]
     pub name: Option<String>,
-    /// What tells the speed
-    #[arg(long, value_name = "SOURCE[,OPTION]...", help = METRIC)]
+    /// Where to read the program's speed, as in redis:6379:p99
+    ///
+    /// cmd:COMMAND is a command that prints a number. log:PATH:REGEX is the last number in a growing file.
+    /// `http://HOST[:PORT]/PATH[#SERIES]` is a number, or `OpenMetrics`. redis:PORT:p99, postgres:PORT:p99 and
+    /// `http:PORT/PATH:p99` measure how long a server takes to answer.
+    ///
+    /// Options follow after commas: higher or lower (what is better), name=NAME, every=TIME, timeout=TIME, q=QUANTILE.
+    /// The metric may be repeated. compare -p also takes progress (its default), `latency_p50_s` or `latency_p99_s` as
+    /// the program reports them, and ipc (hardware counters).
+    #[arg(long, value_name = "SOURCE")]
     pub metric: Vec<MetricArg>,
-    /// How policies learn which memory is accessed: auto (hardware, else faults and accessed), hardware (events),
-    /// faults (what NUMA balancing found out of each thread), damon (the kernel's monitor), accessed (accessed bits of
-    /// page tables) or placement (where pages are stands in) [default: auto]
+    /// How policies learn which memory is accessed [default: auto]
+    ///
+    /// auto takes hardware, else faults and accessed. hardware counts events, faults reads what NUMA balancing found
+    /// of each thread, damon asks the kernel's monitor, and accessed reads the accessed bits of page tables. placement
+    /// takes the places of pages instead.
     #[arg(long, value_name = "HOW", hide_short_help = true)]
     pub collector: Option<Choice>,
-    /// What --collector may cost, in percent of one CPU, 0.01 to 100 [default: 1]
+    /// Most that --collector may cost, in percent of one CPU, 0.01 to 100 [default: 1]
     #[arg(long, value_name = "PERCENT", value_parser = units::collector_budget, hide_short_help = true)]
     pub collector_budget: Option<f64>,
     /// Also manage tasks of other users (needs the right to)
     #[arg(long, hide_short_help = true)]
     pub all_users: bool,
-    /// Do without BPF, by which it is seen what programs wait for a CPU behind (needs root)
+    /// Do without BPF, which shows what programs wait for a CPU behind (needs root)
     #[arg(long, hide_short_help = true)]
     pub no_bpf: bool,
 }
@@ -277,15 +291,16 @@ pub struct ScopeArgs {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
-    /// Print the summary as JSON; on standard error, since standard output is the command's (compare: on standard
-    /// output)
-    #[arg(long)]
+    /// Print the summary as JSON
+    ///
+    /// On standard error, since standard output is the command's. Of compare on standard output.
+    #[arg(long, hide_short_help = true)]
     pub json: bool,
     /// Print every move and its reason as it is made
-    #[arg(short, long, action = clap::ArgAction::Count)]
+    #[arg(short, long, action = clap::ArgAction::Count, hide_short_help = true)]
     pub verbose: u8,
     /// Print no summary and no progress
-    #[arg(short, long)]
+    #[arg(short, long, hide_short_help = true)]
     pub quiet: bool,
 }
 

@@ -31,9 +31,9 @@ const LASTING_INTERVAL: Duration = Duration::from_millis(250);
 /// `--means`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Means {
-    /// Mildest first, each if the one before does not do: the background (with --controller steady); CPUs that the
-    /// high-priority programs do not use; naps by marks (cotenant cc), else a freezer, else SIGSTOP; limits of CPU
-    /// time; then also of cache ways and memory bandwidth, if there is resctrl
+    /// Mildest first, each if the one before does not do. First the background (with --controller steady), then CPUs
+    /// that the high-priority programs do not use. Then naps by marks (cotenant cc), else a freezer, else SIGSTOP. Then
+    /// limits of CPU time, and of cache ways and memory bandwidth if there is resctrl
     Auto,
     /// Naps by marks alone
     Inside,

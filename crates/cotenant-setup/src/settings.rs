@@ -19,13 +19,12 @@ use cotenant_model::topology::notation;
 use cotenant_model::{CpuSet, Mode, Owns, Rule, Topology};
 use cotenant_policies::{Atom, AtomConfig, Sam, SamConfig, Shapes, Static, StaticSettings};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use toml::Spanned;
 
-/// The settings file. Every key is optional and has the meaning of the option of the same name; `[[rule]]` is for
-/// `cotenant qos`.
+/// The settings file. Every key is optional and means what the option of the same name means.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct File {
@@ -41,80 +40,9 @@ pub struct File {
     cpus: Option<String>,
     profile: Option<PathBuf>,
     profiles: Option<PathBuf>,
-    rule: Vec<Spanned<RuleText>>,
-}
-
-/// `[[rule]]`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", expecting = "a table, begun by [[rule]]")]
-struct RuleText {
-    name: Option<String>,
-    executable: Option<String>,
-    cgroup: Option<PathBuf>,
-    role: Role,
-    metric: Option<String>,
-}
-
-/// The priority of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Role {
-    /// It is to keep its speed.
-    High,
-    /// It gives way.
-    Low,
-}
-
-/// Which programs a rule is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Matches {
-    /// Programs that execute this file: its path, or its base name.
-    Executable(String),
-    /// All of a control group, by its folder.
-    Cgroup(PathBuf),
-}
-
-/// A rule of the settings file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RoleRule {
-    /// Its place: file, line and column.
-    pub at: String,
-    /// The name of the matched program.
-    pub name: String,
-    /// Its programs.
-    pub matches: Matches,
-    /// Their priority.
-    pub role: Role,
-    /// The source of its speed.
-    pub metric: Option<String>,
-}
-
-impl RoleRule {
-    fn new(text: &RuleText, at: String) -> Result<Self> {
-        let (matches, base) = match (&text.executable, &text.cgroup) {
-            (Some(file), None) if !file.is_empty() => (Matches::Executable(file.clone()), names::base(Path::new(file))),
-            (None, Some(path)) => (Matches::Cgroup(path.clone()), names::base(path)),
-            _ => {
-                return Err(usage(format!(
-                    "{at}: a rule matches by either executable or cgroup; give one of them, such as executable = \"redis-server\""
-                )));
-            }
-        };
-        if text.metric.is_some() && text.role == Role::Low {
-            return Err(usage(format!(
-                "{at}: metric is for role = \"high\": nobody looks how fast the others are; leave it out"
-            )));
-        }
-        Ok(Self { at, name: text.name.clone().unwrap_or(base), matches, role: text.role, metric: text.metric.clone() })
-    }
-}
-
-/// The rules of the settings file, and its path; without a file there are none.
-///
-/// # Errors
-/// Names the file and the place of the fault.
-pub fn rules(named: Option<&Path>) -> Result<(Vec<RoleRule>, PathBuf)> {
-    read_file(named).map(|(_, rules, path)| (rules, path))
+    /// Rules of `cotenant qos`, which may stand here until 0.2.0.
+    #[serde(rename = "rule")]
+    _rule: Option<IgnoredAny>,
 }
 
 /// A policy, its settings, and its subjects.
@@ -235,7 +163,7 @@ impl Setup {
     ) -> Result<Self> {
         let mode = live.and_then(|manage| manage.scope.mode);
         let cpus = live.and_then(|manage| manage.scope.cpus.as_deref());
-        let (file, _, path) = read_file(args.config.as_deref())?;
+        let (file, path) = read_file(args.config.as_deref())?;
         let in_file = |key: &str| format!("{}: {key}", path.display());
         let mut config = Config::default();
         if let Some(text) = &file.interval {
@@ -511,30 +439,22 @@ pub fn program_of(command: &[OsString]) -> Option<(String, PathBuf)> {
     Some((names::of_command(command), executable::find(command.first()?)?))
 }
 
-/// The settings file, its rules, and its path, existing or not.
-fn read_file(named: Option<&Path>) -> Result<(File, Vec<RoleRule>, PathBuf)> {
+/// The settings file, and where it is or would be.
+fn read_file(named: Option<&Path>) -> Result<(File, PathBuf)> {
     let path = named.map(Path::to_owned).or_else(default_path).unwrap_or_default();
     if named.is_none() && !path.exists() {
-        return Ok((File::default(), Vec::new(), path));
+        return Ok((File::default(), path));
     }
-    let (file, rules) = parse_file(&path, &read_settings(&path)?)?;
-    Ok((file, rules, path))
+    let file = parse_file(&path, &read_settings(&path)?)?;
+    Ok((file, path))
 }
 
-/// The text of a settings file with its rules.
+/// The text of a settings file.
 ///
 /// # Errors
 /// One line with file, line and column.
-pub fn parse_file(path: &Path, text: &str) -> Result<(File, Vec<RoleRule>)> {
-    let at = |offset| {
-        let (line, column) = parse::position(text, offset);
-        format!("{}:{line}:{column}", path.display())
-    };
-    let wrong = |e| usage(format!("{}:{}", path.display(), parse::Located::of_toml(text, &e)));
-    let file: File = toml::from_str(text).map_err(wrong)?;
-    let rule = |rule: &Spanned<RuleText>| RoleRule::new(rule.get_ref(), at(rule.span().start));
-    let rules = file.rule.iter().map(rule).collect::<Result<_>>()?;
-    Ok((file, rules))
+pub fn parse_file(path: &Path, text: &str) -> Result<File> {
+    toml::from_str(text).map_err(|e| usage(format!("{}:{}", path.display(), parse::Located::of_toml(text, &e))))
 }
 
 fn default_path() -> Option<PathBuf> {
@@ -547,8 +467,8 @@ fn default_path() -> Option<PathBuf> {
 /// # Errors
 /// An unreadable machine, or a damaged profile that is needed.
 pub fn live_machine(args: Option<&PolicyArgs>) -> Result<(Topology, MachineProfile)> {
-    let fallback = cotenant_linux::sys::getaffinity(0).ok();
-    let found = cotenant_linux::sense::topology::read(&cotenant_linux::FsRoot::live(), fallback.as_ref())?;
+    let found = cotenant_linux::sense::topology::live()?;
+    found.notes.iter().for_each(tell);
     let named = |args: &PolicyArgs| -> Result<bool> {
         Ok(args.profile.is_some() || read_file(args.config.as_deref())?.0.profile.is_some())
     };

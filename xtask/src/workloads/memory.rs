@@ -2,6 +2,7 @@
 //! memories.
 
 use anyhow::{Context, Result};
+use cotenant_model::stats::median::middle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -108,11 +109,13 @@ pub fn foretell(curves: &Curves) -> Vec<Foretold> {
     let loads = loads(curves);
     let machines: BTreeSet<&str> = loads.keys().map(|name| machine(name)).collect();
     let of = |which: &str, figure: &dyn Fn(&Load) -> f64| {
-        median(loads.iter().filter(|(name, _)| machine(name) == which).map(|(_, load)| figure(load)).collect())
+        let own = loads.iter().filter(|(name, _)| machine(name) == which);
+        middle(&own.map(|(_, load)| figure(load)).collect::<Vec<_>>()).value
     };
     let one = |which: &str| {
         let others = |figure: &dyn Fn(&Load) -> f64| {
-            median(machines.iter().filter(|other| **other != which).map(|other| of(other, figure)).collect())
+            let others = machines.iter().filter(|other| **other != which);
+            middle(&others.map(|other| of(other, figure)).collect::<Vec<_>>()).value
         };
         let queue = others(&|load| load.queue_ns / load.idle_ns);
         let reach = others(&|load| load.sustained_gbs / load.limit_gbs);
@@ -130,12 +133,6 @@ pub fn foretell(curves: &Curves) -> Vec<Foretold> {
         Foretold { machine: which.to_owned(), points: errors.len(), errors, idle }
     };
     machines.iter().map(|which| one(which)).collect()
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len().is_multiple_of(2) { f64::midpoint(values[middle - 1], values[middle]) } else { values[middle] }
 }
 
 /// All measured curves below `memory/`, by name.

@@ -363,6 +363,9 @@ impl Shift<'_> {
         };
         self.desk.refused = None;
         tracing::info!(MESSAGE_ID = log::CONFIG, "read anew: {}", config.summary());
+        for old in config.rules.iter().filter_map(|rule| rule.old.as_ref()) {
+            tracing::warn!(MESSAGE_ID = log::CONFIG, "{old}");
+        }
         let new = setup.host_options(false);
         let other_host = new.act != self.setup.host_options(false).act;
         // New policies need more sensors: that is no reason to release any service.

@@ -7,6 +7,7 @@ use cotenant_cli::table::Table;
 use cotenant_cli::{answer, machine_arg, usage};
 use cotenant_linux::bounded;
 use cotenant_model::machine::Machine;
+use cotenant_model::stats::median::middle;
 use cotenant_model::stats::rank_correlation;
 use cotenant_sim::app::{Phase, Program, known, parse_programs};
 use cotenant_sim::flat_machine;
@@ -368,10 +369,9 @@ fn grouped<'a>(predictions: impl Iterator<Item = (&'a str, &'a Prediction)>) -> 
 impl Inside {
     /// Of predictions with the names of their groups.
     fn of<'a>(predictions: impl Iterator<Item = (&'a str, &'a Prediction)>) -> Self {
-        let mut ranks: Vec<f64> =
+        let ranks: Vec<f64> =
             grouped(predictions).into_values().filter_map(|group| ranked(group.into_iter())).collect();
-        ranks.sort_by(f64::total_cmp);
-        Self { median: median(&ranks), groups: ranks.len() }
+        Self { median: (!ranks.is_empty()).then(|| middle(&ranks).value), groups: ranks.len() }
     }
 }
 
@@ -398,13 +398,7 @@ fn errors(errors: impl Iterator<Item = f64>) -> Option<Errors> {
     let mut sizes: Vec<f64> = errors.map(f64::abs).collect();
     sizes.sort_by(f64::total_cmp);
     let p90 = *sizes.get((sizes.len() * 9).div_ceil(10).checked_sub(1)?)?;
-    Some(Errors { median: median(&sizes)?, mean: sizes.iter().sum::<f64>() / sizes.len() as f64, p90 })
-}
-
-/// Expects sorted values.
-fn median(sorted: &[f64]) -> Option<f64> {
-    let last = sorted.len().checked_sub(1)?;
-    Some(f64::midpoint(sorted[last / 2], sorted[sorted.len() / 2]))
+    Some(Errors { median: middle(&sizes).value, mean: sizes.iter().sum::<f64>() / sizes.len() as f64, p90 })
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ impl Parting<'_> {
             return format!("{name}: {kept} runs in {inside}, too, and would give way with it: {name} naps instead");
         };
         let other = branch(group, &self.low).unwrap_or_else(|| group.clone());
-        let slice = group.parent().and_then(|around| slice(&cpu.mount, around));
+        let slice = group.parent().and_then(|around| slice(cpu.mount(), around));
         let slice = slice.map_or_else(String::new, |slice| format!(", as by systemd-run --scope --slice={slice} …,"));
         format!(
             "{name} runs in {}, {kept} in {}: {NO_EFFECT} between these, {name} naps instead; \
@@ -83,7 +83,7 @@ impl Parting<'_> {
 /// The groups that share CPU time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuGroups {
-    mount: PathBuf,
+    mount: cgroups::Mount,
     /// Of version 1.
     controller: Option<&'static str>,
 }
@@ -91,30 +91,29 @@ pub struct CpuGroups {
 impl CpuGroups {
     /// Those of the machine below `root`; `None` without any.
     pub fn find(root: &Path) -> Option<Self> {
-        let second = cgroups::mounts(root, None).into_iter().map(|mount| (root.join(mount), None));
-        let second = second.filter(|(mount, _)| cgroups::has_controller(mount, "cpu"));
-        let first = cgroups::mounts(root, Some("cpu")).into_iter().map(|mount| (root.join(mount), Some("cpu")));
-        let (mount, controller) = second.chain(first).next()?;
-        Some(Self { mount, controller })
+        let of = |controller| cgroups::mounts(root, controller).into_iter().map(move |place| (place, controller));
+        let second = of(None).filter(|(place, _)| cgroups::has_controller(&root.join(place), "cpu"));
+        let first = of(Some("cpu"));
+        let (place, controller) = second.chain(first).next()?;
+        Some(Self { mount: cgroups::Mount::new(root, &place), controller })
     }
 
     /// The root folder.
     pub fn mount(&self) -> &Path {
-        &self.mount
+        &self.mount.folder
     }
 
     /// The group with the share of CPU time of a process's group: itself, or its nearest ancestor.
     pub fn share(&self, group: &Path) -> PathBuf {
         let has_share = |group: &Path| ["cpu.weight", "cpu.shares"].iter().any(|file| group.join(file).exists());
-        let inside = group.ancestors().take_while(|group| group.starts_with(&self.mount) && *group != self.mount);
-        inside.into_iter().find(|group| has_share(group)).unwrap_or(&self.mount).to_owned()
+        let inside = group.ancestors().take_while(|group| group.starts_with(self.mount()) && *group != self.mount());
+        inside.into_iter().find(|group| has_share(group)).unwrap_or(self.mount()).to_owned()
     }
 
     /// The one of a process; `None` if it has gone, or its group is invisible.
     pub fn of(&self, root: &Path, pid: u32) -> Option<PathBuf> {
         let group = cgroups::of(root, &pid.to_string(), self.controller)?;
-        // A group outside of a container's view begins with `/..`.
-        (!group.starts_with("/..")).then(|| self.share(&self.mount.join(group.trim_start_matches('/'))))
+        Some(self.share(&self.mount.of(&group)?))
     }
 
     /// Those of some processes, each once.
@@ -129,7 +128,7 @@ impl CpuGroups {
 
     /// For people.
     pub fn shown(&self, group: &Path) -> String {
-        match group.strip_prefix(&self.mount) {
+        match group.strip_prefix(self.mount()) {
             Ok(path) if path.as_os_str().is_empty() => "the root group".to_owned(),
             Ok(path) => path.display().to_string(),
             Err(_) => group.display().to_string(),
@@ -206,7 +205,7 @@ mod tests {
 
     #[test]
     fn what_has_no_effect_is_said_by_the_names_of_both() {
-        let cpu = CpuGroups { mount: "/c".into(), controller: None };
+        let cpu = CpuGroups { mount: cgroups::Mount::new("/".as_ref(), "c"), controller: None };
         let said = |means: Means<'_>, groups: &[&str]| {
             let protected: Vec<_> = groups.iter().map(|group| kept("postgres", group)).collect();
             means.fails(&protected).map(|parting| parting.text("gzip", &cpu))

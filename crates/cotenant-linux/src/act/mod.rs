@@ -164,6 +164,7 @@ impl Actuators {
         command: &mut Command,
         protected: &[Protected],
     ) -> Result<Throttle, String> {
+        self.journal.begin()?; // first, because without one the program could not be throttled once it runs
         let pauses = self.pauses.get_or_insert_with(|| Pauses::new(self.method.clone().unwrap_or_else(Method::best)));
         Throttle::prepare(enforcer, &mut self.journal, pauses, command, protected)
     }

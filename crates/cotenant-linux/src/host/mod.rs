@@ -485,19 +485,28 @@ impl LinuxHost {
     /// Signals the commands' children in our own session, because a shell does not forward signals.
     fn signal_descendants(&self, signal: i32) {
         for (&id, app) in self.apps.iter().filter(|(_, app)| !app.throttled && app.child.is_some()) {
-            let mut others = self.observer.members(id);
-            others.retain(|(pid, _)| app.ended || Some(*pid) != app.pid());
-            let _ = Job::of_processes().signal(signal, &others); // no group is read
+            self.signal_children(id, app, signal);
         }
     }
 
-    /// These lead their own sessions: the terminal's signals do not reach them.
+    fn signal_children(&self, id: AppId, app: &App, signal: i32) {
+        let mut others = self.observer.members(id);
+        others.retain(|(pid, _)| app.ended || Some(*pid) != app.pid());
+        let _ = Job::of_processes().signal(signal, &others); // no group is read
+    }
+
+    /// What is throttled leads its own session, which the terminal's signals do not reach. Where nothing is changed
+    /// (observe, advise) it has none, and a shell may stand before the program.
     fn signal_throttled(&mut self, signal: i32) {
         let now = self.now();
         for (&id, app) in self.apps.iter().filter(|(_, app)| app.throttled && app.child.is_some()) {
-            if !self.act.as_mut().is_some_and(|act| act.signal(now, id, signal, &self.observer)) && app.is_awaited() {
+            if self.act.as_mut().is_some_and(|act| act.signal(now, id, signal, &self.observer)) {
+                continue;
+            }
+            if app.is_awaited() {
                 let _ = app.pid().map(|pid| sys::kill(pid, signal)); // not reaped yet, so that its pid is valid
             }
+            self.signal_children(id, app, signal);
         }
     }
 

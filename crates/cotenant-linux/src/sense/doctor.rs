@@ -4,9 +4,12 @@ use crate::FsRoot;
 use crate::bounded::{self, Limit};
 use crate::sense::capability::{Capability, Standing};
 use crate::sense::memory;
+use crate::sense::perf;
 use crate::sys::cgroups;
 use cotenant_bpf::{Blind, Tracer};
 use cotenant_model::proc_text;
+use std::fs;
+use std::io;
 use std::path::Path;
 
 /// Looks below `root` (`/` on a live machine).
@@ -27,8 +30,13 @@ fn performance_events(root: &Path) -> Capability {
         let cost = "no counters and no software events: only what /proc tells";
         return Capability::new(name, Standing::Missing, "the kernel was built without them", cost, "");
     };
-    let found = format!("kernel.perf_event_paranoid = {paranoid}");
-    let standing = if paranoid <= 2 { Standing::Available } else { Standing::Limited };
+    // Filters of containers refuse it whatever the kernel says there.
+    let refused = (root == Path::new("/")).then(perf::refused).flatten();
+    let (standing, found) = match refused {
+        Some(why) => (Standing::Missing, format!("perf_event_open is refused: {why}")),
+        None if paranoid <= 2 => (Standing::Available, format!("kernel.perf_event_paranoid = {paranoid}")),
+        None => (Standing::Limited, format!("kernel.perf_event_paranoid = {paranoid}")),
+    };
     let cost = "without privilege no counters of other programs";
     let remedy = "sysctl kernel.perf_event_paranoid=2, or setcap cap_perfmon+ep on the cotenant binary";
     Capability::new(name, standing, found, cost, remedy)
@@ -59,14 +67,27 @@ fn pressure(root: &Path) -> Capability {
 fn resctrl(root: &Path) -> Capability {
     let mounted = root.join("sys/fs/resctrl/schemata").exists();
     let supported = text(root, "proc/filesystems").is_some_and(|t| t.lines().any(|l| l.ends_with("resctrl")));
-    let (standing, found) = match (mounted, supported) {
-        (true, _) => (Standing::Available, "mounted"),
-        (false, true) => (Standing::Limited, "supported but not mounted"),
-        (false, false) => (Standing::Missing, "not supported by this kernel or processor"),
-    };
     let cost = "cache ways and memory bandwidth cannot be limited or monitored";
-    let remedy = if supported { "mount -t resctrl resctrl /sys/fs/resctrl" } else { "" };
+    let (standing, found, remedy) = match (mounted, supported) {
+        (true, _) => match resctrl_refuses(&root.join("sys/fs/resctrl")) {
+            None => (Standing::Available, "mounted".to_owned(), ""),
+            Some(why) => {
+                let remedy = "run as root where /sys/fs/resctrl may be written; where it is full, remove groups there";
+                (Standing::Missing, format!("mounted, but no group can be made: {why}"), remedy)
+            }
+        },
+        (false, true) => {
+            (Standing::Limited, "supported but not mounted".to_owned(), "mount -t resctrl resctrl /sys/fs/resctrl")
+        }
+        (false, false) => (Standing::Missing, "not supported by this kernel or processor".to_owned(), ""),
+    };
     Capability::new("resctrl", standing, found, cost, remedy)
+}
+
+/// Why no group can be made there: found out on one that is removed at once.
+fn resctrl_refuses(folder: &Path) -> Option<io::Error> {
+    let probe = folder.join(format!("cotenant-probe-{}-{:?}", std::process::id(), std::thread::current().id()));
+    fs::create_dir(&probe).and_then(|()| fs::remove_dir(&probe)).err()
 }
 
 fn page_placement(root: &Path) -> Capability {
@@ -97,7 +118,6 @@ fn waits(root: &Path) -> Capability {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
 
     fn machine(name: &str, files: &[(&str, &str)]) -> std::path::PathBuf {
         let root = std::env::temp_dir().join(format!("cotenant-capabilities-{name}-{}", std::process::id()));
@@ -155,6 +175,16 @@ mod tests {
             ],
         );
         assert!(detect(&root).iter().all(|c| c.standing == Standing::Available && c.remedy.is_empty()));
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn what_is_mounted_and_may_not_be_written_is_no_ability() {
+        let root = machine("resctrl", &[("sys/fs/resctrl/schemata", "L3:0=fff\n")]);
+        assert!(resctrl_refuses(&root.join("sys/fs/resctrl")).is_none());
+        assert_eq!(fs::read_dir(root.join("sys/fs/resctrl")).unwrap().count(), 1, "the group that was tried is gone");
+        // Where nobody may make a folder.
+        assert!(resctrl_refuses(Path::new("/proc/self")).is_some());
         fs::remove_dir_all(root).unwrap();
     }
 }

@@ -8,7 +8,7 @@ use crate::sys::cgroups;
 use cotenant_model::proc_text::TaskStat;
 use cotenant_model::text::name;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// `SCHED_IDLE`.
@@ -166,9 +166,9 @@ pub fn autogroup(text: &str) -> Option<(u64, i32)> {
 struct Machine<'a> {
     fs: &'a FsRoot,
     root: PathBuf,
-    /// Mount points of the hierarchy with the controller, of version 1; and version 2.
-    first: Option<PathBuf>,
-    second: Option<PathBuf>,
+    /// Where the hierarchy with the controller is mounted, of version 1; and version 2.
+    first: Option<cgroups::Mount>,
+    second: Option<cgroups::Mount>,
     by_session: bool,
 }
 
@@ -176,7 +176,7 @@ impl<'a> Machine<'a> {
     fn new(fs: &'a FsRoot) -> Self {
         let root = fs.path("/");
         let [first, second] =
-            [Some("cpu"), None].map(|kind| Some(root.join(cgroups::mounts(&root, kind).into_iter().next()?)));
+            [Some("cpu"), None].map(|kind| Some(cgroups::Mount::new(&root, cgroups::mounts(&root, kind).first()?)));
         let by_session = bounded::text(fs.path("/proc/sys/kernel/sched_autogroup_enabled"), Limit::Value);
         let by_session = by_session.is_ok_and(|on| on.trim() == "1");
         Self { fs, root, first, second, by_session }
@@ -221,18 +221,20 @@ impl<'a> Machine<'a> {
 
     /// The control group that shares CPU time, and whether it is the root, whose members share it by session.
     fn group(&self, pid: u32) -> (String, bool) {
-        let of = |mount: &Option<PathBuf>, controller| {
-            Some((mount.clone()?, cgroups::of(&self.root, &pid.to_string(), controller)?))
+        let of = |mount: &'_ Option<cgroups::Mount>, controller| {
+            let path = cgroups::of(&self.root, &pid.to_string(), controller)?;
+            Some((mount.as_ref()?.folder.clone(), mount.as_ref()?.of(&path), path))
         };
-        if let Some((mount, path)) = of(&self.first, Some("cpu")) {
-            let is_root = mount.join(path.trim_start_matches('/')).join("release_agent").exists(); // the root's alone
+        if let Some((_, folder, path)) = of(&self.first, Some("cpu")) {
+            let is_root = folder.is_some_and(|folder| folder.join("release_agent").exists()); // the root's alone
             return (path, is_root);
         }
-        let Some((mount, path)) = of(&self.second, None) else { return ("/".to_owned(), true) };
-        // A group without the controller shares its parent's.
-        let groups = Path::new(path.trim_start_matches('/')).ancestors();
-        let shares = groups.map(|group| (group, mount.join(group))).find(|(_, at)| at.join("cpu.weight").exists());
-        shares.map_or_else(|| ("/".to_owned(), true), |(group, _)| (format!("/{}", group.display()), false))
+        let Some((mount, folder, path)) = of(&self.second, None) else { return ("/".to_owned(), true) };
+        let Some(folder) = folder else { return (path, false) }; // it cannot be seen here
+        // A group without the controller shares that of the one around it.
+        let groups = folder.ancestors().map_while(|group| Some((group, group.strip_prefix(&mount).ok()?)));
+        let shares = { groups }.find(|(group, _)| group.join("cpu.weight").exists());
+        shares.map_or_else(|| ("/".to_owned(), true), |(_, name)| (format!("/{}", name.display()), false))
     }
 }
 

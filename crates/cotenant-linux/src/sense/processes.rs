@@ -663,7 +663,16 @@ pub fn domain_of(group: &Path) -> io::Result<Option<PathBuf>> {
     }
 }
 
-/// Processes of a cgroup (version 1 or 2) and its descendants; for a threaded one, all of its domain.
+/// The group around an invalid one (version 2), which can have no processes while a group around it is threaded.
+pub fn around_invalid(group: &Path) -> Option<PathBuf> {
+    let is = |group: &Path, kind: &str| {
+        bounded::text(group.join("cgroup.type"), Limit::Value).is_ok_and(|text| text.trim() == kind)
+    };
+    let around = || group.ancestors().skip(1).find(|around| !is(around, "domain invalid") && !is(around, "threaded"));
+    is(group, "domain invalid").then(|| around().unwrap_or(group).to_owned())
+}
+
+/// Processes of a cgroup (version 1 or 2) and of those below it; of a threaded one, all of its domain.
 pub(crate) fn members(path: &Path) -> Vec<u32> {
     let domain = domain_of(path).ok().flatten();
     let mut pids = Vec::new();

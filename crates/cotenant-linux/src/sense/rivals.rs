@@ -149,9 +149,11 @@ fn quota(root: &Path) -> Option<Rival> {
 fn quotas(root: &Path, v1_controller: Option<&str>) -> Vec<String> {
     let mut found = Vec::new();
     let Some(own) = cgroups::own(root, v1_controller) else { return found };
-    for mount in cgroups::mounts(root, v1_controller) {
-        for group in Path::new(own.trim_matches('/')).ancestors() {
-            let folder = Path::new(&mount).join(group);
+    for place in cgroups::mounts(root, v1_controller) {
+        let mount = cgroups::Mount::new(root, &place);
+        let Some(ours) = mount.of(&own) else { continue }; // it cannot be seen here
+        for group in ours.ancestors().take_while(|group| group.starts_with(&mount.folder)) {
+            let folder = group.strip_prefix(root).unwrap_or(group);
             let value = |file: &str| text(root, folder.join(file).to_str()?);
             let quota = match v1_controller {
                 None => value("cpu.max").filter(|max| !max.starts_with("max")).map(|max| format!("cpu.max = {max}")),

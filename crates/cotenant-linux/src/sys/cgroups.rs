@@ -1,7 +1,8 @@
 //! The places of control groups.
 
 use crate::bounded::{self, Limit};
-use std::path::Path;
+use cotenant_model::parse;
+use std::path::{Path, PathBuf};
 
 /// Mount points of a cgroup hierarchy: version 2, or the version 1 hierarchy with that controller.
 pub fn mounts(root: &Path, v1_controller: Option<&str>) -> Vec<String> {
@@ -19,12 +20,41 @@ pub(crate) fn mounts_in(table: &str, v1_controller: Option<&str>) -> Vec<String>
             None => kind == "cgroup2",
             Some(controller) => kind == "cgroup" && options.split(',').any(|o| o == controller),
         };
-        hit.then(|| place.trim_start_matches('/').to_owned())
+        hit.then(|| parse::unescaped(place).trim_start_matches('/').to_owned())
     };
     table.lines().filter_map(wanted).collect()
 }
 
-/// Whether a hierarchy of version 2 has a controller; false if unreadable, because it is useless then.
+/// A hierarchy as it is mounted: a container may have its own group alone, by a bind mount, while processes tell their
+/// groups from the root of the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// The folder.
+    pub folder: PathBuf,
+    /// The group that lies there.
+    group: String,
+}
+
+impl Mount {
+    /// That at one of [`mounts`].
+    pub fn new(root: &Path, place: &str) -> Self {
+        // Without the table all groups are there, as on most machines.
+        let info = bounded::text(root.join("proc/self/mountinfo"), Limit::Machine);
+        let group = info.ok().and_then(|info| Some(parse::mounted_group(&info, &format!("/{place}"))?.into_owned()));
+        Self { folder: root.join(place), group: group.unwrap_or_else(|| "/".to_owned()) }
+    }
+
+    /// The folder of a group, as processes tell it; `None` where it lies outside.
+    pub fn of(&self, group: &str) -> Option<PathBuf> {
+        let inside = group.strip_prefix(self.group.trim_end_matches('/'))?;
+        let is_inside = (inside.is_empty() || inside.starts_with('/')) && !inside.split('/').any(|part| part == "..");
+        // Paths are compared by what follows the mount, which an empty end would lengthen.
+        let inside = inside.trim_matches('/');
+        is_inside.then(|| if inside.is_empty() { self.folder.clone() } else { self.folder.join(inside) })
+    }
+}
+
+/// Whether a hierarchy of version 2 has a controller; not where that cannot be read, for then it is of no use.
 pub fn has_controller(mount: &Path, controller: &str) -> bool {
     let all = bounded::text(mount.join("cgroup.controllers"), Limit::Value);
     all.is_ok_and(|all| all.split_whitespace().any(|name| name == controller))
@@ -98,6 +128,22 @@ mod tests {
     use cotenant_testing::TempDir;
 
     /// Holds cluster/containers.
+    #[test]
+    fn groups_are_found_where_only_a_part_of_them_is_mounted() {
+        let machine = TempDir::new("cgroup-mounted");
+        let root = machine.path();
+        machine.write("proc/self/mounts", "c /sys/fs/my\\040groups cgroup2 rw 0 0\n");
+        let place = mounts(root, None).swap_remove(0);
+        let of = |group: &str| Some(Mount::new(root, &place).of(group)?.strip_prefix(root).unwrap().to_owned());
+        assert_eq!(of("/docker/abc"), Some("sys/fs/my groups/docker/abc".into()));
+        machine.write("proc/self/mountinfo", "5 4 0:3 /docker/abc /sys/fs/my\\040groups rw - cgroup2 c rw\n");
+        assert_eq!(of("/docker/abc/x"), Some("sys/fs/my groups/x".into()));
+        assert_eq!(of("/docker/abc"), Some("sys/fs/my groups".into()));
+        for outside in ["/", "/docker", "/docker/abcd", "/docker/abc/../x", "/../x"] {
+            assert_eq!(of(outside), None, "{outside}");
+        }
+    }
+
     #[test]
     fn paths_of_a_namespace_are_told_from_the_real_root() {
         for (path, real) in [

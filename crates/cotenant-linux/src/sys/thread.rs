@@ -149,7 +149,14 @@ impl Held {
     pub fn cpuset(&self) -> Option<CpuSet> {
         let online = CpuSet::parse_list(&bounded::text("/sys/devices/system/cpu/online", Limit::Value).ok()?).ok()?;
         let path = bounded::text(format!("/proc/{}/task/{}/cpuset", self.pid, self.tid), Limit::Value).ok()?;
-        Some(effective_cpus(path.trim()).map_or_else(|| online.clone(), |cpus| cpus.and(&online)))
+        let Some(cpus) = effective_cpus(path.trim()) else { return Some(online) };
+        // In a container that list may be another one's: whether a CPU is off, its own file says.
+        let is_off = |cpu: &CpuId| {
+            let said = bounded::text(format!("/sys/devices/system/cpu/cpu{}/online", cpu.0), Limit::Value);
+            !said.is_ok_and(|said| said.trim() == "1")
+        };
+        let off = cpus.minus(&online).iter().filter(is_off).collect();
+        Some(cpus.minus(&off))
     }
 
     /// The kernel's remainder of its mask, requested as `asked` and read as `mask`; `None` as [`Held::cpuset`].
@@ -196,20 +203,20 @@ fn moving(cpus: &CpuSet) -> CpuSet {
 
 /// The effective CPUs of a cpuset, from the hierarchy with the controller. Version 1 has the file since 3.17.
 fn effective_cpus(path: &str) -> Option<CpuSet> {
-    type Hierarchy = (PathBuf, &'static str, Option<String>);
+    type Hierarchy = (cgroups::Mount, &'static str, Option<String>);
     static HIERARCHIES: OnceLock<Vec<Hierarchy>> = OnceLock::new();
     let hierarchies = HIERARCHIES.get_or_init(|| {
         let root = Path::new("/");
         let of = |controller, file| {
-            let mounts = cgroups::mounts(root, controller).into_iter().map(|mount| root.join(mount));
-            mounts.map(move |mount| (mount.clone(), file, cgroups::namespace(root, controller, &mount)))
+            let mounts = cgroups::mounts(root, controller).into_iter().map(|place| cgroups::Mount::new(root, &place));
+            mounts.map(move |mount| (mount.clone(), file, cgroups::namespace(root, controller, &mount.folder)))
         };
         of(Some("cpuset"), "cpuset.effective_cpus").chain(of(None, "cpuset.cpus.effective")).collect()
     });
     hierarchies.iter().find_map(|(mount, file, namespace)| {
         // In a container the path is relative to our own group.
         let path = cgroups::resolve(namespace.as_deref().unwrap_or_default(), path);
-        let text = bounded::text(mount.join(path.trim_start_matches('/')).join(file), Limit::Value).ok()?;
+        let text = bounded::text(mount.of(&path)?.join(file), Limit::Value).ok()?;
         CpuSet::parse_list(&text).ok().filter(|cpus| !cpus.is_empty())
     })
 }

@@ -192,7 +192,10 @@ impl Claims {
     fn edit(&self, change: impl FnOnce(&mut Vec<Claim>) -> bool) -> io::Result<()> {
         state_dir::secure_state_dir(&self.dir)?;
         let name = |suffix: &str| self.dir.join(format!("claims-{}{suffix}", self.here.tag()));
-        let _lock = around("claim.lock", || self.lock(&name(".lock")))?;
+        let _lock = around("claim.lock", || self.lock(&name(".lock"))).map_err(|why| match why.kind() {
+            io::ErrorKind::TimedOut => why,
+            _ => state_dir::elsewhere(&self.dir, &why),
+        })?;
         let text = match bounded::text(name(""), Limit::Own) {
             Ok(text) => text,
             Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),

@@ -9,7 +9,7 @@
 use crate::bounded::{self, Limit};
 use crate::fault::around;
 use crate::sys::thread::Identity;
-use crate::undo::state_dir::{self, Here, file_name, secure_state_dir};
+use crate::undo::state_dir::{self, Here, elsewhere, file_name, secure_state_dir};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -42,7 +42,8 @@ impl JournalFile {
     /// Any of the file system's.
     pub fn create(dir: &Path, here: &Here, owner: Identity) -> io::Result<Self> {
         secure_state_dir(dir)?;
-        Self::write_whole(&dir.join(file_name(here, owner)), header(here, owner), &[])
+        let made = Self::write_whole(&dir.join(file_name(here, owner)), header(here, owner), &[]);
+        made.map_err(|why| elsewhere(dir, &why))
     }
 
     /// Writes under another name, locks, then renames: under its own name a journal is always complete and locked.

@@ -66,10 +66,13 @@ fn is_initial_namespace() -> bool {
 /// # Errors
 /// Likewise, with advice.
 pub fn secure_state_dir(dir: &Path) -> io::Result<()> {
-    secure_dir(dir).map_err(|why| {
-        let text = format!("{}: {why}; name a folder of your own by {STATE_DIR}", dir.display());
-        io::Error::new(why.kind(), text)
-    })
+    secure_dir(dir).map_err(|why| elsewhere(dir, &why))
+}
+
+/// An error of a folder of the state, with a way out.
+pub fn elsewhere(dir: &Path, why: &io::Error) -> io::Error {
+    let text = format!("{}: {why}; name a folder of your own by {STATE_DIR}", dir.display());
+    io::Error::new(why.kind(), text)
 }
 
 /// Scope of process ids: one boot of one machine, seen from one pid namespace.

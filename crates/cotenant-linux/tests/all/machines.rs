@@ -55,8 +55,8 @@ fn told(test: &str, [program, package]: [&str; 2], args: &[&str]) -> Option<Stri
 const LSCPU: [&str; 2] = ["lscpu", "util-linux"];
 const LSTOPO: [&str; 2] = ["lstopo-no-graphics", "hwloc-nox"];
 
-/// Shared resources according to `lscpu`. It numbers the cores of each kind separately, so the kind is part of their
-/// identity.
+/// What `lscpu` says that CPUs share. It numbers the cores of each kind anew, so that they are told apart by kind too;
+/// where kinds take turns among the numbers of CPUs it mixes them up, which no real machine does.
 fn groups_of_lscpu(text: &str, t: &Topology) -> Groups {
     let heads: Vec<&str> = text
         .lines()
@@ -105,10 +105,12 @@ fn groups(t: &Topology, has_nodes: bool) -> Groups {
     groups
 }
 
-/// hwloc's objects by name, and ours. Systematic differences are removed:
-/// * hwloc assigns nearby CPUs to a node without any.
-/// * It keeps nodes without CPUs and memory, which firmware reserves for devices.
-/// * It omits sizes of 0.
+/// What hwloc shows, by name, and the same of us. What both tell otherwise wherever it occurs is made alike:
+/// * hwloc gives a node without CPUs those nearby.
+/// * It keeps nodes that have neither CPUs nor memory, as firmware leaves for devices that may bring some.
+/// * It tells no size where that is 0.
+/// * It keeps CPUs that are not allowed among the kinds of cores.
+/// * It drops clusters where a cpuset leaves each just what another part has.
 fn shown(t: &Topology, view: &str) -> [BTreeMap<String, Vec<String>>; 2] {
     let (mut ours, mut theirs) = (Seen::ours(t, Sizes::Exact), Seen::console(view));
     let number =
@@ -136,6 +138,19 @@ fn shown(t: &Topology, view: &str) -> [BTreeMap<String, Vec<String>>; 2] {
         row.retain(|_| *keep.next().unwrap());
     }
     theirs.distances.retain(|row| row.len() > 1);
+    for kind in &mut theirs.kinds {
+        *kind = CpuSet::parse_list(kind).unwrap().and(t.usable()).to_string();
+    }
+    theirs.kinds.retain(|kind| !kind.is_empty());
+    if theirs.kinds.len() < 2 {
+        theirs.kinds.clear();
+    }
+    let left = |cpus: &CpuSet| cpus.and(t.usable());
+    let others = || t.resources().iter().filter(|part| part.kind != Kind::Cluster);
+    let says_nothing = |cluster: &CpuSet| others().any(|part| left(&part.cpus) == left(cluster));
+    if !theirs.objects.contains_key("Group(Cluster)") && t.of_kind(Kind::Cluster).all(|part| says_nothing(&part.cpus)) {
+        ours.objects.remove("Group(Cluster)");
+    }
     [ours, theirs].map(|Seen { mut objects, distances, kinds, absent }| {
         for list in objects.values_mut() {
             list.sort();
@@ -193,11 +208,14 @@ fn judge(test: &str, name: &str, root: &Path, made: bool) -> Vec<String> {
     let table = told(test, LSCPU, &["-s", path, "-p=CPU,CORE,SOCKET,NODE,CACHE"]).unwrap();
     let view = told(test, LSTOPO, &["--input", path, "-v", "--no-io", "--of", "console"]).unwrap();
     let [ours, theirs] = shown(&t, &view);
+    let mut of_lscpu = [groups(&t, root.join("sys/devices/system/node").exists()), groups_of_lscpu(&table, &t)];
+    if made && t.cpus().iter().any(|cpu| cpu.efficiency_class.is_some()) {
+        for groups in &mut of_lscpu {
+            groups.remove("Core");
+        }
+    }
     let mut wrong = Vec::new();
-    for (tool, found) in [
-        ("lscpu", differing(&groups(&t, root.join("sys/devices/system/node").exists()), &groups_of_lscpu(&table, &t))),
-        ("hwloc", differing(&ours, &theirs)),
-    ] {
+    for (tool, found) in [("lscpu", differing(&of_lscpu[0], &of_lscpu[1])), ("hwloc", differing(&ours, &theirs))] {
         let known = DIFFERENCES.iter().find(|known| (known.0, known.1) == (tool, name) && !made);
         let expected = |what: &str| known.is_some_and(|(.., of, _)| of.contains(&"*") || of.contains(&what));
         wrong.extend(
@@ -253,12 +271,14 @@ fn made_up_machines_are_read_as_other_tools_do() {
     // Ext4 is slow to make files where many were removed.
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() { memory } else { Path::new(env!("CARGO_TARGET_TMPDIR")) };
-    let next = AtomicU64::new(0);
+    // Others than these are made where it is named which is the first.
+    let first = std::env::var("COTENANT_FIRST_SEED").map_or(0, |seed| seed.parse().unwrap());
+    let next = AtomicU64::new(first);
     let some = || {
         let mut wrong = Vec::new();
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= MACHINES {
+            if seed >= first + MACHINES {
                 return wrong;
             }
             let root = folder.join(format!("cotenant-made.{}.{seed}", std::process::id()));

@@ -1,5 +1,6 @@
-//! Machines made from a seed, in the files of Linux: any shape up to 1,024 CPUs, holes in every numbering, CPUs in any
-//! order, some of them offline, nodes without memory and without CPUs, and CPUs forbidden by a cpuset.
+//! Machines that a seed makes up, told as Linux tells of machines: any shape up to 1,024 CPUs, holes in every
+//! numbering, CPUs in any order, some of them offline, cores of different designs, nodes without memory and without
+//! CPUs, and what a cpuset of any kind forbids.
 
 use crate::random::Random;
 use cotenant_model::{CpuId, CpuSet};
@@ -61,6 +62,19 @@ impl Shape {
     }
 }
 
+/// Cores of one make.
+#[derive(Clone, Copy, Debug)]
+struct Design {
+    part: u32,
+    capacity: u32,
+}
+
+const DESIGNS: [Design; 3] = [
+    Design { part: 0xd05, capacity: 300 },
+    Design { part: 0xd0d, capacity: 700 },
+    Design { part: 0xd44, capacity: 1024 },
+];
+
 /// One that is being made.
 struct Machine<'a> {
     root: &'a Path,
@@ -117,10 +131,10 @@ pub fn machine(root: &Path, seed: u64) -> String {
     online.insert(CpuId(numbers[random.below(numbers.len())]));
     let machine = Machine { root, numbers, online, known: RefCell::default() };
     cpus(&machine, &mut random, &shape);
-    let nodes = nodes(&machine, &mut random, &shape);
+    let (nodes, with_memory) = nodes(&machine, &mut random, &shape);
     let forbids = random.once_in(4);
     if forbids {
-        cpuset(&machine, &mut random, &nodes);
+        cpuset(&machine, &mut random, &with_memory);
     }
     format!("seed {seed}: {shape:?}, online {}, nodes {nodes}, a cpuset: {forbids}", machine.online)
 }
@@ -150,13 +164,26 @@ fn cpus(machine: &Machine, random: &mut Random, shape: &Shape) {
     machine.put(&format!("{CPU}/present"), &all.to_string());
     machine.put(&format!("{CPU}/possible"), &format!("0-{}", all.last().unwrap()));
     machine.put(&format!("{CPU}/kernel_max"), "8191");
-    let info = online.iter().map(|cpu| {
+    // Designs of cores, by their domains. Packages of different ones are clusters for us, and for us alone.
+    let differ = shape.packages == 1 && random.once_in(2);
+    let designs: Vec<Design> = (0..shape.cpus() / shape.domain())
+        .map(|_| DESIGNS[if differ { random.below(DESIGNS.len()) } else { 0 }])
+        .collect();
+    let design = |place: usize| designs[place / shape.domain()];
+    let info = |cpu: CpuId| {
+        if differ {
+            let place = numbers.iter().position(|n| *n == cpu.0).unwrap();
+            let part = design(place).part;
+            return format!(
+                "processor\t: {cpu}\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: {part:#x}\n\n"
+            );
+        }
         format!(
             "processor\t: {cpu}\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Made up\n\n"
         )
-    });
-    machine.put("proc/cpuinfo", &info.collect::<String>());
-    // The firmware's numbers do not imply an order.
+    };
+    machine.put("proc/cpuinfo", &online.iter().map(info).collect::<String>());
+    // What the firmware calls them says nothing of their order.
     let mut ids = |count: usize| {
         let mut ids = random.numbers(count);
         random.shuffle(&mut ids);
@@ -167,6 +194,7 @@ fn cpus(machine: &Machine, random: &mut Random, shape: &Shape) {
     let grouped = [1, 2, 4].into_iter().filter(|n| shape.cores.is_multiple_of(*n)).collect::<Vec<usize>>();
     let group = grouped[random.below(grouped.len())] * shape.core();
     let are_clusters = random.once_in(2);
+    let has_new_names = random.once_in(2);
     let caches = caches(random, shape, if are_clusters { shape.core() } else { group });
     for (place, number) in numbers.iter().enumerate() {
         let folder = format!("{CPU}/cpu{number}");
@@ -190,8 +218,18 @@ fn cpus(machine: &Machine, random: &mut Random, shape: &Shape) {
             told.push(("cluster_cpus", machine.shared(place, group)));
             told.push(("cluster_id", (place / group).to_string()));
         }
+        if has_new_names {
+            told.push(("package_cpus", machine.shared(place, shape.package())));
+            told.push(("core_cpus", machine.shared(place, shape.core())));
+        }
         for (name, text) in told {
             machine.put(&format!("{folder}/topology/{name}"), &text);
+        }
+        if differ {
+            let Design { part, capacity } = design(place);
+            machine.put(&format!("{folder}/cpu_capacity"), &capacity.to_string());
+            machine
+                .put(&format!("{folder}/regs/identification/midr_el1"), &format!("{:#018x}", 0x410f_0000 | part << 4));
         }
         for (index, (level, kind, kib, span)) in caches.iter().enumerate() {
             let folder = format!("{folder}/cache/index{index}");
@@ -220,11 +258,11 @@ fn caches(random: &mut Random, shape: &Shape, second: usize) -> Vec<(u8, &'stati
 }
 
 /// Memory nodes of all, of packages, of pairs of them, or of parts of them; some without memory, some without CPUs,
-/// some without either. Returns their numbers.
-fn nodes(machine: &Machine, random: &mut Random, shape: &Shape) -> CpuSet {
+/// some without either. Their numbers, and those of nodes with memory, which alone cpusets can name.
+fn nodes(machine: &Machine, random: &mut Random, shape: &Shape) -> (CpuSet, CpuSet) {
     machine.put("proc/meminfo", "MemTotal:       67108864 kB");
     let span = match random.below(6) {
-        0 => return CpuSet::new(),
+        0 => return (CpuSet::new(), CpuSet::new()),
         1 => shape.cpus(),
         2 => shape.domain(),
         3 if shape.packages.is_multiple_of(2) => 2 * shape.package(),
@@ -268,7 +306,8 @@ fn nodes(machine: &Machine, random: &mut Random, shape: &Shape) -> CpuSet {
         machine.put(&format!("{folder}/distance"), &row.join(" "));
         machine.put(&format!("{folder}/meminfo"), &format!("Node {number} MemTotal:       {kib} kB"));
     }
-    listed
+    let with_memory = by_number.iter().filter(|node| node.2 > 0).map(|node| CpuId(node.0)).collect();
+    (listed, with_memory)
 }
 
 /// A control group that allows some of the CPUs and nodes.
@@ -279,12 +318,17 @@ fn cpuset(machine: &Machine, random: &mut Random, nodes: &CpuSet) {
         all.iter().copied().filter(|_| !random.once_in(3)).chain(kept).collect()
     };
     let (cpus, mems) = (some(&machine.online), some(nodes));
-    machine.put("proc/mounts", "none /sys/fs/cgroup cgroup2 rw 0 0");
-    machine.put("proc/self/cgroup", "0::/job");
-    machine.put("sys/fs/cgroup/cgroup.controllers", "cpuset cpu");
-    machine.put("sys/fs/cgroup/cpuset.cpus.effective", &machine.online.to_string());
-    machine.put("sys/fs/cgroup/job/cpuset.cpus.effective", &cpus.to_string());
+    machine.put("proc/self/cpuset", "/job");
+    let (folder, mount, [of_cpus, of_mems]) = [
+        ("sys/fs/cgroup", "cgroup2 rw", ["cpuset.cpus.effective", "cpuset.mems.effective"]),
+        ("sys/fs/cgroup/cpuset", "cgroup rw,cpuset", ["cpuset.cpus", "cpuset.mems"]),
+        ("dev/cpuset", "cpuset rw", ["cpus", "mems"]),
+    ][random.below(3)];
+    machine.put("proc/mounts", &format!("none /{folder} {mount} 0 0"));
+    machine.put(&format!("{folder}/cgroup.controllers"), "cpuset cpu");
+    machine.put(&format!("{folder}/{of_cpus}"), &machine.online.to_string());
+    machine.put(&format!("{folder}/job/{of_cpus}"), &cpus.to_string());
     if !nodes.is_empty() {
-        machine.put("sys/fs/cgroup/job/cpuset.mems.effective", &mems.to_string());
+        machine.put(&format!("{folder}/job/{of_mems}"), &mems.to_string());
     }
 }

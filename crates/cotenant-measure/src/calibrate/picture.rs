@@ -2,13 +2,14 @@
 
 use cotenant_model::number;
 use cotenant_model::profile::calibration::Curve;
+use cotenant_model::text::markup;
 use cotenant_model::topology::hidden::Latencies;
 use std::fmt::Write;
 
 const MARGIN: f64 = 56.0;
 
 fn begin(width: f64, height: f64, title: &str) -> String {
-    let title = escape(title);
+    let title = markup(title);
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" viewBox=\"0 0 {width:.0} {height:.0}\" \
          font-family=\"DejaVu Sans, Verdana, Helvetica, sans-serif\" font-size=\"11\" fill=\"#1a1a1a\">\n<title>{title}</title>\n\
@@ -16,11 +17,7 @@ fn begin(width: f64, height: f64, title: &str) -> String {
     )
 }
 
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-/// Text at a place; `anchor` gives the end of the text that is there, by default the start.
+/// Words at a place; `anchor` says which end of them is there, the start where it is empty.
 fn text(out: &mut String, (x, y): (f64, f64), anchor: &str, words: &str) {
     let anchor = if anchor.is_empty() { String::new() } else { format!(" text-anchor=\"{anchor}\"") };
     let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\"{anchor}>{words}</text>");
@@ -166,8 +163,8 @@ pub fn curve(curve: &Curve) -> String {
             short(p.1)
         );
     }
-    text(&mut out, (width / 2.0, height - 16.0), "middle", &escape(&curve.x));
-    text(&mut out, (8.0, MARGIN - 14.0), "", &escape(&curve.y));
+    text(&mut out, (width / 2.0, height - 16.0), "middle", &markup(&curve.x));
+    text(&mut out, (8.0, MARGIN - 14.0), "", &markup(&curve.y));
     out + "</svg>\n"
 }
 

@@ -182,8 +182,9 @@ pub fn scrape(answer: &str, selector: &Selector) -> Result<Scraped, ScrapeError>
         _ => name.to_owned(),
     };
     let total = format!("{name}_total"); // a counter of OpenMetrics is named by its family
-    let mut values = Vec::new();
-    // By the labels without the bound: upper bounds with cumulative counts.
+    // By labels; of several points of one series, which OpenMetrics allows, the last one counts.
+    let mut values: BTreeMap<Labels, f64> = BTreeMap::new();
+    // By the labels beside the bound: upper bounds with cumulative counts.
     let mut buckets: BTreeMap<Labels, Vec<(f64, f64)>> = BTreeMap::new();
     let mut native = false;
     for (i, line) in answer.lines().enumerate() {
@@ -213,14 +214,21 @@ pub fn scrape(answer: &str, selector: &Selector) -> Result<Scraped, ScrapeError>
             labels.sort();
             buckets.entry(labels).or_default().push((le, value));
         } else {
-            values.push(value);
+            labels.sort();
+            values.insert(labels, value);
         }
     }
-    match (kind, values[..].len()) {
+    match (kind, values.len()) {
         (Some("histogram"), _) if !buckets.is_empty() => {
             let mut sets: Vec<Vec<(f64, f64)>> = buckets.into_values().collect();
             for set in &mut sets {
                 set.sort_by(|a, b| a.0.total_cmp(&b.0));
+                set.dedup_by(|later, kept| {
+                    later.0 == kept.0 && {
+                        kept.1 = later.1;
+                        true
+                    }
+                });
             }
             let alike = sets.windows(2).all(|two| two[0].iter().map(|b| b.0).eq(two[1].iter().map(|b| b.0)));
             if !alike {
@@ -238,8 +246,8 @@ pub fn scrape(answer: &str, selector: &Selector) -> Result<Scraped, ScrapeError>
                 labels => ScrapeError::OtherLabels { name, offers: labels },
             })
         }
-        _ if is_counter => Ok(Scraped::Counter(values.iter().sum())),
-        (_, 1) => Ok(Scraped::Gauge(values[0])),
+        _ if is_counter => Ok(Scraped::Counter(values.values().sum())),
+        (_, 1) => Ok(Scraped::Gauge(values.into_values().sum())),
         (_, count) => Err(ScrapeError::Several { name: name.to_owned(), count, offers: with_labels(answer, &wanted) }),
     }
 }
@@ -419,6 +427,7 @@ bare_total 5
             ("{a=\"b\",\"g\"} 3", "g", 3.0),
             ("# TYPE g unknown\ng 3 # {} 1", "g", 3.0),
             ("gg ?\ng 3", "g", 3.0),
+            ("g{a=\"b\"} 1 100\ng{a=\"b\"} 2 200\ng{a=\"b\"} 3 300.5\n# EOF", "g", 3.0),
             (r#"g{a="C:\dir"} 3"#, r#"g{a="C:\dir"}"#, 3.0),
             ("g 3\ng{a=\"b\"} 4", "g{a=\"\"}", 3.0),
         ] {
@@ -430,6 +439,20 @@ bare_total 5
         for text in ["{}", "{\"g\"", "{a=\"b\"}", "{\"g\"} 3", "9g", "g{\"h\"}", "g{\"\"=\"x\"}"] {
             assert!(text.parse::<Selector>().is_err(), "{text}");
         }
+    }
+
+    /// By `OpenMetrics`: their timestamps grow.
+    #[test]
+    fn of_several_points_the_last_counts() {
+        let jobs =
+            "# TYPE jobs counter\njobs_total{a=\"1\"} 5 1\njobs_total{a=\"1\"} 7 2\njobs_total{a=\"2\"} 1 1\n# EOF\n";
+        assert_eq!(scrape(jobs, &"jobs".parse().unwrap()), Ok(Scraped::Counter(8.0)));
+        let points = ["0.5} 1 1", "+Inf} 2 1", "0.5} 3 2", "+Inf} 4 2"];
+        let lines = points.map(|point| format!("h_bucket{{le=\"{}\n", point.replacen('}', "\"}", 1)));
+        let low = Bucket { low: 0.0, high: 0.5, count: 3 };
+        let all = Histogram::new([low, Bucket { low: 0.5, high: f64::INFINITY, count: 1 }]);
+        let text = format!("# TYPE h histogram\n{}# EOF\n", lines.concat());
+        assert_eq!(scrape(&text, &"h".parse().unwrap()), Ok(Scraped::Histogram(all)));
     }
 
     #[test]

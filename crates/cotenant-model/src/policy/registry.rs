@@ -10,6 +10,8 @@ pub struct Entry {
     name: &'static str,
     reads: Vec<&'static str>,
     listed: bool,
+    about: &'static str,
+    rival: bool,
     make: Make,
 }
 
@@ -29,13 +31,35 @@ impl Entry {
         make: impl Fn(&Settings) -> Result<P, SettingError> + Send + Sync + 'static,
     ) -> Self {
         let make = move |settings: &Settings| Ok(Box::new(make(settings)?) as Box<dyn DynPolicy>);
-        Self { name, reads: reads.to_vec(), listed: true, make: Box::new(make) }
+        Self { name, reads: reads.to_vec(), listed: true, about: "", rival: false, make: Box::new(make) }
     }
 
     /// The same, hidden from users' choice of names.
     #[must_use]
     pub fn unlisted(self) -> Self {
         Self { listed: false, ..self }
+    }
+
+    /// The same, with a line that says what it decides by.
+    #[must_use]
+    pub fn with_about(self, about: &'static str) -> Self {
+        Self { about, ..self }
+    }
+
+    /// The same, as the policy of a paper or a rival: for comparisons more than for daily use.
+    #[must_use]
+    pub fn rival(self) -> Self {
+        Self { rival: true, ..self }
+    }
+
+    /// What it decides by; empty where nothing is said.
+    pub fn about(&self) -> &'static str {
+        self.about
+    }
+
+    /// Whether it is there for comparisons.
+    pub fn is_rival(&self) -> bool {
+        self.rival
     }
 
     /// Its name on the command line.
@@ -68,7 +92,12 @@ impl Registry {
 
     /// The names that users can choose from.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.0.iter().filter(|entry| entry.listed).map(Entry::name)
+        self.listed().map(Entry::name)
+    }
+
+    /// The policies that users can choose from.
+    pub fn listed(&self) -> impl Iterator<Item = &Entry> {
+        self.0.iter().filter(|entry| entry.listed)
     }
 
     /// The policy of that name.

@@ -6,6 +6,7 @@
 use super::render::{count, counts, footnotes, offline, title};
 use super::tree::{Item, Tree};
 use super::{Kind, Topology};
+use crate::text::markup;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -36,7 +37,7 @@ pub fn svg(topology: &Topology) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{wide:.0}\" height=\"{high:.0}\" viewBox=\"0 0 {wide:.0} {high:.0}\" \
          font-family=\"DejaVu Sans, Verdana, Helvetica, sans-serif\" font-size=\"{FONT}\" fill=\"#1a1a1a\">\n\
          <title>{}</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
-        escape(&title(topology, Item::Machine, false))
+        markup(&title(topology, Item::Machine, false))
     );
     body.write(PAD, PAD, &mut out);
     let mut y = PAD + body.h + PAD;
@@ -82,7 +83,7 @@ impl Drawing {
                 self.w,
                 self.h,
                 shape.fill,
-                if shape.hover.is_empty() { String::new() } else { format!("<title>{}</title>", escape(&shape.hover)) }
+                if shape.hover.is_empty() { String::new() } else { format!("<title>{}</title>", markup(&shape.hover)) }
             );
             if !shape.text.is_empty() {
                 text(out, x + PAD, y + 1.5 + FONT, &shape.text);
@@ -95,13 +96,7 @@ impl Drawing {
 }
 
 fn text(out: &mut String, x: f64, y: f64, text: &str) {
-    let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escape(text));
-}
-
-fn escape(text: &str) -> String {
-    // XML 1.0 forbids control characters, even if escaped.
-    let text = text.replace(char::is_control, " ").replace('&', "&amp;");
-    text.replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", markup(text));
 }
 
 /// Width of a text in `DejaVu Sans`, the widest of the fonts named: each class of characters as wide as its widest.

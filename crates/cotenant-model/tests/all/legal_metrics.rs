@@ -317,7 +317,14 @@ impl Writer {
                 _ => self.value(),
             };
             sum += value;
-            lines.push(self.line(&of_name, &labels, &text, counts));
+            if self.is_open && self.one_in(6) {
+                // Points of before.
+                for (value, at) in [("1", "5.5"), ("0.0", "6"), (&*text, "7")] {
+                    lines.push(format!("{} {value} {at}\n", self.series(&of_name, &labels, true)));
+                }
+            } else {
+                lines.push(self.line(&of_name, &labels, &text, counts));
+            }
             if counts && self.is_open && self.one_in(4) {
                 lines.push(self.line(&format!("{name}_created"), &labels, "1520430000.123", false));
             }

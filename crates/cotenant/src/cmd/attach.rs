@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  cotenant attach -p \"$(pidof redis-server)\" --mode observe --record redis.rec
+  cotenant attach -p \"$(pidof redis-server)\" --mode observe
   cotenant attach --cgroup /sys/fs/cgroup/system.slice/redis.service";
 
 /// Arguments of `cotenant attach`.
@@ -34,14 +34,18 @@ pub struct Args {
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 pub(super) struct TargetArgs {
-    /// Processes that run already, by id, with all their threads and descendants; several are separated by commas
+    /// Running processes with their descendants, as in 12,34
+    ///
+    /// All of their threads are managed, and those of the processes that they start.
     #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = units::pid)]
     pid: Vec<u32>,
-    /// All processes of a control group, by its folder, as in /sys/fs/cgroup/my.slice
+    /// All processes of a control group, by its folder
+    ///
+    /// As in /sys/fs/cgroup/my.slice.
     #[arg(long, value_name = "PATH", conflicts_with = "pid")]
     cgroup: Option<PathBuf>,
     /// With -p 1: yes, manage everything that runs here
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     all: bool,
 }
 

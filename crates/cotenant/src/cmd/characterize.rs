@@ -28,9 +28,9 @@ use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
 Examples:
-  cotenant characterize -- ./solver --threads {threads}     {threads} is what the configuration has
+  cotenant characterize -- ./solver --threads {threads}
   cotenant characterize -n web --only sensitivity -- ./bench-web
-  cotenant characterize --runs 5 --kernels bst-8mb,sledge-large -- xz -T0 -k -f big.tar";
+  cotenant characterize --runs 5 --kernels sledge-large -- xz -T0 -k -f big.tar";
 
 /// Values of `--by`.
 const BY: [[&str; 2]; 4] = [
@@ -44,11 +44,12 @@ const BY: [[&str; 2]; 4] = [
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES, override_usage = "cotenant characterize [OPTIONS] [--] <CMD> [ARGS]...")]
 pub struct Args {
-    /// The command and its arguments. {threads} and {cpus} in it stand for the number of threads and the CPUs of each
-    /// run
+    /// The command and its arguments
+    ///
+    /// {threads} and {cpus} in it stand for the number of threads and the CPUs of each run.
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
-    /// Name of the application, under which policies know it [default: that of the executable, and its build]
+    /// Name under which policies know it [default: that of the executable, and its build]
     #[arg(short = 'n', long, value_name = "NAME")]
     name: Option<String>,
     /// Measure only these: sensitivity, corun, degradation, misses
@@ -57,41 +58,46 @@ pub struct Args {
     /// Runs of each kind, from which the spread follows
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
-    /// What to compare: cycles, progress, cpu-time or time; where the command or the machine does not tell that, as
-    /// by default. On a machine that others use, cpu-time is the least disturbed [default: cycles, else progress,
-    /// else time]
-    #[arg(long, value_name = "WHAT", value_parser = args::value_of::<By>(&BY))]
+    /// What to compare [default: cycles, else progress, else time]
+    ///
+    /// If the command or the machine does not have it, the default is taken. On a machine that others use, cpu-time is
+    /// the least disturbed.
+    #[arg(long, hide_short_help = true, value_name = "WHAT", value_parser = args::value_of::<By>(&BY))]
     by: Option<By>,
     /// Programs to run beside it, by the names of cotenant kernel [default: all of `SmashBench`]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', hide_short_help = true)]
     kernels: Vec<String>,
     /// Run only on these CPUs, as in 0-3,8 [default: all that may be used]
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", hide_short_help = true)]
     cpus: Option<String>,
-    /// Injectors for degradation, one on each of these CPUs, which the command then leaves to them [default: one, on
-    /// the last core of a last-level cache]
-    #[arg(long, value_name = "LIST")]
+    /// CPUs of the injectors for degradation [default: one, on the last core of a last-level cache]
+    ///
+    /// One injector runs on each of these CPUs, and the command does not use them.
+    #[arg(long, value_name = "LIST", hide_short_help = true)]
     injectors: Option<String>,
     /// Rates of each injector, lines per second, as in memory=5e6,3e7; levels are l2 and memory [default: ¼, ½, ¾ and
     /// all of what one reaches alone]
-    #[arg(long, value_name = "LEVEL=RATE,…", value_parser = rates)]
+    #[arg(long, hide_short_help = true, value_name = "LEVEL=RATE,…", value_parser = rates)]
     rates: Vec<(String, Vec<f64>)>,
-    /// All memory traffic, the command's own included, at which it counts as sensitive or not, lines per second
-    /// [default: that of the batch in which das finds it]
-    #[arg(long, value_name = "RATE", value_parser = rate)]
+    /// Memory traffic, its own included, at which it counts as sensitive or not, in lines per second [default: that of
+    /// the batch in which das finds it]
+    #[arg(long, hide_short_help = true, value_name = "RATE", value_parser = rate)]
     traffic: Option<f64>,
-    /// The longest that a run may take; then it is ended, and nothing is written
+    /// The longest that a run may take
+    ///
+    /// After that time it is ended, and nothing is written.
     #[arg(long, value_name = "TIME", default_value = "10min", value_parser = units::duration)]
     timeout: Duration,
-    /// Runs on simulated caches side by side, at most one per CPU, for a command that can run beside itself: one that
-    /// writes a file or serves a port cannot
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// Runs on simulated caches side by side, at most one per CPU
+    ///
+    /// For a command that can run beside itself. One that writes a file or serves a port cannot.
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     at_once: u32,
     /// Write the profile into this file instead of the store
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Let the command's own output through [default: discarded, so that it does not disturb the timing]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     show_output: bool,
     /// Print JSON instead of a table
     #[arg(long)]

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  cotenant completions bash > ~/.local/share/bash-completion/completions/cotenant
-  cotenant completions zsh > ~/.zfunc/_cotenant       with fpath+=~/.zfunc before compinit
+  source <(cotenant completions bash)                  in this shell
+  cotenant completions zsh > ~/.zfunc/_cotenant       for a folder of fpath
   cotenant completions fish > ~/.config/fish/completions/cotenant.fish";
 
 /// Arguments of `cotenant completions`.

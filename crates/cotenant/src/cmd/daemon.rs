@@ -12,24 +12,28 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "\
 Examples:
   cotenant daemon --check                            what each rule matches now
-  cotenant daemon --config rules.toml --log debug    on this terminal, every decision shown
-  systemctl reload cotenant                          read the configuration again (SIGHUP)";
+  cotenant daemon --config rules.toml --log debug    show every decision
+  systemctl reload cotenant                          read the file again";
 
 /// Arguments of `cotenant daemon`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The configuration; files of the folder conf.d beside it are read, too [default: /etc/cotenant/cotenant.toml
-    /// for root, else cotenant/cotenant.toml in the XDG configuration directory]
+    /// The configuration
+    ///
+    /// Files of the folder conf.d beside it are read, too. [default: /etc/cotenant/cotenant.toml for root, else
+    /// cotenant/cotenant.toml in the XDG configuration directory]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Only say whether the configuration is right, and what each rule matches now
+    /// Only check the configuration, and what rules match now
     #[arg(long)]
     check: bool,
-    /// With --check: run the commands of metrics (cmd:), too, to see whether they answer
+    /// With --check: also run the commands of metrics (cmd:)
     #[arg(long, requires = "check")]
     ask: bool,
-    /// Begin where the metric of a service that runs is refused: its server comes later, or is about to get a password
+    /// Begin even if the metric of a running service is refused
+    ///
+    /// For a server that comes later, or is about to get a password.
     #[arg(long, conflicts_with = "check")]
     wait_for_metric: bool,
     /// How much is logged

@@ -16,18 +16,20 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "\
 Examples:
   cotenant decide --machine ivy-bridge-2s --snapshot now.json --policy sam
-  cotenant decide --machine 'package:2 l3:1 core:4 pu:2' --snapshot - --policy static --map 'XXXX............' < now.json";
+  cotenant decide --machine 'package:2 core:4 pu:2' --snapshot - < now.json";
 
 /// Arguments of `cotenant decide`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The machine: a name in machines/, a TOML file, an lstopo XML file, a folder with a sys/ tree, or an hwloc
-    /// synthetic string
+    /// The machine, such as ivy-bridge-2s
+    ///
+    /// A name in machines/, a TOML file, an lstopo XML file, a folder with a sys/ tree, or an hwloc synthetic string.
     #[arg(long, value_name = "MACHINE")]
     machine: String,
-    /// What each task counted in one interval (JSON, docs/reference/decide-snapshot.md in the source); '-' reads
-    /// standard input
+    /// What each task counted in one interval, as JSON; - reads standard input
+    ///
+    /// Its keys are in docs/reference/decide-snapshot.md.
     #[arg(long, value_name = "FILE")]
     snapshot: PathBuf,
     /// What decides

@@ -19,11 +19,10 @@ use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
 Examples:
-  cotenant kernel --list
-  cotenant kernel hubench --threads 2 --pin 0,1      two threads that share data, on two CPUs
-  cotenant kernel chase --size 8M --seconds 2        latency of whatever holds 8 MiB
-  cotenant kernel inject-memory --rate 5e6 --json    5 million loads per second, from memory
-  cotenant compare -- cotenant kernel lubench --threads 8 --units 2000000   fixed work under a policy";
+  cotenant kernel hubench --threads 2 --pin 0,1    two threads that share data
+  cotenant kernel chase --size 8M --seconds 2      latency of what holds 8 MiB
+  cotenant kernel inject-memory --rate 5e6         5 million loads per second
+  cotenant compare -- cotenant kernel lubench --threads 8 --units 2000000";
 
 /// Longest run: a year; a longer one may as well run until Ctrl-C.
 const MAX_SECONDS: f64 = 366.0 * 86_400.0;
@@ -32,37 +31,42 @@ const MAX_SECONDS: f64 = 366.0 * 86_400.0;
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The kernel; --list says which there are
+    /// The kernel, see --list
     #[arg(value_name = "NAME", required_unless_present = "list")]
     pub name: Option<String>,
-    /// List the kernels: what each does, its unit of work, its settings and its memory on this machine
+    /// List the kernels
+    ///
+    /// What each does, its unit of work, its settings, and its memory on this machine.
     #[arg(long, conflicts_with = "name")]
     pub list: bool,
-    /// Threads, 1 to 16384; they end in time however many wait for a CPU, and the result says how many had no turn
-    /// [default: 1; kernels whose threads share data: 2]
+    /// Threads, 1 to 16384 [default: 1; kernels whose threads share data: 2]
+    ///
+    /// They end in time however many wait for a CPU, and the result says how many had no turn.
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
-    /// Wall-clock time to run, without preparation [default: 10, or none with --units]
+    /// Time to run, without preparation [default: 10, or none with --units]
     #[arg(long, value_name = "S", allow_negative_numbers = true)]
     pub seconds: Option<f64>,
-    /// Units of work that each thread does, and ends: the same work every time
+    /// Units of work of each thread: the same work every time
     #[arg(long, value_name = "N")]
     pub units: Option<u64>,
     /// Memory of each thread, such as 64M [default: see --list]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     pub size: Option<u64>,
-    /// Units per second and thread, for injectors; the result says how many were reached [default: as many as
-    /// possible]
+    /// Units per second and thread, for injectors [default: as many as possible]
+    ///
+    /// The result says how many were reached.
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     pub rate: Option<f64>,
     /// Steps of computation (4 cycles) between two accesses to shared data [default: see --list]
-    #[arg(long, value_name = "STEPS")]
+    #[arg(long, value_name = "STEPS", hide_short_help = true)]
     pub compute: Option<u64>,
     /// Bytes from one access to the next, a multiple of 8 [default: 64]
-    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes, hide_short_help = true)]
     pub stride: Option<u64>,
-    /// CPUs of the threads, in this order and again from the first, as in 0,2 or 0-3 [default: wherever the system
-    /// puts them]
+    /// CPUs of the threads, as in 0,2 or 0-3 [default: wherever the system puts them]
+    ///
+    /// In this order, and again from the first.
     #[arg(long, value_name = "LIST")]
     pub pin: Option<String>,
     /// Print JSON instead of a table

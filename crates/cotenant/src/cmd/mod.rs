@@ -15,6 +15,7 @@ pub mod doctor;
 pub mod kernel;
 pub mod man;
 pub(crate) mod outlook;
+pub mod policies;
 pub mod profiles;
 pub mod qos;
 pub mod record;
@@ -39,120 +40,122 @@ use std::process::ExitCode;
 /// help.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// See in a minute what a batch program does to a server on this machine, and what helps
+    /// See how a batch job hurts a server here, and what helps
     ///
     /// Both are built in: nothing is installed, and no privilege is needed. The server is asked at random moments, by a
     /// schedule that does not wait for it, and a latency counts from when its question was due. It is measured alone,
     /// beside the batch program, beside it at nice 19, with it in the background by hand, and under `cotenant qos`.
-    /// The verdict follows from the 95 % intervals of the p99, and says so if nothing is gained, if one line does as
+    ///
+    /// The verdict follows from the 95 % intervals of the p99. It says so if nothing is gained, if one line does as
     /// well, or if other programs kept the machine busy. Then comes a simulated machine on which placing threads pays,
     /// and what to try on this one. Ctrl-C ends all of it with exit code 128 + signal; nothing is left behind.
     Demo(demo::Args),
-    /// Start a command and manage it; its exit code and signals pass through
+    /// Start a command and manage it
     ///
     /// The command keeps its terminal, standard streams, process group and signals: Ctrl-C and Ctrl-Z do what they
-    /// always do, and SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 that are sent to cotenant are passed on.
-    /// The exit code is the command's own, 128 + signal if a signal ended it, 127 if it was not found, 126 if it
-    /// cannot be executed. A short summary follows on standard error, and every changed mask is given back.
+    /// always do. SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 that are sent to cotenant are passed on. The
+    /// exit code is the command's own, or 128 + signal if a signal ended it. It is 127 if the command was not found,
+    /// and 126 if it cannot be executed. A short summary follows on standard error, and every changed mask is given
+    /// back.
     ///
     /// Without --, everything from the command on belongs to the command.
     Run(run::Args),
     /// Manage programs that run already
     ///
-    /// Ends when the targets end, or when Ctrl-C, SIGTERM or SIGHUP asks it to stop, with exit code 0; then every
+    /// Ends with exit code 0 when the targets end, or when Ctrl-C, SIGTERM or SIGHUP asks it to stop. Then every
     /// changed mask is given back. The targets are never signalled. Cotenant itself is never managed.
     ///
     /// Threads are placed on CPUs that Cotenant may use itself, and on those that the targets may use when it
-    /// attaches: their cpuset may be another one, such as a partition.
+    /// attaches. Their cpuset may be another one, such as a partition.
     Attach(attach::Args),
-    /// Did it help? Run a command in turn with and without Cotenant, or watch a server with and without it
+    /// Run a command or watch a server with and without Cotenant
     ///
     /// The order alternates from pair to pair, so that drift hits both sides alike. The answer is the speed-up (time
-    /// without / time with, geometric mean) with its 95 % confidence interval; the verdict is "faster" or "slower"
-    /// only if the interval excludes 1. A run that fails ends the comparison with exit code 1; Ctrl-C ends it with
+    /// without / time with, geometric mean) with its 95 % confidence interval. The verdict is "faster" or "slower"
+    /// only if the interval excludes 1. A run that fails ends the comparison with exit code 1. Ctrl-C ends it with
     /// the complete pairs and exit code 128 + signal.
     ///
-    /// With -p or --cgroup, windows of time with and without the policy take turns in random order, and --metric says
-    /// how fast the programs are in each. Every window begins with everything given back, and its first fifth is not
-    /// measured: threads move and caches fill. The policy begins anew in each, so one that learns needs longer windows.
+    /// With -p or --cgroup, windows of time with and without the policy take turns in random order. --metric says how
+    /// fast the programs are in each. Every window begins with everything given back. Its first fifth is not measured,
+    /// since threads move and caches fill. The policy begins anew in each, so one that learns needs longer windows.
     /// The verdict is "helped" or "hurt" only if the 95 % interval of the ratio excludes 1. Ends after --runs pairs, or
-    /// when the programs end; the exit code is 4 if a metric told nothing.
+    /// when the programs end; the exit code is 4 if a metric had no values.
     Compare(compare::Args),
-    /// The same for a workload of many programs that come and go
+    /// Compare policies on a workload of programs that come and go
     ///
     /// The programs of the file start real processes on this machine; if the file names a `machine`, they are
     /// simulated there. Each workload runs as often as the file says, in turn left to Linux and under each policy.
-    /// The answer is the average response time and the throughput of each, with the improvement over Linux, its 95 %
-    /// confidence interval, and a paired t-test. A program that fails or takes longer than `timeout_s` ends it with
-    /// exit code 1; Ctrl-C ends it with the complete rounds and exit code 128 + signal. Either way nothing is left
+    /// The answer is the average response time and the throughput of each. It comes with the improvement over Linux, its
+    /// 95 % confidence interval, and a paired t-test. A program that fails or takes longer than `timeout_s` ends it with
+    /// exit code 1. Ctrl-C ends it with the complete rounds and exit code 128 + signal. Either way nothing is left
     /// running.
     Bench(bench::Args),
-    /// Record raw samples of a command, or of programs that run already
+    /// Record samples of a command, or of programs that run already
     ///
     /// By default it only observes. With --mode advise or enforce the decisions and what became of them are recorded,
     /// too. The recording is self-contained: `cotenant replay` and `cotenant why` read it on any machine.
     Record(record::Args),
-    /// What would another policy have decided on a recording?
+    /// Show what another policy would have decided on a recording
     ///
     /// Each round is decided anew from the recorded samples. The placements stay the recorded ones, whatever is
     /// decided: the answer is about single decisions and says nothing about speed. Moves that only the recorded
-    /// policy made are marked `-`, those that only the replayed one makes `+`, and those of both `=`. A policy that
-    /// needs thresholds which neither the recording nor --profile has refuses with exit code 2.
+    /// policy made are marked `-`, those that only the replayed one makes `+`, and those of both `=`. The exit code is 2
+    /// if the policy needs thresholds that neither the recording nor --profile has.
     Replay(replay::Args),
-    /// Why was a task moved or not, an application throttled or not?
+    /// Show why a task was moved or an application throttled, or not
     ///
     /// The rates beside each move are those of the rounds up to the decision and, behind the bar, of the rounds after
     /// it. The exit code is 1 if the recording has nothing of that name.
     Why(why::Args),
-    /// One page with tables and figures from recordings, simulations, reproductions, and results in JSON
+    /// Make one page with tables and figures from recordings
     ///
     /// The page is one HTML file that needs no network; what it draws with is in it. Nothing is written unless all
     /// files are understood (exit code 2). What is damaged in a recording is left out, and page and standard error say
     /// so.
     Report(report::Args),
-    /// One decision from files, printed with its reasons
+    /// Print one decision from files, with its reasons
     ///
     /// Nothing is changed and nothing of this machine is read: any machine and any situation can be tried.
     Decide(decide::Args),
-    /// What this machine can measure and do, what is missing, and the least that would help
+    /// Check what this machine can measure and do, and what is missing
     ///
     /// ✓ is there, ~ is there in part, ✗ is missing, with what that costs and the least-privileged remedy. Changes
     /// nothing. Whether progress reports can be received is tried with a report of its own.
     Doctor(doctor::Args),
-    /// Undo whatever a killed Cotenant left behind
+    /// Undo what a killed Cotenant left behind
     ///
     /// Needed only if Cotenant and its guardian process were both killed at once. Masks that another program has
     /// changed since are left alone. The exit code is 1 if something could not be given back.
     Restore(restore::Args),
-    /// Manage what the rules name, for weeks
+    /// Run as a service: apply the rules in cotenant.toml
     ///
-    /// A service is all of a unit, all of a control group, or the processes that execute one program, as the first
-    /// rule that matches it says. Services come, go and restart; what was learnt of them stays. By default it only
-    /// observes. SIGHUP reads the configuration again; a wrong one leaves that of before in force, which the log and
-    /// cotenant status say. SIGTERM, SIGINT and SIGQUIT end it, and everything is given back. A service with
+    /// A service is all of a unit, all of a control group, or the processes that execute one program. The first rule
+    /// that matches says which. Services come, go and restart; what was learnt of them stays. By default it only
+    /// observes. SIGHUP reads the configuration again. If it is wrong, the one before stays in force, and the log and
+    /// cotenant status say so. SIGTERM, SIGINT and SIGQUIT end it, and everything is given back. A service with
     /// COTENANT=off in its environment is left alone.
     Daemon(daemon::Args),
-    /// What the daemon does: services, speeds, who hurts whom, the last decisions and why
+    /// Show what the daemon does, and its last decisions with reasons
     ///
     /// Root and the user who runs the daemon see everything, others their own services.
     Status(status::Args),
-    /// What runs where, how fast, who hurts whom, and what was decided: live, or of a recording
+    /// Watch what runs where, how fast, and what was decided and why
     ///
     /// Shows the machine as packages, cache domains and cores; services with their speed against their goal; the last
-    /// decisions; Enter the details of one. Asks the daemon. Where none answers it looks at your own programs, without
+    /// decisions; Enter the details of one. Asks the daemon. If none answers, it looks at your own programs, without
     /// root, and changes nothing. Of a recording, ← and → go through time. The keys are shown at the bottom.
     Top(top::Args),
-    /// Let the daemon change nothing, of one service or at all; what was changed is given back
+    /// Stop the daemon from changing anything, and undo its changes
     ///
-    /// All: root and the user who runs the daemon. One service: its own user, too.
+    /// All services, or one. Root and the user who runs the daemon may pause all, and users their own services.
     Pause(status::ServiceArgs),
     /// Let the daemon go on after a pause
     Resume(status::ServiceArgs),
-    /// Which CPUs share what: caches, cores, memory nodes and distances of a machine
+    /// Show which CPUs share caches, cores and memory, and distances
     Topo(topo::Args),
-    /// Which processes write to the same memory, and so belong near each other
+    /// Show which processes share memory and belong near each other
     ///
-    /// By the objects that they map shared and writable: files, memfds, POSIX and System V segments, and memory that
+    /// They share objects that they map shared and writable: files, memfds, POSIX and System V segments, and memory that
     /// servers share with their children. What is mapped need not be used. Threads of one process share all of its
     /// memory; that is not shown. Changes nothing.
     Sharing(sharing::Args),
@@ -162,51 +165,55 @@ pub enum Command {
     /// profile that the policies find by themselves. What this machine cannot tell is left out, with the reason. If
     /// interrupted, it writes nothing, and the exit code is 1.
     Calibrate(calibrate::Args),
-    /// Measure an application once: what sharing costs it, what it costs others, how much cache it needs
+    /// Measure an application once: what sharing costs it and others
     ///
-    /// Runs the command from its start to its end, again and again: alone on CPUs that share a resource and on CPUs
-    /// that do not, beside programs of known behaviour, and on simulated caches. Takes the command's own time × 2 ×
-    /// shared resources × --runs, and as much again for everything that runs beside it; best while nothing else runs.
-    /// The profile goes into the store, where policies find it. The command's standard input is empty. If the command
-    /// fails, is too short or too long, or if interrupted, it writes nothing, leaves nothing of the command running,
-    /// and the exit code is 1.
+    /// Runs the command from its start to its end, again and again. It runs alone on CPUs that share a resource and on
+    /// CPUs that do not, beside programs of known behaviour, and on simulated caches. Takes the command's own time × 2 ×
+    /// shared resources × --runs, and as much again for everything that runs beside it. Best while nothing else runs.
+    ///
+    /// The profile goes into the store, where policies find it. The command's standard input is empty. The exit code is
+    /// 1 if the command fails, is too short or too long, or if interrupted. Then nothing is written, and nothing of the
+    /// command is left running.
     Characterize(characterize::Args),
-    /// Run a micro-benchmark, a program whose behaviour is known, and say how fast it was
+    /// Run a micro-benchmark whose behaviour is known
     ///
     /// Sharing at a set ratio, memory bandwidth and latency, cache footprints, computation. Ctrl-C, SIGTERM or SIGHUP
     /// ends one early with the result so far and exit code 0. The exit code is 2 if the name, a size, a number of
-    /// threads or a CPU is not possible here, and 1 if a limit of the system stands against it, or a checked result
+    /// threads or a CPU is not possible here. It is 1 if a limit of the system stands against it, or a checked result
     /// is wrong.
     Kernel(kernel::Args),
-    /// List, show, remove, export and import what was measured of applications
+    /// List, show, remove, export and import profiles of applications
     ///
     /// The profiles are below the data folder, one TOML file per machine and application, to be read and edited.
     /// Policies that need profiles find them there; --profiles takes precedence. NAME is what `list` shows, or the
     /// application alone if there is one build of it. A damaged file is named with line and column, and the others
     /// are used.
     Profiles(profiles::Args),
-    /// Keep high-priority programs at their goal; the low-priority ones run less
+    /// Keep high-priority programs at their goal, throttle the others
     ///
-    /// Measures how fast the high-priority programs are while the low-priority ones run and while they nap, and
-    /// throttles these no more than the goal asks for. Programs that were built by `cotenant cc` nap by themselves;
-    /// all others are paused. Ends when the high-priority programs and all that were started have ended; whatever
-    /// happens to Cotenant, nothing stays paused. The exit code is that of the first high-priority program, 128 +
-    /// signal if a signal ended it, 0 if it was not started here; 4 instead of 0 if the
-    /// speed of one was not known in 10 s or more, or its metric only failed.
+    /// Measures how fast the high-priority programs are while the low-priority ones run and while they nap. Throttles
+    /// these no more than the goal needs. Programs that were built by `cotenant cc` nap by themselves; all others are
+    /// paused. Ends when the high-priority programs and all that were started have ended. Whatever happens to Cotenant,
+    /// nothing stays paused. The exit code is that of the first high-priority program, 128 + signal if a signal ended
+    /// it, 0 if it was not started here. It is 4 instead of 0 if the speed of one was not known in 10 s or more, or its
+    /// metric only failed.
     ///
     /// Commands are lines for `sh -c`. Low-priority commands lead sessions of their own and get the signals that
-    /// cotenant gets. No program may have both priorities. A control group that naps is frozen as a whole, with those
-    /// below it, so it is refused if Cotenant itself is in it, or a process that is to be left alone: another user's
-    /// (without --all-users), a real-time one, or one that another Cotenant manages.
-    Qos(qos::Args),
-    /// Find the contentious code of a command: how much it brings into shared caches
+    /// cotenant gets. No program may have both priorities. A control group that naps is frozen as a whole, with the
+    /// groups below it. So it is refused if Cotenant itself is in it, or a process that is to be left alone. These are
+    /// another user's (without --all-users), real-time ones, and those that another Cotenant manages.
     ///
-    /// Samples the processor's counters. Without any, the command runs twice: as it is, which tells the time, and some
-    /// fifty times slower under cachegrind, with this machine's cache sizes in the nearest geometry that it can
-    /// simulate. Writes a region file, which `cotenant cc` reads, the most contentious function first. Build the
-    /// command with -g or -gline-tables-only. The exit code is the command's own.
+    /// Without programs, the rules of --config name them: the rules of the daemon's configuration. Keys that concern
+    /// only the daemon are ignored.
+    Qos(qos::Args),
+    /// Find the code of a command that fills shared caches
+    ///
+    /// Samples the processor's counters. Without any, the command runs twice: as it is, for the time, and some fifty
+    /// times slower under cachegrind. That simulates this machine's cache sizes in the nearest geometry that it knows.
+    /// Writes a region file, which `cotenant cc` reads, the most contentious function first. Build the command with -g
+    /// or -gline-tables-only. The exit code is the command's own.
     Regions(regions::Args),
-    /// Clang for C with the compiler pass: the program naps when Cotenant orders it, or by itself
+    /// Compile C with clang so that the program naps by itself
     ///
     /// Takes any command line of clang, and becomes clang: exit code, output and signals are its own. A single --help
     /// prints this text; `-help` and --version are clang's. Needs clang 19 and the pass, which scripts/install-pass
@@ -217,7 +224,7 @@ pub enum Command {
     /// there is no Cotenant), and -flto the linker lld with the pass.
     #[command(disable_help_flag = true, disable_version_flag = true)]
     Cc(cc::Args),
-    /// The same for C++
+    /// Compile C++ in the same way
     ///
     /// See `cotenant help cc`.
     #[command(name = "c++", disable_help_flag = true, disable_version_flag = true)]
@@ -225,18 +232,20 @@ pub enum Command {
     /// Run a queue of jobs of which not all can run at once
     ///
     /// Which jobs run together decides how fast all of them end. Jobs run in a session of their own, without terminal
-    /// and without standard input; their output goes to files. The exit code is 1 if a job failed, 128 + signal if
-    /// Ctrl-C or SIGTERM ended the batch: jobs get SIGTERM then, and SIGKILL when asked twice or after --grace.
+    /// and without standard input; their output goes to files. The exit code is 1 if a job failed, and 128 + signal if
+    /// Ctrl-C or SIGTERM ended the batch. Jobs get SIGTERM then, and SIGKILL when asked twice or after --grace.
     /// However Cotenant ends, no job stays stopped.
     Schedule(schedule::Args),
-    /// Simulate programs and policies on a machine that you do not have
+    /// Simulate programs and policies on a machine you do not have
     ///
     /// Runs the scenario under each policy and prints per application the seconds of a run and how much slower than
     /// alone that is. With --mix it predicts a steady state: every program on a core of its own, restarted until the
-    /// slowest has ended once; they share the last-level cache and the memory. Everything comes from each program's
-    /// measurements alone. Wrong input ends with exit code 2, a scenario that is not done at its end, or whose speeds
-    /// do not settle, with 1.
+    /// slowest has ended once. They share the last-level cache and the memory. Everything comes from each program's
+    /// measurements alone. Wrong input ends with exit code 2. A scenario that is not done at its end, or whose speeds
+    /// do not settle, ends with 1.
     Sim(sim::Args),
+    /// List the policies, and which commands take them
+    Policies(policies::Args),
     /// Print completions for a shell
     Completions(completions::Args),
     /// Print a man page, or write all of them
@@ -278,6 +287,7 @@ pub fn run(command: &Command, definition: fn() -> clap::Command) -> anyhow::Resu
         Command::Regions(args) => regions::run(args),
         Command::Qos(args) => reported(|| qos::run(args)),
         Command::Sim(args) => sim::run(args),
+        Command::Policies(args) => policies::run(args),
         Command::Completions(args) => completions::run(args, &definition()),
         Command::Man(args) => man::run(args, &definition()),
     }

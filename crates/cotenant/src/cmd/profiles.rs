@@ -17,9 +17,9 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  cotenant profiles list                             what is stored for this machine
-  cotenant profiles show redis-server                one profile, as it stands in its file
-  cotenant profiles export -o apps.toml              all of them in one file, for --profiles or another machine
+  cotenant profiles list                    what is stored for this machine
+  cotenant profiles show redis-server       one profile, as it is in its file
+  cotenant profiles export -o apps.toml   all in one file, for --profiles
   cotenant profiles import apps.toml";
 
 /// Arguments of `cotenant profiles`.

@@ -13,9 +13,9 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  cotenant record -- make -j8                        into cotenant.rec
+  cotenant record -- make -j8                  into cotenant.rec
   cotenant record -o redis.rec -p \"$(pidof redis-server)\"
-  cotenant record --mode enforce --policy sam --profile my-machine.toml -- ./a";
+  cotenant record --mode enforce --policy sam -- ./a";
 
 /// Arguments of `cotenant record`.
 #[derive(Debug, Clone, clap::Args)]
@@ -25,21 +25,18 @@ Examples:
                       cotenant record [OPTIONS] (-p <PID>[,<PID>]... | --cgroup <PATH>)"
 )]
 pub struct Args {
-    /// The command to start, with its arguments; -- before it keeps its options apart from ours
-    #[arg(trailing_var_arg = true, value_name = "CMD")]
+    /// The command and its arguments
+    ///
+    /// -- before it keeps its options apart from ours.
+    #[arg(trailing_var_arg = true, value_name = "CMD", hide_short_help = true)]
     command: Vec<OsString>,
     /// What runs already
     #[command(flatten)]
     target: attach::TargetArgs,
-    /// The recording to write. A recording that is already there is kept as FILE.old; any other file is left alone
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        default_value = "cotenant.rec",
-        help_heading = "Recording",
-        alias = "record"
-    )]
+    /// The recording to write
+    ///
+    /// A recording that is already there is kept as FILE.old; any other file is left alone.
+    #[arg(short, long, value_name = "FILE", default_value = "cotenant.rec", help_heading = "Output", alias = "record")]
     output: PathBuf,
     /// How to record
     #[command(flatten)]

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  cotenant replay a.rec                              does it decide the same again?
+  cotenant replay a.rec                     does it decide the same again?
   cotenant replay a.rec --policy sam --profile my-machine.toml
   cotenant replay a.rec --threshold coherence_per_cycle=1e-4 --from 10s --to 20s";
 
@@ -32,27 +32,30 @@ Examples:
 pub struct Args {
     /// The recording: what `cotenant record` or `--record` wrote
     pub file: PathBuf,
-    /// Policy to replay, as for cotenant run [default: the recorded one]
+    /// Policy to replay, see cotenant policies [default: the recorded one]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
-    /// Machine profile (TOML with [thresholds]); what it does not say stays as recorded [default: the recorded one]
+    /// Machine profile: TOML with [thresholds] [default: the recorded one]
+    ///
+    /// What it does not say stays as recorded.
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
     /// One threshold instead of the recorded one, such as coherence_per_cycle=1e-4. May be repeated
-    #[arg(long, value_name = "NAME=VALUE")]
+    #[arg(long, value_name = "NAME=VALUE", hide_short_help = true)]
     pub threshold: Vec<String>,
     /// Mapping for the policy static, such as 'X*X*..' [default: the recorded one]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub map: Option<String>,
     /// Settings of single policies
     #[command(flatten)]
     pub set: SetArgs,
     /// How far a decided CPU is widened: cpu, llc or node [default: as recorded; auto, shapes and
     /// static in place of another policy: cpu]
-    #[arg(long, value_name = "TO", value_parser = args::pin(), hide_possible_values = true)]
+    #[arg(long, value_name = "TO", value_parser = args::pin(), hide_possible_values = true, hide_short_help = true)]
     pub pin: Option<Pin>,
-    /// Show rounds from this time on, in seconds since the start, such as 12.3s. Earlier ones are decided all the
-    /// same: the policy remembers them
+    /// Show rounds from this time on, such as 12.3s
+    ///
+    /// In seconds since the start. Earlier rounds are decided, too, since the policy remembers them.
     #[arg(long, value_name = "TIME")]
     pub from: Option<Time>,
     /// Show rounds up to this time

@@ -16,25 +16,29 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  cotenant report a.rec                                 a recording, as report.html
-  cotenant report sim.json reproduce.json -o all.html   several on one page
-  cotenant report compare.json                          what --json of compare, bench, schedule or qos wrote
-  cotenant report regions.toml                          contentious code, its source coloured by score
-  cotenant report a.rec -o - | less                     on standard output";
+  cotenant report a.rec                            a recording, as report.html
+  cotenant report sim.json run.json -o all.html    several on one page
+  cotenant report compare.json                     what --json wrote
+  cotenant report regions.toml                     contentious code, coloured
+  cotenant report a.rec -o - | less                on standard output";
 
 /// Arguments of `cotenant report`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Recordings (of `cotenant record` or `--record`), what --json of `cotenant sim`, `qos`, `schedule`, `compare`,
-    /// `bench` and `cotenant-lab reproduce` wrote, and region files (of `cotenant regions`), told apart by what they
-    /// hold
+    /// Recordings, JSON of other commands, region files
+    ///
+    /// Recordings come from `cotenant record` or `--record`, region files from `cotenant regions`. JSON comes from
+    /// --json of `cotenant sim`, `qos`, `schedule`, `compare`, `bench` and `cotenant-lab reproduce`. They are told apart
+    /// by what they hold.
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
     /// The page to write; - is standard output
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     pub output: PathBuf,
-    /// Write each figure as an SVG file into this folder, too, which is made where it is missing
+    /// Write each figure as an SVG file into this folder, too
+    ///
+    /// The folder is made if it is missing.
     #[arg(long, value_name = "DIR")]
     pub svg_dir: Option<PathBuf>,
     /// Title of the page [default: Cotenant report, with the names of the files]

@@ -9,16 +9,18 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  cotenant run -- make -j8                           let the policy auto do what the machine allows
-  cotenant run --mode advise -v -- ./server          say what would be done, change nothing
-  cotenant run --policy static --map 'XX......' --pin cpu -- ./a   use the first two CPUs
+  cotenant run -- make -j8                     do what this machine allows
+  cotenant run --mode advise -v -- ./server    say what would be done
+  cotenant run --policy static --map 'XX......' --pin cpu -- ./a
   cotenant run --policy sam --profile my-machine.toml --record a.rec -- ./a";
 
 /// Arguments of `cotenant run`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES, override_usage = "cotenant run [OPTIONS] [--] <CMD> [ARGS]...")]
 pub struct Args {
-    /// The command and its arguments; -- before it keeps its options apart from ours
+    /// The command and its arguments
+    ///
+    /// -- before it keeps its options apart from ours.
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
     /// How to manage it

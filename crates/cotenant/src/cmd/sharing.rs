@@ -16,9 +16,9 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  cotenant sharing                                   all processes that this user may look into
+  cotenant sharing                     all processes that you may look into
   cotenant sharing -p \"$(pgrep -d, postgres)\" --json
-  sudo cotenant sharing --least 64K                  everybody's, small segments too";
+  sudo cotenant sharing --least 64K    of all users, small segments too";
 
 /// Objects that a row of the table names; JSON has all.
 const NAMED: usize = 3;

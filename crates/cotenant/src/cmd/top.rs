@@ -10,21 +10,23 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  cotenant top                                       the daemon; without one, your own programs
-  cotenant top --once --no-daemon                    one screen as text, seen without the daemon
-  cotenant top a.rec                                 a recording: ← and → go through time
+  cotenant top                        the daemon; without one, your own programs
+  cotenant top a.rec                  a recording: ← and → go through time
+  cotenant top --once --no-daemon     one screen as text, without the daemon
   cotenant top a.rec --at 13s --json | jq '.services[].cpus'";
 
 /// Arguments of `cotenant top`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A recording to look at: what `cotenant record`, or `--record` of run, qos, sim and others, wrote [default: what
-    /// happens now]
+    /// A recording to look at [default: what happens now]
+    ///
+    /// What `cotenant record` wrote, or `--record` of run, qos, sim and others.
     #[arg(value_name = "FILE", conflicts_with_all = ["socket", "no_daemon"])]
     file: Option<PathBuf>,
-    /// Begin at this time of the recording, in seconds since its start, such as 12.3s [default: when something
-    /// ran last]
+    /// Begin at this time of the recording, such as 12.3s [default: when something ran last]
+    ///
+    /// In seconds since its start.
     #[arg(long, value_name = "TIME", requires = "file")]
     at: Option<Time>,
     /// Look at this user's programs (root: all) instead of asking the daemon

@@ -17,20 +17,24 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  cotenant topo                                      this machine
+  cotenant topo                                    this machine
   cotenant topo --from epyc-9454-2s --svg epyc.svg
-  cotenant topo --gather my-server.tar               to send; read it with --from after unpacking";
+  cotenant topo --gather my-server.tar             to send, for --from elsewhere";
 
 /// Arguments of `cotenant topo`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The machine: a name in `machines/`, a TOML file, an lstopo XML file, a folder that holds a `sys/` tree, or an
-    /// hwloc synthetic description [default: this machine]
+    /// The machine, such as epyc-9454-2s [default: this machine]
+    ///
+    /// A name in `machines/`, a TOML file, an lstopo XML file, a folder that holds a `sys/` tree, or an hwloc synthetic
+    /// description.
     #[arg(long, value_name = "MACHINE")]
     pub from: Option<String>,
-    /// Take distances from the table `memory_latency` or the calibration of this profile [default, of this machine:
-    /// where it has been calibrated, what that found]
+    /// Take distances from this profile
+    ///
+    /// From its table `memory_latency`, or from its calibration. [default, of this machine: where it has been
+    /// calibrated, what that found]
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
     /// Print JSON instead of a tree
@@ -39,9 +43,10 @@ pub struct Args {
     /// Draw a picture (SVG) into a file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
-    /// Save what this machine tells about itself, to be read elsewhere with --from and with lstopo --input: an
-    /// archive where FILE ends in .tar (unpack it first), else a folder. Hardware only: no names, no command lines,
-    /// no addresses
+    /// Save what this machine tells about itself, for --from
+    ///
+    /// An archive if FILE ends in .tar (unpack it first), else a folder. lstopo --input reads it, too. It holds
+    /// hardware only: no names, no command lines, no addresses.
     #[arg(long, value_name = "FILE", conflicts_with = "from")]
     pub gather: Option<PathBuf>,
 }

@@ -19,11 +19,11 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  cotenant why a.rec worker          every task of that command or application name
+  cotenant why a.rec worker          every task or application of that name
   cotenant why a.rec 4711            thread 4711
   cotenant why a.rec x264 --at 13s   what held for it then: place, nap, limits
   cotenant why a.rec 12s..14s        what was ordered in these two seconds
-  cotenant why --live nginx.service  the last decisions of the daemon about a service";
+  cotenant why --live nginx.service  the last decisions about a service";
 
 /// Arguments of `cotenant why`.
 #[derive(Clone, Debug, clap::Args)]
@@ -35,15 +35,18 @@ pub struct Args {
     /// The recording: what `cotenant record` or `--record` wrote
     #[arg(required_unless_present = "live")]
     pub file: Option<PathBuf>,
-    /// A thread id, a command or application name, task:ID, tid:ID, app:ID, or a time since the start: 12.3s (all
-    /// that rounds to it) or 12s..14s [default: what there is]
+    /// A thread, a name, or a time such as 12.3s or 12s..14s
+    ///
+    /// A thread id, a command or application name, task:ID, tid:ID, app:ID, or a time since the start. 12.3s takes all
+    /// that rounds to it. [default: what there is]
     #[arg(conflicts_with = "live")]
     pub what: Option<Query>,
-    /// Tell what held for the task or application at this time, in seconds since the start, such as 12.3s [default:
-    /// every move, and what held at the end]
+    /// Show what held at this time, such as 12.3s [default: every move, and what held at the end]
+    ///
+    /// In seconds since the start.
     #[arg(long, value_name = "TIME", conflicts_with = "live")]
     pub at: Option<Time>,
-    /// The last decisions of the daemon that runs, about this service, or all with --live alone
+    /// The daemon's last decisions about a service, or all
     #[arg(long, value_name = "SERVICE", num_args = 0..=1, default_missing_value = "")]
     pub live: Option<String>,
     /// With --live, which daemon

@@ -1,7 +1,6 @@
 //! Reports: recordings and results as one page with tables and figures.
 
 mod commands;
-mod escape;
 pub mod figure;
 pub mod page;
 pub mod recording;

@@ -1,7 +1,7 @@
 //! Parts of a report, and its rendering as one self-contained HTML page.
 
-use super::escape::escape;
 use super::figure::Figure;
+use cotenant_model::text::markup;
 use cotenant_status::page::scripts;
 use std::fmt::Write;
 
@@ -125,19 +125,19 @@ pub fn html(title: &str, sections: &[Section]) -> String {
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:{allowed}\"/>\n\
          <meta name=\"color-scheme\" content=\"light dark\"/>\n<link rel=\"icon\" href=\"data:,\"/>\n\
          <title>{}</title>\n<style>{plots}{}</style>\n</head>\n<body>\n<main>\n<h1>{}</h1>\n",
-        escape(title),
+        markup(title),
         cotenant_status::page::STYLE,
-        escape(title)
+        markup(title)
     );
     if sections.len() > 1 {
         page.push_str("<nav aria-label=\"Contents\"><ul>\n");
         for (i, section) in sections.iter().enumerate() {
-            let _ = writeln!(page, "<li><a href=\"#s{i}\">{}</a></li>", escape(&section.title));
+            let _ = writeln!(page, "<li><a href=\"#s{i}\">{}</a></li>", markup(&section.title));
         }
         page.push_str("</ul></nav>\n");
     }
     for (i, section) in sections.iter().enumerate() {
-        let heading = escape(&section.title);
+        let heading = markup(&section.title);
         let embedded = section.embedded.as_ref().map_or_else(String::new, |_| format!(" data-embedded=\"s{i}-data\""));
         // The title of a page with one section describes it.
         let _ = if sections.len() == 1 {
@@ -166,15 +166,15 @@ pub fn html(title: &str, sections: &[Section]) -> String {
 
 fn write_block(page: &mut String, block: &Block, id: &str) {
     let _ = match block {
-        Block::Heading(text) => writeln!(page, "<h3>{}</h3>", escape(text)),
-        Block::Text(text) => writeln!(page, "<p>{}</p>", escape(text)),
+        Block::Heading(text) => writeln!(page, "<h3>{}</h3>", markup(text)),
+        Block::Text(text) => writeln!(page, "<p>{}</p>", markup(text)),
         Block::Warning(text) => {
-            writeln!(page, "<p class=\"warning\" role=\"note\"><strong>Note:</strong> {}</p>", escape(text))
+            writeln!(page, "<p class=\"warning\" role=\"note\"><strong>Note:</strong> {}</p>", markup(text))
         }
         Block::Facts(facts) => {
             page.push_str("<dl>\n");
             for (name, value) in facts {
-                let _ = writeln!(page, "<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value));
+                let _ = writeln!(page, "<div><dt>{}</dt><dd>{}</dd></div>", markup(name), markup(value));
             }
             writeln!(page, "</dl>")
         }
@@ -194,7 +194,7 @@ fn write_block(page: &mut String, block: &Block, id: &str) {
             writeln!(page, "</div>")
         }
         Block::Figure(figure) => {
-            let (title, svg) = (escape(&figure.title), figure.inline(id));
+            let (title, svg) = (markup(&figure.title), figure.inline(id));
             writeln!(
                 page,
                 "<figure>\n<figcaption>{title}</figcaption>\n{}{svg}</div>\n</figure>",
@@ -206,11 +206,11 @@ fn write_block(page: &mut String, block: &Block, id: &str) {
 
 /// The beginning of a scrollable box for wide content; reachable without a mouse.
 fn scrolled(title: &str) -> String {
-    format!("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\">", escape(title))
+    format!("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\">", markup(title))
 }
 
 fn write_table(page: &mut String, table: &Table) {
-    let caption = escape(&table.caption);
+    let caption = markup(&table.caption);
     if table.folded {
         let _ = writeln!(page, "<details><summary>{caption}</summary>");
     }
@@ -220,14 +220,14 @@ fn write_table(page: &mut String, table: &Table) {
         _ => "",
     };
     for (i, (head, _)) in table.head.iter().enumerate() {
-        let _ = write!(page, "<th scope=\"col\"{}>{}</th>", class(i), escape(head));
+        let _ = write!(page, "<th scope=\"col\"{}>{}</th>", class(i), markup(head));
     }
     page.push_str("</tr></thead>\n<tbody>\n");
     for row in &table.rows {
         page.push_str("<tr>");
         for (i, cell) in row.iter().enumerate() {
             let (tag, scope) = if i == 0 { ("th", " scope=\"row\"") } else { ("td", "") };
-            let _ = write!(page, "<{tag}{scope}{}>{}</{tag}>", class(i), escape(cell));
+            let _ = write!(page, "<{tag}{scope}{}>{}</{tag}>", class(i), markup(cell));
         }
         page.push_str("</tr>\n");
     }
@@ -239,7 +239,7 @@ fn write_table(page: &mut String, table: &Table) {
 
 /// One row per line. Its score is also given as a number, for readers who cannot distinguish the colours.
 fn write_listing(page: &mut String, listing: &Listing) {
-    let caption = escape(&listing.caption);
+    let caption = markup(&listing.caption);
     let _ = writeln!(
         page,
         "{}<table class=\"source\">\n<caption>{caption}</caption>\n<thead><tr><th scope=\"col\" class=\"n\">line</th>\
@@ -257,7 +257,7 @@ fn write_listing(page: &mut String, listing: &Listing) {
             let style = format!(" style=\"background: rgba(214, 69, 35, {:.2})\"", 0.08 + 0.5 * part);
             (style, format!("{score:.3}"))
         });
-        let (number, text) = (line.number, escape(&line.text));
+        let (number, text) = (line.number, markup(&line.text));
         let _ = writeln!(
             page,
             "<tr{style}><th scope=\"row\" class=\"n\">{number}</th><td>{text}</td><td class=\"n\">{score}</td></tr>"

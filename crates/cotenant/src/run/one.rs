@@ -91,6 +91,11 @@ pub(crate) fn prepare(command: &[OsString], shown: bool) -> Command {
     child
 }
 
+/// Whether threads get masks.
+fn places(setup: &Setup) -> bool {
+    setup.mode == Mode::Enforce && setup.policy() != "none"
+}
+
 /// Starts a command and manages it until it ends.
 pub(crate) fn command(
     setup: &Setup,
@@ -101,6 +106,9 @@ pub(crate) fn command(
 ) -> Result<Summary> {
     if command[0].is_empty() {
         return Err(usage("the command is empty; name a program to start"));
+    }
+    if args.output.verbose > 0 {
+        places(setup).then(|| targets::deadlines([std::process::id()])).flatten().into_iter().for_each(tell);
     }
     let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let run = Run::new(setup, to, words)?;
@@ -135,8 +143,7 @@ pub(crate) fn attached(
             Mode::Enforce => format!("managing with {}", setup.policy()),
         };
         let shown = targets::shown(&target);
-        let places = setup.mode == Mode::Enforce && setup.policy() != "none";
-        let deadlines = places.then(|| targets::deadlines(&target)).flatten();
+        let deadlines = places(setup).then(|| targets::deadlines(target.pids())).flatten();
         let does = format!("{does}: {shown}; Ctrl-C ends it and gives everything back, the programs go on");
         [does].into_iter().chain(deadlines.map(str::to_owned)).collect()
     });

@@ -13,11 +13,12 @@ use std::path::{Path, PathBuf};
 
 /// Arguments of the subcommands that record on the side.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Recording")]
+#[command(next_help_heading = "Output")]
 #[group(id = "recording")]
 pub struct Args {
-    /// Record samples, decisions and outcomes to FILE. A recording that is already there is kept as FILE.old; any
-    /// other file is left alone
+    /// Record samples, decisions and outcomes to FILE
+    ///
+    /// A recording that is already there is kept as FILE.old; any other file is left alone.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
     /// How
@@ -27,13 +28,13 @@ pub struct Args {
 
 /// How a recording is made.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Recording")]
+#[command(next_help_heading = "Output")]
 pub struct How {
     /// Stop recording, not the run, when the file reaches this size in bytes (suffixes K, M, G, T: powers of 1024)
-    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = cotenant_setup::units::bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "1G", hide_short_help = true, value_parser = cotenant_setup::units::bytes)]
     pub record_limit: u64,
     /// Leave the command line and the names of programs and threads out of the recording
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub record_redacted: bool,
 }
 

@@ -14,7 +14,13 @@ pub(crate) fn missing(target: &Target) -> Option<String> {
         Target::Cgroup(path) => {
             let group = path.display();
             match processes::domain_of(path) {
-                Ok(None) => None,
+                Ok(None) => processes::around_invalid(path).map(|around| {
+                    format!(
+                        "{group} is an invalid control group, which can have no processes, for one around it is \
+                         threaded; give {}",
+                        around.display()
+                    )
+                }),
                 Ok(Some(domain)) => Some(format!(
                     "{group} is a threaded control group, which has threads of processes and no processes; give {}",
                     domain.display()
@@ -28,17 +34,21 @@ pub(crate) fn missing(target: &Target) -> Option<String> {
     }
 }
 
-/// Why none of the named processes may be managed; `None` if one may.
+/// Why none of the named processes may be managed, or none of a control group that has some; `None` where one may.
 pub(crate) fn unmanageable(target: &Target, all_users: bool) -> Option<String> {
-    let (Target::Pids(pids) | Target::Trees(pids)) = target else { return None };
-    let why_not = |pid: &u32| processes::can_manage(*pid, all_users).err().map(|why| format!("process {pid} {why}"));
-    let all: Option<Vec<String>> = pids.iter().map(why_not).collect();
-    all.filter(|all| !all.is_empty()).map(|all| all.join("; "))
+    /// Processes that are named.
+    const NAMED: usize = 3;
+    let why_not = |pid: u32| processes::can_manage(pid, all_users).err().map(|why| format!("process {pid} {why}"));
+    let all: Option<Vec<String>> = target.pids().into_iter().map(why_not).collect();
+    let mut all = all.filter(|all| !all.is_empty())?;
+    let more = all.len().saturating_sub(NAMED);
+    all.truncate(NAMED);
+    Some(all.join("; ") + &if more > 0 { format!("; and {more} more likewise") } else { String::new() })
 }
 
-/// A remark if some of it may request a deadline policy.
-pub(crate) fn deadlines(target: &Target) -> Option<&'static str> {
-    target.pids().into_iter().any(processes::may_ask_for_deadline).then_some(
+/// What is to be known before, where some of them may ask for a deadline policy.
+pub(crate) fn deadlines(pids: impl IntoIterator<Item = u32>) -> Option<&'static str> {
+    pids.into_iter().any(processes::may_ask_for_deadline).then_some(
         "the kernel refuses SCHED_DEADLINE to threads that are placed, for it takes the right to all CPUs; threads that \
          have it already are left alone",
     )

@@ -962,7 +962,7 @@ fn the_examples_of_sim_can_be_run_with_the_file_that_the_help_shows() {
 fn completions_and_man_pages_know_every_subcommand() {
     let completions = ["bash", "zsh", "fish"].map(|shell| text(&run(&["completions", shell]).stdout));
     let main = text(&run(&["man"]).stdout);
-    for name in ["run", "attach", "qos", "schedule", "completions", "man"] {
+    for name in ["run", "attach", "qos", "schedule", "policies", "completions", "man"] {
         assert!(completions.iter().all(|script| script.contains(name)), "{name}");
         assert!(main.contains(&format!("cotenant\\-{name}(1)")), "{name}: {main}");
         let page = text(&run(&["man", name]).stdout);
@@ -1014,6 +1014,8 @@ fn a_threaded_group_is_refused_with_the_group_to_give() {
         let _ = (fs::remove_dir(&threaded), fs::remove_dir(&domain));
         return eprintln!("skipped: no threaded control group can be made here ({why})");
     }
+    let invalid = domain.join("beside");
+    fs::create_dir(&invalid).unwrap();
     let mut sleeper = Command::new("sleep").arg("1000").spawn().unwrap();
     fs::write(domain.join("cgroup.procs"), sleeper.id().to_string()).unwrap();
     fs::write(threaded.join("cgroup.threads"), sleeper.id().to_string()).unwrap();
@@ -1021,10 +1023,16 @@ fn a_threaded_group_is_refused_with_the_group_to_give() {
     let attach = run(&["attach", "--cgroup", group, "--policy", "none"]);
     let words = ["qos", "--high", "sleep 9", "--metric", "cmd:echo 1", "--low-cgroup", group, "--time", "1s"];
     let qos = run(&words);
+    let beside = run(&["attach", "--cgroup", invalid.to_str().unwrap(), "--policy", "none"]);
     sleeper.kill().unwrap();
     sleeper.wait().unwrap();
     let said = [&attach, &qos].map(|out| text(&out.stderr));
-    fs::remove_dir(&threaded).and_then(|()| fs::remove_dir(&domain)).unwrap();
+    [&invalid, &threaded, &domain].into_iter().try_for_each(fs::remove_dir).unwrap();
+    let why = text(&beside.stderr);
+    assert!(
+        beside.status.code() == Some(2) && why.contains("can have no processes, for one around it is threaded"),
+        "{why}"
+    );
     let told = format!(
         "{group} is a threaded control group, which has threads of processes and no processes; give {}",
         domain.display()
@@ -1118,9 +1126,65 @@ fn attach_says_why_a_process_is_left_alone() {
         real_time.wait().unwrap();
         return eprintln!("skipped in part: no real-time policy may be set here");
     }
-    let out = run(&["attach", "--policy", "none", "-p", &real_time.id().to_string()]);
+    let pid = real_time.id().to_string();
+    let out = run(&["attach", "--policy", "none", "-p", &pid]);
+    // What cannot be paused is no low priority.
+    let low = run(&["qos", "--high", "sleep 9", "--metric", "cmd:echo 1", "--low-pid", &pid, "--time", "1s"]);
+    let group = real_time_group(&pid).map(|group| {
+        let out = run(&["attach", "--policy", "none", "--cgroup", group.to_str().unwrap()]);
+        (out, group)
+    });
     real_time.kill().unwrap();
     real_time.wait().unwrap();
+    let mut all = vec![(out, 1), (low, 2)];
+    if let Some((out, group)) = group {
+        fs::remove_dir(group).unwrap();
+        all.push((out, 1));
+    }
+    for (out, code) in all {
+        let said = text(&out.stderr);
+        assert!(out.status.code() == Some(code) && said.contains("has a real-time or deadline policy"), "{said}");
+    }
+}
+
+/// A control group of that process alone; `None`, and says so, where none can be made.
+fn real_time_group(pid: &str) -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    let mount = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>()).find(|fields| fields[2] == "cgroup2");
+    let group = Path::new(mount?[1]).join(format!("cotenant-cli-rt-{}", std::process::id()));
+    match fs::create_dir(&group).and_then(|()| fs::write(group.join("cgroup.procs"), pid)) {
+        Ok(()) => Some(group),
+        Err(why) => {
+            let _ = fs::remove_dir(&group);
+            eprintln!("skipped in part: no control group can be made here ({why})");
+            None
+        }
+    }
+}
+
+/// lxcfs numbers CPUs anew in one file, so that some are in that list by chance.
+#[test]
+fn cpus_that_a_list_hides_are_used() {
+    let Some(map) = first_cpu_only() else { return };
+    let exe = env!("CARGO_BIN_EXE_cotenant");
+    let list = std::env::temp_dir().join(format!("cotenant-online-{}", std::process::id()));
+    fs::write(&list, "0\n").unwrap();
+    let line = format!(
+        "mount --bind {} /sys/devices/system/cpu/online || exit 99; {exe} topo >/dev/null; \
+         exec {exe} run --policy static --map {map} -- sleep 0.3",
+        list.display()
+    );
+    let out = alone(Command::new("unshare")).args(["-m", "--propagation", "private", "sh", "-c", &line]).output();
+    fs::remove_file(&list).unwrap();
+    let out = match out {
+        Ok(out) if out.status.code() != Some(99) && !text(&out.stderr).contains("unshare") => out,
+        other => return eprintln!("skipped: no mounts of our own here: {other:?}"),
+    };
     let said = text(&out.stderr);
-    assert!(out.status.code() == Some(1) && said.contains("has a real-time or deadline policy"), "{said}");
+    assert!(out.status.success() && said.contains(": 1 move"), "{said}");
+    for part in
+        ["/sys/devices/system/cpu/online says 0, but this process may run on CPUs", "; the list is not believed"]
+    {
+        assert_eq!(said.matches(part).count(), 2, "by both: {said}");
+    }
 }

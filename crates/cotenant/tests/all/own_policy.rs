@@ -61,3 +61,22 @@ fn its_settings_are_checked_as_ours_are() {
         assert!(told(&out).contains(why) && told(&out).lines().count() == 1, "{}", told(&out));
     }
 }
+
+#[test]
+fn the_page_shows_it_whole() {
+    let read = |path: &str| std::fs::read_to_string(format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let (page, example) = (read("docs/how-to/write-a-policy.md"), read("crates/cotenant/examples/own_policy.rs"));
+    assert_eq!(example.lines().count(), 49, "the page and the README say how many");
+    assert!(page.contains(&format!("```rust\n{example}```")), "the page shows another program");
+}
+
+/// A newcomer who tries it sees that policies differ.
+#[test]
+fn policies_differ_on_the_scenario_of_the_page() {
+    let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sharers.toml");
+    let out = call(&["sim", scenario, "--policy", "none,stay,sam", "--seeds", "1", "--no-band", "--json"]);
+    let found: serde_json::Value =
+        serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {}", told(&out)));
+    let slowdown = |n: usize| found["policies"][n]["apps"][0]["slowdown"].as_f64().unwrap();
+    assert!(slowdown(2) < 0.7 * slowdown(0) && slowdown(1) > 0.95 * slowdown(0), "{found}");
+}

@@ -144,14 +144,14 @@ fn ticks(pid: u32) -> Option<u64> {
     Some(fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap())
 }
 
-/// Waits until a busy process runs for longer than any nap lasts.
-fn runs_on(what: &str, pid: u32) {
+/// Waits until a busy process runs on, for longer than any nap lasts.
+pub fn runs_on(what: &str, pid: u32) {
     let before = ticks(pid).unwrap_or_else(|| panic!("{what}: it lives"));
     eventually(what, || ticks(pid).unwrap_or_else(|| panic!("{what}: it lives")) >= before + 30);
 }
 
-/// Control groups of this test's ended Cotenants.
-fn groups_of(pid: u32) -> Vec<String> {
+/// Control groups of ours that belong to a Cotenant that has ended.
+pub fn groups_of(pid: u32) -> Vec<String> {
     let groups =
         Command::new("find").args(["/sys/fs/cgroup", "-maxdepth", "4", "-name", "cotenant-*"]).output().unwrap();
     let groups = String::from_utf8_lossy(&groups.stdout).into_owned();
@@ -373,21 +373,53 @@ fn programs_are_named_by_rules() {
     let batch = format!("qos-batch-{}", std::process::id());
     let (path, mut high) = start("qos-important", "high");
     let (_, mut low) = start(&batch, "plain");
-    let rules = folder.path().join("rules.toml");
-    let text = format!(
-        "[[rule]]\nname = 'important'\nexecutable = '{}'\nrole = 'high'\n[[rule]]\nexecutable = '{batch}'\nrole = 'low'\n[[rule]]\nexecutable = 'no-such'\nrole = 'low'\n",
-        path.display()
+    let rules = |file: &str, text: String| {
+        let file = folder.path().join(file);
+        fs::write(&file, text).unwrap();
+        file.display().to_string()
+    };
+    let path = path.display();
+    let daemons = rules(
+        "cotenant.toml",
+        format!(
+            "mode = 'observe'\ninterval = '1s'\nlisten = ''\nset.shapes.guard = 0.05\n\
+             [[rule]]\nname = 'important'\nmatch = {{ command = '{path}' }}\nclass = 'high'\nannotations = ['goal']\n\
+             [[rule]]\nname = '{batch}'\nmatch = {{ command = '{batch}' }}\nclass = 'low'\npolicy = 'none'\n\
+             [[rule]]\nname = 'no-such'\nmatch = {{ command = 'no-such' }}\nclass = 'low'\n\
+             [[rule]]\nname = 'other'\nmatch = {{ unit = 'no-such' }}\n"
+        ),
     );
-    fs::write(&rules, text).unwrap();
-    // Long enough for signals, without moves to a control group.
-    let words = ["qos", "-v", "--config", rules.to_str().unwrap(), "--controller", "simple:1e17,1e18,4/1/0"];
-    let mut run = Run::of(state.cotenant(&words), TempDir::new("qos"));
-    run.hear(&["high important: "]);
-    run.hear(&[&format!("low {batch}: "), " pauses by SIGSTOP"]);
-    let (said, code) = run.terminate();
-    assert_eq!(code, Some(0), "they were not started by it: {said:?}");
-    assert!(said.iter().any(|line| line.contains("the rule no-such matches nobody")), "{said:?}");
-    runs_on("who was paused runs on", low.id());
+    // Read until 0.2.0.
+    let old = rules(
+        "config.toml",
+        format!(
+            "[[rule]]\nname = 'important'\nexecutable = '{path}'\nrole = 'high'\n\
+             [[rule]]\nexecutable = '{batch}'\nrole = 'low'\n[[rule]]\nexecutable = 'no-such'\nrole = 'low'\n"
+        ),
+    );
+    // The daemon finds the same by both, and `qos` as well.
+    let [by_daemons, by_old] = [&daemons, &old].map(|file| {
+        let out = state.cotenant(&["daemon", "--check", "--config", file]).output().unwrap();
+        let said = String::from_utf8(out.stdout).unwrap();
+        let rows = said.lines().filter(|line| line.contains(" none ") && line.contains("qos-"));
+        rows.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+    });
+    assert_eq!((by_daemons.len(), &by_daemons), (2, &by_old));
+    let of_old = ["config.toml:1:1: executable and role", "write `name = "];
+    for (file, warnings) in [(&daemons, &["rule other can match nothing"][..]), (&old, &of_old)] {
+        // Long enough for signals: nobody may move them to a group.
+        let words = ["qos", "-v", "--config", file, "--controller", "simple:1e17,1e18,4/1/0"];
+        let mut run = Run::of(state.cotenant(&words), TempDir::new("qos"));
+        for warning in warnings {
+            run.hear(&[warning]);
+        }
+        run.hear(&["high important: "]);
+        run.hear(&[&format!("low {batch}: "), " pauses by SIGSTOP"]);
+        let (said, code) = run.terminate();
+        assert_eq!(code, Some(0), "they were not started by it: {said:?}");
+        assert!(said.iter().any(|line| line.contains("rule no-such matches no running process")), "{said:?}");
+        runs_on("who was paused runs on", low.id());
+    }
     let ended = [&mut high, &mut low].map(|program| program.try_wait().unwrap());
     assert_eq!((ended, state.journals()), ([None, None], 0), "nobody is signalled who was not started here");
     for program in [&mut high, &mut low] {
@@ -651,6 +683,32 @@ fn a_run_of_some_time_ends_behind_all_that_it_has_started() {
     assert_eq!(fs::read_to_string(&told).ok().as_deref(), Some("over\n"), "{json:#}");
 }
 
+/// Holds run/observe.
+#[test]
+fn what_is_only_watched_ends_with_its_shell() {
+    let folder = TempDir::new("qos-watched");
+    let told = folder.path().join("low").display().to_string();
+    let low = format!("sh -c 'trap \"echo over >{told}; exit\" TERM; sleep 1000 & wait' >/dev/null 2>&1 & wait");
+    let high = "exec sleep 1000";
+    let words =
+        ["--high", high, "--low", &low, "--metric", "cmd:echo 1,every=20ms", "--mode", "observe", "--time", "2s"];
+    let (json, _) = summary(&words);
+    assert_eq!(fs::read_to_string(&told).ok().as_deref(), Some("over\n"), "{json:#}");
+}
+
+/// Holds undo/pauses.
+#[test]
+fn without_a_journal_nothing_is_started() {
+    let (state, folder) = (State::new("qos-no-journal"), TempDir::new("qos-not-started"));
+    let started = folder.path().join("started").display().to_string();
+    let words = ["qos", "--high", "exec sleep 1000", "--low", &format!("touch '{started}'; exec sleep 1000")];
+    let done = state.cotenant(&words).env("COTENANT_STATE_DIR", "/proc/nonexistent").output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(2), "{said}");
+    assert!(said.contains("no journal can be made"), "{said}");
+    assert!(!fs::exists(&started).unwrap(), "{said}");
+}
+
 /// Holds speed/bad-metric.
 #[test]
 fn a_metric_that_fails_is_said_at_once() {
@@ -765,7 +823,7 @@ fn random_kills_leave_nobody_stopped() {
 }
 
 /// Whether a process is paused now, by a freezer or by a signal.
-fn is_paused(pid: u32) -> bool {
+pub fn is_paused(pid: u32) -> bool {
     let read = |path: String| fs::read_to_string(path).unwrap_or_default();
     let group_of =
         |line: &str| read(format!("/proc/{pid}/cgroup")).lines().find_map(|l| Some(l.split_once(line)?.1.to_owned()));
@@ -784,8 +842,8 @@ fn is_paused(pid: u32) -> bool {
         || v2.is_some_and(|mount| is(group_of("0::"), &mount, "cgroup.freeze", "0"))
 }
 
-/// Stops processes and waits for that.
-fn stop(pids: &[u32]) {
+/// Stops processes and waits until they are.
+pub fn stop(pids: &[u32]) {
     for pid in pids {
         signal("STOP", *pid);
     }
@@ -793,7 +851,7 @@ fn stop(pids: &[u32]) {
     eventually("they are stopped", || pids.iter().all(|pid| state(pid).contains(") T ")));
 }
 
-fn force(state: &State) -> String {
+pub fn force(state: &State) -> String {
     let out = state.cotenant(&["restore", "--force"]).output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8_lossy(&out.stdout).into_owned()
@@ -966,20 +1024,21 @@ fn wrong_words_start_nothing() {
         (&["--high-pid", &me, "--low-cgroup", &mine], "is to keep its speed and to nap"),
         (&["--high-pid", &tid, "--low", &touch], "is a thread of process"),
         (&["--high-cgroup", &empty, "--low", &touch], "is empty; start the high-priority program first"),
-        (&["--config", &deserted], "no rule with role = \"high\""),
+        (&["--config", &deserted], "no running process matches a rule with class = \"high\""),
         (&["--config", &none], "no program is named"),
         (&["--config", &none, "--high", &touch], "leave it out"),
         (&["--config", &role], "role.toml:3:8: unknown variant `middle`"),
-        (&["--config", &both], "both.toml:1:1: a rule matches by either executable or cgroup"),
-        (&["--config", &metric], "metric.toml:2:1: metric is for role"),
-        (&["--config", &wrong], "wrong.toml:1:1: metric"),
-        (&["--config", &nobody], "no rule with role = \"high\""),
+        (&["--config", &both], "both.toml:1:1: executable and cgroup are older names for match"),
+        (&["--config", &metric], "metric.toml:5:10: metric is for class = \"high\""),
+        (&["--config", &wrong], "wrong.toml:4:10: metric"),
+        (&["--config", &nobody], "no running process matches a rule with class = \"high\""),
     ];
     for (words, why) in cases {
         let out = Command::new(env!("CARGO_BIN_EXE_cotenant")).arg("qos").args(words).output().unwrap();
         let said = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(2), "{words:?}: {said}");
-        assert!(said.contains(why) && said.lines().count() == 1, "{words:?}: {said}");
+        let lines = said.lines().filter(|line| !line.contains("from 0.2.0 on")).count();
+        assert!(said.contains(why) && lines == 1, "{words:?}: {said}");
     }
     assert!(!file.exists());
 }

@@ -232,17 +232,19 @@ fn controller(hierarchy: Hierarchy) -> Option<Option<&'static str>> {
 
 /// The folder of the root group; `None` if that hierarchy is not mounted.
 pub fn mount(hierarchy: Hierarchy) -> Option<PathBuf> {
-    let mount = cgroups::mounts(Path::new("/"), controller(hierarchy)?).into_iter().next()?;
-    Some(Path::new("/").join(mount))
+    Some(mounted(hierarchy)?.folder)
+}
+
+fn mounted(hierarchy: Hierarchy) -> Option<cgroups::Mount> {
+    let root = Path::new("/");
+    let place = cgroups::mounts(root, controller(hierarchy)?).into_iter().next()?;
+    Some(cgroups::Mount::new(root, &place))
 }
 
 /// The folder of our group; `None` if that hierarchy is not mounted or not visible.
 pub fn home(hierarchy: Hierarchy) -> Option<PathBuf> {
     let ours = cgroups::own(Path::new("/"), controller(hierarchy)?)?;
-    // A group outside of a container's view begins with `/..`.
-    let inside = Path::new(ours.trim_start_matches('/'));
-    let home: PathBuf = mount(hierarchy)?.iter().chain(inside).collect();
-    (!ours.starts_with("/..") && home.join("cgroup.procs").exists()).then_some(home)
+    mounted(hierarchy)?.of(&ours).filter(|home| home.join("cgroup.procs").exists())
 }
 
 /// Whether a group can be created below `parent`, pass a test, and get members from `home`: tested with a temporary

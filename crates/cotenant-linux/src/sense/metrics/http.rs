@@ -33,7 +33,7 @@ impl Http {
     }
 
     pub fn fetch(&mut self, at: Time) -> Result<Option<Measured>, FetchError> {
-        let answer = self.get().map_err(|error| match error {
+        let (answer, is_open) = self.get().map_err(|error| match error {
             Error::Timeout(_) => FetchError::Slow(self.timeout),
             Error::BodyExceedsLimit(_) => FetchError::Huge((MOST >> 10) as usize),
             Error::StatusCode(code) => {
@@ -49,6 +49,9 @@ impl Http {
                 self.failed(&format!("{said}{cure}"), is_certain(&why))
             }
         })?;
+        if is_open && !answer.trim_end().ends_with("# EOF") {
+            return Err(self.failed("its answer was cut: OpenMetrics ends with # EOF", false));
+        }
         let said = match &self.series {
             Some(series) => scrape(&answer, series)?,
             None if is_query(&answer) => Scraped::Gauge(queried(&answer)?),
@@ -60,13 +63,16 @@ impl Http {
         Ok(self.meter.read(at, said)?)
     }
 
-    fn get(&self) -> Result<String, Error> {
+    /// The answer, and whether it says that it is `OpenMetrics`.
+    fn get(&self) -> Result<(String, bool), Error> {
         let accept = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1";
         let mut response = self.agent.get(&self.url).header("accept", accept).call()?;
         if response.status().is_redirection() {
             return Err(Error::StatusCode(response.status().as_u16()));
         }
-        response.body_mut().with_config().limit(MOST).lossy_utf8(true).read_to_string()
+        let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok());
+        let is_open = kind.is_some_and(|kind| kind.starts_with("application/openmetrics-text"));
+        Ok((response.body_mut().with_config().limit(MOST).lossy_utf8(true).read_to_string()?, is_open))
     }
 
     fn failed(&self, why: &str, certain: bool) -> FetchError {

@@ -53,7 +53,12 @@ fn ok(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
 }
 
-/// An address without a listener, reserved by a connection from there.
+/// The same, as `OpenMetrics`.
+fn open(body: &str) -> String {
+    ok(body).replacen("Connection", "Content-Type: application/openmetrics-text; version=1.0.0\r\nConnection", 1)
+}
+
+/// An address at which nobody listens, and what keeps everybody else from it: a connection that comes from there.
 pub(super) fn closed() -> ((TcpListener, TcpStream), SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -333,6 +338,8 @@ fn what_a_server_does_wrong_is_one_line() {
         (server(|_| ok("up 1\nload 2\n")), "add #SERIES to the address, one of up, load"),
         (server(|_| ok("up 1\n")) + "#up,q=0.5", "no histogram"),
         (server(|_| ok("up one\n")) + "#up", "no sample"),
+        (server(|_| open("up 1\n")) + "#up", "was cut: OpenMetrics ends with # EOF"),
+        (server(|_| open("up 1\n# EOF\n")) + "#down", "no series 'down'; it has up"),
         (server(move |_| huge.clone()) + "#up", "more than 16384 KiB"),
         (server(move |_| long.clone()), "unknown variant `xxx"),
     ] {

@@ -92,6 +92,12 @@ fn open_event(
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
+/// Why the kernel lets this process count nothing at all, not even its own time.
+pub fn refused() -> Option<io::Error> {
+    let own_time = Code { kind: bindings::PERF_TYPE_SOFTWARE, config: bindings::PERF_COUNT_SW_TASK_CLOCK.into() };
+    Live.open(own_time, true, 0, None).err()
+}
+
 /// The kernel that runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Live;

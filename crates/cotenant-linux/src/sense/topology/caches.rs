@@ -1,25 +1,26 @@
 //! The caches of the online CPUs.
 
-use super::cpus::is_first;
+use super::cpus::rest;
 use super::nodes::home;
 use super::sysfs::Sysfs;
-use cotenant_model::parse::{self, CpuInfo};
+use cotenant_model::parse::CpuInfo;
 use cotenant_model::topology::assembly::Assembly;
 use cotenant_model::topology::{CacheType, Kind, MemoryNode, Resource};
 use cotenant_model::{CpuId, CpuSet};
+use std::collections::BTreeMap;
 
-/// The caches of these CPUs listed by the kernel, through the visible ones; empty if sysfs lists none.
-pub(super) fn listed(fs: &Sysfs<'_>, online: &CpuSet, shown: &CpuSet) -> Vec<Resource> {
+/// The caches of the online CPUs that the kernel lists, by those that it shows; machines whose sysfs lists none have
+/// none here.
+pub(super) fn listed(fs: &Sysfs<'_>, online: &CpuSet, shown: &CpuSet, out: &mut Assembly) -> Vec<Resource> {
+    let mut reading = Reading { fs, online, covered: BTreeMap::new(), out };
     let mut caches = Vec::new();
     for cpu in shown.iter() {
         let folder = Sysfs::cpu_path(cpu, "cache");
         let indexes = fs.numbered(&folder, "index").unwrap_or_default();
         if indexes.is_empty() {
-            caches.extend(beside_topology(fs, cpu, [online, shown]));
+            caches.extend(reading.beside_topology(cpu));
         }
-        caches.extend(
-            indexes.iter().filter_map(|index| cache(fs, cpu, &format!("{folder}/index{index}"), [online, shown])),
-        );
+        caches.extend(indexes.iter().filter_map(|index| reading.cache(cpu, &format!("{folder}/index{index}"))));
     }
     caches
 }
@@ -73,54 +74,85 @@ fn cache_type(name: &str) -> CacheType {
     }
 }
 
-/// The caches of a core as sparc's kernel lists them, beside its topology.
-fn beside_topology(fs: &Sysfs<'_>, cpu: CpuId, [online, shown]: [&CpuSet; 2]) -> Vec<Resource> {
-    let core = fs.mask(&["core_cpus", "thread_siblings"].map(|n| Sysfs::cpu_path(cpu, &format!("topology/{n}"))));
-    let cpus = core.map_or_else(|| CpuSet::single(cpu), |core| core.and(online));
-    if !is_first(cpu, &cpus, shown) {
-        return Vec::new();
+/// What is known while they are read.
+struct Reading<'a> {
+    fs: &'a Sysfs<'a>,
+    online: &'a CpuSet,
+    /// The CPUs whose cache of a level and kind is known.
+    covered: BTreeMap<(u8, Kind), CpuSet>,
+    out: &'a mut Assembly,
+}
+
+impl Reading<'_> {
+    /// The CPUs that share a cache with this one; `None` where that is known, or not told.
+    fn sharing(
+        &mut self,
+        cpu: CpuId,
+        level: u8,
+        kind: Kind,
+        told: impl FnOnce(&Sysfs<'_>) -> Option<CpuSet>,
+    ) -> Option<CpuSet> {
+        let covered = self.covered.entry((level, kind)).or_default();
+        if covered.contains(cpu) {
+            return None;
+        }
+        let told = told(self.fs)?.and(self.online);
+        rest(cpu, &told, covered, || format!("the L{level} cache"), self.out)
     }
-    let cache = |(name, level, kind): (&str, u8, CacheType)| {
-        let number = |what: &str| fs.number(&Sysfs::cpu_path(cpu, &format!("{name}_{what}"))).filter(|n| *n > 0);
-        let line_size = number("line_size").and_then(|bytes| u32::try_from(bytes).ok());
-        let (kind, capacity) = (Kind::Cache(kind), Some(number("size")?));
-        Some(Resource { kind, level, cpus: cpus.clone(), capacity, os_index: None, line_size, ways: None })
-    };
-    [("l1_dcache", 1, CacheType::Data), ("l1_icache", 1, CacheType::Instruction), ("l2_cache", 2, CacheType::Unified)]
+
+    /// The caches of a core as sparc's kernel lists them, beside its topology.
+    fn beside_topology(&mut self, cpu: CpuId) -> Vec<Resource> {
+        let fs = self.fs;
+        let cache = |(name, level, kind): (&str, u8, CacheType)| {
+            let kind = Kind::Cache(kind);
+            let number = |what: &str| fs.number(&Sysfs::cpu_path(cpu, &format!("{name}_{what}"))).filter(|n| *n > 0);
+            let capacity = Some(number("size")?);
+            let cpus = self.sharing(cpu, level, kind, |fs| core(fs, cpu).or_else(|| Some(CpuSet::single(cpu))))?;
+            let line_size = number("line_size").and_then(|bytes| u32::try_from(bytes).ok());
+            Some(Resource { kind, level, cpus, capacity, os_index: None, line_size, ways: None })
+        };
+        [
+            ("l1_dcache", 1, CacheType::Data),
+            ("l1_icache", 1, CacheType::Instruction),
+            ("l2_cache", 2, CacheType::Unified),
+        ]
         .into_iter()
         .filter_map(cache)
         .collect()
+    }
+
+    /// One cache; `None` where it is incomplete or another CPU has told of it.
+    fn cache(&mut self, cpu: CpuId, folder: &str) -> Option<Resource> {
+        let fs = self.fs;
+        let level = fs.number(&format!("{folder}/level")).and_then(|l| u8::try_from(l).ok()).filter(|l| *l > 0)?;
+        let kind = Kind::Cache(cache_type(fs.text(&format!("{folder}/type")).unwrap_or_default().trim()));
+        // Some kernels leave the map of a core's own cache empty.
+        let map = |fs: &Sysfs<'_>| {
+            let map = fs.mask(&[format!("{folder}/shared_cpu_map")])?;
+            if map.is_empty() { core(fs, cpu) } else { Some(map) }
+        };
+        let cpus = self.sharing(cpu, level, kind, map)?;
+        let number = |name: &str| fs.number(&format!("{folder}/{name}")).filter(|n| *n > 0);
+        let capacity = fs.size(&format!("{folder}/size")).filter(|bytes| *bytes > 0);
+        let line_size = number("coherency_line_size");
+        // Not `ways_of_associativity`: kernels write 0 or -1 there for several things. From the geometry, as hwloc
+        // does; one set would be a fully associative cache, but is mostly an error.
+        let ways = number("number_of_sets").filter(|sets| *sets > 1).and_then(|sets| {
+            let lines_per_tag = number("physical_line_partition").unwrap_or(1);
+            Some(capacity? / line_size? / lines_per_tag / sets).filter(|ways| *ways > 0)
+        });
+        Some(Resource {
+            kind,
+            level,
+            cpus,
+            capacity,
+            os_index: fs.id(&format!("{folder}/id")),
+            line_size: line_size.and_then(|v| u32::try_from(v).ok()),
+            ways: ways.and_then(|v| u32::try_from(v).ok()),
+        })
+    }
 }
 
-/// One cache; `None` if it is incomplete, or another CPU reports it.
-fn cache(fs: &Sysfs<'_>, cpu: CpuId, folder: &str, [online, shown]: [&CpuSet; 2]) -> Option<Resource> {
-    let mut cpus = fs.mask(&[format!("{folder}/shared_cpu_map")])?;
-    if cpus.is_empty() {
-        // Some kernels leave the map of a core's own cache empty.
-        cpus = fs.mask(&["core_cpus", "thread_siblings"].map(|n| Sysfs::cpu_path(cpu, &format!("topology/{n}"))))?;
-    }
-    cpus = cpus.and(online);
-    if !is_first(cpu, &cpus, shown) {
-        return None;
-    }
-    let level = fs.number(&format!("{folder}/level")).and_then(|l| u8::try_from(l).ok()).filter(|l| *l > 0)?;
-    let kind = cache_type(fs.text(&format!("{folder}/type")).unwrap_or_default().trim());
-    let number = |name: &str| fs.number(&format!("{folder}/{name}")).filter(|n| *n > 0);
-    let capacity = fs.text(&format!("{folder}/size")).and_then(|t| parse::size(&t).ok()).filter(|bytes| *bytes > 0);
-    let line_size = number("coherency_line_size");
-    // Not `ways_of_associativity`: kernels write 0 or -1 there for several things. From the geometry, as hwloc does;
-    // one set would be a fully associative cache, but is mostly an error.
-    let ways = number("number_of_sets").filter(|sets| *sets > 1).and_then(|sets| {
-        let lines_per_tag = number("physical_line_partition").unwrap_or(1);
-        Some(capacity? / line_size? / lines_per_tag / sets).filter(|ways| *ways > 0)
-    });
-    Some(Resource {
-        kind: Kind::Cache(kind),
-        level,
-        cpus,
-        capacity,
-        os_index: fs.id(&format!("{folder}/id")),
-        line_size: line_size.and_then(|v| u32::try_from(v).ok()),
-        ways: ways.and_then(|v| u32::try_from(v).ok()),
-    })
+fn core(fs: &Sysfs<'_>, cpu: CpuId) -> Option<CpuSet> {
+    fs.mask(&["core_cpus", "thread_siblings"].map(|n| Sysfs::cpu_path(cpu, &format!("topology/{n}"))))
 }

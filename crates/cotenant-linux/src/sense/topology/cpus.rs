@@ -57,8 +57,13 @@ pub(super) fn listed(
         // A container's own list: CPUs allowed by the kernel are online.
         let there = |set: Option<&CpuSet>| set.map(|set| set.and(&all)).filter(|set| !set.is_empty());
         let cpuset = there(allowed.cpus.as_ref()).filter(|set| allowed.is_online && !set.is_subset(online));
-        let task = there(allowed.task.as_ref().or(runs_on)).filter(|set| !set.intersects(online));
-        if let Some(may) = cpuset.or(task) {
+        // What the kernel said when it was asked is exact. Masks and cpusets of version 1 may name CPUs that are off,
+        // which say so themselves.
+        let asked = there(runs_on).filter(|set| !set.is_subset(online));
+        let is_on = |cpu| fs.text(&Sysfs::cpu_path(cpu, "online")).is_some_and(|text| text.trim() == "1");
+        let task =
+            there(allowed.task.as_ref()).filter(|set| !set.intersects(online) || set.minus(online).iter().any(is_on));
+        if let Some(may) = asked.or(cpuset).or(task) {
             notes.note(format!(
                 "{CPU}/online says {said}, but this process may run on CPUs {may}; the list is not believed"
             ));
@@ -74,12 +79,21 @@ pub(super) fn listed(
     if online.is_empty() {
         return None;
     }
-    if !mute.is_empty() {
+    let (usable, mute): (CpuSet, CpuSet) = {
         let mute: CpuSet = mute.into_iter().collect();
+        runs_on.map_or_else(|| (CpuSet::new(), mute.clone()), |may| (mute.and(may), mute.minus(may)))
+    };
+    if !usable.is_empty() {
+        notes.note(format!(
+            "CPUs {usable} have no {CPU}/cpuN/topology, but this process may run on them; what they share is known as \
+             far as others tell it"
+        ));
+    }
+    if !mute.is_empty() {
         notes.note(format!("CPUs {mute} are online but have no {CPU}/cpuN/topology; they are taken as offline"));
     }
     let shown: CpuSet = online.into_iter().collect();
-    Some(Listed { all: all.or(&hidden), online: shown.or(&hidden), shown, has_topology: true })
+    Some(Listed { all: all.or(&hidden), online: shown.or(&hidden).or(&usable), shown, has_topology: true })
 }
 
 /// The CPUs if sysfs is hidden or has no topology: those of `/proc/cpuinfo` with its packages and cores, otherwise
@@ -123,9 +137,24 @@ pub(super) fn without_sysfs(
     Some(Listed::untold(cpus.clone()))
 }
 
-/// Whether a CPU is the first of these listed by sysfs, which represents all.
-pub(super) fn is_first(cpu: CpuId, of: &CpuSet, shown: &CpuSet) -> bool {
-    of.and(shown).first() == Some(cpu)
+/// Of the CPUs that one of them says to share something, those of which no other has said it yet; nothing where it
+/// does not name itself.
+pub(super) fn rest(
+    cpu: CpuId,
+    told: &CpuSet,
+    covered: &mut CpuSet,
+    what: impl Fn() -> String,
+    out: &mut Assembly,
+) -> Option<CpuSet> {
+    let cpus = told.minus(covered);
+    if !cpus.contains(cpu) || cpus.len() < told.len() {
+        out.note(format!("CPU {cpu} reports {} of CPUs {told}, which other CPUs contradict", what()));
+    }
+    if !cpus.contains(cpu) {
+        return None;
+    }
+    *covered = covered.or(&cpus);
+    Some(cpus)
 }
 
 fn resource(kind: Kind, cpus: CpuSet, os_index: Option<u32>) -> Resource {
@@ -161,17 +190,18 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, told: &Told<'_>, out: &mut A
                 continue;
             }
             let paths: Vec<String> = names.iter().map(|n| Sysfs::cpu_path(cpu, &format!("topology/{n}"))).collect();
-            let Some(mut cpus) = fs.mask(&paths).map(|set| set.and(online)) else { continue };
+            let told = fs.mask(&paths).filter(|set| !set.is_empty()).map(|set| set.and(online));
+            let Some(mut cpus) = told else { continue };
             let id_of = |cpu| fs.id(&Sysfs::cpu_path(cpu, &format!("topology/{id}")));
             if kind == Kind::Core && has_compute_units && cpus.iter().any(|other| id_of(other) != id_of(cpu)) {
                 cpus = CpuSet::single(cpu);
             }
-            // Kernels write clusters and dies of one CPU if there are none.
-            if !is_first(cpu, &cpus, told.shown) || (cpus.len() == 1 && matches!(kind, Kind::Cluster | Kind::Die)) {
+            // Clusters and dies of one CPU are what kernels write where there are none.
+            if cpus.len() == 1 && matches!(kind, Kind::Cluster | Kind::Die) {
                 continue;
             }
-            *covered = covered.or(&cpus);
-            found.push(resource(kind, cpus, id_of(cpu)));
+            let cpus = rest(cpu, &cpus, covered, || format!("the {kind:?}"), out);
+            found.extend(cpus.map(|cpus| resource(kind, cpus, id_of(cpu))));
         }
     }
     for cpus in joined(fs, &found, told) {

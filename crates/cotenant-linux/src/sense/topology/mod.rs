@@ -56,9 +56,12 @@ pub fn live() -> Result<Discovered, ReadError> {
     read(&FsRoot::live(), Some(&own_cpus()))
 }
 
-/// The online CPUs allowed for this process; if refused, as many as the standard library counts.
+/// The CPUs that the kernel lets this process run on, of those that are online: tried by a thread that asks for all.
+/// Where that is refused, those of our mask, or as many as the standard library counts.
 fn own_cpus() -> CpuSet {
-    sys::getaffinity(0).unwrap_or_else(|_| {
+    let ask = || sys::setaffinity_all(0).and_then(|()| sys::getaffinity(0));
+    let tried = std::thread::Builder::new().spawn(ask).map(std::thread::JoinHandle::join);
+    tried.ok().and_then(|said| said.ok()?.ok()).or_else(|| sys::getaffinity(0).ok()).unwrap_or_else(|| {
         let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         (0..count.min(MAX_CPUS)).map(|n| CpuId(n as u32)).collect()
     })
@@ -66,20 +69,21 @@ fn own_cpus() -> CpuSet {
 
 /// Reads the machine below `root`. No privileges are needed.
 ///
-/// `fallback` names CPUs that exist although sysfs and `/proc/cpuinfo` hide them, as in some containers: from
-/// `sched_getaffinity` or the number of online CPUs. Without other sources they form one package, with a note.
+/// `may` names what the kernel lets the reader use, all of it and nothing else. Where lists contradict it they are not
+/// believed, and such CPUs exist also where sysfs and `/proc/cpuinfo` hide them, as in some containers. Where nothing
+/// else is there, they form one package. Notes say so.
 ///
 /// # Errors
-/// [`ReadError`] without any CPU, or for an inconsistent machine.
-pub fn read(root: &FsRoot, fallback: Option<&CpuSet>) -> Result<Discovered, ReadError> {
+/// [`ReadError`] where there is no CPU, or where what is there makes no machine.
+pub fn read(root: &FsRoot, may: Option<&CpuSet>) -> Result<Discovered, ReadError> {
     let place = || root.path("/").display().to_string();
     let fs = Sysfs::new(root);
     let mut assembly = Assembly::default();
     let info = fs.text("/proc/cpuinfo").map(|text| parse::cpuinfo(&text)).unwrap_or_default();
     let mut allowed = fs.allowed(&mut assembly);
-    let listed = match cpus::listed(&fs, &allowed, fallback, &mut assembly) {
+    let listed = match cpus::listed(&fs, &allowed, may, &mut assembly) {
         Some(listed) => listed,
-        None => cpus::without_sysfs(&fs, &info, fallback, &mut assembly).ok_or_else(|| ReadError::NoCpus(place()))?,
+        None => cpus::without_sysfs(&fs, &info, may, &mut assembly).ok_or_else(|| ReadError::NoCpus(place()))?,
     };
     let cpus::Listed { all, online, shown, has_topology } = listed;
     if all.len() > MAX_CPUS {
@@ -88,18 +92,13 @@ pub fn read(root: &FsRoot, fallback: Option<&CpuSet>) -> Result<Discovered, Read
     }
     let nodes::Memory { nodes, distances, accesses } = nodes::read(&fs, &online, &mut assembly);
     if has_topology {
-        let caches = caches::listed(&fs, &online, &shown);
+        let caches = caches::listed(&fs, &online, &shown, &mut assembly);
         let told = cpus::Told { shown: &shown, caches: &caches, nodes: &nodes, info: &info };
         let packages = cpus::read(&fs, &online, &told, &mut assembly);
         caches::insert(caches, &packages, &nodes, &info, &mut assembly);
     }
-    if let (Some(cpuset), Some(task)) = (&allowed.cpus, &allowed.task)
-        && !cpuset.intersects(&online)
-        && task.intersects(&online)
-    {
-        assembly.note(format!("the cpuset allows CPUs {cpuset}, but this process may run on {task}; that is believed"));
-        allowed.cpus.clone_from(&allowed.task);
-    }
+    let ids: CpuSet = nodes.iter().map(|node| CpuId(node.id.0)).collect();
+    allowed.settle(&online, may, &ids, &mut assembly);
     let is_allowed = |set: &Option<CpuSet>, id| set.as_ref().is_none_or(|s| s.contains(id));
     let classes = kinds::classes(&fs, &online, &info);
     let mut parts = Parts {

@@ -4,6 +4,7 @@ use crate::fsroot::FsRoot;
 use cotenant_model::parse::{self, CpusetKind};
 use cotenant_model::topology::assembly::Assembly;
 use cotenant_model::{CpuId, CpuSet};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io::{self, ErrorKind};
 
@@ -21,12 +22,40 @@ pub(super) struct Allowed {
     pub(super) is_online: bool,
     /// The CPUs of its own mask.
     pub(super) task: Option<CpuSet>,
+    /// Memory nodes, likewise.
+    task_mems: Option<CpuSet>,
+}
+
+impl Allowed {
+    /// Resolves what contradicts itself towards what the kernel lets the reader do. `may`: what it said when it was
+    /// asked, else its own lists say it.
+    pub(super) fn settle(&mut self, online: &CpuSet, may: Option<&CpuSet>, nodes: &CpuSet, out: &mut Assembly) {
+        let of = |set: Option<&CpuSet>, all: &CpuSet| set.map(|set| set.and(all)).filter(|set| !set.is_empty());
+        let task = of(may.or(self.task.as_ref()), online);
+        let cpuset = self.cpus.as_ref().map(|cpus| cpus.and(online));
+        if let (Some(task), Some(cpuset)) = (&task, &cpuset)
+            && (!task.is_subset(cpuset) || (may.is_some() && task != cpuset))
+        {
+            let told = self.cpus.take().unwrap_or_default();
+            out.note(format!("the cpuset allows CPUs {told}, but this process may run on {task}; that is believed"));
+        }
+        if self.cpus.is_none() {
+            self.cpus = task;
+        }
+        if self.mems.as_ref().is_some_and(|mems| !mems.intersects(nodes)) && !nodes.is_empty() {
+            let told = self.mems.take().unwrap_or_default();
+            out.note(format!("the cpuset allows memory nodes {told}, and there are {nodes}; that is not believed"));
+        }
+        if self.mems.is_none() {
+            self.mems = of(self.task_mems.as_ref(), nodes);
+        }
+    }
 }
 
 /// Reads values; absent or malformed ones are `None`, because sysfs differs between kernels.
 pub(super) struct Sysfs<'a> {
     pub(super) root: &'a FsRoot,
-    /// Existing but unreadable paths, with reasons.
+    /// What is there and cannot be read, and why, or is not what is expected there.
     unread: RefCell<Vec<String>>,
 }
 
@@ -56,22 +85,38 @@ impl<'a> Sysfs<'a> {
         Some(text)
     }
 
+    /// What a text says; one that is not as expected is noted.
+    fn value<T, E>(&self, path: &str, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T> {
+        let text = self.text(path)?;
+        let said = || format!("{path} says {:?}", text.trim().chars().take(40).collect::<String>());
+        parse(&text).map_err(|_| self.unread.borrow_mut().push(said())).ok()
+    }
+
     pub(super) fn number(&self, path: &str) -> Option<u64> {
-        parse::number(&self.text(path)?).ok()
+        self.value(path, parse::number)
     }
 
     /// An id such as `core_id`; -1 is none.
     pub(super) fn id(&self, path: &str) -> Option<u32> {
-        parse::id(&self.text(path)?).ok().flatten()
+        self.value(path, parse::id).flatten()
+    }
+
+    pub(super) fn size(&self, path: &str) -> Option<u64> {
+        self.value(path, parse::size)
     }
 
     pub(super) fn list(&self, path: &str) -> Option<CpuSet> {
-        CpuSet::parse_list(&self.text(path)?).ok()
+        self.value(path, CpuSet::parse_list)
     }
 
-    /// The first existing mask.
+    /// The first mask that is there, else the first list beside one.
     pub(super) fn mask(&self, paths: &[String]) -> Option<CpuSet> {
-        paths.iter().find_map(|path| CpuSet::parse_mask(&self.text(path)?).ok())
+        let list = |path: &String| match path.strip_suffix("map") {
+            Some(of) => self.list(&format!("{of}list")),
+            None => self.list(&format!("{path}_list")),
+        };
+        let mask = paths.iter().find_map(|path| self.value(path, CpuSet::parse_mask));
+        mask.or_else(|| paths.iter().find_map(list))
     }
 
     /// Numbered entries of a folder, `prefix0`, `prefix1`, …; `None` without the folder.
@@ -86,7 +131,7 @@ impl<'a> Sysfs<'a> {
         let status = self.text("/proc/self/status").unwrap_or_default();
         let of_task = |key| parse::status_list(&status, key);
         let (cpus, mems) = (of_task("Cpus_allowed_list"), of_task("Mems_allowed_list"));
-        let mut allowed = Allowed { task: cpus.clone(), ..Allowed::default() };
+        let mut allowed = Allowed { task: cpus, task_mems: mems, ..Allowed::default() };
         let Some((kind, mount)) = self.cpuset_mount() else { return allowed };
         let own = self.text("/proc/self/cpuset").filter(|t| !t.trim().is_empty());
         let Some(cgroup) = own.map(|t| t.trim_end_matches('\n').to_owned()).or_else(|| {
@@ -97,22 +142,21 @@ impl<'a> Sysfs<'a> {
         };
         // In a container its own group may be mounted, with the host's path.
         let info = self.text("/proc/self/mountinfo").unwrap_or_default();
-        let mounted = parse::mounted_group(&info, &mount).unwrap_or("/").trim_end_matches('/');
-        let inside = cgroup.strip_prefix(mounted).filter(|rest| rest.is_empty() || rest.starts_with('/'));
-        let folder = format!("{mount}{}", inside.unwrap_or(&cgroup).trim_end_matches('/'));
+        let mounted = parse::mounted_group(&info, &mount).unwrap_or("/".into());
+        let inside = cgroup.strip_prefix(mounted.trim_end_matches('/'));
+        let inside = inside.filter(|rest| rest.is_empty() || rest.starts_with('/')).unwrap_or(&cgroup);
+        // One outside what a container sees begins with `/..`.
+        if inside.split('/').any(|part| part == "..") {
+            return allowed;
+        }
+        let folder = format!("{mount}{}", inside.trim_end_matches('/'));
+        // A file that is absent means nothing: the path may be that of another namespace.
         let mut read = |what: &str| {
             let path = format!("{folder}/{}", kind.file(what));
-            let text = self.text(&path)?;
-            let set = CpuSet::parse_list(&text);
-            if let Err(e) = &set {
-                notes.note(format!("{path}: {e}; everything is taken as allowed"));
-                return Some(None);
-            }
-            Some(set.ok())
+            let set = CpuSet::parse_list(&self.text(&path)?);
+            set.map_err(|e| notes.note(format!("{path}: {e}; it is passed over"))).ok()
         };
-        // A missing file is ignored: the path may be of another namespace.
-        allowed.cpus = read("cpus").unwrap_or(cpus);
-        allowed.mems = read("mems").unwrap_or(mems);
+        (allowed.cpus, allowed.mems) = (read("cpus"), read("mems"));
         allowed.is_online = kind == CpusetKind::Cgroup2;
         allowed
     }
@@ -129,13 +173,13 @@ impl<'a> Sysfs<'a> {
             return Some((*kind, (*dir).to_owned()));
         }
         let mounts = self.text("/proc/mounts")?;
-        let usable = |(kind, dir): &(CpusetKind, &str)| {
+        let usable = |(kind, dir): &(CpusetKind, Cow<'_, str>)| {
             *kind != CpusetKind::Cgroup2
                 || self
                     .text(&format!("{dir}/cgroup.controllers"))
                     .is_some_and(|t| t.split_ascii_whitespace().any(|c| c == "cpuset"))
         };
-        parse::cpuset_mounts(&mounts).into_iter().find(usable).map(|(kind, dir)| (kind, dir.to_owned()))
+        parse::cpuset_mounts(&mounts).into_iter().find(usable).map(|(kind, dir)| (kind, dir.into_owned()))
     }
 
     pub(super) fn cpu_path(cpu: CpuId, file: &str) -> String {

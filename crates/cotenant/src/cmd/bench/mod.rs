@@ -49,17 +49,19 @@ const LINUX: &str = "none";
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The workload: TOML with programs, when they come and what to compare, see docs/reference/bench.md
+    /// The workload in TOML, see docs/reference/bench.md
+    ///
+    /// It has the programs, when they come, and what to compare.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Run the commands on this machine even where the file names a machine to simulate
+    /// Run on this machine even if the file names one to simulate
     #[arg(long)]
     here: bool,
     /// What policies know of the programs: a TOML file with [app.NAME] tables [default: the stored profiles]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     profiles: Option<PathBuf>,
     /// Let the programs' own output through [default: discarded, so that it does not disturb the timing]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     show_output: bool,
     /// Print JSON instead of a table
     #[arg(long)]

@@ -16,24 +16,32 @@ use tools::Tools;
 const ENGINE: &str = "cotenant_marker_1";
 
 const OPTIONS: &str = "\
-Options of our own, before or among those of clang; the environment variable COTENANT_CC may hold some, too:
-  --cotenant-mode=MODE        markers (default): nap when Cotenant orders it; naps; padding; off: plain clang
-  --cotenant-regions=FILE     slow down these regions only (docs/reference/regions.md)
+Options of our own, before or among those of clang. The environment variable
+COTENANT_CC may hold some, too:
+  --cotenant-mode=MODE        markers (default): nap when Cotenant orders it;
+                              naps; padding; off: plain clang
+  --cotenant-regions=FILE     slow down these regions only
+                              (docs/reference/regions.md)
   --cotenant-min-score=X      … whose score is above X [default: 0.3]
   --cotenant-min-coverage=X   … and whose coverage is above X [default: 0.01]
-  --cotenant-coverage=X       without regions: code of more than this share of its function, 0 to 1 [default: 0.05]
-  --cotenant-granularity=T    naps: execution between two naps, 100us to 60s [default: 10ms]; padding: instructions between two
-                              places [default: 5]
+  --cotenant-coverage=X       without regions: code of more than this share of
+                              its function, 0 to 1 [default: 0.05]
+  --cotenant-granularity=T    naps: execution between two naps, 100us to 60s
+                              [default: 10ms]; padding: instructions between
+                              two places [default: 5]
   --cotenant-duration=T       naps: length of a nap, up to 60s [default: 10ms]
-  --cotenant-thickness=N      padding: nops at each place, 1 to 4096 [default: 8]
-  --cotenant-clang=PATH       the clang to use, of version 19 [default: clang-19, else clang]
-  --cotenant-plugin=PATH      the pass; libcotenant is beside it [default: PREFIX/lib/cotenant, else cotenant/lib in
-                              the XDG data folder; scripts/install-pass]
+  --cotenant-thickness=N      padding: nops at each place, 1 to 4096
+                              [default: 8]
+  --cotenant-clang=PATH       the clang to use, of version 19
+                              [default: clang-19, else clang]
+  --cotenant-plugin=PATH      the pass; libcotenant is beside it
+                              [default: PREFIX/lib/cotenant, else cotenant/lib
+                              in the XDG data folder; scripts/install-pass]
 
 Examples:
   cotenant cc -O2 -c batch.c
   ./configure CC='cotenant cc' CXX='cotenant c++' && make
-  cotenant cc --cotenant-mode=naps --cotenant-granularity=10ms --cotenant-duration=20ms -O3 batch.c -o batch";
+  cotenant cc --cotenant-mode=naps --cotenant-duration=20ms -O3 batch.c";
 
 /// Arguments of `cotenant cc`, for the help alone: they are clang's, and are passed on as they are.
 #[derive(Debug, Clone, clap::Args)]

@@ -53,8 +53,9 @@ const POLICY: &str = "sam";
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// How long all phases take together, 6 to 3600: half of it is that of `cotenant qos`, which takes some 20 s to
-    /// learn
+    /// How long all phases take together, 6 to 3600
+    ///
+    /// Half of it is that of `cotenant qos`, which takes some 20 s to learn.
     #[arg(long, value_name = "S", default_value_t = 60.0, value_parser = seconds)]
     seconds: f64,
     /// Print JSON instead of tables and bars

@@ -20,83 +20,97 @@ use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
-  cotenant qos --high './server' --low 'make -j8'                          progress that the server reports, goal 90 %
-  cotenant qos --high-pid 4711 --metric 'http://localhost:9100/metrics#seconds,q=0.99' --goal 80% --low 'x264 …'
-  cotenant qos --high './a' --controller conservative-90 --metric ipc --low './b' --low './c' --json
-  cotenant qos --config roles.toml                                         programs that run already, by the rules of a settings file";
+  cotenant qos --high-pid 4711 --metric redis:6379:p99 --low 'make -j8'
+  cotenant qos --config /etc/cotenant/cotenant.toml    the daemon's rules
+  cotenant qos --high './server' --low 'make -j8'      progress that it reports
+  cotenant qos --high-pid 4711 --metric 'cmd:./speed' --low 'x264 …' --goal 80%
+  cotenant qos --high ./a --low ./b --metric ipc --controller conservative-90";
 
 /// Arguments of `cotenant qos`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
 #[allow(clippy::struct_excessive_bools)] // each has its own option
 pub struct Args {
-    /// High priority: a command that keeps its speed, as a line for `sh -c`; may be repeated
+    /// A command that keeps its speed; may be repeated
+    ///
+    /// It is a line for `sh -c`.
     #[arg(long, value_name = "CMD")]
     high: Vec<String>,
-    /// High priority: programs that run already, by process id
+    /// The same of running programs, by process id
     #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = units::pid)]
     high_pid: Vec<u32>,
-    /// High priority: programs that run already, by the folder of their control group; may be repeated
-    #[arg(long, value_name = "PATH")]
+    /// The same of running programs, by the folder of their control group; may be repeated
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
     high_cgroup: Vec<PathBuf>,
-    /// Low priority: a command that gives way, as a line for `sh -c`; may be repeated
+    /// A command that gives way; may be repeated
+    ///
+    /// It is a line for `sh -c`.
     #[arg(long, value_name = "CMD")]
     low: Vec<String>,
-    /// Low priority: programs that run already, by process id
+    /// The same of running programs, by process id
     #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = units::pid)]
     low_pid: Vec<u32>,
-    /// Low priority: programs that run already, by the folder of their control group; all in it give way; may be
-    /// repeated
-    #[arg(long, value_name = "PATH")]
+    /// The same of running programs, by the folder of their control group; may be repeated
+    ///
+    /// All programs in the group give way.
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
     low_cgroup: Vec<PathBuf>,
-    /// Settings file whose rules name the programs if no option does, of those that run when it begins [default:
-    /// `cotenant/config.toml` in the XDG configuration directory]
+    /// Rules in the daemon's language that name the programs
+    ///
+    /// They are about programs that run when it begins, and are read if no option names a program. Keys that concern
+    /// only the daemon are ignored. [default: that of cotenant daemon]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// What tells the speed of the high-priority programs, one for each in their order (the last one for the rest):
-    /// progress, `latency_p50_s` or `latency_p99_s` as they report them, ipc (hardware counters), or a metric from
-    /// outside as for cotenant run [default: progress]
+    /// Where to read the high-priority speed [default: progress]
+    ///
+    /// One for each high-priority program, in their order; the last one is for the rest. progress, `latency_p50_s` and
+    /// `latency_p99_s` are what programs report. ipc reads hardware counters. A metric from outside is given as for
+    /// cotenant run.
     #[arg(long, value_name = "METRIC", value_parser = args::speed)]
     metric: Vec<MetricArg>,
     /// Go on where a metric is refused: its server comes later, or is about to get a password
     #[arg(long, hide_short_help = true)]
     pub wait_for_metric: bool,
-    /// Share of its speed alone that each of them keeps, 1% to 99.9%, as in 90% or 0.9; a latency may grow to its
-    /// baseline / share [default: 90%, or that of the controller]
+    /// Share of its speed alone that each of them keeps [default: 90%, or that of the controller]
+    ///
+    /// 1% to 99.9%, as in 90% or 0.9. A latency may grow to its baseline / share.
     #[arg(long, value_name = "SHARE", value_parser = units::share)]
     pub goal: Option<f64>,
     /// End with exit code 3 if a goal was missed, and with 4 if it could not be judged
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub strict: bool,
-    /// What decides how long the others run: tracking, steady, targeted or targeted-by-speed; utilisation-biased,
-    /// balanced or qos-biased (with --metric ipc); conservative-90, relaxed-90 or conservative-80; or
-    /// simple:LOW,HIGH,A/B/C: naps of A, B or C times 10 ms if the metric is below LOW, below HIGH, or neither
-    /// [default: tracking; steady for latencies and metrics from outside]
-    #[arg(long, value_name = "NAME")]
+    /// What decides how long the others run [default: tracking; steady for latencies and metrics from outside]
+    ///
+    /// tracking, steady, targeted or targeted-by-speed; conservative-90, relaxed-90 or conservative-80. With --metric
+    /// ipc also utilisation-biased, balanced or qos-biased. simple:LOW,HIGH,A/B/C sets naps of A, B or C times 10 ms
+    /// if the metric is below LOW, below HIGH, or neither.
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
     controller: Option<String>,
     /// How programs are throttled
-    #[arg(long, value_name = "MEANS", default_value = "auto")]
+    #[arg(long, value_name = "MEANS", default_value = "auto", hide_short_help = true)]
     pub means: Means,
-    /// Longest time between two looks at the speed, from 1ms; the controller also looks at the ends of its phases
-    /// [default: 100ms; less if a metric from outside is read more often than once a second]
-    #[arg(long, value_name = "TIME", value_parser = units::interval)]
+    /// Longest time between two looks at the speed, from 1ms [default: 100ms; less if a metric from outside is read more
+    /// often than once a second]
+    ///
+    /// The controller also looks at the ends of its phases.
+    #[arg(long, value_name = "TIME", value_parser = units::interval, hide_short_help = true)]
     interval: Option<Duration>,
-    /// Observe only, say what would be done, or do it [default: enforce]
+    /// How far it goes [default: enforce]
     #[arg(long, value_name = "MODE", value_parser = args::mode())]
     pub mode: Option<Mode>,
     /// Place only on these CPUs, as in 0-3,8 [default: all that the task itself may use]
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", hide_short_help = true)]
     pub cpus: Option<String>,
     /// Settings of the policy qos
     #[command(flatten)]
     pub set: SetArgs,
     /// Ask the programs that Cotenant started to end after this time
-    #[arg(long, value_name = "TIME", value_parser = units::interval)]
+    #[arg(long, value_name = "TIME", value_parser = units::interval, hide_short_help = true)]
     pub time: Option<Duration>,
     /// Also look at and pause programs of other users (needs the right to)
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub all_users: bool,
-    /// Do without BPF, by which it is seen what programs wait for a CPU behind (needs root)
+    /// Do without BPF, which shows what programs wait for a CPU behind (needs root)
     #[arg(long, hide_short_help = true)]
     pub no_bpf: bool,
     /// What is said
@@ -115,10 +129,10 @@ pub struct Output {
     #[arg(long)]
     pub json: bool,
     /// Print once a second how it stands, also if standard error is no terminal
-    #[arg(short, long)]
+    #[arg(short, long, hide_short_help = true)]
     pub verbose: bool,
     /// Print no table and no summary
-    #[arg(short, long)]
+    #[arg(short, long, hide_short_help = true)]
     pub quiet: bool,
 }
 
@@ -139,8 +153,9 @@ impl Args {
     }
 
     fn named(&self) -> Result<Cast> {
-        let high = programs(&self.high, &self.high_pid, &self.high_cgroup, self.all_users)?;
-        let low = programs(&self.low, &self.low_pid, &self.low_cgroup, self.all_users)?;
+        let high = programs(&self.high, &self.high_pid, &self.high_cgroup, processes::can_follow, self.all_users)?;
+        // What gives way has to be pausable.
+        let low = programs(&self.low, &self.low_pid, &self.low_cgroup, processes::can_manage, self.all_users)?;
         if let Some(path) = self.high_cgroup.iter().find(|path| Target::Cgroup((*path).clone()).pids().is_empty()) {
             let (group, remedy) = (path.display(), "start the high-priority program first, or name it with --high");
             return Err(usage(format!("control group {group} is empty; {remedy}")));
@@ -158,7 +173,7 @@ impl Args {
             return Err(usage("no program may nap for it; name one with --low, --low-pid or --low-cgroup"));
         }
         let metrics = self.metrics(high.len())?;
-        Ok(Cast { high, low, metrics, notes: Vec::new() })
+        Ok(Cast { high, low, metrics, ..Cast::default() })
     }
 
     /// One for each program of high priority.
@@ -172,10 +187,10 @@ impl Args {
     }
 
     /// The controller, with its goal.
-    pub(super) fn controller(&self, metrics: &[MetricArg]) -> Result<Controller> {
+    pub(super) fn controller(&self, metrics: &[MetricArg], goals: &[f64]) -> Result<Controller> {
         let name = self.controller_name(metrics);
         let name = name.as_str();
-        let goal = self.goal.unwrap_or(0.9);
+        let goal = self.goal.or(goals.iter().copied().reduce(f64::max)).unwrap_or(0.9);
         let ipc = metrics.iter().all(|metric| metric.source == Source::Ipc);
         if let Some(parameters) = name.strip_prefix("simple:") {
             let Some(simple) = simple(parameters) else {
@@ -233,7 +248,13 @@ fn goalless(controller: &str) -> anyhow::Error {
     usage(format!("--controller {controller} goes by thresholds of the speed and has no goal; leave --goal out"))
 }
 
-fn programs(commands: &[String], pids: &[u32], cgroups: &[PathBuf], all_users: bool) -> Result<Vec<AppSpec>> {
+fn programs(
+    commands: &[String],
+    pids: &[u32],
+    cgroups: &[PathBuf],
+    may: impl Fn(u32, bool) -> Result<(), String>,
+    all_users: bool,
+) -> Result<Vec<AppSpec>> {
     let mut programs = Vec::new();
     for line in commands {
         if line.trim().is_empty() {
@@ -245,7 +266,7 @@ fn programs(commands: &[String], pids: &[u32], cgroups: &[PathBuf], all_users: b
     }
     for pid in pids {
         let name = names::of_process(*pid).ok_or_else(|| usage(format!("there is no process {pid}")))?;
-        processes::can_follow(*pid, all_users).map_err(|why| usage(format!("process {pid} {why}")))?;
+        may(*pid, all_users).map_err(|why| usage(format!("process {pid} {why}")))?;
         programs.push(AppSpec::new(name, What::Running(Target::Trees(vec![*pid]))));
     }
     for path in cgroups {

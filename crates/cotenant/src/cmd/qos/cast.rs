@@ -16,6 +16,8 @@ pub(super) struct Cast {
     pub low: Vec<AppSpec>,
     /// One for each program of high priority.
     pub metrics: Vec<MetricArg>,
+    /// The goals of the rules that name them; none where options do.
+    pub goals: Vec<f64>,
     /// Notes on rules that match no program.
     pub notes: Vec<String>,
 }

@@ -50,7 +50,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let mut setup = Setup::of(machine, cpus, apps, Decider::all(Box::new(policy), config))?;
     setup.mode = args.mode.unwrap_or_default();
-    let Cast { high, low, metrics, notes } = cast;
+    let Cast { high, low, metrics, notes, .. } = cast;
     let sources: Vec<Source> = metrics.iter().map(|metric| metric.source.clone()).collect();
     run::can_count(&sources, &setup.topology)?;
     if !args.wait_for_metric {
@@ -124,7 +124,10 @@ fn config(args: &Args, cast: &Cast) -> Result<Config> {
     let mut apps = (0..).map(AppId);
     let high: Vec<AppId> = apps.by_ref().take(cast.high.len()).collect();
     let low = apps.take(cast.low.len()).collect();
-    let qos = served(&high, metrics, low, args.means, args.controller(metrics)?);
+    let mut qos = served(&high, metrics, low, args.means, args.controller(metrics, &cast.goals)?);
+    for (program, goal) in qos.high.iter_mut().zip(&cast.goals).filter(|_| args.goal.is_none()) {
+        program.goal = Some(*goal).filter(|own| qos.controller.goal().is_some_and(|goal| *own < goal));
+    }
     let mut settings = Settings::default().with::<Qos>(&Some(qos));
     args.set.apply(&mut settings, [Qos::SECTION])?;
     Ok(Config { interval: args.interval(metrics), pin: Pin::Cpu, settings, ..Config::default() })

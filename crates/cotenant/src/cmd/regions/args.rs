@@ -14,7 +14,9 @@ Examples:
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES, override_usage = "cotenant regions [OPTIONS] [--] <CMD> [ARGS]...")]
 pub struct Args {
-    /// The command and its arguments; -- before it keeps its options apart from ours
+    /// The command and its arguments
+    ///
+    /// -- before it keeps its options apart from ours.
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub(super) command: Vec<OsString>,
     /// Where the figures come from

@@ -10,13 +10,14 @@ use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
-  cotenant schedule jobs.txt                          a command per line, each for the shell
+  cotenant schedule jobs.txt             a shell command per line
+  cotenant schedule --resume jobs.toml   go on after a crash
   cotenant schedule --policy mas --quantum 100ms jobs.toml
   seq 12 | sed 's/.*/.\\/simulate --seed &/' | cotenant schedule -
-  cotenant schedule --resume jobs.toml                go on after a crash
 
-A queue in TOML: [[job]] tables with command (a line for the shell, or a list of words), and optionally name, env, cwd,
-profile, memory (as in \"2G\"), retries, threads; env, cwd, memory and retries at the top are for all.";
+A queue in TOML has [[job]] tables. Each has a command: a line for the shell, or
+a list of words. Optional are name, env, cwd, profile, memory (as in \"2G\"),
+retries and threads. env, cwd, memory and retries at the top are for all jobs.";
 
 /// Which jobs run at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -84,45 +85,53 @@ pub enum PauseArg {
 #[command(after_help = EXAMPLES)]
 #[allow(clippy::struct_excessive_bools)] // independent options
 pub struct Args {
-    /// The queue: a file whose name ends in .toml, or a list with a command per line; - reads a list from standard
-    /// input
+    /// The queue: a .toml file, or a command per line
+    ///
+    /// - reads a list from standard input.
     #[arg(value_name = "FILE")]
     pub(super) file: PathBuf,
     /// Which jobs run at the same time
     #[arg(long, value_enum, value_name = "NAME", default_value = "auto")]
     pub(super) policy: Discipline,
     /// Time between choices
-    #[arg(long, value_name = "TIME", value_parser = units::interval, default_value = "200ms")]
+    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = units::interval, default_value = "200ms")]
     pub(super) quantum: Duration,
-    /// Most programs that are started at once [default: four per CPU; fifo: as many threads as CPUs; linux and
-    /// overhead: all]
+    /// Most programs that are started at once
+    ///
+    /// [default: four per CPU; fifo: as many threads as CPUs; linux and overhead: all]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) jobs: Option<u32>,
-    /// Memory that jobs may need together, those that wait included, as in 16G [default: what is available]
+    /// Memory that jobs may need together, as in 16G
+    ///
+    /// Waiting jobs keep their memory, and count. [default: what is available]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     pub(super) memory: Option<u64>,
     /// Use only these CPUs, as in 0-3,8
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", hide_short_help = true)]
     pub(super) cpus: Option<String>,
-    /// Folder of the jobs' output, NAME.out and NAME.err (appended to), and of what became of them, state.jsonl
-    /// [default: FILE.logs]
+    /// Folder of the jobs' output [default: FILE.logs]
+    ///
+    /// NAME.out and NAME.err are appended to. state.jsonl holds what became of each job.
     #[arg(long, value_name = "DIR")]
     pub(super) logs: Option<PathBuf>,
-    /// Go on after a crash: jobs whose end was seen are not started again, those that still run are waited for, all
-    /// others are started
+    /// Go on after a crash
+    ///
+    /// Jobs whose end was seen are not started again. Jobs that still run are waited for. All others are started.
     #[arg(long)]
     pub(super) resume: bool,
-    /// Start the queue again from its beginning, and forget what an earlier run in the same folder has done
+    /// Start the queue again from its beginning
+    ///
+    /// What an earlier run in the same folder has done is forgotten.
     #[arg(long, conflicts_with = "resume")]
     pub(super) anew: bool,
     /// How waiting jobs are paused
-    #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
+    #[arg(long, value_enum, value_name = "HOW", default_value = "auto", hide_short_help = true)]
     pub(super) pause: PauseArg,
     /// Time between SIGTERM and SIGKILL when asked to stop
-    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10s")]
+    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = units::duration, default_value = "10s")]
     pub(super) grace: Duration,
     /// Characteristics of applications: a TOML file with [app.NAME] tables [default: the stored profiles]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(super) profiles: Option<PathBuf>,
     /// Settings of the policy that chooses
     #[command(flatten)]
@@ -131,7 +140,7 @@ pub struct Args {
     #[arg(long)]
     pub(super) json: bool,
     /// Print no summary and no progress
-    #[arg(short, long)]
+    #[arg(short, long, hide_short_help = true)]
     pub(super) quiet: bool,
     /// Whether and where to record
     #[command(flatten)]

@@ -1,8 +1,8 @@
 //! The common parts of all figures: the canvas with its key, axes, ink, colours and numbers.
 
-use crate::report::escape::escape;
 use anyhow::{Result, anyhow};
 use cotenant_model::number;
+use cotenant_model::text::markup;
 use plotters::chart::MeshStyle;
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
@@ -67,8 +67,8 @@ impl Figure {
         let head = format!("<svg role=\"img\" aria-labelledby=\"{id}-t {id}-d\" ");
         let described = format!(
             ">\n<title id=\"{id}-t\">{}</title><desc id=\"{id}-d\">{}</desc>",
-            escape(&self.title),
-            escape(&self.description)
+            markup(&self.title),
+            markup(&self.description)
         );
         self.svg.replacen("<svg ", &head, 1).replacen('>', &described, 1)
     }

@@ -31,8 +31,11 @@ fn of_command(program: &Path, path: &[&str], lines: &mut Vec<String>) {
     for item in items(&text) {
         lines.push(format!("option {name} {item}").replace("  ", " "));
     }
-    let commands = text.lines().skip_while(|l| *l != "Commands:").skip(1).take_while(|l| !l.is_empty());
-    // Descriptions continue in further indented lines.
+    // The first screen has them in groups.
+    let listed = text.lines().skip_while(|l| *l != "Commands:").skip(1).take_while(|l| !l.is_empty());
+    let grouped = text.lines().filter(|_| path.is_empty());
+    let commands = listed.chain(grouped);
+    // Descriptions go on in lines that are indented further.
     let named = commands.filter(|l| l.starts_with("  ") && !l.starts_with("   "));
     for sub in named.filter_map(|l| l.split_whitespace().next()).filter(|sub| *sub != "help") {
         of_command(program, &[path, &[sub]].concat(), lines);

@@ -49,11 +49,68 @@ fn what_the_kernel_lets_us_use_is_online() {
     assert!(found.notes[0].contains("may run on CPUs 6-7"), "{:?}", found.notes);
 }
 
+/// Where some CPUs are in the list by chance, those that say themselves that they are on are on.
+#[test]
+fn a_list_that_some_cpus_contradict_is_not_believed() {
+    let dump = with_online("renumbered-in-part", 8, "0-3\n");
+    dump.write("proc/self/status", "Cpus_allowed_list:\t2-5\n");
+    assert_eq!(usable(&dump.read().unwrap()), "2-3", "the others may be off");
+    (1..8).for_each(|cpu| dump.cpu(cpu, "online", "1\n"));
+    let found = dump.read().unwrap();
+    assert_eq!(usable(&found), "2-5");
+    assert!(found.notes[0].contains("/online says 0-3, but this process may run on CPUs 2-5"), "{:?}", found.notes);
+    // What the kernel says when it is asked needs no other witness.
+    let dump = with_online("renumbered-asked", 8, "0-3\n");
+    let asked = |cpus| read(&FsRoot::at(&dump.0), Some(&CpuSet::parse_list(cpus).unwrap())).unwrap();
+    assert_eq!(usable(&asked("2-5")), "2-5");
+    dump.write("sys/fs/cgroup/cpuset.cpus.effective", "0-1\n");
+    dump.write("proc/self/cgroup", "0::/\n");
+    for cpus in ["0", "1-3"] {
+        let found = asked(cpus);
+        let note = format!("the cpuset allows CPUs 0-1, but this process may run on {cpus}; that is believed");
+        assert_eq!((usable(&found), &found.notes), (cpus.to_owned(), &vec![note]));
+    }
+}
+
+/// No group can be seen, or that of somebody else, or one whose files are damaged.
+#[test]
+fn what_this_process_may_do_outweighs_cpusets_that_say_otherwise() {
+    let dump = simple("no-cpuset", 8);
+    dump.write("proc/self/status", "Cpus_allowed_list:\t4-5\nMems_allowed_list:\t0\n");
+    assert_eq!(usable(&dump.read().unwrap()), "4-5");
+    dump.write("proc/self/cgroup", "0::/a\n");
+    dump.write("sys/fs/cgroup/cpuset.cpus.effective", "0-7\n");
+    for (cpus, note) in [
+        ("0-4", "the cpuset allows CPUs 0-4, but this process may run on 4-5; that is believed"),
+        ("", "the cpuset allows CPUs , but this process may run on 4-5; that is believed"),
+        ("0-", "'0-' is not a CPU list"),
+    ] {
+        dump.write("sys/fs/cgroup/a/cpuset.cpus.effective", cpus);
+        let found = dump.read().unwrap();
+        assert_eq!(usable(&found), "4-5", "{cpus}");
+        assert!(found.notes[0].contains(note), "{:?}", found.notes);
+    }
+    // One outside of what a container sees.
+    dump.write("proc/self/cgroup", "0::/../../a\n");
+    assert_eq!((usable(&dump.read().unwrap()), dump.read().unwrap().notes.len()), ("4-5".to_owned(), 0));
+    // Memory likewise.
+    dump.write("proc/self/cgroup", "0::/a\n");
+    dump.write("sys/fs/cgroup/a/cpuset.cpus.effective", "4-5");
+    dump.write("sys/devices/system/node/node0/cpumap", "ff");
+    for mems in ["7", ""] {
+        dump.write("sys/fs/cgroup/a/cpuset.mems.effective", mems);
+        let found = dump.read().unwrap();
+        assert!(found.topology.nodes()[0].allowed, "{mems}");
+        assert!(found.notes[0].starts_with(&format!("the cpuset allows memory nodes {mems},")), "{:?}", found.notes);
+    }
+}
+
 /// A mask may name CPUs that are switched off, and a cpuset of version 1 too.
 #[test]
 fn what_is_switched_off_stays_so() {
     let dump = with_online("off", 4, "0-2\n");
-    dump.write("proc/self/status", "Cpus_allowed_list:\t0-3\n");
+    dump.cpu(3, "online", "0\n");
+    dump.write("proc/self/status", "Cpus_allowed_list:\t2-3\n");
     dump.write("sys/fs/cgroup/cpuset/cpuset.cpus", "2-3\n");
     dump.write("proc/self/cpuset", "/\n");
     let found = dump.read().unwrap();
@@ -106,6 +163,61 @@ fn what_cannot_be_read_is_said() {
 }
 
 #[test]
+fn what_is_not_as_expected_is_said() {
+    let dump = with_online("malformed", 2, "0-\n");
+    dump.cpu(1, "topology/core_id", "one\n");
+    let found = dump.read().unwrap();
+    assert_eq!(usable(&found), "0-1");
+    let note = "/sys/devices/system/cpu/online says \"0-\", and 1 more: what cannot be read counts as absent";
+    assert_eq!(found.notes, [note]);
+}
+
+/// What one CPU does not tell the others do, and what a mask does not tell the list beside it does.
+#[test]
+fn what_one_does_not_tell_another_does() {
+    let mute = simple("mute", 4);
+    for cpu in 0..4 {
+        mute.cpu(cpu, "topology/core_cpus", if cpu < 2 { "3\n" } else { "c\n" });
+        mute.cpu(cpu, "cache/index0/level", "3\n");
+        mute.cpu(cpu, "cache/index0/shared_cpu_map", "f\n");
+    }
+    for file in ["topology/core_cpus", "topology/package_cpus", "cache/index0/level"] {
+        mute.cpu(0, file, "");
+    }
+    let found = mute.read().unwrap();
+    assert_eq!(
+        (parts_of(&found, Kind::Core).join(" "), parts_of(&found, Kind::Package)),
+        ("0-1 2-3".into(), vec!["0-3".into()])
+    );
+    assert_eq!(parts_of(&found, Kind::Cache(CacheType::Unified)), ["0-3"]);
+    assert!(found.notes[0].contains("says \"\", and 2 more"), "{:?}", found.notes);
+    // One says otherwise.
+    let dump = simple("otherwise", 2);
+    dump.cpu(1, "topology/core_cpus", "3\n");
+    let found = dump.read().unwrap();
+    assert_eq!(parts_of(&found, Kind::Core), ["0", "1"]);
+    assert_eq!(found.notes, ["CPU 1 reports the Core of CPUs 0-1, which other CPUs contradict"]);
+    // One tells of others.
+    dump.cpu(0, "topology/core_cpus", "2\n");
+    dump.cpu(1, "topology/core_cpus", "2\n");
+    let found = dump.read().unwrap();
+    assert_eq!(parts_of(&found, Kind::Core), ["1"]);
+    assert_eq!(found.notes, ["CPU 0 reports the Core of CPUs 1, which other CPUs contradict"]);
+    let dump = Dump::new("lists", &[]);
+    for cpu in 0..4 {
+        dump.cpu(cpu, "topology/core_cpus_list", &format!("{cpu}\n"));
+        dump.cpu(cpu, "topology/package_cpus_list", if cpu < 2 { "0-1" } else { "2-3" });
+        dump.cpu(cpu, "cache/index0/level", "3\n");
+        dump.cpu(cpu, "cache/index0/shared_cpu_list", if cpu < 2 { "0-1" } else { "2-3" });
+    }
+    dump.write("sys/devices/system/node/node0/cpulist", "0-3\n");
+    let found = dump.read().unwrap();
+    assert_eq!(parts_of(&found, Kind::Package), ["0-1", "2-3"]);
+    assert_eq!((found.topology.llc_domains().len(), found.topology.nodes()[0].cpus.len()), (2, 4));
+    assert!(found.notes.is_empty(), "{:?}", found.notes);
+}
+
+#[test]
 fn cpus_without_folders_are_named() {
     let found = with_online("without-folders", 4, "0-7\n").read().unwrap();
     assert_eq!(usable(&found), "0-3");
@@ -128,6 +240,21 @@ fn cpus_whose_folders_are_hidden_exist() {
         assert!(found.notes[0].contains("CPUs 0,2 have no folder in /sys/devices/system/cpu"), "{:?}", found.notes);
         assert!(!found.notes.iter().any(|note| note.contains("left out")), "{:?}", found.notes);
     }
+}
+
+#[test]
+fn cpus_whose_topology_is_hidden_exist_where_the_kernel_says_so() {
+    let dump = with_online("hidden-topology", 4, "0-3\n");
+    std::fs::remove_dir_all(dump.0.join("sys/devices/system/cpu/cpu0/topology")).unwrap();
+    let found = dump.read().unwrap();
+    assert_eq!(usable(&found), "1-3", "it may be just going off");
+    let found = read(&FsRoot::at(&dump.0), Some(&CpuSet::parse_list("0-2").unwrap())).unwrap();
+    assert_eq!((usable(&found), parts_of(&found, Kind::Package)), ("0-2".to_owned(), vec!["0-3".to_owned()]));
+    assert!(
+        found.notes[0].starts_with("CPUs 0 have no /sys/devices/system/cpu/cpuN/topology, but"),
+        "{:?}",
+        found.notes
+    );
 }
 
 #[test]
