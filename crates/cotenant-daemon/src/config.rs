@@ -194,7 +194,7 @@ pub(crate) struct Rule {
     pub never: Option<String>,
     /// The one control group that it names, where its path is not a pattern.
     pub group: Option<String>,
-    /// How to write it, where it has keys of before.
+    /// The new form of a rule with earlier keys.
     pub old: Option<String>,
 }
 
@@ -232,7 +232,7 @@ impl Config {
     /// Reads it for the daemon.
     ///
     /// # Errors
-    /// As [`Self::gather`], and where it has keys that are not the daemon's, or no rule.
+    /// As [`Self::gather`]; a key that is not the daemon's; no rule.
     pub fn read(named: Option<&Path>) -> Result<Self> {
         let config = Self::gather(named)?;
         if let Some(key) = &config.foreign {
@@ -247,8 +247,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads it: the main file, then those beside it in the order of their names. What these set counts for more, and
-    /// their rules come before those of the main file.
+    /// Reads it: the main file, then those next to it in the order of their names. The latter take precedence, and
+    /// their rules precede those of the main file.
     ///
     /// # Errors
     /// One line with file, line and column.
@@ -400,7 +400,7 @@ fn default_policy(class: Class) -> &'static str {
 }
 
 impl Rule {
-    /// `at` tells the place of an offset, or of the rule.
+    /// `at` gives the place of an offset, or of the rule.
     fn new(mut text: RuleText, written: &str, at: impl Fn(Option<usize>) -> String) -> Result<Self> {
         let old = old::renew(&mut text, &at(None))?;
         let place = |value: &Spanned<String>| at(Some(value.span().start));

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use std::path::Path;
 use toml::Spanned;
 
-/// What `class` is now.
+/// The earlier form of `class`.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Role {
@@ -20,7 +20,7 @@ pub(crate) enum Role {
 /// Gives a rule today's keys in place of those of before. The line that says how to write it; `None`: it has none.
 ///
 /// # Errors
-/// Where it has old keys and new ones for the same, or two old ones of which only one may be.
+/// Old and new keys for the same setting, or two exclusive old ones.
 pub(crate) fn renew(rule: &mut RuleText, place: &str) -> Result<Option<String>> {
     let (executable, cgroup, class) = (rule.executable.take(), rule.cgroup.take(), rule.role.take());
     let keys = [("executable", executable.is_some()), ("cgroup", cgroup.is_some()), ("role", class.is_some())];

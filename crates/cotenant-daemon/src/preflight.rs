@@ -41,7 +41,7 @@ pub(crate) fn of_rules(rules: &[Rule]) -> Vec<String> {
     rules.iter().filter_map(never).chain(rules.iter().filter_map(|rule| rule.old.clone())).collect()
 }
 
-/// What will not work as it stands, of services that run.
+/// The parts of running services' configuration that will not work at present.
 pub(crate) fn warnings(rules: &[Rule], found: &BTreeMap<String, Service>, ask_commands: bool) -> Result<Vec<String>> {
     let mut warnings = of_rules(rules);
     let may_ask = |metric: &Metric| ask_commands || !matches!(metric.source, MetricSource::Command(_));

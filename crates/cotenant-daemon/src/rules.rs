@@ -12,7 +12,7 @@ use cotenant_setup::args::MetricArg;
 use cotenant_status::class::Class;
 use std::path::{Path, PathBuf};
 
-/// What the rules of a configuration name now.
+/// The present matches of a configuration's rules.
 #[derive(Debug)]
 pub struct Named {
     /// The configuration.
@@ -25,7 +25,7 @@ pub struct Named {
     pub notes: Vec<String>,
 }
 
-/// What a rule names, managed as one.
+/// The match of a rule, managed as one.
 #[derive(Debug)]
 pub struct Program {
     /// That of its rule, where the rule names nothing else; else that of the service.
@@ -34,16 +34,16 @@ pub struct Program {
     pub class: Class,
     /// The share of its speed alone that one of class high keeps.
     pub goal: f64,
-    /// Where its speed is read; progress where its rule names nothing.
+    /// The source of its speed; by default its progress.
     pub metric: MetricArg,
     /// Its processes.
     pub target: Target,
-    /// The user of its processes; root where they are of several.
+    /// The user of its processes; root if they have several.
     pub uid: u32,
 }
 
-/// Reads a configuration, or that of the daemon, and finds what its rules name now, as the daemon would. Keys that
-/// concern the daemon alone count for nothing.
+/// Reads a configuration, or that of the daemon, and finds its rules' present matches like the daemon. Keys for the
+/// daemon alone have no effect.
 ///
 /// # Errors
 /// One line with file, line and column, or where no rule names anything, or processes cannot be listed.
@@ -95,7 +95,7 @@ pub fn named_now(named: Option<&Path>) -> Result<Named> {
     Ok(Named { programs, notes, warnings: preflight::of_rules(rules), path: config.path })
 }
 
-/// A control group that is there, though nothing runs in it yet.
+/// An existing control group, still empty.
 fn empty_group(path: Option<&str>) -> Option<Target> {
     Census::new(FsRoot::live()).folder(path?).filter(|folder| folder.exists()).map(Target::Cgroup)
 }

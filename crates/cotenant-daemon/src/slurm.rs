@@ -31,7 +31,7 @@ const NAME: usize = 253;
 /// Control groups that a job may have.
 const GROUPS: usize = 8;
 
-/// A sample counts for the mean as if there had been so many at most, so that what was long ago is forgotten.
+/// A sample has at least the weight of one in so many, so that old samples fade.
 const MEMORY: u64 = 512;
 
 /// Jobs are dropped so many seconds after their last run.

@@ -1,12 +1,11 @@
-//! What is asked about other programs that they can hold up: environments, command lines, mappings and pages, bytes
-//! moved, and where the files lie that they execute. This is the only place that does (`cargo xtask tidy`).
+//! Questions that other programs can delay: environments, command lines, mappings and pages, bytes moved, and the
+//! places of executed files. No other place asks them (`cargo xtask tidy`).
 //!
-//! For most of it the kernel takes a lock that the program itself can hold for as long as it likes: that of its address
-//! space (`mmap_lock`), or the one under which it executes another program (`exec_update_lock`), which waits for the
-//! former. A file may lie where somebody else's server has to be asked.
-//! Whoever asks may have others to let run, so a thread asks for it, one for the programs of each user. It is waited
-//! for briefly, and for less the more others of that user were waited for. What is late is unknown; the next question
-//! of the same kind gets the answer.
+//! For most of them the kernel takes a lock that the program itself can hold for any time: that of its address space
+//! (`mmap_lock`), or the one for executing another program (`exec_update_lock`), which waits for the former. A file may
+//! be on a server of another user. The caller may have programs to resume, so a thread does the reading, one for the
+//! programs of each user. The wait for it is brief, and briefer after other waits for the same user. A late value is
+//! unknown; the next question of the same kind gets the answer.
 
 use crate::FsRoot;
 use crate::bounded::{self, Limit};
@@ -297,16 +296,16 @@ pub(crate) fn ask_with_patience<T: Send + 'static>(
     DESK.ask(fs, pid, what, Some(PATIENCE), work)
 }
 
-/// A wait that is counted where the kernel may make one; what is shorter may be the scheduler's.
+/// A wait that is counted if the kernel may cause one; shorter ones may be the scheduler's.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// Does something for which the kernel may wait for a process, and which a signal interrupts (`EINTR`) when that has
-/// taken long. `None` where so much was waited for its user that nothing is to be begun.
+/// Runs a call for which the kernel may wait for a process, interrupted by a signal (`EINTR`) when that takes long.
+/// `None`, without running it, after too long waits for its user.
 pub(crate) fn briefly<T>(pid: u32, work: impl FnOnce() -> T) -> Option<T> {
     DESK.briefly(pid, work)
 }
 
-/// Whose program it is: the user who has started it, whatever rights it has.
+/// Owner of a program: its starting user, independent of its rights.
 fn user_of(pid: u32) -> Option<u32> {
     let status = bounded::text(format!("/proc/{pid}/status"), Limit::Value).ok()?;
     let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()?;

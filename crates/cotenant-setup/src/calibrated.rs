@@ -21,8 +21,8 @@ pub fn default_path() -> Option<PathBuf> {
     Some(data_folder()?.join(format!("machines/{}.toml", machine_id()?)))
 }
 
-/// Where Cotenant keeps what the user may read and edit. Root has none in a folder of somebody else's, wherever `HOME`
-/// leads: what was measured decides what is done to programs.
+/// The folder of Cotenant's data for the user to read and edit. Root has none in a folder of another user, under any
+/// `HOME`, since measurements decide how programs are treated.
 pub fn data_folder() -> Option<PathBuf> {
     static TOLD: Once = Once::new();
     let folder = cotenant_cli::xdg("XDG_DATA_HOME", ".local/share")?.join("cotenant");
@@ -34,7 +34,7 @@ pub fn data_folder() -> Option<PathBuf> {
     None
 }
 
-/// Whether root alone writes to a folder; or may make it, where it is not there yet.
+/// Whether only root can write to a folder, or make it if it is missing.
 fn is_roots(folder: &Path) -> bool {
     let there = folder.ancestors().find_map(|path| Some((path, fs::metadata(path).ok()?)));
     there.is_some_and(|(path, meta)| {

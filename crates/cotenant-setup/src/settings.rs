@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The settings file. Every key is optional and means what the option of the same name means.
+/// The settings file. Every key is optional and has the meaning of the option of the same name.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct File {
@@ -439,7 +439,7 @@ pub fn program_of(command: &[OsString]) -> Option<(String, PathBuf)> {
     Some((names::of_command(command), executable::find(command.first()?)?))
 }
 
-/// The settings file, and where it is or would be.
+/// The settings file and its path, existing or not.
 fn read_file(named: Option<&Path>) -> Result<(File, PathBuf)> {
     let path = named.map(Path::to_owned).or_else(default_path).unwrap_or_default();
     if named.is_none() && !path.exists() {

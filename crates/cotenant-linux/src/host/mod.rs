@@ -495,8 +495,8 @@ impl LinuxHost {
         let _ = Job::of_processes().signal(signal, &others); // no group is read
     }
 
-    /// What is throttled leads its own session, which the terminal's signals do not reach. Where nothing is changed
-    /// (observe, advise) it has none, and a shell may stand before the program.
+    /// A throttled program leads its own session, out of reach of the terminal's signals. Without changes (observe,
+    /// advise) it has none, and a shell may precede the program.
     fn signal_throttled(&mut self, signal: i32) {
         let now = self.now();
         for (&id, app) in self.apps.iter().filter(|(_, app)| app.throttled && app.child.is_some()) {

@@ -39,8 +39,8 @@ pub struct Called {
     pub proven: bool,
 }
 
-/// By the name that the kernel has: that of the link through which a program was started, of the script, or what the
-/// process has put there. `None` where that is the file's own. What was found `before` holds while that is not known.
+/// By the kernel's name: that of the link through which a program was started, of the script, or one set by the
+/// process. `None` if it is the file's own. The result `before` holds while that is unknown.
 pub fn by_kernel(fs: &FsRoot, pid: u32, program: &Path, comm: &str, before: Option<&Called>) -> Option<Called> {
     let own = program.file_name()?.as_bytes();
     let own = own.strip_suffix(b" (deleted)").unwrap_or(own);
@@ -48,7 +48,7 @@ pub fn by_kernel(fs: &FsRoot, pid: u32, program: &Path, comm: &str, before: Opti
     if comm.is_empty() || comm.contains('/') || is_own {
         return None;
     }
-    // The folder of the program is where it says.
+    // The folder of the program is the named one.
     let (here, folder, kernels) = (fs.clone(), program.parent()?.to_owned(), comm.to_owned());
     let find = move |door: &Door| {
         let executed = sys::identity(door.path())?;

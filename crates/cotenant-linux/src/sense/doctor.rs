@@ -183,7 +183,7 @@ mod tests {
         let root = machine("resctrl", &[("sys/fs/resctrl/schemata", "L3:0=fff\n")]);
         assert!(resctrl_refuses(&root.join("sys/fs/resctrl")).is_none());
         assert_eq!(fs::read_dir(root.join("sys/fs/resctrl")).unwrap().count(), 1, "the group that was tried is gone");
-        // Where nobody may make a folder.
+        // In a folder where none can be made.
         assert!(resctrl_refuses(Path::new("/proc/self")).is_some());
         fs::remove_dir_all(root).unwrap();
     }

@@ -166,7 +166,7 @@ pub fn autogroup(text: &str) -> Option<(u64, i32)> {
 struct Machine<'a> {
     fs: &'a FsRoot,
     root: PathBuf,
-    /// Where the hierarchy with the controller is mounted, of version 1; and version 2.
+    /// The mounts of the hierarchy with the controller: version 1; and version 2.
     first: Option<cgroups::Mount>,
     second: Option<cgroups::Mount>,
     by_session: bool,

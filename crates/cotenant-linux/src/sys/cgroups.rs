@@ -25,8 +25,8 @@ pub(crate) fn mounts_in(table: &str, v1_controller: Option<&str>) -> Vec<String>
     table.lines().filter_map(wanted).collect()
 }
 
-/// A hierarchy as it is mounted: a container may have its own group alone, by a bind mount, while processes tell their
-/// groups from the root of the machine.
+/// A mounted hierarchy: a container may have only its own group, by a bind mount, while processes report their groups
+/// from the root of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
     /// The folder.
@@ -38,23 +38,23 @@ pub struct Mount {
 impl Mount {
     /// That at one of [`mounts`].
     pub fn new(root: &Path, place: &str) -> Self {
-        // Without the table all groups are there, as on most machines.
+        // Without the table all groups are visible, as on most machines.
         let info = bounded::text(root.join("proc/self/mountinfo"), Limit::Machine);
         let group = info.ok().and_then(|info| Some(parse::mounted_group(&info, &format!("/{place}"))?.into_owned()));
         Self { folder: root.join(place), group: group.unwrap_or_else(|| "/".to_owned()) }
     }
 
-    /// The folder of a group, as processes tell it; `None` where it lies outside.
+    /// The folder of a group in processes' form; `None` if it is outside.
     pub fn of(&self, group: &str) -> Option<PathBuf> {
         let inside = group.strip_prefix(self.group.trim_end_matches('/'))?;
         let is_inside = (inside.is_empty() || inside.starts_with('/')) && !inside.split('/').any(|part| part == "..");
-        // Paths are compared by what follows the mount, which an empty end would lengthen.
+        // Paths are compared after the mount point, to which an empty end would add a slash.
         let inside = inside.trim_matches('/');
         is_inside.then(|| if inside.is_empty() { self.folder.clone() } else { self.folder.join(inside) })
     }
 }
 
-/// Whether a hierarchy of version 2 has a controller; not where that cannot be read, for then it is of no use.
+/// Whether a hierarchy of version 2 has a controller; false if that cannot be read, since it would be useless.
 pub fn has_controller(mount: &Path, controller: &str) -> bool {
     let all = bounded::text(mount.join("cgroup.controllers"), Limit::Value);
     all.is_ok_and(|all| all.split_whitespace().any(|name| name == controller))

@@ -61,7 +61,7 @@ pub fn open_path_at(folder: &File, number: u32) -> io::Result<File> {
 /// Which file it is, and whose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Major and minor number of what it lies on.
+    /// Major and minor number of its device.
     pub device: (u32, u32),
     /// Its number there.
     pub inode: u64,
@@ -78,8 +78,8 @@ impl Identity {
     }
 }
 
-/// What the kernel knows of a file by itself. A program that serves a file system is not asked: it may be another
-/// user's, and never answer (FUSE, also below an overlay).
+/// The kernel's own knowledge of a file. A serving program is not asked, since it may be another user's, and never
+/// answer (FUSE, also below an overlay).
 ///
 /// # Errors
 /// `ENOENT`, `EACCES`.
@@ -99,7 +99,7 @@ pub fn identity_of(file: &File) -> io::Result<Identity> {
 fn identity_at(folder: c_int, path: &CStr, flags: c_int) -> io::Result<Identity> {
     // SAFETY: all bytes of this plain struct may be zero.
     let mut found: libc::statx = unsafe { std::mem::zeroed() };
-    // Nothing is asked for by name: what is always there comes all the same, and nobody has to look it up.
+    // No field is requested: the basic ones are returned anyway, without asking a server.
     let (flags, mask) = (flags | libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT, 0);
     // SAFETY: the path is a C string, the struct writable, the descriptor open.
     check(unsafe { libc::statx(folder, path.as_ptr(), flags, mask, &raw mut found) })?;

@@ -46,8 +46,8 @@ pub fn survive_file_limit() {
     }
 }
 
-/// Does something, and interrupts it again and again from `patience` on: a call of the system that waits for another
-/// program fails with `EINTR` then. Where there is no timer to be had, it waits.
+/// Runs a call, and interrupts it repeatedly after `patience`: a system call that waits for another program then fails
+/// with `EINTR`. Without a timer, it waits.
 pub fn interrupted_after<T>(patience: Duration, work: impl FnOnce() -> T) -> T {
     extern "C" fn nothing(_: c_int) {}
     struct Interrupter(libc::timer_t);
@@ -75,7 +75,7 @@ pub fn interrupted_after<T>(patience: Duration, work: impl FnOnce() -> T) -> T {
         fn every(&self, time: Duration) {
             let time = libc::timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() };
             let both = libc::itimerspec { it_interval: time, it_value: time };
-            // SAFETY: the timer is there, the structure readable.
+            // SAFETY: the timer exists, the structure is readable.
             unsafe { libc::timer_settime(self.0, 0, &raw const both, std::ptr::null_mut()) };
         }
     }
@@ -97,7 +97,7 @@ pub fn interrupted_after<T>(patience: Duration, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// What the runtime does at these faults: at the end of a stack it says so.
+/// The runtime's handling of these faults: it reports the end of a stack.
 static AT_FAULTS: [(c_int, OnceLock<libc::sigaction>); 2] =
     [(libc::SIGSEGV, OnceLock::new()), (libc::SIGBUS, OnceLock::new())];
 

@@ -52,7 +52,7 @@ impl Subuids {
         }
     }
 
-    /// Reads the file where it has changed. While it, or the users' names, cannot be read, what it said last holds.
+    /// Reads a changed file. While it, or the users' names, cannot be read, the previous content holds.
     pub fn refresh(&mut self) {
         self.refresh_from(Path::new("/etc"));
     }
@@ -91,8 +91,8 @@ impl Subuids {
     }
 }
 
-/// Somebody real: the user who may act as this one, as `/etc/subuid` says, or the first one of theirs where that is
-/// root. What is limited by user is limited by those who are real: one may act as 65,536.
+/// The real user: the one who may act as this one according to `/etc/subuid`, or the first of theirs if that is root.
+/// Limits per user apply to real ones, since one may act as 65,536.
 pub fn real_user(uid: u32) -> u32 {
     /// The table changes rarely, and each answer to many processes takes one.
     const FRESH: Duration = Duration::from_secs(1);
@@ -108,8 +108,8 @@ pub fn real_user(uid: u32) -> u32 {
     subuids.real(uid)
 }
 
-/// The user namespace of a process that is not this one's: of those around it the one that lies in this one, by its
-/// inode, and the user who has made it. `None` where it is this one, or cannot be known.
+/// The user namespace of a process, if it differs from this one's: among those around it, the one directly below this
+/// one, by its inode, and its maker. `None` if it is the same, or unknown.
 pub fn inner_user_namespace(pid: u32) -> Option<(u64, u32)> {
     // ioctl_nsfs(2)
     const PARENT: u32 = 0xb702;

@@ -108,9 +108,9 @@ fn groups(t: &Topology, has_nodes: bool) -> Groups {
 /// What hwloc shows, by name, and the same of us. What both tell otherwise wherever it occurs is made alike:
 /// * hwloc gives a node without CPUs those nearby.
 /// * It keeps nodes that have neither CPUs nor memory, as firmware leaves for devices that may bring some.
-/// * It tells no size where that is 0.
+/// * It shows no size of 0.
 /// * It keeps CPUs that are not allowed among the kinds of cores.
-/// * It drops clusters where a cpuset leaves each just what another part has.
+/// * It drops clusters if a cpuset leaves each the same CPUs as another part.
 fn shown(t: &Topology, view: &str) -> [BTreeMap<String, Vec<String>>; 2] {
     let (mut ours, mut theirs) = (Seen::ours(t, Sizes::Exact), Seen::console(view));
     let number =
@@ -271,7 +271,7 @@ fn made_up_machines_are_read_as_other_tools_do() {
     // Ext4 is slow to make files where many were removed.
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() { memory } else { Path::new(env!("CARGO_TARGET_TMPDIR")) };
-    // Others than these are made where it is named which is the first.
+    // An environment variable with the first seed selects other machines.
     let first = std::env::var("COTENANT_FIRST_SEED").map_or(0, |seed| seed.parse().unwrap());
     let next = AtomicU64::new(first);
     let some = || {

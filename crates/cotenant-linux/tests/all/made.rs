@@ -183,7 +183,7 @@ fn cpus(machine: &Machine, random: &mut Random, shape: &Shape) {
         )
     };
     machine.put("proc/cpuinfo", &online.iter().map(info).collect::<String>());
-    // What the firmware calls them says nothing of their order.
+    // The firmware's ids have no order.
     let mut ids = |count: usize| {
         let mut ids = random.numbers(count);
         random.shuffle(&mut ids);

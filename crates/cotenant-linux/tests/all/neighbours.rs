@@ -110,7 +110,7 @@ fn who_keeps_its_address_space_locked_holds_nobody_up() {
     assert!(hog.end().success());
 }
 
-/// A server of files that answers no more, as any user may have one in a namespace of their own.
+/// A file server that stopped answering, as any user may have one in their own namespace.
 const SERVER: &str = r#"
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)

@@ -17,7 +17,7 @@ fn begin(width: f64, height: f64, title: &str) -> String {
     )
 }
 
-/// Words at a place; `anchor` says which end of them is there, the start where it is empty.
+/// Words at a place; `anchor` gives the end that is there, by default the start.
 fn text(out: &mut String, (x, y): (f64, f64), anchor: &str, words: &str) {
     let anchor = if anchor.is_empty() { String::new() } else { format!(" text-anchor=\"{anchor}\"") };
     let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\"{anchor}>{words}</text>");

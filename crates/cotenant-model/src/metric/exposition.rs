@@ -184,7 +184,7 @@ pub fn scrape(answer: &str, selector: &Selector) -> Result<Scraped, ScrapeError>
     let total = format!("{name}_total"); // a counter of OpenMetrics is named by its family
     // By labels; of several points of one series, which OpenMetrics allows, the last one counts.
     let mut values: BTreeMap<Labels, f64> = BTreeMap::new();
-    // By the labels beside the bound: upper bounds with cumulative counts.
+    // By the labels besides the bound: upper bounds with cumulative counts.
     let mut buckets: BTreeMap<Labels, Vec<(f64, f64)>> = BTreeMap::new();
     let mut native = false;
     for (i, line) in answer.lines().enumerate() {

@@ -40,7 +40,7 @@ impl Entry {
         Self { listed: false, ..self }
     }
 
-    /// The same, with a line that says what it decides by.
+    /// The same, with a line about its criteria.
     #[must_use]
     pub fn with_about(self, about: &'static str) -> Self {
         Self { about, ..self }
@@ -52,12 +52,12 @@ impl Entry {
         Self { rival: true, ..self }
     }
 
-    /// What it decides by; empty where nothing is said.
+    /// Its criteria; empty without any.
     pub fn about(&self) -> &'static str {
         self.about
     }
 
-    /// Whether it is there for comparisons.
+    /// Whether it exists for comparisons.
     pub fn is_rival(&self) -> bool {
         self.rival
     }

@@ -407,7 +407,7 @@ fn programs_are_named_by_rules() {
     assert_eq!((by_daemons.len(), &by_daemons), (2, &by_old));
     let of_old = ["config.toml:1:1: executable and role", "write `name = "];
     for (file, warnings) in [(&daemons, &["rule other can match nothing"][..]), (&old, &of_old)] {
-        // Long enough for signals: nobody may move them to a group.
+        // Long enough for signals, without moves to a control group.
         let words = ["qos", "-v", "--config", file, "--controller", "simple:1e17,1e18,4/1/0"];
         let mut run = Run::of(state.cotenant(&words), TempDir::new("qos"));
         for warning in warnings {

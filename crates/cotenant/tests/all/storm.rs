@@ -11,13 +11,13 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// A user who has no other rights.
+/// A user without other rights.
 const NOBODY: u32 = 65_534;
 
 /// Programs of one user that all rounds have in common: one that is kept fast, one that gives way, one that is placed.
 struct Site {
     state: State,
-    /// As whom, where that is not as who tests.
+    /// The user of the run, if different from the tests'.
     user: Option<u32>,
     programs: [Child; 3],
 }

@@ -58,7 +58,7 @@ fn open(body: &str) -> String {
     ok(body).replacen("Connection", "Content-Type: application/openmetrics-text; version=1.0.0\r\nConnection", 1)
 }
 
-/// An address at which nobody listens, and what keeps everybody else from it: a connection that comes from there.
+/// An address without a listener, kept from other sockets by a connection from it.
 pub(super) fn closed() -> ((TcpListener, TcpStream), SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -601,7 +601,7 @@ impl Observer {
         self.tasks.push(task);
     }
 
-    /// Opens a task's counters; false where it is gone, or is to be tried again when it is found anew.
+    /// Opens a task's counters; false if it is gone, or should be retried when it is found again.
     fn attach(&mut self, task: &mut Task) -> bool {
         let Some(opener) = &mut self.opener else { return true };
         // The kernel waits while the process begins to execute another program.

@@ -258,7 +258,7 @@ pub struct Memory {
     file: File,
     /// The file's inode, which identifies the memory.
     pub inode: u64,
-    /// Who is real behind its user.
+    /// The real user behind its user.
     uid: u32,
     _place: Option<Place>,
 }

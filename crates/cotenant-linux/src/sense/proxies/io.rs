@@ -45,8 +45,8 @@ impl Io {
     pub fn look(&mut self, processes: &Processes, at: Time, notes: &mut Notes) {
         self.bury(processes, at);
         self.refused.clear();
-        // The kernel lets nobody read while the process begins to execute another program, which may take it long. Those
-        // of one user are read together: what does not answer holds up its own.
+        // The kernel blocks reads while the process begins to execute another program, which may take long. Processes
+        // of one user are read together, so that a slow one delays only its own user's.
         let mut of_users: BTreeMap<u32, Vec<(u32, &Process)>> = BTreeMap::new();
         for (pid, process) in within(processes, notes) {
             let Ok(user) = process.owner() else { continue }; // it is gone
@@ -58,7 +58,7 @@ impl Io {
             let read = move |_: &Door| {
                 Ok(files.into_iter().map(|(pid, start, file)| (pid, start, read(file))).collect::<Vec<_>>())
             };
-            // Where that is late, there is no new count.
+            // A late answer gives no new count.
             let read = address_space::ask(&FsRoot::live(), of_user[0].0, What::Bytes, read);
             for (pid, start, bytes) in read.into_iter().flatten() {
                 if let Some(process) = processes.get(&pid).filter(|process| process.start_ticks() == start) {
@@ -85,7 +85,7 @@ impl Io {
         }
     }
 
-    /// Leaves what was counted of processes that have ended to those that wait for them.
+    /// Leaves the counts of ended processes to those that wait for them.
     fn bury(&mut self, processes: &Processes, at: Time) {
         let lives = |(pid, known): &(u32, Known)| {
             processes.get(pid).is_some_and(|process| process.start_ticks() == known.start_ticks)
@@ -121,7 +121,7 @@ impl Io {
     }
 }
 
-/// Opens what [`read`] reads, which waits for nobody.
+/// Opens the file for [`read`], without waiting.
 fn open(process: &Process) -> io::Result<File> {
     process.open_file_of_all("io")
 }

@@ -74,7 +74,7 @@ fn cache_type(name: &str) -> CacheType {
     }
 }
 
-/// What is known while they are read.
+/// State while they are read.
 struct Reading<'a> {
     fs: &'a Sysfs<'a>,
     online: &'a CpuSet,
@@ -84,7 +84,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// The CPUs that share a cache with this one; `None` where that is known, or not told.
+    /// The CPUs that share a cache with this one; `None` if already known, or missing.
     fn sharing(
         &mut self,
         cpu: CpuId,
@@ -121,7 +121,7 @@ impl Reading<'_> {
         .collect()
     }
 
-    /// One cache; `None` where it is incomplete or another CPU has told of it.
+    /// One cache; `None` if it is incomplete or reported by another CPU.
     fn cache(&mut self, cpu: CpuId, folder: &str) -> Option<Resource> {
         let fs = self.fs;
         let level = fs.number(&format!("{folder}/level")).and_then(|l| u8::try_from(l).ok()).filter(|l| *l > 0)?;

@@ -57,8 +57,8 @@ pub(super) fn listed(
         // A container's own list: CPUs allowed by the kernel are online.
         let there = |set: Option<&CpuSet>| set.map(|set| set.and(&all)).filter(|set| !set.is_empty());
         let cpuset = there(allowed.cpus.as_ref()).filter(|set| allowed.is_online && !set.is_subset(online));
-        // What the kernel said when it was asked is exact. Masks and cpusets of version 1 may name CPUs that are off,
-        // which say so themselves.
+        // The kernel's direct answer is exact. Masks and cpusets of version 1 may contain offline CPUs, which report
+        // that themselves.
         let asked = there(runs_on).filter(|set| !set.is_subset(online));
         let is_on = |cpu| fs.text(&Sysfs::cpu_path(cpu, "online")).is_some_and(|text| text.trim() == "1");
         let task =
@@ -137,8 +137,8 @@ pub(super) fn without_sysfs(
     Some(Listed::untold(cpus.clone()))
 }
 
-/// Of the CPUs that one of them says to share something, those of which no other has said it yet; nothing where it
-/// does not name itself.
+/// The CPUs that share a resource according to one of them, except those reported by others; empty if it does not
+/// include itself.
 pub(super) fn rest(
     cpu: CpuId,
     told: &CpuSet,
@@ -196,7 +196,7 @@ pub(super) fn read(fs: &Sysfs<'_>, online: &CpuSet, told: &Told<'_>, out: &mut A
             if kind == Kind::Core && has_compute_units && cpus.iter().any(|other| id_of(other) != id_of(cpu)) {
                 cpus = CpuSet::single(cpu);
             }
-            // Clusters and dies of one CPU are what kernels write where there are none.
+            // Kernels write clusters and dies of one CPU if there are none.
             if cpus.len() == 1 && matches!(kind, Kind::Cluster | Kind::Die) {
                 continue;
             }

@@ -56,8 +56,8 @@ pub fn live() -> Result<Discovered, ReadError> {
     read(&FsRoot::live(), Some(&own_cpus()))
 }
 
-/// The CPUs that the kernel lets this process run on, of those that are online: tried by a thread that asks for all.
-/// Where that is refused, those of our mask, or as many as the standard library counts.
+/// The CPUs allowed to this process by the kernel, among the online ones: tried by a thread that requests all. If that
+/// is refused, those of our mask, or as many as the standard library counts.
 fn own_cpus() -> CpuSet {
     let ask = || sys::setaffinity_all(0).and_then(|()| sys::getaffinity(0));
     let tried = std::thread::Builder::new().spawn(ask).map(std::thread::JoinHandle::join);
@@ -69,9 +69,9 @@ fn own_cpus() -> CpuSet {
 
 /// Reads the machine below `root`. No privileges are needed.
 ///
-/// `may` names what the kernel lets the reader use, all of it and nothing else. Where lists contradict it they are not
-/// believed, and such CPUs exist also where sysfs and `/proc/cpuinfo` hide them, as in some containers. Where nothing
-/// else is there, they form one package. Notes say so.
+/// `may` has the CPUs allowed by the kernel, completely. Contradicting lists are ignored, and such CPUs exist even if
+/// sysfs and `/proc/cpuinfo` hide them, as in some containers. Without other information they form one package. Notes
+/// report that.
 ///
 /// # Errors
 /// [`ReadError`] where there is no CPU, or where what is there makes no machine.

@@ -27,8 +27,8 @@ pub(super) struct Allowed {
 }
 
 impl Allowed {
-    /// Resolves what contradicts itself towards what the kernel lets the reader do. `may`: what it said when it was
-    /// asked, else its own lists say it.
+    /// Resolves contradictions in favour of the kernel's permissions. `may`: the kernel's direct answer, otherwise its
+    /// own lists count.
     pub(super) fn settle(&mut self, online: &CpuSet, may: Option<&CpuSet>, nodes: &CpuSet, out: &mut Assembly) {
         let of = |set: Option<&CpuSet>, all: &CpuSet| set.map(|set| set.and(all)).filter(|set| !set.is_empty());
         let task = of(may.or(self.task.as_ref()), online);
@@ -55,7 +55,7 @@ impl Allowed {
 /// Reads values; absent or malformed ones are `None`, because sysfs differs between kernels.
 pub(super) struct Sysfs<'a> {
     pub(super) root: &'a FsRoot,
-    /// What is there and cannot be read, and why, or is not what is expected there.
+    /// Unreadable or unexpected files, with the reasons.
     unread: RefCell<Vec<String>>,
 }
 
@@ -85,7 +85,7 @@ impl<'a> Sysfs<'a> {
         Some(text)
     }
 
-    /// What a text says; one that is not as expected is noted.
+    /// The value of a text; an unexpected one is noted.
     fn value<T, E>(&self, path: &str, parse: impl FnOnce(&str) -> Result<T, E>) -> Option<T> {
         let text = self.text(path)?;
         let said = || format!("{path} says {:?}", text.trim().chars().take(40).collect::<String>());
@@ -109,7 +109,7 @@ impl<'a> Sysfs<'a> {
         self.value(path, CpuSet::parse_list)
     }
 
-    /// The first mask that is there, else the first list beside one.
+    /// The first existing mask, otherwise the first list next to one.
     pub(super) fn mask(&self, paths: &[String]) -> Option<CpuSet> {
         let list = |path: &String| match path.strip_suffix("map") {
             Some(of) => self.list(&format!("{of}list")),
@@ -145,7 +145,7 @@ impl<'a> Sysfs<'a> {
         let mounted = parse::mounted_group(&info, &mount).unwrap_or("/".into());
         let inside = cgroup.strip_prefix(mounted.trim_end_matches('/'));
         let inside = inside.filter(|rest| rest.is_empty() || rest.starts_with('/')).unwrap_or(&cgroup);
-        // One outside what a container sees begins with `/..`.
+        // A path outside a container's view begins with `/..`.
         if inside.split('/').any(|part| part == "..") {
             return allowed;
         }

@@ -59,7 +59,7 @@ fn a_list_that_some_cpus_contradict_is_not_believed() {
     let found = dump.read().unwrap();
     assert_eq!(usable(&found), "2-5");
     assert!(found.notes[0].contains("/online says 0-3, but this process may run on CPUs 2-5"), "{:?}", found.notes);
-    // What the kernel says when it is asked needs no other witness.
+    // The kernel's direct answer needs no other witness.
     let dump = with_online("renumbered-asked", 8, "0-3\n");
     let asked = |cpus| read(&FsRoot::at(&dump.0), Some(&CpuSet::parse_list(cpus).unwrap())).unwrap();
     assert_eq!(usable(&asked("2-5")), "2-5");
@@ -90,7 +90,7 @@ fn what_this_process_may_do_outweighs_cpusets_that_say_otherwise() {
         assert_eq!(usable(&found), "4-5", "{cpus}");
         assert!(found.notes[0].contains(note), "{:?}", found.notes);
     }
-    // One outside of what a container sees.
+    // A path outside a container's view.
     dump.write("proc/self/cgroup", "0::/../../a\n");
     assert_eq!((usable(&dump.read().unwrap()), dump.read().unwrap().notes.len()), ("4-5".to_owned(), 0));
     // Memory likewise.
@@ -197,7 +197,7 @@ fn what_one_does_not_tell_another_does() {
     let found = dump.read().unwrap();
     assert_eq!(parts_of(&found, Kind::Core), ["0", "1"]);
     assert_eq!(found.notes, ["CPU 1 reports the Core of CPUs 0-1, which other CPUs contradict"]);
-    // One tells of others.
+    // One CPU reports others.
     dump.cpu(0, "topology/core_cpus", "2\n");
     dump.cpu(1, "topology/core_cpus", "2\n");
     let found = dump.read().unwrap();
