@@ -139,7 +139,7 @@ pub struct ManageArgs {
 
 const METRIC: &str = "A metric of the program's speed: cmd:COMMAND (prints a number), log:PATH:REGEX (last number in a growing file), \
     http://HOST[:PORT]/PATH[#SERIES] (a number, or OpenMetrics), redis:PORT:p99, postgres:PORT:p99 or http:PORT/PATH:p99 (time to \
-    answer); then ,higher or ,lower (what is better), ,name=NAME, ,every=TIME, ,timeout=TIME, ,q=QUANTILE. May be repeated. compare -p also takes progress (its default), latency_p50_s or \
+    answer), clients:PORT:p99 or clients:/SOCKET:p99 (what clients wait, seen in the kernel); then ,higher or ,lower (what is better), ,name=NAME, ,every=TIME, ,timeout=TIME, ,q=QUANTILE. May be repeated. compare -p also takes progress (its default), latency_p50_s or \
     latency_p99_s as the program reports them, and ipc (hardware counters)";
 
 /// Time between two readings of latencies that a busy program reports.
@@ -168,12 +168,12 @@ impl FromStr for MetricArg {
             return Ok(Self { source: text.to_owned().into(), outside: None });
         }
         let metric: Metric = text.parse().map_err(|why: MetricError| why.to_string())?;
-        let source = match metric.source {
-            MetricSource::Probe { .. } => {
+        let source = match metric.source.is_latency() {
+            true => {
                 let percent = metric.quantile.unwrap_or(QUANTILE) * 100.0;
                 format!("latency_p{}_s", (percent * 1e3).round() / 1e3).into()
             }
-            _ => Source::Metric(metric.name.clone()),
+            false => Source::Metric(metric.name.clone()),
         };
         Ok(Self { source, outside: Some(metric) })
     }
@@ -349,6 +349,7 @@ mod tests {
         let both = |a: &str, b: &str| (a.to_owned(), b.to_owned());
         assert_eq!(names("redis:6379:p99,name=cache"), both("cache", "latency_p99_s"));
         assert_eq!(names("postgres:5432:p99.9"), both("postgres", "latency_p99.9_s"));
+        assert_eq!(names("clients:80:p50"), both("clients", "latency_p50_s"));
         assert_eq!(names("cmd:true,name=x"), both("x", "x"));
         assert_eq!(names("latency_p50_s"), both("latency_p50_s", "latency_p50_s"));
     }

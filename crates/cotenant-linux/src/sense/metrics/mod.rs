@@ -5,6 +5,7 @@
 //! told once.
 
 mod ask;
+mod clients;
 mod command;
 pub(crate) mod credentials;
 mod error;
@@ -63,9 +64,21 @@ pub struct MetricSummary {
     /// Why the last of these did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+    /// Requests that were seen of a server's clients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<SeenRequests>,
     /// Whether it was refused ever since the start, in a way that stays so until somebody does something about it.
     #[serde(skip)]
     pub refused: bool,
+}
+
+/// How many requests were seen in the kernel, and where each was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SeenRequests {
+    /// Of clients on this machine: at the client.
+    pub here: u64,
+    /// Of other clients: at the server.
+    pub elsewhere: u64,
 }
 
 /// What a thread and the loop share.
@@ -133,8 +146,8 @@ impl Shared {
 #[derive(Debug)]
 pub struct Metrics {
     shared: Vec<Arc<Mutex<Shared>>>,
-    /// What the first server that is asked answered.
-    answers: Option<Answers>,
+    /// What each server answered that is asked, or whose clients are seen.
+    answers: Vec<Option<Answers>>,
     /// Those that must end before this does: they have started programs.
     threads: Vec<JoinHandle<()>>,
     stopper: Option<Stopper>,
@@ -161,10 +174,7 @@ impl Metrics {
         }
         let fetchers = metrics.iter().map(Fetcher::new).collect::<Result<Vec<_>, _>>()?;
         let (stopper, stop) = stop::pair()?;
-        let answers = fetchers.iter().find_map(|fetcher| match fetcher {
-            Fetcher::Probe(probe) => Some(probe.answers()),
-            _ => None,
-        });
+        let answers = fetchers.iter().map(Fetcher::answers).collect();
         let mut started = Self { shared: Vec::new(), answers, threads: Vec::new(), stopper: Some(stopper), start };
         for (metric, mut fetcher) in metrics.iter().zip(fetchers) {
             let shared = Arc::new(Mutex::new(Shared {
@@ -180,6 +190,7 @@ impl Metrics {
                     last: None,
                     failed: 0,
                     why: None,
+                    requests: None,
                     refused: false,
                 },
                 seconds: 0.0,
@@ -221,15 +232,15 @@ impl Metrics {
         self.shared.iter().filter_map(clipped).collect()
     }
 
-    /// How long the first server that is asked took to answer, nanoseconds, since the beginning; `None` where none is
+    /// How long the first server that is asked, or whose clients are seen, took to answer, nanoseconds, since the beginning; `None` where none is
     /// asked.
     pub fn latency_ns(&self) -> Option<Histogram> {
-        self.answers.as_ref().map(Answers::so_far)
+        self.answers.iter().flatten().next().map(Answers::so_far)
     }
 
     /// The first server that is asked is asked more often until then.
     pub fn watch(&self, until: Time) {
-        if let Some(answers) = &self.answers {
+        if let Some(answers) = self.answers.iter().flatten().next() {
             answers.watch(self.start + Duration::from_nanos(until.0));
         }
     }
@@ -262,7 +273,15 @@ impl Metrics {
 
     /// What each metric came to so far.
     pub fn summaries(&self) -> Vec<MetricSummary> {
-        self.shared.iter().map(|shared| lock(shared).summary.clone()).collect()
+        let requests = |answers: &Option<Answers>| {
+            let [here, elsewhere] = answers.as_ref()?.requests()?;
+            Some(SeenRequests { here, elsewhere })
+        };
+        let summary = |(shared, answers): (&Arc<Mutex<Shared>>, &Option<Answers>)| MetricSummary {
+            requests: requests(answers),
+            ..lock(shared).summary.clone()
+        };
+        self.shared.iter().zip(&self.answers).map(summary).collect()
     }
 }
 
