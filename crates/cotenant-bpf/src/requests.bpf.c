@@ -18,9 +18,6 @@ typedef struct {
     struct net *net;
 } KERNEL possible_net_t;
 struct in6_addr {
-    union {
-        __be32 u6_addr32[4];
-    } in6_u;
 } KERNEL;
 struct sock_common {
     __be32 skc_daddr, skc_rcv_saddr;
@@ -102,6 +99,7 @@ struct {
 struct end {
     u64 since;  // server: a request lies there since; client: it was sent then; 0: none
     u32 sent;   // sequence number of the last segment that was sent
+    u32 early;  // what joined while it was not known whether the connection ends at the service
     u8 server, local, taken, open;  // open: the last segment did not end a write
 };
 struct {
@@ -132,9 +130,9 @@ INLINE void count(u32 side, u64 ns) {
     if (l && bucket < BUCKETS) __sync_fetch_and_add(&l->buckets[bucket], 1);
 }
 
-INLINE void join(u32 side) {
+INLINE void join(u32 side, u32 requests) {
     struct latencies *l = bpf_map_lookup_elem(&latencies, &side);
-    if (l) __sync_fetch_and_add(&l->joined, 1);
+    if (l) __sync_fetch_and_add(&l->joined, requests);
 }
 
 // `ends`: whether this piece ends a write.
@@ -142,8 +140,8 @@ INLINE void server_received(struct end *end, u64 now, bool ends) {
     if (!end->since) {
         end->since = now;
     } else if (!end->open) {
-        join(SERVED);
-        if (!end->local) join(REMOTE);
+        join(SERVED, 1);
+        if (!end->local) join(REMOTE, 1);
     }
     end->open = !ends;
 }
@@ -160,8 +158,9 @@ INLINE void client_sent(struct end *end, u64 now, bool ends) {
     if (!end->since) {
         end->since = now;
         end->taken = 0;
-    } else if (!end->open && end->local) {
-        join(LOCAL);
+    } else if (!end->open) {
+        if (end->local) join(LOCAL, 1);
+        else end->early++;
     }
     end->open = !ends;
 }
@@ -185,8 +184,8 @@ INLINE enum role role_of(struct sock *sk, struct service *s) {
 
 INLINE void address(u32 *to, struct sock *sk, bool remote) {
     if (sk->__sk_common.skc_family == AF_INET6) {
-        if (remote) BPF_CORE_READ_INTO(to, sk, __sk_common.skc_v6_daddr.in6_u.u6_addr32);
-        else BPF_CORE_READ_INTO(to, sk, __sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32);
+        if (remote) bpf_core_read(to, 16, &sk->__sk_common.skc_v6_daddr);
+        else bpf_core_read(to, 16, &sk->__sk_common.skc_v6_rcv_saddr);
     } else {
         // As IPv6 has it: the server's socket may be one of both.
         to[2] = bpf_htonl(0xffff);
@@ -297,6 +296,7 @@ SEC("tp_btf/tcp_rcv_space_adjust") int BPF_PROG(tcp_took, struct sock *sk) {
         if (received && *received) {
             end->local = 1;
             bpf_map_delete_elem(&flows, &flow);
+            join(LOCAL, end->early);
         }
     }
     client_took(end, now);

@@ -71,8 +71,7 @@ impl Requests {
 
     fn load_unchecked(service: Service) -> Result<Self, Error> {
         let btf = Btf::from_sys_fs()?;
-        let mut loader = EbpfLoader::new();
-        let mut object = loader.btf(Some(&btf)).allow_unsupported_maps().load(REQUESTS)?;
+        let mut object = object(&btf)?;
         set(&mut object, service)?;
         let points = match service {
             Service::Port { .. } => &TCP[..],
@@ -80,6 +79,19 @@ impl Requests {
         };
         attach_all(&mut object, points, points.len(), &btf)?;
         Ok(Self { object, service })
+    }
+
+    /// Whether requests can be seen: the tracepoints that this kernel does not have or refuses, with its reason, without
+    /// which those of Unix sockets are not.
+    ///
+    /// # Errors
+    /// [`Blind`]: none can be seen.
+    pub fn missing() -> Result<Vec<String>, Blind> {
+        loading(|| {
+            let btf = Btf::from_sys_fs()?;
+            let mut object = object(&btf)?;
+            attach_all(&mut object, &[&TCP[..], &UNIX].concat(), TCP.len(), &btf)
+        })
     }
 
     /// The same service is somewhere else now, as a socket that was made anew.
@@ -106,6 +118,10 @@ impl Requests {
         };
         Ok(Seen { served: of(side::SERVED)?, local: of(side::LOCAL)?, remote: of(side::REMOTE)? })
     }
+}
+
+fn object(btf: &Btf) -> Result<Ebpf, Error> {
+    Ok(EbpfLoader::new().btf(Some(btf)).allow_unsupported_maps().load(REQUESTS)?)
 }
 
 fn set(object: &mut Ebpf, service: Service) -> io::Result<()> {
