@@ -192,7 +192,15 @@ pub fn speed(text: &str) -> Result<MetricArg, String> {
     Ok(metric)
 }
 
+/// What is said where both are asked for.
+pub const NO_CLIENTS: &str = "a metric clients: is seen by BPF, and --no-bpf does without; leave one of them out";
+
 impl MetricArg {
+    /// Whether BPF alone tells it.
+    pub fn is_by_bpf(&self) -> bool {
+        self.outside.as_ref().is_some_and(|metric| matches!(metric.source, MetricSource::Clients(_)))
+    }
+
     /// As people know it.
     pub fn name(&self) -> String {
         self.outside.as_ref().map_or_else(|| self.source.to_string(), |metric| metric.name.clone())
@@ -231,6 +239,9 @@ impl ScopeArgs {
     /// # Errors
     /// Names the first such one.
     pub fn only_from_outside(&self) -> anyhow::Result<()> {
+        if self.no_bpf && self.metric.iter().any(MetricArg::is_by_bpf) {
+            return Err(usage(NO_CLIENTS));
+        }
         let Some(own) = self.metric.iter().find(|metric| metric.outside.is_none()) else { return Ok(()) };
         Err(usage(format!(
             "--metric {}: only 'cotenant qos' and 'cotenant compare -p' go by it; name a source from outside, such as \

@@ -7,8 +7,9 @@
 use super::error::FetchError;
 use super::probe::Answers;
 use super::stop::Stop;
+use crate::sense::listening;
 use cotenant_bpf::{self as bpf, Blind, Requests, Seen};
-use cotenant_model::metric::{Measured, Service};
+use cotenant_model::metric::{EVERY, Measured, QUANTILE, Service};
 use cotenant_model::{Direction, Histogram};
 use std::os::linux::fs::MetadataExt;
 use std::time::{Duration, Instant};
@@ -75,13 +76,11 @@ impl Clients {
     pub fn see(&mut self) -> Result<(), FetchError> {
         let is_busy = self.before.as_ref().is_some_and(|(_, seen)| seen.served.ns.count() > 0);
         let place = place(&self.service, !is_busy).map_err(|why| self.failed(&why))?;
-        match &mut self.requests {
-            Some(requests) => requests.follow(place).map_err(|why| self.failed(&why)),
-            None => {
-                self.requests = Some(Requests::load(place).map_err(|why| self.blind(&why))?);
-                Ok(())
-            }
+        if let Some(requests) = &mut self.requests {
+            return requests.follow(place).map_err(|why| self.failed(&why));
         }
+        self.requests = Some(Requests::load(place).map_err(|why| self.blind(&why))?);
+        Ok(())
     }
 
     /// Looks for the length of a window.
@@ -137,6 +136,11 @@ impl Clients {
     }
 }
 
+/// Whether it can be seen here what clients of a service wait.
+pub fn sees_clients(service: &Service) -> bool {
+    Clients::new(service.clone(), QUANTILE, EVERY).see().is_ok()
+}
+
 /// Of each request once.
 fn latencies(seen: &Seen) -> Histogram {
     let mut all = seen.local.ns.clone();
@@ -152,8 +156,7 @@ fn joined(seen: &Seen) -> u64 {
 fn place(service: &Service, check: bool) -> io::Result<bpf::Service> {
     match service {
         Service::Port(port) => {
-            let table = |name: &str| fs::read_to_string(format!("/proc/self/net/{name}")).unwrap_or_default();
-            if check && !["tcp", "tcp6"].iter().any(|name| listens(&table(name), *port)) {
+            if check && !listening::is_open(*port) {
                 return Err(io::ErrorKind::ConnectionRefused.into());
             }
             let netns = fs::metadata("/proc/self/ns/net")?.st_ino() as u32;
@@ -168,16 +171,6 @@ fn place(service: &Service, check: bool) -> io::Result<bpf::Service> {
     }
 }
 
-/// Whether a socket listens on a port, by a table as `/proc/net/tcp`.
-fn listens(table: &str, port: u16) -> bool {
-    table.lines().skip(1).any(|line| {
-        let mut words = line.split_whitespace().skip(1);
-        let local = words.next().and_then(|address| address.rsplit_once(':'));
-        let is_listening = words.nth(1) == Some("0A");
-        is_listening && local.is_some_and(|(_, number)| u16::from_str_radix(number, 16) == Ok(port))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,7 +180,9 @@ mod tests {
     fn several_requests_under_way_are_refused_and_accidents_are_not() {
         let mut mixed = Mixed::default();
         let mut told = |windows: &[(u64, u64)]| {
-            windows.iter().for_each(|(single, joined)| mixed.add(*single, *joined));
+            for (single, joined) in windows {
+                mixed.add(*single, *joined);
+            }
             mixed.too_many().is_some()
         };
         assert!(!told(&[(0, 0), (10, 2)]), "too few to say");
@@ -207,15 +202,5 @@ mod tests {
         let seen = Seen { served: side(100, 7), local: side(200, 1), remote: side(300, 2) };
         assert_eq!((latencies(&seen).count(), joined(&seen)), (6, 3));
         assert_eq!(latencies(&seen).above(290.0), Some(3.0));
-    }
-
-    #[test]
-    fn listening_ports_are_in_the_kernels_table() {
-        let table = "  sl  local_address rem_address   st tx_queue\n\
-                     \x20  0: 0100007F:18EB 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0\n\
-                     \x20  1: 0100007F:1F90 0100007F:C001 01 00000000:00000000 00:00000000 00000000     0\n";
-        assert!(listens(table, 6_379));
-        assert!(!listens(table, 8_080), "a connection");
-        assert!(!listens(table, 80) && !listens("", 80));
     }
 }

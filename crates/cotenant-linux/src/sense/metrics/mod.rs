@@ -18,6 +18,7 @@ mod stop;
 pub(crate) mod wire;
 
 pub use ask::{Unanswered, ask};
+pub use clients::sees_clients;
 pub use error::StartError;
 
 use crate::sys;

@@ -1,7 +1,7 @@
 //! The arguments of `cotenant qos`, and the programs that they name.
 
 use super::cast::Cast;
-use super::rules;
+use super::{rules, unnamed};
 use crate::run::{recorder, targets};
 use anyhow::Result;
 use cotenant_cli::usage;
@@ -55,7 +55,8 @@ pub struct Args {
     config: Option<PathBuf>,
     /// What tells the speed of the high-priority programs, one for each in their order (the last one for the rest):
     /// progress, `latency_p50_s` or `latency_p99_s` as they report them, ipc (hardware counters), or a metric from
-    /// outside as for cotenant run [default: progress]
+    /// outside as for cotenant run [default: progress; of one that runs already, reports none and listens at one port
+    /// or socket, what its clients wait: clients:PORT:p99]
     #[arg(long, value_name = "METRIC", value_parser = args::speed)]
     metric: Vec<MetricArg>,
     /// Go on where a metric is refused: its server comes later, or is about to get a password
@@ -146,7 +147,7 @@ impl Args {
             return Err(usage(format!("control group {group} is empty; {remedy}")));
         }
         if high.is_empty() && low.is_empty() {
-            return rules::cast(self.config.as_deref(), &self.metric, self.all_users);
+            return rules::cast(self.config.as_deref(), &self.metric, self.all_users, !self.no_bpf);
         }
         if self.config.is_some() {
             return Err(usage("--config names the programs by its rules; leave it out, or --high and --low"));
@@ -157,18 +158,22 @@ impl Args {
         if low.is_empty() {
             return Err(usage("no program may nap for it; name one with --low, --low-pid or --low-cgroup"));
         }
-        let metrics = self.metrics(high.len())?;
-        Ok(Cast { high, low, metrics, notes: Vec::new() })
+        let mut notes = Vec::new();
+        let metrics = self.metrics(&high, &mut notes)?;
+        Ok(Cast { high, low, metrics, notes })
     }
 
     /// One for each program of high priority.
-    fn metrics(&self, programs: usize) -> Result<Vec<MetricArg>> {
-        if self.metric.len() > programs {
-            let times = self.metric.len();
+    fn metrics(&self, programs: &[AppSpec], notes: &mut Vec<String>) -> Result<Vec<MetricArg>> {
+        if self.metric.len() > programs.len() {
+            let (times, programs) = (self.metric.len(), programs.len());
             return Err(usage(format!("--metric is given {times} times for {programs} programs of high priority")));
         }
-        let last = self.metric.last().cloned().unwrap_or_default();
-        Ok((0..programs).map(|i| self.metric.get(i).unwrap_or(&last).clone()).collect())
+        let mut of = |(i, program)| match self.metric.get(i).or(self.metric.last()) {
+            Some(metric) => metric.clone(),
+            None => unnamed::metric(program, !self.no_bpf, notes),
+        };
+        Ok(programs.iter().enumerate().map(&mut of).collect())
     }
 
     /// The controller, with its goal.

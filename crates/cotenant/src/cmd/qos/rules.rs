@@ -1,6 +1,7 @@
 //! Programs that run already, by the rules of the settings file.
 
 use super::cast::Cast;
+use super::unnamed;
 use anyhow::{Context, Result};
 use cotenant_cli::usage;
 use cotenant_linux::host::{AppSpec, What};
@@ -15,8 +16,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Those that the rules of a settings file match now. A process belongs to the first rule that matches it. What tells
-/// the speed of a program stands in its rule, else in the one `--metric`, else it is progress.
-pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool) -> Result<Cast> {
+/// the speed of a program stands in its rule, else in the one `--metric`, else it is [`unnamed`].
+pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool, bpf: bool) -> Result<Cast> {
     let (rules, file) = settings::rules(config)?;
     if rules.is_empty() {
         let file = if file.as_os_str().is_empty() { String::new() } else { format!(" in {}", file.display()) };
@@ -33,8 +34,8 @@ pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool
     let mut cast = Cast::default();
     for rule in rules {
         let metric = match &rule.metric {
-            Some(text) => args::speed(text).map_err(|why| usage(format!("{}: metric: {why}", rule.at)))?,
-            None => metrics.first().cloned().unwrap_or_default(),
+            Some(text) => Some(args::speed(text).map_err(|why| usage(format!("{}: metric: {why}", rule.at)))?),
+            None => metrics.first().cloned(),
         };
         let Some(target) = target(&rule, &mut taken, all_users)? else {
             cast.notes.push(format!("{}: the rule {} matches nobody who runs now", rule.at, rule.name));
@@ -43,8 +44,9 @@ pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool
         let program = AppSpec::new(rule.name, What::Running(target));
         match rule.role {
             Role::High => {
+                let unnamed = || unnamed::metric(&program, bpf, &mut cast.notes);
+                cast.metrics.push(metric.unwrap_or_else(unnamed));
                 cast.high.push(program);
-                cast.metrics.push(metric);
             }
             Role::Low => cast.low.push(program),
         }
