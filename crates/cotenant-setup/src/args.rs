@@ -168,12 +168,11 @@ impl FromStr for MetricArg {
             return Ok(Self { source: text.to_owned().into(), outside: None });
         }
         let metric: Metric = text.parse().map_err(|why: MetricError| why.to_string())?;
-        let source = match metric.source.is_latency() {
-            true => {
-                let percent = metric.quantile.unwrap_or(QUANTILE) * 100.0;
-                format!("latency_p{}_s", (percent * 1e3).round() / 1e3).into()
-            }
-            false => Source::Metric(metric.name.clone()),
+        let source = if metric.source.is_latency() {
+            let percent = metric.quantile.unwrap_or(QUANTILE) * 100.0;
+            format!("latency_p{}_s", (percent * 1e3).round() / 1e3).into()
+        } else {
+            Source::Metric(metric.name.clone())
         };
         Ok(Self { source, outside: Some(metric) })
     }

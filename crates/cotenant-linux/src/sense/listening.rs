@@ -1,8 +1,9 @@
 //! Where programs listen: TCP ports and named Unix sockets.
 
+use crate::bounded::{self, Limit};
 use cotenant_model::metric::Service;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::{fs, io};
 
 /// What these processes listen on, in our network namespace; those of the same number count once.
 pub fn services(pids: &[u32]) -> Vec<Service> {
@@ -12,10 +13,12 @@ pub fn services(pids: &[u32]) -> Vec<Service> {
         return Vec::new();
     }
     let mut sockets: BTreeMap<u64, Service> = BTreeMap::new();
-    for table in ["tcp", "tcp6"] {
-        sockets.extend(ports(&table_of(table)).map(|(port, inode)| (inode, Service::Port(port))));
+    for table in ["tcp", "tcp6"].into_iter().filter_map(|name| table_of(name).ok()) {
+        sockets.extend(ports(&table).map(|(port, inode)| (inode, Service::Port(port))));
     }
-    sockets.extend(paths(&table_of("unix")).map(|(path, inode)| (inode, Service::Socket(path.to_owned()))));
+    if let Ok(table) = table_of("unix") {
+        sockets.extend(paths(&table).map(|(path, inode)| (inode, Service::Socket(path.to_owned()))));
+    }
     let inodes: BTreeSet<u64> = here.flat_map(|pid| sockets_of(*pid)).collect();
     let mut found: Vec<Service> = Vec::new();
     for service in inodes.iter().filter_map(|inode| sockets.remove(inode)) {
@@ -26,13 +29,15 @@ pub fn services(pids: &[u32]) -> Vec<Service> {
     found
 }
 
-/// Whether anything listens on a port.
-pub fn is_open(port: u16) -> bool {
-    ["tcp", "tcp6"].iter().any(|table| ports(&table_of(table)).any(|(known, _)| known == port))
+/// Whether nothing listens on a port, as far as that can be known.
+pub fn is_closed(port: u16) -> bool {
+    // A kernel without IPv6 has no table of it.
+    table_of("tcp").is_ok_and(|table| ports(&table).all(|(known, _)| known != port))
+        && table_of("tcp6").map_or(true, |table| ports(&table).all(|(known, _)| known != port))
 }
 
-fn table_of(name: &str) -> String {
-    fs::read_to_string(format!("/proc/self/net/{name}")).unwrap_or_default()
+fn table_of(name: &str) -> io::Result<String> {
+    bounded::text(format!("/proc/self/net/{name}"), Limit::Machine)
 }
 
 /// Ports and inodes of sockets that listen, by a table as `/proc/net/tcp`.
@@ -102,7 +107,7 @@ mod tests {
         for service in [Service::Port(port), Service::Socket(path.to_str().unwrap().to_owned())] {
             assert!(found.contains(&service), "{service} in {found:?}");
         }
-        assert!(is_open(port) && !found.contains(&Service::Port(client.local_addr().unwrap().port())));
+        assert!(!is_closed(port) && !found.contains(&Service::Port(client.local_addr().unwrap().port())));
         assert_eq!(services(&[]), []);
     }
 }

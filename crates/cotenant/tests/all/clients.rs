@@ -1,11 +1,13 @@
 //! `--metric clients:`: what a server's clients wait is seen in the kernel.
 
 use crate::world::{State, binary, skip};
+use cotenant_testing::eventually;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -108,7 +110,7 @@ fn clients_that_cannot_be_seen_are_refused_once() {
     let port = listener.local_addr().unwrap().port();
     let mut server = Command::new("sleep").arg("1000").spawn().unwrap();
     let pid = server.id().to_string();
-    let mut end = |metric: &str, wrapper: &[&str]| {
+    let end = |metric: &str, wrapper: &[&str]| {
         let command = state.cotenant(&["qos", "--high-pid", &pid, "--low", &low, "--metric", metric, "--time", "1s"]);
         let mut wrapped = Command::new(wrapper.first().copied().unwrap_or("env"));
         wrapped.args(wrapper.iter().skip(1)).arg(command.get_program()).args(command.get_args());
@@ -128,4 +130,54 @@ fn clients_that_cannot_be_seen_are_refused_once() {
     assert!(said.contains("name the path of its socket"), "{said}");
     let _ = server.kill();
     let _ = server.wait();
+}
+
+/// A redis that was started by somebody else; killed on drop.
+struct Redis(Child, u16);
+
+impl Redis {
+    fn start(folder: &Path) -> Option<Self> {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut command = Command::new("redis-server");
+        command.args(["--port", &port.to_string(), "--save", "", "--bind", "127.0.0.1"]);
+        command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null());
+        let Ok(child) = command.spawn() else {
+            skip("no redis-server");
+            return None;
+        };
+        let redis = Self(child, port);
+        eventually("redis answers", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        Some(redis)
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_running_server_without_a_metric_is_judged_by_its_clients() {
+    if !can_be_seen() {
+        return;
+    }
+    let state = State::new("clients-unnamed");
+    let Some(redis) = Redis::start(state.path()) else { return };
+    let pid = redis.0.id().to_string();
+    let qos = |more: &[&str]| {
+        let words = ["qos", "-v", "--high-pid", &pid, "--low", "exec sleep 1000", "--time", "1s"];
+        let out = state.cotenant(&[&words[..], more].concat()).output().unwrap();
+        String::from_utf8(out.stderr).unwrap()
+    };
+    let chosen = format!("its speed is what its clients wait (--metric clients:{}:p99)", redis.1);
+    let said = qos(&[]);
+    assert!(said.contains(&chosen), "{said}");
+    for more in [["--metric", "progress"].as_slice(), &["--no-bpf"]] {
+        let said = qos(more);
+        assert!(!said.contains("what its clients wait"), "{said}");
+    }
+    let said = qos(&["--no-bpf", "--metric", &format!("clients:{}:p99", redis.1)]);
+    assert!(said.contains("leave one of them out"), "{said}");
 }

@@ -156,7 +156,7 @@ fn joined(seen: &Seen) -> u64 {
 fn place(service: &Service, check: bool) -> io::Result<bpf::Service> {
     match service {
         Service::Port(port) => {
-            if check && !listening::is_open(*port) {
+            if check && listening::is_closed(*port) {
                 return Err(io::ErrorKind::ConnectionRefused.into());
             }
             let netns = fs::metadata("/proc/self/ns/net")?.st_ino() as u32;

@@ -20,23 +20,18 @@ pub(super) fn metric(app: &AppSpec, bpf: bool, notes: &mut Vec<String>) -> Metri
 
 fn of(name: &str, services: &[Service], sees: impl FnOnce(&Service) -> bool) -> (MetricArg, Option<String>) {
     let source = |service: &Service| format!("clients:{service}:p99");
-    match services {
-        [] => (MetricArg::default(), None),
-        [service] if sees(service) => match source(service).parse() {
-            Ok(metric) => {
-                (metric, Some(format!("{name}: its speed is what its clients wait (--metric {})", source(service))))
-            }
-            Err(_) => (MetricArg::default(), None), // a path that no metric can name
-        },
-        [_] => (MetricArg::default(), None),
+    let (metric, note) = match services {
+        [service] if sees(service) => {
+            let note = format!("{name}: its speed is what its clients wait (--metric {})", source(service));
+            (source(service).parse().ok(), Some(note))
+        }
+        [] | [_] => (None, None),
         several => {
             let all: Vec<String> = several.iter().map(source).collect();
-            (
-                MetricArg::default(),
-                Some(format!("{name} listens at several places: name one by --metric {}", all.join(" or "))),
-            )
+            (None, Some(format!("{name} listens at several places: name one by --metric {}", all.join(" or "))))
         }
-    }
+    };
+    (metric.unwrap_or_default(), note)
 }
 
 #[cfg(test)]
