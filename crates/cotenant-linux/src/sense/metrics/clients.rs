@@ -116,6 +116,12 @@ impl Clients {
     }
 
     fn look(&mut self) -> Result<Seen, FetchError> {
+        // A server that begins anew makes its socket anew.
+        if let (Service::Socket(_), Ok(place), Some(requests)) =
+            (&self.service, place(&self.service, false), &mut self.requests)
+        {
+            requests.follow(place).map_err(|why| self.failed(&why))?;
+        }
         let read = self.requests.as_mut().map_or_else(|| Ok(Seen::default()), Requests::read);
         let seen = read.map_err(|why| self.failed(&why))?;
         if self.mixed.too_many().is_none() {

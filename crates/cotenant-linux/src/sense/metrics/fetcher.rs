@@ -84,6 +84,11 @@ impl Fetcher {
     }
 }
 
+/// A thread's stack that reads it, bytes: to load a BPF object takes more than a quarter of a megabyte.
+pub fn stack(metric: &Metric) -> usize {
+    if matches!(metric.source, MetricSource::Clients(_)) { 2 << 20 } else { 256 << 10 }
+}
+
 /// Whether reading it starts programs.
 pub fn is_command(metric: &Metric) -> bool {
     matches!(metric.source, MetricSource::Command(_))

@@ -28,7 +28,7 @@ use cotenant_model::metric::{Measured, Metric};
 use cotenant_model::sample::ClippedReading;
 use cotenant_model::{Direction, Reading, Time};
 use error::{FetchError, MOST};
-use fetcher::{Fetcher, is_command};
+use fetcher::{Fetcher, is_command, stack};
 use probe::Answers;
 use serde::Serialize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -202,7 +202,7 @@ impl Metrics {
             let has_programs = is_command(metric);
             let (every, stop, to) = (metric.every, stop.clone(), shared.clone());
             let name = format!("metric {}", metric.name);
-            let thread = thread::Builder::new().name(name.chars().take(15).collect()).stack_size(256 << 10);
+            let thread = thread::Builder::new().name(name.chars().take(15).collect()).stack_size(stack(metric));
             let fetch = move |at, since, stop: &Stop| fetcher.fetch(at, since, stop);
             let thread = thread.spawn(move || read(&name, fetch, every, start, &stop, &to))?;
             started.shared.push(shared);
