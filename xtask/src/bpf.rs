@@ -48,7 +48,7 @@ mod tests {
     fn the_objects_are_made_of_their_sources() {
         let folder = folder(Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap());
         let elsewhere = TempDir::new("bpf-object");
-        let copy = |file: &str| drop(fs::copy(folder.join(file), elsewhere.path().join(file)).unwrap());
+        let copy = |file: &str| fs::copy(folder.join(file), elsewhere.path().join(file)).unwrap();
         copy("common.bpf.h");
         for name in OBJECTS {
             copy(&format!("{name}.bpf.c"));
