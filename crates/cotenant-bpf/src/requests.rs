@@ -81,8 +81,8 @@ impl Requests {
         Ok(Self { object, service })
     }
 
-    /// Whether requests can be seen: the tracepoints that this kernel does not have or refuses, with its reason, without
-    /// which those of Unix sockets are not.
+    /// Whether requests can be seen: the tracepoints that this kernel does not have or refuses, with its reason,
+    /// without which those of Unix sockets are not.
     ///
     /// # Errors
     /// [`Blind`]: none can be seen.

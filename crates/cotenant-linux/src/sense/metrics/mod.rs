@@ -233,8 +233,8 @@ impl Metrics {
         self.shared.iter().filter_map(clipped).collect()
     }
 
-    /// How long the first server that is asked, or whose clients are seen, took to answer, nanoseconds, since the beginning; `None` where none is
-    /// asked.
+    /// How long the first server took to answer that is asked, or whose clients are seen, nanoseconds, since the
+    /// beginning; `None` where there is none.
     pub fn latency_ns(&self) -> Option<Histogram> {
         self.answers.iter().flatten().next().map(Answers::so_far)
     }
