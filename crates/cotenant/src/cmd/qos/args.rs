@@ -55,8 +55,7 @@ pub struct Args {
     config: Option<PathBuf>,
     /// What tells the speed of the high-priority programs, one for each in their order (the last one for the rest):
     /// progress, `latency_p50_s` or `latency_p99_s` as they report them, ipc (hardware counters), or a metric from
-    /// outside as for cotenant run [default: progress; of one that runs already, reports none and listens at one port
-    /// or socket, what its clients wait: clients:PORT:p99]
+    /// outside as for cotenant run [default: progress; clients:PORT:p99 of a server that runs and reports none]
     #[arg(long, value_name = "METRIC", value_parser = args::speed)]
     metric: Vec<MetricArg>,
     /// Go on where a metric is refused: its server comes later, or is about to get a password
