@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What compiles it; another version may choose other instructions.
+/// Its compiler; another version may choose other instructions.
 const CLANG: &str = "clang-19";
 const STRIP: &str = "llvm-strip-19";
 
@@ -34,7 +34,7 @@ fn compile_to(folder: &Path, name: &str, object: &Path) -> Result<()> {
     command.args(options).args([&headers, "-c", &format!("{name}.bpf.c"), "-o"]).arg(object).current_dir(folder);
     let compile = done(&mut command);
     compile.with_context(|| format!("install {CLANG}, llvm-19 and libbpf-dev"))?;
-    // Debug information goes, what describes types for the kernel stays.
+    // Debug information is removed, types for the kernel stay.
     done(Command::new(STRIP).arg("-g").arg(object)).map(drop)
 }
 

@@ -1,4 +1,4 @@
-//! The object in the kernel: loading it, saying whose threads are whose, and reading it.
+//! The object in the kernel: it is loaded, gets the applications' threads, and is read.
 
 use crate::kernel::{Blind, Error, attach_all, io_error, loading, map, program};
 use crate::object::{APPS, BlameKey, RawWaits, WAITS};
@@ -10,7 +10,7 @@ use cotenant_model::{AppId, Time, Waits};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 
-/// Programs of the object and the tracepoints that they belong to; without the first two nothing is known.
+/// Programs of the object and their tracepoints; the first two are required.
 const POINTS: [(&str, &str); 6] = [
     ("switched", "sched_switch"),
     ("waking", "sched_waking"),
@@ -28,16 +28,15 @@ const MARK: &str = "mark";
 #[derive(Debug)]
 pub struct Tracer {
     object: Ebpf,
-    /// What is in the map of processes, by us.
+    /// Our entries in the map of processes.
     processes: BTreeMap<u32, u32>,
     slots: Slots,
     tally: Tally,
-    /// Tracepoints that this kernel does not have, or refuses.
+    /// Tracepoints that this kernel lacks or refuses.
     missing: Vec<String>,
 }
 
-/// Which application has which slot. One that was freed is the last to be taken again, since the past of CPUs may name
-/// it for a while.
+/// The application of each slot. A freed one is reused last, since the history of CPUs may refer to it for a while.
 #[derive(Debug)]
 struct Slots {
     of: BTreeMap<AppId, u32>,
@@ -45,7 +44,7 @@ struct Slots {
 }
 
 impl Tracer {
-    /// Loads the object. Takes some hundredths of a second.
+    /// Loads the object, in some hundredths of a second.
     ///
     /// # Errors
     /// [`Blind`]
@@ -71,16 +70,15 @@ impl Tracer {
         })
     }
 
-    /// Tracepoints that this kernel does not have or refuses, with its reason: some waits are not seen, or not laid on
-    /// anything.
+    /// Tracepoints that this kernel lacks or refuses, with its reason: some waits are missing or have no cause.
     pub fn missing(&self) -> &[String] {
         &self.missing
     }
 
-    /// Says which processes belong to which application. Their children belong to it, too, until they are named.
+    /// Sets the processes of each application. Their children belong to it, too, until they are named themselves.
     ///
     /// # Errors
-    /// What the kernel refused. Applications beyond 256 are not seen.
+    /// Errors of the kernel. Applications beyond 256 are not observed.
     pub fn follow(&mut self, processes: impl Iterator<Item = (u32, AppId)>) -> io::Result<()> {
         let mut now = BTreeMap::new();
         let mut apps = BTreeSet::new();
@@ -104,10 +102,10 @@ impl Tracer {
             HashMap::try_from(map(&mut self.object, "processes")?).map_err(io_error)?;
         let mut changed = false;
         for pid in self.processes.keys().filter(|pid| !now.contains_key(pid)) {
-            changed |= table.remove(pid).is_ok(); // the kernel's side removes those that ended
+            changed |= table.remove(pid).is_ok(); // the object removes ended processes itself
         }
         for (pid, slot) in now.iter().filter(|(pid, slot)| self.processes.get(pid) != Some(slot)) {
-            // Children of what is followed are there already.
+            // Children of followed processes already exist.
             if table.get(pid, 0).ok() != Some(*slot) {
                 table.insert(pid, slot, 0).map_err(io_error)?;
                 changed = true;
@@ -117,7 +115,7 @@ impl Tracer {
         if changed { self.mark() } else { Ok(()) }
     }
 
-    /// Goes through all threads, so that those of applications are known as such: an iterator is read like a file.
+    /// Marks all threads of applications: an iterator is run by reading it.
     fn mark(&mut self) -> io::Result<()> {
         let mark: &mut Iter =
             program(&mut self.object, MARK).and_then(|mark| Ok(mark.try_into()?)).map_err(io_error)?;
@@ -126,10 +124,10 @@ impl Tracer {
         io::copy(&mut threads, &mut io::sink()).map(drop)
     }
 
-    /// Reads what was waited for until now. `cgroup`: the path of the group with that id.
+    /// Reads the waits until now. `cgroup`: the path of the group with that id.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// Errors of the kernel.
     pub fn read(&mut self, at: Time, cgroup: impl FnMut(u64) -> String) -> io::Result<()> {
         let waits: Array<_, RawWaits> = Array::try_from(map(&mut self.object, "waits")?).map_err(io_error)?;
         let mut dump = Dump::default();
@@ -138,7 +136,7 @@ impl Tracer {
         }
         let mut blamed: HashMap<_, BlameKey, u64> =
             HashMap::try_from(map(&mut self.object, "blamed")?).map_err(io_error)?;
-        // An entry that goes meanwhile is no error of ours.
+        // A concurrently removed entry is no error.
         dump.blamed = blamed.iter().filter_map(Result::ok).collect();
         let by_slot: BTreeMap<u32, AppId> = self.slots.of.iter().map(|(app, slot)| (*slot, *app)).collect();
         for old in self.tally.add(at, &dump, |slot| by_slot.get(&slot).copied(), cgroup) {
@@ -147,7 +145,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// Waits of an application, as last read.
+    /// Waits of an application at the last reading.
     pub fn waits(&self, app: AppId) -> Option<&Waits> {
         self.tally.of(app)
     }

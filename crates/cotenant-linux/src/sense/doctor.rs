@@ -1,5 +1,4 @@
-//! What this machine can do for Cotenant besides counting: each thing with what its absence costs and the least that
-//! would help.
+//! Capabilities of this machine besides counting: each with the cost of its absence and the smallest remedy.
 
 use crate::FsRoot;
 use crate::bounded::{self, Limit};
