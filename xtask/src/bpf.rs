@@ -1,4 +1,4 @@
-//! `cargo xtask bpf`: the BPF object from its source. It is committed, so that users need no clang.
+//! `cargo xtask bpf`: the BPF objects from their sources. They are committed, so that users need no clang.
 
 use crate::commands::done;
 use anyhow::{Context, Result};
@@ -9,11 +9,16 @@ use std::process::Command;
 const CLANG: &str = "clang-19";
 const STRIP: &str = "llvm-strip-19";
 
-/// Writes `waits.bpf.o`.
+const OBJECTS: [&str; 2] = ["waits", "requests"];
+
+/// Writes `waits.bpf.o` and `requests.bpf.o`.
 pub fn compile(root: &Path) -> Result<()> {
     let folder = folder(root);
-    compile_to(&folder, &folder.join("waits.bpf.o"))?;
-    println!("{}", folder.join("waits.bpf.o").display());
+    for name in OBJECTS {
+        let object = folder.join(format!("{name}.bpf.o"));
+        compile_to(&folder, name, &object)?;
+        println!("{}", object.display());
+    }
     Ok(())
 }
 
@@ -21,12 +26,12 @@ fn folder(root: &Path) -> PathBuf {
     root.join("crates/cotenant-bpf/src")
 }
 
-/// Needs clang 19, LLVM's tools and the headers of libbpf. The object does not contain the path of its source folder.
-fn compile_to(folder: &Path, object: &Path) -> Result<()> {
+/// Needs clang 19, LLVM's tools and the headers of libbpf. The folder that the source lies in is not in the object.
+fn compile_to(folder: &Path, name: &str, object: &Path) -> Result<()> {
     let headers = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
     let options = ["-g", "-fdebug-compilation-dir=.", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror"];
     let mut command = Command::new(CLANG);
-    command.args(options).args([&headers, "-c", "waits.bpf.c", "-o"]).arg(object).current_dir(folder);
+    command.args(options).args([&headers, "-c", &format!("{name}.bpf.c"), "-o"]).arg(object).current_dir(folder);
     let compile = done(&mut command);
     compile.with_context(|| format!("install {CLANG}, llvm-19 and libbpf-dev"))?;
     // Debug information is removed, types for the kernel stay.
@@ -40,16 +45,20 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn the_object_is_made_of_its_source() {
+    fn the_objects_are_made_of_their_sources() {
         let folder = folder(Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap());
         let elsewhere = TempDir::new("bpf-object");
-        fs::copy(folder.join("waits.bpf.c"), elsewhere.path().join("waits.bpf.c")).unwrap();
-        let object = elsewhere.path().join("waits.bpf.o");
-        if let Err(why) = compile_to(elsewhere.path(), &object) {
-            assert!(!format!("{why:#}").contains("error:"), "{why:#}");
-            return eprintln!("skipped: {why:#}");
+        let copy = |file: &str| fs::copy(folder.join(file), elsewhere.path().join(file)).unwrap();
+        copy("common.bpf.h");
+        for name in OBJECTS {
+            copy(&format!("{name}.bpf.c"));
+            let object = elsewhere.path().join(format!("{name}.bpf.o"));
+            if let Err(why) = compile_to(elsewhere.path(), name, &object) {
+                assert!(!format!("{why:#}").contains("error:"), "{why:#}");
+                return eprintln!("skipped: {why:#}");
+            }
+            let same = fs::read(object).unwrap() == fs::read(folder.join(format!("{name}.bpf.o"))).unwrap();
+            assert!(same, "{name}.bpf.o is not what {name}.bpf.c gives; run cargo xtask bpf");
         }
-        let same = fs::read(object).unwrap() == fs::read(folder.join("waits.bpf.o")).unwrap();
-        assert!(same, "waits.bpf.o is not what waits.bpf.c gives; run cargo xtask bpf");
     }
 }

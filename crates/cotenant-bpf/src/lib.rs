@@ -1,17 +1,23 @@
-//! Waits for CPUs, and the work that occupied them meanwhile, from the scheduler's tracepoints by BPF.
+//! Waits for CPUs, and what had the CPU meanwhile, and how long requests take, from the kernel's tracepoints by BPF.
 //!
 //! ```text
-//! Tracer   loads the object, says whose threads are whose, reads maps once in a while
-//!  ├── object   layouts of the maps, as waits.bpf.c has them
+//! Tracer     waits: says whose threads are whose, reads maps once in a while
 //!  └── tally    what was read → waits of applications: no system call, tested by dumps
+//! Requests   latencies of one service, at the server and at its clients on this machine
+//! object     the objects, and layouts of their maps, as *.bpf.c have them
+//! kernel     whether this kernel takes an object, and why not
 //! ```
 //!
-//! The object is compiled by `cargo xtask bpf` and committed, so that users need no clang. Nothing is pinned: programs
-//! and maps end with the process. No event goes to user space; of unobserved programs only names, control groups and
-//! times are read.
+//! Objects are compiled by `cargo xtask bpf` and committed, so that users need no clang. Programs and maps go with
+//! the process, however it ends: nothing is pinned. No event goes to user space. Of other programs names, control
+//! groups and times alone are read; of requests their times, never what they say.
 
+mod kernel;
 mod object;
+mod requests;
 mod tally;
 mod tracer;
 
-pub use tracer::{Blind, Tracer};
+pub use kernel::Blind;
+pub use requests::{Latencies, Requests, Seen, Service};
+pub use tracer::Tracer;

@@ -1,17 +1,25 @@
-//! The object, and the layouts of its maps.
+//! The objects, and the layouts of their maps.
 
 use cotenant_model::Histogram;
 use cotenant_model::histogram::Bucket;
 
 /// Made of `waits.bpf.c` by `cargo xtask bpf`.
-pub const OBJECT: &[u8] = aya::include_bytes_aligned!("waits.bpf.o");
+pub const WAITS: &[u8] = aya::include_bytes_aligned!("waits.bpf.o");
+/// Made of `requests.bpf.c` by `cargo xtask bpf`.
+pub const REQUESTS: &[u8] = aya::include_bytes_aligned!("requests.bpf.o");
 
 /// Applications at a time.
 pub const APPS: u32 = 256;
 
-const SUB_BITS: u32 = 3;
 const LOWEST_BITS: u32 = 9;
-pub const BUCKETS: usize = 27 << SUB_BITS;
+const OCTAVES: usize = 27;
+
+/// Buckets of an octave, as powers of two.
+const SUB_BITS: u32 = 3;
+const SUB_BITS_OF_REQUESTS: u32 = 6;
+
+const BUCKETS: usize = OCTAVES << SUB_BITS;
+const BUCKETS_OF_REQUESTS: usize = OCTAVES << SUB_BITS_OF_REQUESTS;
 
 /// Waits of an application.
 #[repr(C)]
@@ -56,17 +64,60 @@ impl Default for RawWaits {
 impl RawWaits {
     /// Lengths of waits, nanoseconds. Lengths below the first bound are in a bucket that begins at 0.
     pub fn lengths(&self) -> Histogram {
-        let bound = |bucket: usize| {
-            let (octave, part) = (bucket as u32 >> SUB_BITS, bucket as u64 & ((1 << SUB_BITS) - 1));
-            (((1 << SUB_BITS) + part) << (octave + LOWEST_BITS - SUB_BITS)) as f64
-        };
-        let of = |(bucket, count): (usize, &u64)| Bucket {
-            low: if bucket == 0 { 0.0 } else { bound(bucket) },
-            high: bound(bucket + 1),
-            count: *count,
-        };
-        Histogram::new(self.buckets.iter().enumerate().map(of))
+        histogram(&self.buckets, SUB_BITS)
     }
+}
+
+/// Which service's requests are seen: of a port in a network namespace, or of a socket.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RawService {
+    pub inode: u64,
+    pub device: u32,
+    pub netns: u32,
+    pub port: u32,
+    pub pad: u32,
+}
+
+/// Latencies of one side.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RawLatencies {
+    pub joined: u64,
+    pub buckets: [u64; BUCKETS_OF_REQUESTS],
+}
+
+// SAFETY: integers without padding (`the_layouts_have_no_padding`), of which every bit pattern is a value.
+unsafe impl aya::Pod for RawService {}
+// SAFETY: as above.
+unsafe impl aya::Pod for RawLatencies {}
+
+impl RawLatencies {
+    /// Nanoseconds.
+    pub fn latencies(&self) -> Histogram {
+        histogram(&self.buckets, SUB_BITS_OF_REQUESTS)
+    }
+}
+
+/// Numbers of sides.
+pub mod side {
+    pub const SERVED: u32 = 0;
+    pub const LOCAL: u32 = 1;
+    pub const REMOTE: u32 = 2;
+}
+
+/// Of buckets as the objects' `bucket_of` numbers them.
+fn histogram(buckets: &[u64], sub_bits: u32) -> Histogram {
+    let bound = |bucket: usize| {
+        let (octave, part) = (bucket as u32 >> sub_bits, bucket as u64 & ((1 << sub_bits) - 1));
+        (((1 << sub_bits) + part) << (octave + LOWEST_BITS - sub_bits)) as f64
+    };
+    let of = |(bucket, count): (usize, &u64)| Bucket {
+        low: if bucket == 0 { 0.0 } else { bound(bucket) },
+        high: bound(bucket + 1),
+        count: *count,
+    };
+    Histogram::new(buckets.iter().enumerate().filter(|(_, count)| **count > 0).map(of))
 }
 
 #[cfg(test)]
@@ -77,6 +128,8 @@ mod tests {
     fn the_layouts_have_no_padding() {
         assert_eq!(size_of::<RawWaits>(), (2 + BUCKETS) * 8);
         assert_eq!(size_of::<BlameKey>(), 4 + 4 + 8 + 16);
+        assert_eq!(size_of::<RawService>(), 8 + 4 * 4);
+        assert_eq!(size_of::<RawLatencies>(), (1 + BUCKETS_OF_REQUESTS) * 8);
     }
 
     /// Bounds as the object's `bucket_of` has them: 8 parts of each doubling, from 512 ns on.

@@ -1,18 +1,14 @@
 //! The object in the kernel: it is loaded, gets the applications' threads, and is read.
 
-use crate::object::{APPS, BlameKey, OBJECT, RawWaits};
+use crate::kernel::{Blind, Error, attach_all, io_error, loading, map, program};
+use crate::object::{APPS, BlameKey, RawWaits, WAITS};
 use crate::tally::{Dump, Tally};
-use aya::maps::{Array, HashMap, Map};
-use aya::programs::{BtfTracePoint, Iter, Program, ProgramError};
+use aya::maps::{Array, HashMap};
+use aya::programs::Iter;
 use aya::{Btf, Ebpf, EbpfLoader};
 use cotenant_model::{AppId, Time, Waits};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs;
 use std::io;
-use std::path::Path;
-
-/// The oldest tested version of Linux.
-const OLDEST: (u32, u32) = (6, 1);
 
 /// Programs of the object and their tracepoints; the first two are required.
 const POINTS: [(&str, &str); 6] = [
@@ -28,35 +24,7 @@ const NEEDED: usize = 2;
 /// The iterator over threads.
 const MARK: &str = "mark";
 
-/// Why waits cannot be observed here, with a remedy if there is one.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Blind {
-    /// The rights are missing.
-    #[error(
-        "bpf(2) is not allowed: it needs the capabilities BPF and PERFMON (root has them, containers often do not), and a \
-         system-call filter that lets it pass"
-    )]
-    NotAllowed,
-    /// The kernel is locked down.
-    #[error("the kernel is locked down (confidentiality): it lets no BPF program read its memory")]
-    LockedDown,
-    /// The kernel does not describe itself.
-    #[error("this kernel has no /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF)")]
-    NoBtf,
-    /// The kernel is older than the tested ones.
-    #[error("Linux {0} is too old for it: it needs {major}.{minor}", major = OLDEST.0, minor = OLDEST.1)]
-    TooOld(String),
-    /// Any other error of the kernel.
-    #[error("{what}: {why}")]
-    Refused {
-        /// The refused action.
-        what: String,
-        /// The kernel's error.
-        why: String,
-    },
-}
-
-/// Observes the waits of applications during its lifetime.
+/// Sees the waits of applications as long as it lives.
 #[derive(Debug)]
 pub struct Tracer {
     object: Ebpf,
@@ -81,23 +49,7 @@ impl Tracer {
     /// # Errors
     /// [`Blind`]
     pub fn load() -> Result<Self, Blind> {
-        // An unreadable version is tried.
-        if let Ok(release) = fs::read_to_string("/proc/sys/kernel/osrelease")
-            && version(&release).is_some_and(|version| version < OLDEST)
-        {
-            return Err(Blind::TooOld(release.trim().to_owned()));
-        }
-        if !Path::new("/sys/kernel/btf/vmlinux").exists() {
-            return Err(Blind::NoBtf);
-        }
-        let loaded = Self::load_unchecked().map_err(|why| refused(&why));
-        // Memory for finding the kernel's structures, tens of megabytes, is returned at once. SAFETY: returns memory
-        // that nothing uses to the kernel.
-        #[cfg(target_env = "gnu")]
-        unsafe {
-            libc::malloc_trim(0)
-        };
-        loaded
+        loading(Self::load_unchecked)
     }
 
     fn load_unchecked() -> Result<Self, Error> {
@@ -105,15 +57,8 @@ impl Tracer {
         let cpus = aya::util::nr_cpus().map_err(|(_, why)| Error::Io(why))?;
         let mut loader = EbpfLoader::new();
         loader.btf(Some(&btf)).allow_unsupported_maps().map_max_entries("pasts", cpus as u32);
-        let mut object = loader.load(OBJECT)?;
-        let mut missing = Vec::new();
-        for (i, (program, point)) in POINTS.into_iter().enumerate() {
-            match attach(&mut object, program, point, &btf) {
-                Ok(()) => {}
-                Err(why) if i < NEEDED => return Err(why),
-                Err(why) => missing.push(format!("{point}: {}", refused(&why))),
-            }
-        }
+        let mut object = loader.load(WAITS)?;
+        let missing = attach_all(&mut object, &POINTS, NEEDED, &btf)?;
         let mark: &mut Iter = program(&mut object, MARK)?.try_into()?;
         mark.load("task", &btf)?;
         Ok(Self {
@@ -219,79 +164,4 @@ impl Slots {
         self.free.push_back(slot);
         slot
     }
-}
-
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    Btf(#[from] aya::BtfError),
-    #[error(transparent)]
-    Object(#[from] aya::EbpfError),
-    #[error(transparent)]
-    Program(#[from] ProgramError),
-    #[error("the object has no program {0}")]
-    NoProgram(&'static str),
-}
-
-fn program<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Program, Error> {
-    object.program_mut(name).ok_or(Error::NoProgram(name))
-}
-
-fn map<'a>(object: &'a mut Ebpf, name: &str) -> io::Result<&'a mut Map> {
-    object.map_mut(name).ok_or_else(|| io::Error::other(format!("the object has no map {name}")))
-}
-
-fn attach(object: &mut Ebpf, name: &'static str, point: &str, btf: &Btf) -> Result<(), Error> {
-    let program: &mut BtfTracePoint = program(object, name)?.try_into()?;
-    program.load(point, btf)?;
-    program.attach()?;
-    Ok(())
-}
-
-fn io_error(why: impl std::error::Error + Send + Sync + 'static) -> io::Error {
-    match errno(&why) {
-        Some(errno) => io::Error::from_raw_os_error(errno),
-        None => io::Error::other(why),
-    }
-}
-
-/// The kernel's error number, anywhere in the chain.
-fn errno(why: &(dyn std::error::Error + 'static)) -> Option<i32> {
-    let mut next = Some(why);
-    while let Some(why) = next {
-        if let Some(errno) = why.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
-            return Some(errno);
-        }
-        next = why.source();
-    }
-    None
-}
-
-/// In words for the user.
-fn refused(why: &Error) -> Blind {
-    match errno(why) {
-        Some(libc::EPERM | libc::EACCES) if is_locked_down() => Blind::LockedDown,
-        Some(libc::EPERM) => Blind::NotAllowed,
-        errno => {
-            let what = why.to_string();
-            let why = errno.map_or_else(|| deepest(why), |errno| io::Error::from_raw_os_error(errno).to_string());
-            Blind::Refused { what, why }
-        }
-    }
-}
-
-fn deepest(why: &dyn std::error::Error) -> String {
-    why.source().map_or_else(|| why.to_string(), deepest)
-}
-
-fn is_locked_down() -> bool {
-    fs::read_to_string("/sys/kernel/security/lockdown").is_ok_and(|state| state.contains("[confidentiality]"))
-}
-
-/// `6.18.44-fc` → (6, 18)
-fn version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }

@@ -3,28 +3,8 @@
 // `tp_btf` alone: fentry and lsm are refused on some machines, and arm64 has them late. No vmlinux.h: the structures
 // below name the fields that are read; where each lies is found when the object is loaded (CO-RE).
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef signed int s32;
-typedef _Bool bool;
-typedef u8 __u8;
-typedef u16 __u16;
-typedef u32 __u32;
-typedef u64 __u64;
-typedef s32 __s32;
-typedef signed long long __s64;
-typedef u16 __be16;
-typedef u32 __be32;
-typedef u32 __wsum;
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_core_read.h>
-#include <bpf/bpf_tracing.h>
-
-#define KERNEL __attribute__((preserve_access_index))
-#define INLINE __attribute__((always_inline)) static inline
+enum { SUB_BITS = 3 };
+#include "common.bpf.h"
 
 struct kernfs_node {
     u64 id;
@@ -74,8 +54,6 @@ enum { PF_KTHREAD = 0x00200000 };
 
 // What is read of maps; `object.rs` has the same in Rust.
 
-// Histograms of nanoseconds: log-linear, 8 buckets an octave, from 512 ns to 68 s.
-enum { SUB_BITS = 3, LOWEST_BITS = 9, OCTAVES = 27, BUCKETS = OCTAVES << SUB_BITS };
 // Applications at a time.
 enum { APPS = 256 };
 // Segments of the past that are kept for each CPU. Where a CPU switches 1,000 times in a wait of 0.7 s, as beside a
@@ -104,9 +82,6 @@ struct blame_key {
     u64 id;
     char comm[16];
 };
-
-// GPL: the helpers that read the kernel's memory demand it. The source is under the project's licences.
-char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 // ---- State
 
@@ -165,25 +140,6 @@ struct {
     __type(key, u32);
     __type(value, struct past);
 } pasts SEC(".maps");
-
-// ---- Histograms
-
-INLINE u32 log2_of(u64 v) {
-    u32 r = 0, s;
-    s = (v > 0xffffffffULL) << 5; v >>= s; r |= s;
-    s = (v > 0xffff) << 4; v >>= s; r |= s;
-    s = (v > 0xff) << 3; v >>= s; r |= s;
-    s = (v > 0xf) << 2; v >>= s; r |= s;
-    s = (v > 3) << 1; v >>= s; r |= s;
-    return r | (v >> 1);
-}
-
-INLINE u32 bucket_of(u64 ns) {
-    if (ns < (1 << LOWEST_BITS)) return 0;
-    u32 octave = log2_of(ns);
-    u32 bucket = ((octave - LOWEST_BITS) << SUB_BITS) + ((ns >> (octave - SUB_BITS)) & ((1 << SUB_BITS) - 1));
-    return bucket < BUCKETS ? bucket : BUCKETS - 1;
-}
 
 // ---- Blame
 

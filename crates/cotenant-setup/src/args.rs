@@ -172,12 +172,11 @@ impl FromStr for MetricArg {
             return Ok(Self { source: text.to_owned().into(), outside: None });
         }
         let metric: Metric = text.parse().map_err(|why: MetricError| why.to_string())?;
-        let source = match metric.source {
-            MetricSource::Probe { .. } => {
-                let percent = metric.quantile.unwrap_or(QUANTILE) * 100.0;
-                format!("latency_p{}_s", (percent * 1e3).round() / 1e3).into()
-            }
-            _ => Source::Metric(metric.name.clone()),
+        let source = if metric.source.is_latency() {
+            let percent = metric.quantile.unwrap_or(QUANTILE) * 100.0;
+            format!("latency_p{}_s", (percent * 1e3).round() / 1e3).into()
+        } else {
+            Source::Metric(metric.name.clone())
         };
         Ok(Self { source, outside: Some(metric) })
     }
@@ -196,7 +195,15 @@ pub fn speed(text: &str) -> Result<MetricArg, String> {
     Ok(metric)
 }
 
+/// What is said where both are asked for.
+pub const NO_CLIENTS: &str = "a metric clients: is seen by BPF, and --no-bpf does without; leave one of them out";
+
 impl MetricArg {
+    /// Whether BPF alone tells it.
+    pub fn is_by_bpf(&self) -> bool {
+        self.outside.as_ref().is_some_and(|metric| matches!(metric.source, MetricSource::Clients(_)))
+    }
+
     /// As people know it.
     pub fn name(&self) -> String {
         self.outside.as_ref().map_or_else(|| self.source.to_string(), |metric| metric.name.clone())
@@ -235,6 +242,9 @@ impl ScopeArgs {
     /// # Errors
     /// Names the first such one.
     pub fn only_from_outside(&self) -> anyhow::Result<()> {
+        if self.no_bpf && self.metric.iter().any(MetricArg::is_by_bpf) {
+            return Err(usage(NO_CLIENTS));
+        }
         let Some(own) = self.metric.iter().find(|metric| metric.outside.is_none()) else { return Ok(()) };
         Err(usage(format!(
             "--metric {}: only 'cotenant qos' and 'cotenant compare -p' go by it; name a source from outside, such as \
@@ -262,7 +272,8 @@ pub struct ScopeArgs {
     ///
     /// cmd:COMMAND is a command that prints a number. log:PATH:REGEX is the last number in a growing file.
     /// `http://HOST[:PORT]/PATH[#SERIES]` is a number, or `OpenMetrics`. redis:PORT:p99, postgres:PORT:p99 and
-    /// `http:PORT/PATH:p99` measure how long a server takes to answer.
+    /// `http:PORT/PATH:p99` measure how long a server takes to answer. clients:PORT:p99 and clients:/SOCKET:p99 are what
+    /// its clients wait, seen in the kernel.
     ///
     /// Options follow after commas: higher or lower (what is better), name=NAME, every=TIME, timeout=TIME, q=QUANTILE.
     /// The metric may be repeated. compare -p also takes progress (its default), `latency_p50_s` or `latency_p99_s` as
@@ -364,6 +375,7 @@ mod tests {
         let both = |a: &str, b: &str| (a.to_owned(), b.to_owned());
         assert_eq!(names("redis:6379:p99,name=cache"), both("cache", "latency_p99_s"));
         assert_eq!(names("postgres:5432:p99.9"), both("postgres", "latency_p99.9_s"));
+        assert_eq!(names("clients:80:p50"), both("clients", "latency_p50_s"));
         assert_eq!(names("cmd:true,name=x"), both("x", "x"));
         assert_eq!(names("latency_p50_s"), both("latency_p50_s", "latency_p50_s"));
     }

@@ -2,6 +2,8 @@
 //!
 //! Where BPF is not allowed, a test reports that and is skipped.
 
+mod requests;
+
 use cotenant_bpf::Tracer;
 use cotenant_model::{AppId, Cause, Time, Waits};
 use cotenant_testing::{TempDir, eventually, spawn_fresh};

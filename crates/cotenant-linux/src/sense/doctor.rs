@@ -6,7 +6,7 @@ use crate::sense::capability::{Capability, Standing};
 use crate::sense::memory;
 use crate::sense::perf;
 use crate::sys::cgroups;
-use cotenant_bpf::{Blind, Tracer};
+use cotenant_bpf::{Blind, Requests, Tracer};
 use cotenant_model::proc_text;
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use std::path::Path;
 /// Looks below `root` (`/` on a live machine).
 pub fn detect(root: &Path) -> Vec<Capability> {
     let mut all = vec![performance_events(root), memory_nodes(root)];
-    all.extend([pressure(root), waits(root), resctrl(root), page_placement(root)]);
+    all.extend([pressure(root), waits(root), requests(root), resctrl(root), page_placement(root)]);
     all.extend(memory::capabilities(&FsRoot::at(root)));
     all
 }
@@ -97,22 +97,38 @@ fn page_placement(root: &Path) -> Capability {
     Capability::new("page placement", standing, found, cost, "a kernel with CONFIG_NUMA")
 }
 
-/// Tried on a live machine, because only an attempt shows a refusal.
 fn waits(root: &Path) -> Capability {
+    let cost = "how long programs wait for a CPU is known, and not behind which others";
+    let tried = || Tracer::load().map(|tracer| tracer.missing().to_vec());
+    by_bpf(root, "causes of waits", "the scheduler's tracepoints, by BPF", cost, tried)
+}
+
+fn requests(root: &Path) -> Capability {
+    let cost = "what clients of a server wait is known by questions (redis:, postgres:, http:) and reports alone";
+    by_bpf(root, "requests", "tracepoints of TCP and Unix sockets, by BPF", cost, Requests::missing)
+}
+
+/// Tried on a live machine: what a kernel refuses is known when it has refused it.
+fn by_bpf(
+    root: &Path,
+    name: &str,
+    seen: &str,
+    cost: &str,
+    tried: impl FnOnce() -> Result<Vec<String>, Blind>,
+) -> Capability {
     let tried = match root.join("sys/kernel/btf/vmlinux").exists() {
         false => Err(Blind::NoBtf),
-        true if root == Path::new("/") => Tracer::load().map(|tracer| tracer.missing().to_vec()),
+        true if root == Path::new("/") => tried(),
         true => Ok(Vec::new()),
     };
     let (standing, found) = match tried {
-        Ok(missing) if missing.is_empty() => (Standing::Available, "the scheduler's tracepoints, by BPF".to_owned()),
+        Ok(missing) if missing.is_empty() => (Standing::Available, seen.to_owned()),
         Ok(missing) => (Standing::Limited, missing.join("; ")),
         Err(why) => (Standing::Missing, why.to_string()),
     };
-    let cost = "how long programs wait for a CPU is known, and not behind which others";
     let remedy = "run as root, or setcap cap_bpf,cap_perfmon+ep on the cotenant binary";
     let remedy = if found == Blind::NotAllowed.to_string() { remedy } else { "" };
-    Capability::new("causes of waits", standing, found, cost, remedy)
+    Capability::new(name, standing, found, cost, remedy)
 }
 
 #[cfg(test)]

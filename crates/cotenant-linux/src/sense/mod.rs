@@ -7,6 +7,7 @@ pub mod cpus;
 pub mod doctor;
 pub mod ends;
 pub mod executable;
+pub mod listening;
 pub mod memory;
 pub mod metrics;
 pub mod nice;

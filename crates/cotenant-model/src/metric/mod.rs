@@ -13,6 +13,7 @@ pub use query::{QueryError, is_query, queried};
 
 use crate::Direction;
 use crate::parse;
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -76,6 +77,26 @@ pub enum MetricSource {
         /// without a port.
         address: String,
     },
+    /// How long a server's clients wait for an answer, as the kernel sees it, seconds.
+    Clients(Service),
+}
+
+/// What programs talk to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// A TCP port of this machine.
+    Port(u16),
+    /// A Unix socket with a path.
+    Socket(String),
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Port(port) => write!(f, "{port}"),
+            Self::Socket(path) => f.write_str(path),
+        }
+    }
 }
 
 /// A server's protocol.
@@ -140,7 +161,7 @@ impl FromStr for Metric {
             }
             rest = before;
         }
-        let source = match probe(rest) {
+        let source = match clients(rest).or_else(|| probe(rest)) {
             Some(found) => {
                 let (source, q) = found.map_err(error)?;
                 if quantile.replace(q).is_some() {
@@ -150,9 +171,7 @@ impl FromStr for Metric {
             }
             None => source(rest).map_err(error)?,
         };
-        if quantile.is_some()
-            && !matches!(source, MetricSource::Http { series: Some(_), .. } | MetricSource::Probe { .. })
-        {
+        if quantile.is_some() && !source.is_latency() && !matches!(source, MetricSource::Http { series: Some(_), .. }) {
             return Err(error("q= is for histograms of an HTTP endpoint; leave it out".to_owned()));
         }
         if elsewhere.is_some() && !matches!(source, MetricSource::Probe { .. }) {
@@ -164,8 +183,7 @@ impl FromStr for Metric {
         }
         let lower = match &source {
             MetricSource::Http { series: Some(series), .. } => series.names_quantile(),
-            MetricSource::Probe { .. } => true,
-            _ => false,
+            source => source.is_latency(),
         };
         Ok(Self {
             name: name.unwrap_or_else(|| source.name()),
@@ -215,14 +233,12 @@ fn probe(text: &str) -> Option<Result<(MetricSource, f64), String>> {
         };
         Err(format!("'{text}' names no port and quantile; write {place}"))
     };
-    let Some((place, quantile)) = rest.rsplit_once(":p") else { return Some(wrong()) };
+    let Some((place, percent)) = percentile(rest) else { return Some(wrong()) };
     if protocol == Protocol::Http && place.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return Some(wrong());
     }
     let path = if protocol == Protocol::Http { place.find('/').unwrap_or(place.len()) } else { place.len() };
     let (place, path) = place.split_at(path);
-    let percent = quantile.parse::<f64>().ok().filter(|percent| (0.0..=100.0).contains(percent));
-    let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
     let address = match place.rsplit_once(':') {
         Some((folder, number)) if place.starts_with('/') && protocol == Protocol::Postgres => {
             port(number).map(|port| socket(folder, port))
@@ -233,20 +249,42 @@ fn probe(text: &str) -> Option<Result<(MetricSource, f64), String>> {
         None => port(place).map(|port| format!("127.0.0.1:{port}")),
     };
     let address = address.map(|address| address + path);
-    Some(match (address, percent) {
-        (Some(address), Some(percent)) => Ok((MetricSource::Probe { protocol, address }, percent / 100.0)),
-        _ => wrong(),
+    Some(match address {
+        Some(address) => Ok((MetricSource::Probe { protocol, address }, percent / 100.0)),
+        None => wrong(),
     })
 }
 
-/// The socket of `PostgreSQL` in a folder.
+/// `clients:PORT:pQ`, `clients:/SOCKET:pQ`; `None` where it is another source.
+fn clients(text: &str) -> Option<Result<(MetricSource, f64), String>> {
+    let rest = text.strip_prefix("clients:")?;
+    let found = percentile(rest).and_then(|(place, percent)| {
+        let service =
+            if place.starts_with('/') { Service::Socket(place.to_owned()) } else { Service::Port(port(place)?) };
+        Some((MetricSource::Clients(service), percent / 100.0))
+    });
+    let wrong = "names no port or socket and quantile; write clients:PORT:p99 or clients:/PATH/OF/SOCKET:p99";
+    Some(found.ok_or_else(|| format!("'{text}' {wrong}")))
+}
+
+/// `…:p99` → what stands before it, and 99.
+fn percentile(text: &str) -> Option<(&str, f64)> {
+    let (place, percent) = text.rsplit_once(":p")?;
+    let percent = percent.parse::<f64>().ok().filter(|percent| (0.0..=100.0).contains(percent))?;
+    Some((place, percent))
+}
+
+fn port(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|port| *port > 0)
+}
+
+/// Where `PostgreSQL` listens in a folder.
 pub fn socket(folder: &str, port: u16) -> String {
     format!("{}/.s.PGSQL.{port}", folder.trim_end_matches('/'))
 }
 
 fn source(text: &str) -> Result<MetricSource, String> {
-    let known =
-        "write cmd:COMMAND, log:PATH:REGEX, http://HOST[:PORT]/PATH[#SERIES], or redis, postgres or http:PORT:p99";
+    let known = "write cmd:COMMAND, log:PATH:REGEX, http://HOST[:PORT]/PATH[#SERIES], or clients, redis, postgres or http:PORT:p99";
     if let Some(command) = text.strip_prefix("cmd:") {
         return match command.trim() {
             "" => Err("there is no command; write cmd:COMMAND".to_owned()),
@@ -286,13 +324,19 @@ fn in_url(address: &str) -> String {
 }
 
 impl MetricSource {
-    /// The default name of a metric.
+    /// Whether it tells how long each answer takes: quantiles of these are taken over any time.
+    pub fn is_latency(&self) -> bool {
+        matches!(self, Self::Probe { .. } | Self::Clients(_))
+    }
+
+    /// The name of a metric that was given none.
     fn name(&self) -> String {
         match self {
             Self::Command(_) => "cmd".to_owned(),
             Self::Log { .. } => "log".to_owned(),
             Self::Http { series: None, .. } => "http".to_owned(),
             Self::Probe { protocol, .. } => protocol.name().to_owned(),
+            Self::Clients(_) => "clients".to_owned(),
             Self::Http { series: Some(series), .. } => series.name().chars().take(64).collect(),
         }
     }
@@ -402,6 +446,16 @@ mod tests {
     }
 
     #[test]
+    fn clients_are_those_of_a_port_or_a_socket() {
+        let m = metric("clients:6379:p99.9,every=2s");
+        assert_eq!((&m.source, m.quantile), (&MetricSource::Clients(Service::Port(6379)), Some(0.999)));
+        assert_eq!((m.direction, m.name.as_str()), (Some(Direction::LowerIsBetter), "clients"));
+        let m = metric("clients:/run/my:p/a b.sock:p50,name=db");
+        assert_eq!(m.source, MetricSource::Clients(Service::Socket("/run/my:p/a b.sock".into())));
+        assert!(m.source.is_latency() && m.quantile == Some(0.5));
+    }
+
+    #[test]
     fn what_is_no_metric_says_why() {
         for (text, why) in [
             ("", "unknown source"),
@@ -427,6 +481,14 @@ mod tests {
             ("http:/x:p99", "names no port"),
             ("http:h:80/a b:p99", "names no port"),
             ("redis:6379:p99,q=0.5", "already"),
+            ("clients:6379", "names no port or socket"),
+            ("clients:0:p99", "names no port or socket"),
+            ("clients:db:6379:p99", "names no port or socket"),
+            ("clients:p99", "names no port or socket"),
+            ("clients:6379:p101", "names no port or socket"),
+            ("clients:6379:p99,q=0.5", "already"),
+            ("clients:6379:p99,clients=here", "servers that are asked"),
+            ("clients:6379:p99,user=a", "redis and postgres"),
             ("http://a/m#x,q=2", "quantile"),
             ("cmd:x,name=a b", "name"),
             ("cmd:x,clients=here", "servers that are asked"),

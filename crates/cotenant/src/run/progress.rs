@@ -1,6 +1,6 @@
 //! Progress and metrics over a run, for its summary.
 
-use cotenant_linux::sense::metrics::MetricSummary;
+use cotenant_linux::sense::metrics::{MetricSummary, SeenRequests};
 use cotenant_linux::sense::progress::Reported;
 use cotenant_model::{Histogram, Round, Time};
 use cotenant_status::quantities::{better, digits, time};
@@ -72,7 +72,7 @@ impl fmt::Display for ProgressSummary {
 
 /// A metric's line.
 pub(crate) fn line(metric: &MetricSummary) -> String {
-    let MetricSummary { name, direction, readings, mean, last, failed, why, .. } = metric;
+    let MetricSummary { name, direction, readings, mean, last, failed, why, requests, .. } = metric;
     let better = better(*direction);
     let told = match (mean, last) {
         (Some(mean), Some(last)) => {
@@ -85,7 +85,13 @@ pub(crate) fn line(metric: &MetricSummary) -> String {
         Some(why) => format!("; {failed} failed: {why}"),
         None => String::new(),
     };
-    format!("metric {name}: {told}{failures}")
+    let seen = match requests {
+        Some(SeenRequests { here, elsewhere }) => {
+            format!("; {here} requests seen at clients on this machine, {elsewhere} of others at the server")
+        }
+        None => String::new(),
+    };
+    format!("metric {name}: {told}{seen}{failures}")
 }
 
 #[cfg(test)]
@@ -103,6 +109,7 @@ mod tests {
             last: None,
             failed: 3,
             why: Some("it printed nothing; print one number".into()),
+            requests: None,
             refused: false,
         };
         assert_eq!(line(&metric), "metric p99: no readings; 3 failed: it printed nothing; print one number");
@@ -110,5 +117,8 @@ mod tests {
         assert!(line(&metric).contains("nothing new had come"), "a command that hangs longer than the run lasts");
         (metric.readings, metric.mean, metric.last) = (2, Some(1.5), Some(2.0));
         assert_eq!(line(&metric), "metric p99: mean 1.50, last 2.00 of 2 readings (lower is better)");
+        metric.requests = Some(SeenRequests { here: 53_200, elsewhere: 7 });
+        let seen = "; 53200 requests seen at clients on this machine, 7 of others at the server";
+        assert!(line(&metric).ends_with(seen), "{}", line(&metric));
     }
 }

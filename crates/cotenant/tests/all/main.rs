@@ -6,6 +6,7 @@ mod calibrate;
 mod cc;
 mod characterize;
 mod cli;
+mod clients;
 mod corpus;
 mod daemon;
 mod demo;

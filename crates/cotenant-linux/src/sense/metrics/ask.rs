@@ -1,7 +1,7 @@
 //! One query per metric before anything starts that depends on it.
 
 use super::error::{MOST, StartError};
-use super::fetcher::{Fetcher, is_command};
+use super::fetcher::{Fetcher, is_command, stack};
 use super::stop;
 use cotenant_model::metric::Metric;
 use std::sync::mpsc::channel;
@@ -29,10 +29,11 @@ pub fn ask(metrics: &[Metric], within: Duration) -> Result<Vec<Option<Unanswered
     for (i, metric) in metrics.iter().enumerate().take(MOST) {
         let metric = Metric { timeout: metric.timeout.min(within), ..metric.clone() };
         let (mut fetcher, stop, said) = (Fetcher::new(&metric)?, stop.clone(), said.clone());
-        let thread = thread::Builder::new().name("metric asked".to_owned()).stack_size(256 << 10).spawn(move || {
-            stop::block_signals();
-            let _ = said.send((i, fetcher.ask(&stop)));
-        })?;
+        let thread =
+            thread::Builder::new().name("metric asked".to_owned()).stack_size(stack(&metric)).spawn(move || {
+                stop::block_signals();
+                let _ = said.send((i, fetcher.ask(&stop)));
+            })?;
         if is_command(&metric) {
             commands.push(thread);
         }

@@ -1,7 +1,7 @@
 //! Why metrics cannot be started or read.
 
 use cotenant_model::histogram::Clipped;
-use cotenant_model::metric::{MeterError, QueryError, ScrapeError};
+use cotenant_model::metric::{MeterError, QueryError, ScrapeError, Service};
 use cotenant_model::text::within;
 use std::io;
 use std::time::Duration;
@@ -60,6 +60,8 @@ pub(crate) enum FetchError {
     Http { url: String, why: String, certain: bool },
     #[error("{what}: {why}")]
     Probe { what: String, why: String, certain: bool },
+    #[error("clients:{service}: {why}")]
+    Clients { service: Service, why: String, certain: bool },
     #[error("it cannot be started: {0}; see ulimit -u and ulimit -n")]
     Io(#[from] io::Error),
     #[error("its reader failed: {0}; it is tried again")]
@@ -85,8 +87,11 @@ impl FetchError {
     /// Whether the next reading will fail in the same way until someone intervenes.
     pub fn is_certain(&self) -> bool {
         match self {
-            Self::Probe { certain, .. } | Self::Http { certain, .. } | Self::File { certain, .. } => *certain,
-            // A source without output yet, or with NaN, may give a number later.
+            Self::Probe { certain, .. }
+            | Self::Http { certain, .. }
+            | Self::File { certain, .. }
+            | Self::Clients { certain, .. } => *certain,
+            // What prints nothing yet, or NaN, may come to a number.
             Self::Meter(why) => matches!(why, MeterError::NoNumber(_) | MeterError::NoHistogram),
             Self::Scrape(why) => !matches!(why, ScrapeError::Line { .. } | ScrapeError::Buckets(_)),
             Self::Query(why) => matches!(why, QueryError::Refused(_) | QueryError::Several(_) | QueryError::Kind(_)),

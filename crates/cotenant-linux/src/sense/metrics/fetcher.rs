@@ -1,11 +1,12 @@
 //! One reader for all sources.
 
+use super::clients::Clients;
 use super::command::Command;
 use super::credentials::Credentials;
 use super::error::{FetchError, StartError};
 use super::http::Http;
 use super::log::Log;
-use super::probe::Probe;
+use super::probe::{Answers, Probe};
 use super::stop::Stop;
 use cotenant_model::metric::{Measured, Meter, Metric, MetricSource, Protocol, QUANTILE};
 use cotenant_model::{Direction, Time};
@@ -17,6 +18,7 @@ pub enum Fetcher {
     Log(Log),
     Http(Box<Http>),
     Probe(Box<Probe>),
+    Clients(Box<Clients>),
 }
 
 impl Fetcher {
@@ -34,6 +36,10 @@ impl Fetcher {
                 let probe = Probe::new(*protocol, &address, quantile, metric.every, metric.timeout);
                 Self::Probe(Box::new(probe.for_clients(metric.elsewhere).by(credentials)))
             }
+            MetricSource::Clients(service) => {
+                let quantile = metric.quantile.unwrap_or(QUANTILE);
+                Self::Clients(Box::new(Clients::new(service.clone(), quantile, metric.every)))
+            }
             MetricSource::Http { url, series } => {
                 let meter = Meter::new(metric.quantile);
                 Self::Http(Box::new(Http::new(url, series.clone(), meter, metric.timeout)))
@@ -45,6 +51,7 @@ impl Fetcher {
     pub fn ask(&mut self, stop: &Stop) -> Result<(), FetchError> {
         match self {
             Self::Probe(probe) => probe.ask_once(),
+            Self::Clients(clients) => clients.see(),
             other => other.fetch(Time::default(), Duration::ZERO, stop).map(drop),
         }
     }
@@ -63,8 +70,23 @@ impl Fetcher {
             }
             Self::Http(http) => http.fetch(at),
             Self::Probe(probe) => probe.fetch(stop),
+            Self::Clients(clients) => clients.fetch(stop),
         }
     }
+
+    /// All answers of a server, one by one, now and from now on.
+    pub fn answers(&self) -> Option<Answers> {
+        match self {
+            Self::Probe(probe) => Some(probe.answers()),
+            Self::Clients(clients) => Some(clients.answers()),
+            _ => None,
+        }
+    }
+}
+
+/// A thread's stack that reads it, bytes: to load a BPF object takes more than a quarter of a megabyte.
+pub fn stack(metric: &Metric) -> usize {
+    if matches!(metric.source, MetricSource::Clients(_)) { 2 << 20 } else { 256 << 10 }
 }
 
 /// Whether reading it starts programs.

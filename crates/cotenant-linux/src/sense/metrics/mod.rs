@@ -3,6 +3,7 @@
 //! The loop only copies the latest readings. A failed reading leaves no value; a source's message is reported once.
 
 mod ask;
+mod clients;
 mod command;
 pub(crate) mod credentials;
 mod error;
@@ -15,6 +16,7 @@ mod stop;
 pub(crate) mod wire;
 
 pub use ask::{Unanswered, ask};
+pub use clients::sees_clients;
 pub use error::StartError;
 
 use crate::sys;
@@ -24,7 +26,7 @@ use cotenant_model::metric::{Measured, Metric};
 use cotenant_model::sample::ClippedReading;
 use cotenant_model::{Direction, Reading, Time};
 use error::{FetchError, MOST};
-use fetcher::{Fetcher, is_command};
+use fetcher::{Fetcher, is_command, stack};
 use probe::Answers;
 use serde::Serialize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -61,12 +63,24 @@ pub struct MetricSummary {
     /// Why the last of these did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Whether it was always refused, until someone intervenes.
+    /// Requests that were seen of a server's clients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<SeenRequests>,
+    /// Whether it was refused ever since the start, in a way that stays so until somebody does something about it.
     #[serde(skip)]
     pub refused: bool,
 }
 
-/// The shared state of a thread and the loop.
+/// How many requests were seen in the kernel, and where each was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SeenRequests {
+    /// Of clients on this machine: at the client.
+    pub here: u64,
+    /// Of other clients: at the server.
+    pub elsewhere: u64,
+}
+
+/// What a thread and the loop share.
 #[derive(Debug)]
 struct Shared {
     /// The better direction, if given by the user.
@@ -131,9 +145,9 @@ impl Shared {
 #[derive(Debug)]
 pub struct Metrics {
     shared: Vec<Arc<Mutex<Shared>>>,
-    /// Answers of the first probed server.
-    answers: Option<Answers>,
-    /// Threads that must end first, because they have started programs.
+    /// What each server answered that is asked, or whose clients are seen.
+    answers: Vec<Option<Answers>>,
+    /// Those that must end before this does: they have started programs.
     threads: Vec<JoinHandle<()>>,
     stopper: Option<Stopper>,
     start: Instant,
@@ -158,10 +172,7 @@ impl Metrics {
         }
         let fetchers = metrics.iter().map(Fetcher::new).collect::<Result<Vec<_>, _>>()?;
         let (stopper, stop) = stop::pair()?;
-        let answers = fetchers.iter().find_map(|fetcher| match fetcher {
-            Fetcher::Probe(probe) => Some(probe.answers()),
-            _ => None,
-        });
+        let answers = fetchers.iter().map(Fetcher::answers).collect();
         let mut started = Self { shared: Vec::new(), answers, threads: Vec::new(), stopper: Some(stopper), start };
         for (metric, mut fetcher) in metrics.iter().zip(fetchers) {
             let shared = Arc::new(Mutex::new(Shared {
@@ -177,6 +188,7 @@ impl Metrics {
                     last: None,
                     failed: 0,
                     why: None,
+                    requests: None,
                     refused: false,
                 },
                 seconds: 0.0,
@@ -187,7 +199,7 @@ impl Metrics {
             let has_programs = is_command(metric);
             let (every, stop, to) = (metric.every, stop.clone(), shared.clone());
             let name = format!("metric {}", metric.name);
-            let thread = thread::Builder::new().name(name.chars().take(15).collect()).stack_size(256 << 10);
+            let thread = thread::Builder::new().name(name.chars().take(15).collect()).stack_size(stack(metric));
             let fetch = move |at, since, stop: &Stop| fetcher.fetch(at, since, stop);
             let thread = thread.spawn(move || read(&name, fetch, every, start, &stop, &to))?;
             started.shared.push(shared);
@@ -218,14 +230,15 @@ impl Metrics {
         self.shared.iter().filter_map(clipped).collect()
     }
 
-    /// Cumulative response times of the first probed server, nanoseconds; `None` without one.
+    /// How long the first server took to answer that is asked, or whose clients are seen, nanoseconds, since the
+    /// beginning; `None` where there is none.
     pub fn latency_ns(&self) -> Option<Histogram> {
-        self.answers.as_ref().map(Answers::so_far)
+        self.answers.iter().flatten().next().map(Answers::so_far)
     }
 
     /// Probes the first server more often until then.
     pub fn watch(&self, until: Time) {
-        if let Some(answers) = &self.answers {
+        if let Some(answers) = self.answers.iter().flatten().next() {
             answers.watch(self.start + Duration::from_nanos(until.0));
         }
     }
@@ -258,7 +271,15 @@ impl Metrics {
 
     /// Summaries of all metrics so far.
     pub fn summaries(&self) -> Vec<MetricSummary> {
-        self.shared.iter().map(|shared| lock(shared).summary.clone()).collect()
+        let requests = |answers: &Option<Answers>| {
+            let [here, elsewhere] = answers.as_ref()?.requests()?;
+            Some(SeenRequests { here, elsewhere })
+        };
+        let summary = |(shared, answers): (&Arc<Mutex<Shared>>, &Option<Answers>)| MetricSummary {
+            requests: requests(answers),
+            ..lock(shared).summary.clone()
+        };
+        self.shared.iter().zip(&self.answers).map(summary).collect()
     }
 }
 

@@ -69,6 +69,8 @@ pub struct Answers(Arc<Mutex<Heard>>);
 #[derive(Debug, Default)]
 struct Heard {
     ns: Histogram,
+    /// Where requests are seen and none is asked, those of clients on this machine and of others.
+    requests: Option<[u64; 2]>,
     watched_until: Option<Instant>,
 }
 
@@ -85,6 +87,17 @@ impl Answers {
 
     fn are_watched(&self, now: Instant) -> bool {
         self.heard().watched_until.is_some_and(|until| now < until)
+    }
+
+    /// These are all so far, of clients on this machine and of others.
+    pub fn replace(&self, ns: Histogram, requests: [u64; 2]) {
+        let mut heard = self.heard();
+        (heard.ns, heard.requests) = (ns, Some(requests));
+    }
+
+    /// Requests that were seen, of clients on this machine and of others.
+    pub fn requests(&self) -> Option<[u64; 2]> {
+        self.heard().requests
     }
 
     fn add(&self, time: Duration) {

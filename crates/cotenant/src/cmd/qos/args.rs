@@ -1,7 +1,7 @@
 //! The arguments of `cotenant qos`, and their programs.
 
 use super::cast::Cast;
-use super::rules;
+use super::{rules, unnamed};
 use crate::run::{recorder, targets};
 use anyhow::Result;
 use cotenant_cli::usage;
@@ -61,7 +61,7 @@ pub struct Args {
     /// only the daemon are ignored. [default: that of cotenant daemon]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where to read the high-priority speed [default: progress]
+    /// Where to read the high-priority speed [default: progress; clients:PORT:p99 of a server that runs and reports none]
     ///
     /// One for each high-priority program, in their order; the last one is for the rest. progress, `latency_p50_s` and
     /// `latency_p99_s` are what programs report. ipc reads hardware counters. A metric from outside is given as for
@@ -161,7 +161,7 @@ impl Args {
             return Err(usage(format!("control group {group} is empty; {remedy}")));
         }
         if high.is_empty() && low.is_empty() {
-            return rules::cast(self.config.as_deref(), &self.metric, self.all_users);
+            return rules::cast(self.config.as_deref(), &self.metric, self.all_users, !self.no_bpf);
         }
         if self.config.is_some() {
             return Err(usage("--config names the programs by its rules; leave it out, or --high and --low"));
@@ -172,18 +172,22 @@ impl Args {
         if low.is_empty() {
             return Err(usage("no program may nap for it; name one with --low, --low-pid or --low-cgroup"));
         }
-        let metrics = self.metrics(high.len())?;
-        Ok(Cast { high, low, metrics, ..Cast::default() })
+        let mut notes = Vec::new();
+        let metrics = self.metrics(&high, &mut notes)?;
+        Ok(Cast { high, low, metrics, notes, ..Cast::default() })
     }
 
     /// One for each program of high priority.
-    fn metrics(&self, programs: usize) -> Result<Vec<MetricArg>> {
-        if self.metric.len() > programs {
-            let times = self.metric.len();
+    fn metrics(&self, programs: &[AppSpec], notes: &mut Vec<String>) -> Result<Vec<MetricArg>> {
+        if self.metric.len() > programs.len() {
+            let (times, programs) = (self.metric.len(), programs.len());
             return Err(usage(format!("--metric is given {times} times for {programs} programs of high priority")));
         }
-        let last = self.metric.last().cloned().unwrap_or_default();
-        Ok((0..programs).map(|i| self.metric.get(i).unwrap_or(&last).clone()).collect())
+        let mut of = |(i, program)| match self.metric.get(i).or(self.metric.last()) {
+            Some(metric) => metric.clone(),
+            None => unnamed::metric(program, !self.no_bpf, notes),
+        };
+        Ok(programs.iter().enumerate().map(&mut of).collect())
     }
 
     /// The controller, with its goal.

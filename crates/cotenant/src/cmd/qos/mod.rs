@@ -4,6 +4,7 @@ mod args;
 mod cast;
 mod rules;
 mod show;
+mod unnamed;
 
 use crate::run::{self, Run, targets};
 use anyhow::Result;
@@ -19,7 +20,7 @@ use cotenant_model::profile::AppProfile;
 use cotenant_model::speed::Source;
 use cotenant_model::{AppId, Mode, Topology};
 use cotenant_policies::Qos;
-use cotenant_setup::args::MetricArg;
+use cotenant_setup::args::{MetricArg, NO_CLIENTS};
 use cotenant_setup::protect::served;
 use cotenant_setup::settings::{self, Decider, Setup};
 use show::Table;
@@ -35,6 +36,9 @@ use std::time::Duration;
 /// One line with the error, its place, and the remedy.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let mut cast = args.cast()?;
+    if args.no_bpf && cast.metrics.iter().any(MetricArg::is_by_bpf) {
+        return Err(usage(NO_CLIENTS));
+    }
     begin_in_a_scope(&cast);
     let (machine, cpus) = settings::machine_within(args.cpus.as_deref())?;
     let config = config(args, &cast)?;

@@ -1,6 +1,7 @@
 //! Programs that run already, by the rules of the daemon's configuration.
 
 use super::cast::Cast;
+use super::unnamed;
 use anyhow::Result;
 use cotenant_cli::messages::tell;
 use cotenant_cli::usage;
@@ -12,8 +13,8 @@ use cotenant_status::class::Class;
 use std::path::Path;
 
 /// Those that the rules match now. Where the speed of a program is read stands in its rule, else in the one `--metric`,
-/// else it is progress.
-pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool) -> Result<Cast> {
+/// else it is [`unnamed`].
+pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool, bpf: bool) -> Result<Cast> {
     let named = named_now(config)?;
     named.warnings.iter().for_each(|warning| tell(format_args!("warning: {warning}")));
     if metrics.len() > 1 {
@@ -32,10 +33,10 @@ pub(super) fn cast(config: Option<&Path>, metrics: &[MetricArg], all_users: bool
             cast.low.push(program);
             continue;
         }
-        let is_silent = metric == MetricArg::default();
+        let named = Some(metric).filter(|metric| *metric != MetricArg::default()).or_else(|| metrics.first().cloned());
+        cast.metrics.push(named.unwrap_or_else(|| unnamed::metric(&program, bpf, &mut cast.notes)));
         cast.high.push(program);
         cast.goals.push(goal);
-        cast.metrics.push(if is_silent { metrics.first().cloned().unwrap_or_default() } else { metric });
     }
     let missing = match (cast.high.is_empty(), cast.low.is_empty()) {
         (true, _) => "high",

@@ -1,0 +1,212 @@
+//! How long a server's clients wait for an answer, as the kernel sees it (BPF): no question is asked.
+//!
+//! A request of a client on this machine counts from when it was sent until the first of its answer was taken, with all
+//! waits for a CPU on both sides. One of a client elsewhere counts at the server, from when it could be read until the
+//! first byte of its answer left: what of its time passes on this machine.
+
+use super::error::FetchError;
+use super::probe::Answers;
+use super::stop::Stop;
+use crate::sense::listening;
+use cotenant_bpf::{self as bpf, Blind, Requests, Seen};
+use cotenant_model::metric::{EVERY, Measured, QUANTILE, Service};
+use cotenant_model::{Direction, Histogram};
+use std::os::linux::fs::MetadataExt;
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+/// Time between two looks: trials go by what came in moments.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// From this share of requests on that came before the answer to the one before, nothing is known of single ones.
+const JOINED: f64 = 0.05;
+
+/// So many of them are no accident.
+const ACCIDENTS: f64 = 3.0;
+
+/// What of earlier windows still counts for that.
+const KEPT: f64 = 0.8;
+
+/// Sees the requests to a server.
+#[derive(Debug)]
+pub struct Clients {
+    service: Service,
+    quantile: f64,
+    window: Duration,
+    requests: Option<Requests>,
+    /// What was seen until the last window's end, and when that was.
+    before: Option<(Instant, Seen)>,
+    answers: Answers,
+    mixed: Mixed,
+}
+
+/// Whether connections have several requests under way, by what came lately.
+#[derive(Debug, Default)]
+struct Mixed {
+    single: f64,
+    joined: f64,
+}
+
+impl Mixed {
+    /// What a window had.
+    fn add(&mut self, single: u64, joined: u64) {
+        self.single = self.single * KEPT + single as f64;
+        self.joined = self.joined * KEPT + joined as f64;
+    }
+
+    /// Their share, where it is too large.
+    fn too_many(&self) -> Option<f64> {
+        let share = self.joined / (self.single + self.joined);
+        (self.joined >= ACCIDENTS && share > JOINED).then_some(share)
+    }
+}
+
+impl Clients {
+    pub fn new(service: Service, quantile: f64, window: Duration) -> Self {
+        let (requests, before, answers, mixed) = (None, None, Answers::default(), Mixed::default());
+        Self { service, quantile, window, requests, before, answers, mixed }
+    }
+
+    /// Latencies of all requests, from now on too.
+    pub fn answers(&self) -> Answers {
+        self.answers.clone()
+    }
+
+    /// Whether it can be seen, and there is such a server.
+    pub fn see(&mut self) -> Result<(), FetchError> {
+        let is_busy = self.before.as_ref().is_some_and(|(_, seen)| seen.served.ns.count() > 0);
+        let place = place(&self.service, !is_busy).map_err(|why| self.failed(&why))?;
+        if let Some(requests) = &mut self.requests {
+            return requests.follow(place).map_err(|why| self.failed(&why));
+        }
+        self.requests = Some(Requests::load(place).map_err(|why| self.blind(&why))?);
+        Ok(())
+    }
+
+    /// Looks for the length of a window.
+    pub fn fetch(&mut self, stop: &Stop) -> Result<Option<Measured>, FetchError> {
+        self.see()?;
+        let (begin, before) = match self.before.take() {
+            Some(before) => before,
+            None => (Instant::now(), self.look()?),
+        };
+        let end = Instant::now() + self.window;
+        while Instant::now() < end {
+            if stop.within(LOOK.min(end.saturating_duration_since(Instant::now()))) {
+                return Err(FetchError::Stopped);
+            }
+            self.look()?;
+        }
+        let (now, seen) = (Instant::now(), self.look()?);
+        let since = latencies(&seen).since(&latencies(&before)).unwrap_or_default();
+        let joined = joined(&seen) - joined(&before);
+        self.before = Some((now, seen));
+        self.mixed.add(since.count(), joined);
+        if let Some(share) = self.mixed.too_many() {
+            let why = format!(
+                "{:.0} % of requests came before the answer to the one before, or in pieces: with several under way on a \
+                 connection (HTTP/2, pipelining) it is not known how long each takes; use http:, redis: or postgres:",
+                share * 100.0
+            );
+            return Err(FetchError::Clients { service: self.service.clone(), why, certain: true });
+        }
+        let (window, count, direction) = (now - begin, since.count(), Direction::LowerIsBetter);
+        let value = since.quantile(self.quantile).map(|ns| ns / 1e9);
+        Ok(value.map(|value| Measured { value, window, count, direction }))
+    }
+
+    fn look(&mut self) -> Result<Seen, FetchError> {
+        // A server that begins anew makes its socket anew.
+        if let (Service::Socket(_), Ok(place), Some(requests)) =
+            (&self.service, place(&self.service, false), &mut self.requests)
+        {
+            requests.follow(place).map_err(|why| self.failed(&why))?;
+        }
+        let read = self.requests.as_mut().map_or_else(|| Ok(Seen::default()), Requests::read);
+        let seen = read.map_err(|why| self.failed(&why))?;
+        if self.mixed.too_many().is_none() {
+            self.answers.replace(latencies(&seen), [seen.local.ns.count(), seen.remote.ns.count()]);
+        }
+        Ok(seen)
+    }
+
+    fn failed(&self, why: &io::Error) -> FetchError {
+        let (service, cure, certain) = (self.service.clone(), super::wire::cure(why), super::wire::is_certain(why));
+        FetchError::Clients { service, why: format!("{why}{cure}"), certain }
+    }
+
+    /// Rights and kernels stay what they are.
+    fn blind(&self, why: &Blind) -> FetchError {
+        let why = format!("requests cannot be seen here: {why}; use http:, redis: or postgres:");
+        FetchError::Clients { service: self.service.clone(), why, certain: true }
+    }
+}
+
+/// Whether it can be seen here what clients of a service wait.
+pub fn sees_clients(service: &Service) -> bool {
+    Clients::new(service.clone(), QUANTILE, EVERY).see().is_ok()
+}
+
+/// Of each request once.
+fn latencies(seen: &Seen) -> Histogram {
+    let mut all = seen.local.ns.clone();
+    all.add(&seen.remote.ns);
+    all
+}
+
+fn joined(seen: &Seen) -> u64 {
+    seen.local.joined + seen.remote.joined
+}
+
+/// Where the kernel finds it. `check`: whether a port is refused where nothing listens on it.
+fn place(service: &Service, check: bool) -> io::Result<bpf::Service> {
+    match service {
+        Service::Port(port) => {
+            if check && listening::is_closed(*port) {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+            let netns = fs::metadata("/proc/self/ns/net")?.st_ino() as u32;
+            Ok(bpf::Service::Port { port: *port, netns })
+        }
+        Service::Socket(path) => {
+            let file = fs::metadata(path)?;
+            let device = file.st_dev();
+            let device = (libc::major(device), libc::minor(device));
+            Ok(bpf::Service::Socket { device, inode: file.st_ino() })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cotenant_model::histogram::Bucket;
+
+    #[test]
+    fn several_requests_under_way_are_refused_and_accidents_are_not() {
+        let mut mixed = Mixed::default();
+        let mut told = |windows: &[(u64, u64)]| {
+            for (single, joined) in windows {
+                mixed.add(*single, *joined);
+            }
+            mixed.too_many().is_some()
+        };
+        assert!(!told(&[(0, 0), (10, 2)]), "too few to say");
+        assert!(!told(&[(1_000, 40); 20]), "4 %");
+        assert!(told(&[(1_000, 80); 20]), "7 %");
+        assert!(told(&[(0, 0), (0, 0)]), "nothing new");
+        assert!(!told(&[(1_000, 0); 5]), "it has ended");
+        assert!(told(&[(0, 500)]), "none was answered alone");
+    }
+
+    #[test]
+    fn each_request_counts_once() {
+        let side = |ns: u64, joined| {
+            let low = ns as f64;
+            bpf::Latencies { ns: Histogram::new([Bucket { low, high: low + 10.0, count: 3 }]), joined }
+        };
+        let seen = Seen { served: side(100, 7), local: side(200, 1), remote: side(300, 2) };
+        assert_eq!((latencies(&seen).count(), joined(&seen)), (6, 3));
+        assert_eq!(latencies(&seen).above(290.0), Some(3.0));
+    }
+}
