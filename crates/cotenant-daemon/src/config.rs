@@ -2,6 +2,7 @@
 
 use crate::containers::{Asked, Container};
 use crate::old;
+use crate::written::{Annotation, MatchText, RuleText};
 use anyhow::Result;
 use cotenant_cli::messages::count;
 use cotenant_cli::usage;
@@ -79,51 +80,6 @@ impl File {
         let keys = keys.into_iter().chain([("profile", profile), ("profiles", profiles)]);
         keys.into_iter().find_map(|(key, value)| value.is_some().then_some(key))
     }
-}
-
-/// `[[rule]]`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", expecting = "a table, begun by [[rule]]")]
-pub(crate) struct RuleText {
-    #[serde(default)]
-    pub name: String,
-    #[serde(default, rename = "match")]
-    pub matches: MatchText,
-    #[serde(default)]
-    pub class: Class,
-    goal: Option<Spanned<String>>,
-    metric: Option<Spanned<String>>,
-    policy: Option<Spanned<String>>,
-    #[serde(default)]
-    annotations: Vec<Annotation>,
-    // Those of config.toml, which are read until 0.2.0.
-    pub executable: Option<Spanned<String>>,
-    pub cgroup: Option<Spanned<String>>,
-    pub role: Option<old::Role>,
-}
-
-/// Requests that a container may make by an annotation `cotenant.dev/…`, if its rule allows that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Annotation {
-    Class,
-    Goal,
-    Metric,
-}
-
-/// `match`: all given keys must hold.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-#[serde(expecting = "a table such as { unit = \"NAME\" }")]
-pub(crate) struct MatchText {
-    pub unit: Option<Spanned<String>>,
-    pub cgroup: Option<Spanned<String>>,
-    pub command: Option<Spanned<String>>,
-    user: Option<Spanned<String>>,
-    namespace: Option<Spanned<String>>,
-    pod: Option<Spanned<String>>,
-    container: Option<Spanned<String>>,
-    label: BTreeMap<String, Spanned<String>>,
 }
 
 /// The processes of a rule.
@@ -835,5 +791,50 @@ mod tests {
         assert_eq!(terms("class = 'low'", &alone(Class::High)).0, Class::Normal);
         assert_eq!(terms(all, &alone(Class::Low)), named(Class::Normal, 0.5, "ipc", "none"));
         assert_eq!(terms(class, &alone(Class::High)), named(Class::High, 0.9, "progress", "none"));
+    }
+
+    fn rule_of(keys: &str) -> anyhow::Result<Rule> {
+        Ok(Config::empty("c".into()).take(Path::new("c"), &format!("[[rule]]\n{keys}\n"))?.remove(0))
+    }
+
+    /// Holds qos/rules.
+    #[test]
+    fn each_old_key_says_what_to_write_and_that_is_the_same() {
+        for (old, new) in [
+            (
+                "executable = 'redis-server'\nrole = 'high'",
+                "name = \"redis-server\"|match = { command = \"redis-server\" }|class = \"high\"",
+            ),
+            ("name = 'a'\nexecutable = '/bin/a'\nclass = 'low'", "match = { command = \"/bin/a\" }"),
+            ("name = 'a'\nexecutable = '/bin/[a'", "match = { command = \"/bin/[[]a\" }"),
+            ("name = 'a'\nmatch = { unit = 'a.service' }\nrole = 'low'", "class = \"low\""),
+            (
+                "cgroup = '/sys/fs/cgroup/batch.slice'\nrole = 'low'",
+                "name = \"batch.slice\"|match = { unit = \"batch.slice\" }|class = \"low\"",
+            ),
+            (
+                "cgroup = '/sys/fs/cgroup/a/batch/'\nrole = 'low'",
+                "name = \"batch\"|match = { cgroup = \"/a/batch\" }|class = \"low\"",
+            ),
+        ] {
+            let before = rule_of(old).unwrap();
+            let said = before.old.clone().unwrap();
+            let lines: Vec<&str> = new.split('|').collect();
+            let place = said.starts_with("c:1:1: ") && said.contains("from 0.2.0 on");
+            assert!(place && said.contains(&format!("write `{}` instead", lines.join("`, `"))), "{said}");
+            let kept =
+                old.lines().filter(|line| ["executable", "cgroup", "role"].iter().all(|key| !line.starts_with(key)));
+            let now = rule_of(&kept.chain(lines).collect::<Vec<_>>().join("\n")).unwrap();
+            let what = |rule: &Rule| format!("{} {:?} {:?}", rule.name, rule.class, rule.matches);
+            assert_eq!((what(&before), &now.old), (what(&now), &None));
+        }
+        for keys in
+            ["executable = 'a'\ncgroup = '/b'\nrole = 'low'", "executable = 'a'\nmatch = { unit = 'a.service' }"]
+        {
+            assert!(
+                rule_of(keys).unwrap_err().to_string().contains("c:1:1: executable and cgroup are older names"),
+                "{keys}"
+            );
+        }
     }
 }

@@ -30,6 +30,7 @@ mod services;
 mod shift;
 mod slurm;
 mod web;
+mod written;
 
 use crate::cast::setup;
 use crate::config::{Config, Rule};

@@ -1,21 +1,12 @@
 //! The keys of rules that `cotenant qos` had in config.toml, in today's words. They are read until 0.2.0.
 
-use crate::config::RuleText;
+use crate::written::{Role, RuleText};
 use anyhow::Result;
 use cotenant_cli::usage;
 use cotenant_setup::names;
 use cotenant_status::class::Class;
-use serde::Deserialize;
 use std::path::Path;
 use toml::Spanned;
-
-/// The earlier form of `class`.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Role {
-    High,
-    Low,
-}
 
 /// Gives a rule today's keys in place of those of before. The line that says how to write it; `None`: it has none.
 ///
@@ -71,55 +62,4 @@ pub(crate) fn renew(rule: &mut RuleText, place: &str) -> Result<Option<String>> 
 fn renamed(text: &Spanned<String>, to: impl Fn(&str) -> &str) -> Spanned<String> {
     let new = globset::escape(to(text.get_ref()));
     Spanned::new(text.span(), new)
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::config::{Config, Rule};
-    use std::path::Path;
-
-    fn rule(keys: &str) -> anyhow::Result<Rule> {
-        Ok(Config::empty("c".into()).take(Path::new("c"), &format!("[[rule]]\n{keys}\n"))?.remove(0))
-    }
-
-    /// Holds qos/rules.
-    #[test]
-    fn each_old_key_says_what_to_write_and_that_is_the_same() {
-        for (old, new) in [
-            (
-                "executable = 'redis-server'\nrole = 'high'",
-                "name = \"redis-server\"|match = { command = \"redis-server\" }|class = \"high\"",
-            ),
-            ("name = 'a'\nexecutable = '/bin/a'\nclass = 'low'", "match = { command = \"/bin/a\" }"),
-            ("name = 'a'\nexecutable = '/bin/[a'", "match = { command = \"/bin/[[]a\" }"),
-            ("name = 'a'\nmatch = { unit = 'a.service' }\nrole = 'low'", "class = \"low\""),
-            (
-                "cgroup = '/sys/fs/cgroup/batch.slice'\nrole = 'low'",
-                "name = \"batch.slice\"|match = { unit = \"batch.slice\" }|class = \"low\"",
-            ),
-            (
-                "cgroup = '/sys/fs/cgroup/a/batch/'\nrole = 'low'",
-                "name = \"batch\"|match = { cgroup = \"/a/batch\" }|class = \"low\"",
-            ),
-        ] {
-            let before = rule(old).unwrap();
-            let said = before.old.clone().unwrap();
-            let lines: Vec<&str> = new.split('|').collect();
-            let place = said.starts_with("c:1:1: ") && said.contains("from 0.2.0 on");
-            assert!(place && said.contains(&format!("write `{}` instead", lines.join("`, `"))), "{said}");
-            let kept =
-                old.lines().filter(|line| ["executable", "cgroup", "role"].iter().all(|key| !line.starts_with(key)));
-            let now = rule(&kept.chain(lines).collect::<Vec<_>>().join("\n")).unwrap();
-            let what = |rule: &Rule| format!("{} {:?} {:?}", rule.name, rule.class, rule.matches);
-            assert_eq!((what(&before), &now.old), (what(&now), &None));
-        }
-        for keys in
-            ["executable = 'a'\ncgroup = '/b'\nrole = 'low'", "executable = 'a'\nmatch = { unit = 'a.service' }"]
-        {
-            assert!(
-                rule(keys).unwrap_err().to_string().contains("c:1:1: executable and cgroup are older names"),
-                "{keys}"
-            );
-        }
-    }
 }
