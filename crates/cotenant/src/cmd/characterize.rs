@@ -16,7 +16,7 @@ use cotenant_model::number::significant;
 use cotenant_model::profile::calibration::LeftOut;
 use cotenant_model::profile::{self, AppProfile, AppStamp, By};
 use cotenant_model::{CpuSet, Topology};
-use cotenant_setup::replace::replace;
+use cotenant_setup::replace::{can_replace, replace};
 use cotenant_setup::store::{self, Store};
 use cotenant_setup::{args, calibrated, names, settings, units};
 use std::collections::BTreeMap;
@@ -148,7 +148,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let key = store::key(args.name.as_deref(), &name, program.as_ref());
     let store = Store::of_this_machine(&topology);
     let target = match (&args.output, &store) {
-        (Some(path), _) => Target::File(path),
+        (Some(path), _) => {
+            can_replace(path).map_err(|why| {
+                usage(format!("{}: the profile cannot be written: {why}; name another file with -o", path.display()))
+            })?;
+            Target::File(path)
+        }
         (None, Some(store)) => {
             store.check(&key)?; // before anything is measured: whatever could be measured would be lost
             Target::Store(store)

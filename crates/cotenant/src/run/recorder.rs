@@ -64,6 +64,33 @@ pub struct Recorder {
     path: PathBuf,
     writer: RecordWriter<File>,
     limit: u64,
+    made: Made,
+}
+
+/// What was done to make the file. It is undone where nothing came to be recorded, as of a command that is not found.
+#[derive(Debug, Default)]
+struct Made {
+    /// The file, where it is new.
+    new: Option<PathBuf>,
+    /// Where the recording is now that was there before.
+    old: Option<PathBuf>,
+}
+
+impl Made {
+    /// It stays.
+    fn keep(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        let Some(new) = self.new.take() else { return };
+        let _ = match &self.old {
+            Some(old) => fs::rename(old, new),
+            None => fs::remove_file(new),
+        };
+    }
 }
 
 impl Recorder {
@@ -73,15 +100,16 @@ impl Recorder {
     /// # Errors
     /// One line with the path and the remedy.
     pub fn create(path: &Path, header: &Header, limit: u64) -> Result<Self> {
-        let file = open(path)?;
+        let (file, made) = open(path)?;
         let failed = |why| usage(format!("cannot record to {}: {why}", path.display()));
         let writer = RecordWriter::new(file, header, limit).map_err(failed)?;
-        Ok(Self { path: path.to_owned(), writer, limit })
+        Ok(Self { path: path.to_owned(), writer, limit, made })
     }
 
     /// Records a round. Where recording ends here (error, size limit), the line to tell the user, once; the run goes
     /// on.
     pub fn round(&mut self, round: &Round<'_>) -> Option<String> {
+        self.made.keep();
         let (path, limit) = (self.path.display(), self.limit);
         match self.writer.round(round) {
             Ok(Status::LimitReached) => {
@@ -106,7 +134,8 @@ impl Recorder {
 
     /// Ends the recording. The line to tell the user, where the end could not be written.
     pub fn finish(self) -> Option<String> {
-        let Self { path, writer, .. } = self;
+        let Self { path, writer, mut made, .. } = self;
+        made.keep();
         let why = writer.finish().err()?;
         Some(format!("{}: {why}; the recording stays readable up to here", path.display()))
     }
@@ -114,27 +143,32 @@ impl Recorder {
 
 /// Opens the file. A recording that is there is set aside, as `perf record` does; pipes and devices are written to as
 /// they are.
-fn open(path: &Path) -> Result<File> {
+fn open(path: &Path) -> Result<(File, Made)> {
     let no = |why: &dyn std::fmt::Display| usage(format!("cannot record to {}: {why}", path.display()));
     let failed = |why: io::Error| no(&format!("{why}; name a file in a folder that you may write to"));
+    let mut made = Made::default();
     match fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(failed(e)),
         Ok(meta) if meta.is_dir() => return Err(no(&"it is a folder; name a file in it")),
         // An empty file is what `mktemp` leaves.
         Ok(meta) if !meta.is_file() || meta.len() == 0 => {
-            return OpenOptions::new().write(true).open(path).map_err(failed);
+            let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
+            return Ok((file, Made::default()));
         }
         Ok(_) => {
             let mut start = [0; MAGIC.len()];
-            let known = File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == MAGIC;
-            if !known {
+            let mut file = File::open(path).map_err(failed)?;
+            if file.read_exact(&mut start).is_err() || start != MAGIC {
                 return Err(no(&"it exists and is not a recording; remove it or name another file"));
             }
             let mut old = OsString::from(path);
             old.push(".old");
-            fs::rename(path, old).map_err(failed)?;
+            fs::rename(path, &old).map_err(failed)?;
+            made.old = Some(old.into());
         }
     }
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)
+    made.new = Some(path.to_owned());
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+    Ok((file, made))
 }

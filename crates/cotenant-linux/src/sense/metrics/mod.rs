@@ -16,7 +16,7 @@ mod probe;
 mod stop;
 pub(crate) mod wire;
 
-pub use ask::{Unanswered, ask};
+pub use ask::{Unanswered, ask, check};
 pub use error::StartError;
 
 use crate::sys;

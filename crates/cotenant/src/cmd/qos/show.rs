@@ -183,6 +183,8 @@ pub struct Table {
     notes: Vec<String>,
     /// What used the machine besides lately.
     usage: Option<Usage>,
+    /// What used it before the start, and all the time since.
+    seen: Seen,
     /// How long others made each high-priority program miss its goal, seconds; said once it is so.
     slowed_s: Vec<f64>,
     /// When priorities that have no effect are looked for; absent once some were found.
@@ -220,6 +222,8 @@ impl Observer for Table {
 
     fn usage(&mut self, usage: &Usage) {
         self.usage = Some(usage.clone());
+        self.seen.during = Some(self.seen.during.as_ref().map_or_else(|| usage.clone(), |before| before.and(usage)));
+        self.goals.crowded = self.seen.busy(self.wanted());
     }
 
     fn view(&mut self, room: (usize, usize)) -> Option<String> {
@@ -273,6 +277,7 @@ impl Table {
             ended: BTreeMap::new(),
             notes,
             usage: None,
+            seen: Seen::default(),
             slowed_s: vec![0.0; metrics.len()],
             compare_at: Some(BEGUN),
         }
@@ -281,6 +286,7 @@ impl Table {
     /// Takes in what uses the machine before the start.
     pub fn begin_on(&mut self, told: bool, seen: &Seen) {
         self.usage.clone_from(&seen.before); // until there is a later one
+        self.seen.clone_from(seen);
         self.goals.crowded = seen.busy(self.wanted());
         if let Some(busy) = self.goals.crowded.as_ref().filter(|_| told) {
             tell(format_args!("{busy}: no verdict"));
