@@ -104,6 +104,8 @@ struct Account {
     answers: [Answers; 2],
     /// Whether any source said how fast it is.
     known: bool,
+    /// Whether any source said anything.
+    read: bool,
     direction: Option<Direction>,
     /// The last reading that was clipped.
     clipped: Option<Clipped>,
@@ -204,6 +206,7 @@ impl Goals {
         for (high, account) in self.explanation.protected.iter().zip(&mut self.accounts) {
             let reading = view.app(high.app).and_then(|app| high.source.reading(view, app));
             account.known |= reading.is_some_and(|reading| reading.as_speed().is_some());
+            account.read |= reading.is_some();
             account.direction = reading.map(|reading| reading.direction).or(account.direction);
             let clipped = view.app(high.app).and_then(|app| high.source.clipped(view, app));
             account.clipped = clipped.map(|clipped| clipped.clipped).or(account.clipped);
@@ -330,6 +333,7 @@ impl Goals {
             )),
             (Some(_), _) => None,
             _ if high.silent => Some(format!("no reading of {metric} any more")),
+            _ if !account.known && account.read => Some(format!("{metric} was never above 0")),
             _ if !account.known && whole => Some(format!("no reading of {metric}")),
             _ if !account.known => Some(format!("no reading of {metric} so far")),
             _ => Some("its speed alone was not measured yet".to_owned()),
@@ -583,6 +587,15 @@ mod tests {
         assert_eq!(said(false, true), "not judged: no reading of h");
         assert_eq!(said(true, false), "not judged: no reading of h any more");
         assert_eq!(said(false, false), "not judged: this machine was busy", "it may come yet");
+        let mut goals = Goals::new(explanation(false), true);
+        let at = Time::from_secs(1);
+        let (direction, window) = (Direction::LowerIsBetter, Duration::from_secs(1));
+        let none = Reading { value: 0.0, direction, window, count: 1, at };
+        let app = AppSample { metrics: vec![("h".to_owned(), none)], ..AppSample::default() };
+        let before = Sample { apps: vec![app.clone()], ..Sample::default() };
+        let view = View::new(&before, &Sample { at, apps: vec![app], ..Sample::default() });
+        goals.round(&view, Some(explanation(false)));
+        assert_eq!(goals.standing(0, true).judgement.unwrap(), "not judged: h was never above 0");
     }
 
     proptest! {

@@ -104,6 +104,14 @@ pub mod by_name {
 }
 
 impl Source {
+    /// As people read it: `p99`.
+    pub fn label(&self) -> String {
+        match self {
+            Self::Latency(percentile) => format!("p{}", percentile.percent()),
+            other => other.to_string(),
+        }
+    }
+
     /// What stands in for the speed of a program that tells none, best first. What OpenMP and MPI see done goes before
     /// instructions, of which their threads execute more while they spin for each other. Bytes over TCP go before bytes
     /// that are read and written, among which are those that a server reads and logs for itself.

@@ -81,7 +81,7 @@ pub struct Args {
     #[arg(long, value_name = "RATE", value_parser = rate)]
     traffic: Option<f64>,
     /// The longest that a run may take; then it is ended, and nothing is written
-    #[arg(long, value_name = "TIME", default_value = "10min", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", default_value = "10min", value_parser = units::length)]
     timeout: Duration,
     /// Runs on simulated caches side by side, at most one per CPU, for a command that can run beside itself: one that
     /// writes a file or serves a port cannot

@@ -79,7 +79,7 @@ struct Made {
 impl Made {
     /// It stays.
     fn keep(&mut self) {
-        *self = Self::default();
+        (self.new, self.old) = (None, None);
     }
 }
 

@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub(super) runs: u32,
     /// With -p: how long each window is. The first fifth of it is not measured [default: 10s]
-    #[arg(long, value_name = "TIME", value_parser = units::interval)]
+    #[arg(long, value_name = "TIME", value_parser = units::length)]
     pub(super) windows: Option<Duration>,
     /// With -p: the order of the windows is drawn from this number [default: 1]
     #[arg(long, value_name = "N")]
