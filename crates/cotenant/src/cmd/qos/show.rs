@@ -392,12 +392,15 @@ impl Table {
         let mut not_started = self.ended.values().filter(|ended| ended.not_started().is_some());
         let own = not_started.find(|_| run.exit_code == 0).map_or(run.exit_code, |ended| ended.code);
         run.exit_code = exit_code(own, args.strict, &verdicts, unknown);
-        let refused = run.metrics.iter().any(|metric| metric.refused) && run.signal.is_none();
-        if refused && !args.wait_for_metric {
+        let refused = run.metrics.iter().filter(|metric| metric.refused).map(|metric| {
+            let why = metric.why.as_deref().unwrap_or_default();
+            let later = "where its server comes later, add --wait-for-metric";
+            format!("metric {} was refused all the time: {why}; {later}", metric.name)
+        });
+        let refused: Vec<String> = refused.collect();
+        if !refused.is_empty() && run.signal.is_none() && !args.wait_for_metric {
             run.exit_code = USAGE;
-            run.notes.push(
-                "a metric was refused all the time; where its server comes later, add --wait-for-metric".to_owned(),
-            );
+            run.notes.extend(refused);
         }
         let slowed = self.slowed_s.iter().enumerate().filter(|(_, s)| **s > 0.0).map(|(high, s)| {
             let said = slowed_by_others(&self.names[high], run.usage.during.as_ref());
