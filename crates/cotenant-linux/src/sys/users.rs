@@ -1,4 +1,4 @@
-//! Users by name, and whose the users are that somebody may act as.
+//! Users by name, and the owners of subordinate users.
 
 use super::{check, owned};
 use crate::bounded::{self, Limit};
@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The name of a user in `/etc/passwd`, else the number.
+/// A user's name in `/etc/passwd`, otherwise the number.
 pub fn user_name(uid: u32) -> String {
     bounded::text("/etc/passwd", Limit::Machine).map_or_else(|_| uid.to_string(), |passwd| name_in(&passwd, uid))
 }
@@ -28,17 +28,17 @@ fn name_in(passwd: &str, uid: u32) -> String {
     name.unwrap_or_else(|| uid.to_string())
 }
 
-/// Which users may act as which others: `/etc/subuid` (subuid(5)).
+/// Subordinate users: `/etc/subuid` (subuid(5)).
 #[derive(Debug, Default)]
 pub struct Subuids {
-    /// First, how many, whose.
+    /// First id, number, owner.
     ranges: Vec<(u32, u32, u32)>,
     /// Which file that was.
     stamp: Option<(u64, i64, i64, u64)>,
 }
 
 impl Subuids {
-    /// Reads the file where it has changed. While it, or the users' names, cannot be read, what it said last holds.
+    /// Reads a changed file. While it, or the users' names, are unreadable, the last content holds.
     pub fn refresh(&mut self) {
         self.refresh_from(Path::new("/etc"));
     }
@@ -58,7 +58,7 @@ impl Subuids {
         }
     }
 
-    /// What the two files say: `NAME:FIRST:COUNT`, where the name may be a number.
+    /// Lines of the two files: `NAME:FIRST:COUNT`, where the name may be a number.
     pub fn parse(subuid: &str, passwd: &str) -> Self {
         let range = |line: &str| {
             let mut fields = line.split(':');
@@ -70,15 +70,15 @@ impl Subuids {
         Self { ranges: subuid.lines().filter_map(range).collect(), stamp: None }
     }
 
-    /// The user who may act as this one, and the first one of theirs; `None` for somebody real.
+    /// The owner of a subordinate user id, and the first id of the range; `None` for a real user.
     pub fn owner(&self, uid: u32) -> Option<(u32, u32)> {
         let has = |(first, many, _): &&(u32, u32, u32)| uid.checked_sub(*first).is_some_and(|at| at < *many);
         self.ranges.iter().find(has).map(|(first, _, owner)| (*owner, *first))
     }
 }
 
-/// The user namespace of a process that is not this one's: of those around it the one that lies in this one, by its
-/// inode, and the user who has made it. `None` where it is this one, or cannot be known.
+/// The user namespace of a process outside of ours: its ancestor directly inside ours, by its inode, and its creator.
+/// `None` if it is ours, or unknown.
 pub fn inner_user_namespace(pid: u32) -> Option<(u64, u32)> {
     // ioctl_nsfs(2)
     const PARENT: u32 = 0xb702;
@@ -90,7 +90,7 @@ pub fn inner_user_namespace(pid: u32) -> Option<(u64, u32)> {
         return None;
     }
     loop {
-        // SAFETY: takes no pointers; the descriptor is open. What it returns is a descriptor of ours.
+        // SAFETY: takes no pointers; the descriptor is open. It returns a new descriptor of ours.
         let around = File::from(owned(check(unsafe { libc::ioctl(inner.as_raw_fd(), PARENT as _) }).ok()?));
         let next = around.metadata().ok()?.ino();
         if next == ours {

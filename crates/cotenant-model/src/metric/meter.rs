@@ -1,4 +1,4 @@
-//! From what a source says now and said before to readings.
+//! Readings from a source's current and previous answers.
 
 use super::exposition::Scraped;
 use crate::histogram::Clipped;
@@ -6,27 +6,27 @@ use crate::text::within;
 use crate::{Direction, Histogram, Time};
 use std::time::Duration;
 
-/// The quantile that is read from histograms, unless asked for otherwise.
+/// The default quantile of histograms.
 pub const QUANTILE: f64 = 0.99;
 
-/// What was measured.
+/// A measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// The value: finite.
     pub value: f64,
-    /// The time that it summarises.
+    /// Its period.
     pub window: Duration,
-    /// How many observations it summarises.
+    /// Its number of observations.
     pub count: u64,
-    /// Which way is better unless the user says otherwise: quantiles of what is observed (latencies, sizes of queues)
-    /// are better low, everything else high. Names say nothing.
+    /// The default direction: quantiles of observations (latencies, queue sizes) are better low, everything else high.
+    /// Names do not matter.
     pub direction: Direction,
 }
 
 /// Why there is no reading.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum MeterError {
-    /// Nothing was said at all.
+    /// Empty answer.
     #[error("it printed nothing; print one number")]
     Nothing,
     /// Text.
@@ -41,19 +41,19 @@ pub enum MeterError {
     /// A quantile was asked for of something that has none.
     #[error("it is no histogram and has no quantiles; leave q= out")]
     NoHistogram,
-    /// The quantile lies in a bucket that is open at one end.
+    /// The quantile's bucket is open at one end.
     #[error("its p{} is {clipped}; {}", (.quantile * 1e8).round() / 1e6, .clipped.remedy())]
     Clipped {
-        /// Which quantile, 0–1.
+        /// The quantile, 0–1.
         quantile: f64,
-        /// Where it lies.
+        /// Its range.
         clipped: Clipped,
-        /// The time of the observations.
+        /// The period of the observations.
         window: Duration,
     },
 }
 
-/// The one number that a text holds, as decimal or in scientific notation, with blanks around it.
+/// The single number in a text, decimal or scientific, with surrounding blanks.
 ///
 /// # Errors
 /// [`MeterError`]
@@ -91,13 +91,12 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Takes this quantile of histograms, [`QUANTILE`] where none is said; with one, nothing else is taken.
+    /// Reads this quantile of histograms, by default [`QUANTILE`]; with one, only histograms are accepted.
     pub fn new(quantile: Option<f64>) -> Self {
         Self { quantile, before: None }
     }
 
-    /// The reading at a time; `None` where there is none yet: at first, where the source began anew, and where
-    /// nothing was observed.
+    /// The reading at a time; `None` at first, after a restart of the source, and without observations.
     ///
     /// # Errors
     /// [`MeterError::NotFinite`], [`MeterError::Negative`], [`MeterError::NoHistogram`], [`MeterError::Clipped`]
@@ -154,6 +153,7 @@ mod tests {
         assert_eq!((gauge(0.0), gauge(-5.0)), (Ok(0.0), Err(MeterError::Negative(-5.0))));
     }
 
+    /// Holds speed/metrics.
     #[test]
     fn counters_become_rates() {
         let mut meter = Meter::new(None);
@@ -167,6 +167,7 @@ mod tests {
         assert!(read(6, f64::NAN).is_err());
     }
 
+    /// Holds speed/metrics.
     #[test]
     fn histograms_are_differenced() {
         let mut meter = Meter::new(Some(0.5));
@@ -176,7 +177,7 @@ mod tests {
             meter.read(Time::from_secs(s), Scraped::Histogram(Histogram::new([bucket(0), bucket(1), bucket(2)])))
         };
         assert_eq!(read(0, [1_000, 0, 0]), Ok(None));
-        // Of the four new ones all are between 1 and 2, whatever the thousand before them were.
+        // The four new ones are between 1 and 2; the thousand before them do not count.
         let median =
             Measured { value: 1.5, window: Duration::from_secs(1), count: 4, direction: Direction::LowerIsBetter };
         assert_eq!(read(1, [1_000, 4, 0]), Ok(Some(median)));

@@ -24,7 +24,7 @@ pub struct Args {
 /// Prints a page, or writes all.
 ///
 /// # Errors
-/// Where there is no such subcommand, or the pages cannot be written.
+/// An unknown subcommand; errors of writing the pages.
 pub fn run(args: &Args, definition: &clap::Command) -> anyhow::Result<ExitCode> {
     if let Some(folder) = &args.output {
         generated::man_pages(definition.clone(), folder).map_err(|why| {
