@@ -55,6 +55,11 @@ pub fn one_line(rendered: &str, command: &str) -> String {
     let mut text = String::new();
     for line in kept {
         let line = line.strip_prefix("error: ").unwrap_or(line);
+        if line.starts_with("tip: ")
+            && quoted(&text).next().is_some_and(|word| !quoted(line).any(|it| is_near(word, it)))
+        {
+            continue;
+        }
         // A value with a password in it is not repeated.
         let hidden = line.contains(NO_PASSWORD).then(|| line.split_once("' for '")).flatten();
         let line = hidden.map_or_else(|| line.to_owned(), |(_, rest)| format!("invalid value for '{rest}"));
@@ -65,7 +70,33 @@ pub fn one_line(rendered: &str, command: &str) -> String {
         };
         text = format!("{text}{gap}{line}");
     }
-    format!("{text}; see {command} --help")
+    let negative = quoted(&text)
+        .next()
+        .and_then(|word| word.strip_prefix('-'))
+        .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()) && text.starts_with("unexpected argument"));
+    let negative = if negative { ", for no value here is negative" } else { "" };
+    format!("{text}{negative}; see {command} --help")
+}
+
+/// What stands in quotes.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('\'').skip(1).step_by(2)
+}
+
+/// Whether somebody may have meant the one word by the other: a third of it differs at most, or it is an abbreviation.
+fn is_near(said: &str, known: &str) -> bool {
+    let known: Vec<char> = known.chars().collect();
+    let mut rest = known.iter().peekable();
+    let mut before: Vec<usize> = (0..=known.len()).collect();
+    for (i, c) in said.chars().enumerate() {
+        rest.next_if(|next| **next == c);
+        let mut row = vec![i + 1];
+        for (j, other) in known.iter().enumerate() {
+            row.push((before[j] + usize::from(c != *other)).min(before[j + 1] + 1).min(row[j] + 1));
+        }
+        before = row;
+    }
+    rest.peek().is_none() || before[known.len()] * 3 <= said.chars().count().max(known.len())
 }
 
 /// `1 task`, `2 tasks`, `2 processes`.
@@ -89,6 +120,19 @@ mod tests {
     }
 
     /// Holds speed/passwords.
+    #[test]
+    fn tips_that_mislead_are_left_out() {
+        let tip = |word: &str, tip: &str| {
+            let rendered =
+                format!("error: unrecognized subcommand '{word}'\n\n  tip: a similar subcommand exists: '{tip}'");
+            one_line(&rendered, "cotenant").contains("tip")
+        };
+        assert!(!tip("nosuch", "bench") && !tip("start", "status") && tip("statsu", "status") && tip("remove", "rm"));
+        let negative =
+            one_line("error: unexpected argument '-5' found\n\nUsage: cotenant run [OPTIONS]", "cotenant run");
+        assert_eq!(negative, "unexpected argument '-5' found, for no value here is negative; see cotenant run --help");
+    }
+
     #[test]
     fn usage_errors_are_one_line() {
         let rendered = "error: unexpected argument '--polcy' found\n\n  tip: a similar argument exists: '--policy'\n\n\

@@ -368,6 +368,9 @@ impl Rule {
         }
         let glob = |key: &str, value: &Option<Spanned<String>>, whole: bool| {
             let Some(value) = value else { return Ok(None) };
+            if value.get_ref().is_empty() && key != "label" {
+                return Err(wrong(value, key, &"an empty pattern matches nothing; leave it out, or write \"*\""));
+            }
             if value.get_ref().len() > PATTERN {
                 return Err(wrong(value, key, &format!("a pattern has at most {PATTERN} bytes")));
             }
@@ -619,7 +622,11 @@ mod tests {
             let why = rules(&pattern).unwrap_err().to_string();
             assert!(why.starts_with("c:3:18: unit: ") && why.len() < 2_000, "{why:.200}");
         }
+        assert!(rules("").unwrap_err().to_string().starts_with("c:3:18: unit: an empty pattern matches nothing"));
         assert!(rules("{a,b{c,d}}*.service").is_ok());
+        let text = "[[rule]]\nname = 'a'\nmatch = { unit = 'a.service' }\nclass = 'high'\nmetric = 'log:/x:['\n";
+        let why = Config::empty("c".into()).take(Path::new("c"), text).unwrap_err().to_string();
+        assert!(why.starts_with("c:5:10: metric: '[' is no regular expression: "), "{why}");
     }
 
     /// Who cannot read what was configured does not go on by what is left of it.

@@ -204,8 +204,12 @@ impl Control {
         };
         // Permissions of shared folders are not changed.
         let is_ours = !folder.exists() || default_state_dir().is_ok_and(|own| own == folder);
-        secure_dir(folder).map_err(at)?;
-        // A stopped daemon eventually accepts no connections, but still exists.
+        secure_dir(folder).map_err(|why| {
+            let text =
+                format!("{}, the folder of the socket: {why}; or name another one with --socket", folder.display());
+            if is_transient(&why) { anyhow!(text) } else { usage(text) }
+        })?;
+        // A daemon that is stopped takes no more connections at some time, and is there all the same.
         let answers = || match sys::connect_unix(&path, PATIENCE) {
             Err(why) => is_transient(&why),
             Ok(_) => true,

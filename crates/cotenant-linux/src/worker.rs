@@ -1,8 +1,9 @@
 //! Threads that work as long as the program runs: a panic is reported, and the thread restarts after a pause.
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
+use std::cell::Cell;
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, Once, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{io, mem};
@@ -15,7 +16,12 @@ const MOST: usize = 64;
 
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// The pause after a panic, twice as long each time; it begins anew after the longest pause without a panic.
+thread_local! {
+    static CAUGHT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// How long a worker that has panicked waits: twice as long each time, and from the beginning after a longest wait
+/// without a panic.
 #[derive(Clone, Debug)]
 pub struct BackOff {
     wait: Duration,
@@ -45,7 +51,24 @@ impl BackOff {
 /// # Errors
 /// Its message.
 pub fn caught<T>(name: &str, work: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|why| report(name, &*why))
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |what| {
+            if !is_reported() {
+                before(what);
+            }
+        }));
+    });
+    CAUGHT.set(true);
+    let done = catch_unwind(AssertUnwindSafe(work));
+    CAUGHT.set(false);
+    done.map_err(|why| report(name, &*why))
+}
+
+/// Whether [`news`] tells of a panic of this thread, in one line; somebody who looks for its cause wants more.
+pub fn is_reported() -> bool {
+    CAUGHT.get() && std::env::var_os("RUST_BACKTRACE").is_none()
 }
 
 /// Keeps a named worker's panic `why` for [`news`]; returns its message.
@@ -87,9 +110,11 @@ mod tests {
         let mut times = 0;
         let work = move || {
             times += 1;
+            assert!(CAUGHT.get(), "its panic is told once");
             assert!(times == 3, "time {times}");
         };
         spawn("a worker", 64 << 10, work).unwrap().join().unwrap();
+        assert!(!CAUGHT.get());
         let news = news();
         let of = |time: usize| {
             news.iter().any(|line| line.starts_with(&format!("a worker failed and goes on: time {time};")))

@@ -21,6 +21,8 @@ const MUCH_PRESSURE: f64 = 0.01;
 const LISTED: usize = 8;
 const NAMED: usize = 3;
 const LITTLE: f64 = 0.05;
+/// So long a calm time says more of what was measured than the moment before it, seconds.
+const CALM_S: f64 = 30.0;
 
 /// A process in a look.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -292,11 +294,15 @@ impl Seen {
         self.before.is_none() && self.during.is_none()
     }
 
-    /// Why there can be no verdict on a program that wanted this many CPUs; `None` if it had them.
+    /// Why there can be no verdict on what wanted so many CPUs; `None` where it had them. What was before the start
+    /// counts no more where it was calm for [`CALM_S`].
     pub fn busy(&self, wanted: f64) -> Option<String> {
-        let crowded = |usage: &Option<Usage>| usage.as_ref().filter(|usage| usage.crowds(wanted)).map(Usage::text);
-        let before = crowded(&self.before).map(|text| format!("this machine was busy before the start ({text})"));
-        before.or_else(|| crowded(&self.during).map(|text| format!("this machine was busy meanwhile ({text})")))
+        let crowded = |usage: &Usage| usage.crowds(wanted);
+        let said = |usage: &Option<Usage>| usage.as_ref().filter(|usage| crowded(usage)).map(Usage::text);
+        let calm = self.during.as_ref().is_some_and(|usage| usage.seconds >= CALM_S && !crowded(usage));
+        let before = said(&self.before).filter(|_| !calm);
+        let before = before.map(|text| format!("this machine was busy before the start ({text})"));
+        before.or_else(|| said(&self.during).map(|text| format!("this machine was busy meanwhile ({text})")))
     }
 }
 
@@ -563,6 +569,9 @@ mod tests {
             "{before}"
         );
         assert!(during.starts_with("this machine was busy meanwhile ("), "{during}");
+        let mut long = seen(1.9, 0.1);
+        long.during.as_mut().unwrap().seconds = CALM_S;
+        assert_eq!(long.busy(2.0), None, "the moment before the start is long ago");
     }
 
     /// Holds qos/innocent.

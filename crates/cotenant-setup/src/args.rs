@@ -7,6 +7,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use cotenant_cli::usage;
 use cotenant_kernels::Kernel;
 use cotenant_linux::sense::memory::Choice;
+use cotenant_linux::sense::metrics;
 use cotenant_model::Mode;
 use cotenant_model::metric::{Metric, MetricError, MetricSource, QUANTILE};
 use cotenant_model::pin::Pin;
@@ -192,6 +193,7 @@ pub fn speed(text: &str) -> Result<MetricArg, String> {
     if metric.outside.as_ref().is_some_and(|metric| metric.name == "ipc") {
         return Err("a metric from outside cannot be called 'ipc', which counters tell; add ,name=NAME".to_owned());
     }
+    metric.outside.as_ref().map_or(Ok(()), |metric| metrics::check(metric).map_err(|why| why.to_string()))?;
     Ok(metric)
 }
 
@@ -345,7 +347,7 @@ pub fn mode() -> impl TypedValueParser<Value = Mode> {
 /// Names the first that cannot be measured.
 pub fn only<'a>(named: &'a [String], parts: &[&'a str]) -> anyhow::Result<Vec<&'a str>> {
     if let Some(name) = named.iter().find(|name| !parts.contains(&name.as_str())) {
-        return Err(usage(format!("--only {name}: there is no such measurement; there are {}", parts.join(", "))));
+        return Err(usage(format!("--only '{name}': there is no such measurement; there are {}", parts.join(", "))));
     }
     Ok(if named.is_empty() { parts.to_vec() } else { named.iter().map(String::as_str).collect() })
 }

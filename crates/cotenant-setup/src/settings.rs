@@ -371,7 +371,8 @@ fn settings_of(args: &PolicyArgs, policy: &str, file: &File, in_file: impl Fn(&s
 pub fn user_cpus(option: &str, text: &str, usable: &CpuSet) -> Result<CpuSet> {
     let cpus = CpuSet::parse_list(text).map_err(|e| usage(format!("{option}: {e}")))?;
     if !cpus.intersects(usable) {
-        return Err(usage(format!("{option} {cpus}: none of these CPUs can be used here; usable: {usable}")));
+        let none = if cpus.is_empty() { "it names no CPU" } else { "none of these CPUs can be used here" };
+        return Err(usage(format!("{option} '{text}': {none}; usable: {usable}")));
     }
     let missing = cpus.minus(usable);
     if !missing.is_empty() {

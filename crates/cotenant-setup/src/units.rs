@@ -21,7 +21,26 @@ pub fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses the budget of collecting, in percent of one CPU.
+/// The longest run.
+const MAX_LENGTH: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// Parses how long a run or a part of it lasts: with a unit, since a bare number is meant as seconds as often as not.
+///
+/// # Errors
+/// What it should be.
+pub fn length(text: &str) -> Result<Duration, String> {
+    if text.parse::<f64>().is_ok() {
+        return Err(format!("'{text}' has no unit; write for example {text}s, {text}ms or {text}min"));
+    }
+    let length = duration(text)?;
+    if (MIN_INTERVAL..=MAX_LENGTH).contains(&length) {
+        Ok(length)
+    } else {
+        Err(format!("a run lasts between 1ms and {}h, not {text}", MAX_LENGTH.as_secs() / 3600))
+    }
+}
+
+/// Parses what collecting may cost, in percent of one CPU.
 ///
 /// # Errors
 /// The valid forms.
@@ -100,6 +119,8 @@ mod tests {
         for bad in ["", "ms", "-1s", "1d", "1..5s", "99999999999999999999s"] {
             assert!(duration(bad).is_err(), "{bad}");
         }
+        assert_eq!(length("8h"), Ok(Duration::from_secs(28_800)));
+        assert!(length("30").is_err() && length("0s").is_err() && length("").is_err());
         assert!(interval("0").is_err());
         assert!(interval("2h").is_err());
         assert!(interval("0.5ms").is_err());

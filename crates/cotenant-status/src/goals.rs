@@ -104,6 +104,8 @@ struct Account {
     answers: [Answers; 2],
     /// Whether any source gave its speed.
     known: bool,
+    /// Whether any source said anything.
+    read: bool,
     direction: Option<Direction>,
     /// The last reading that was clipped.
     clipped: Option<Clipped>,
@@ -204,6 +206,7 @@ impl Goals {
         for (high, account) in self.explanation.protected.iter().zip(&mut self.accounts) {
             let reading = view.app(high.app).and_then(|app| high.source.reading(view, app));
             account.known |= reading.is_some_and(|reading| reading.as_speed().is_some());
+            account.read |= reading.is_some();
             account.direction = reading.map(|reading| reading.direction).or(account.direction);
             let clipped = view.app(high.app).and_then(|app| high.source.clipped(view, app));
             account.clipped = clipped.map(|clipped| clipped.clipped).or(account.clipped);
@@ -284,8 +287,13 @@ impl Goals {
         let (mean, achieved, interval) = (known(mean), known(achieved), interval.filter(|_| told));
         let judgement = goal.filter(|_| self.judged).map(|goal| {
             let judged = Judgement::of(goal, achieved, interval, self.high(high).alone, |ends| unit.range(ends));
-            let judged = judged.because(|judged| self.why_not(high, judged, clipped, &unit.label));
-            self.crowded.clone().map_or(judged.clone(), |why| judged.not_judged(why))
+            // A quiet machine would not make a speed known that nothing tells.
+            let blind = !told || (whole && !account.known);
+            let judged = judged.because(|judged| self.why_not(high, judged, clipped, &unit.label, whole));
+            match &self.crowded {
+                Some(why) if !(blind && judged.why.is_some()) => judged.not_judged(why.clone()),
+                _ => judged,
+            }
         });
         let standing = Standing {
             clipped,
@@ -304,8 +312,15 @@ impl Goals {
         standing.judge(judgement.as_ref())
     }
 
-    /// Why a goal is not judged, and the remedy; `None`: the figures show it.
-    fn why_not(&self, high: usize, judged: &Judgement, clipped: Option<Clipped>, metric: &str) -> Option<String> {
+    /// Why a goal is not judged, and what helps; `None`: the figures say it.
+    fn why_not(
+        &self,
+        high: usize,
+        judged: &Judgement,
+        clipped: Option<Clipped>,
+        metric: &str,
+        whole: bool,
+    ) -> Option<String> {
         let (account, high) = (&self.accounts[high], self.high(high));
         let pieces = account.marks.len().saturating_sub(1);
         match (judged.share, clipped) {
@@ -318,6 +333,8 @@ impl Goals {
             )),
             (Some(_), _) => None,
             _ if high.silent => Some(format!("no reading of {metric} any more")),
+            _ if !account.known && account.read => Some(format!("{metric} was never above 0")),
+            _ if !account.known && whole => Some(format!("no reading of {metric}")),
             _ if !account.known => Some(format!("no reading of {metric} so far")),
             _ => Some("its speed alone was not measured yet".to_owned()),
         }
@@ -528,18 +545,58 @@ mod tests {
             let figures = standing.figures();
             goals.crowded = Some("this machine was busy".to_owned());
             let busy = goals.standing(0, true).judgement.unwrap();
-            assert_eq!(busy, "not judged: this machine was busy", "whatever its figures are");
-            (standing.judgement.unwrap(), figures)
+            (standing.judgement.unwrap(), figures, busy)
         };
-        assert_eq!(judged(0).0, "kept 100 % (100 to 100; goal 90 %)");
+        let (kept, _, busy) = judged(0);
+        assert_eq!(kept, "kept 100 % (100 to 100; goal 90 %)");
+        assert_eq!(busy, "not judged: this machine was busy", "whatever its figures are");
         for (clipped_s, percent) in [(1, "10 %"), (10, "100 %")] {
-            let (verdict, figures) = judged(clipped_s);
+            let (verdict, figures, busy) = judged(clipped_s);
             let why = format!(
                 "not judged: h was beyond the last bound 1 for {percent} of the time; give its histogram buckets that reach further"
             );
             assert_eq!(verdict, why);
+            assert_eq!(busy, why, "a quiet machine would not tell it either");
             assert!(figures.starts_with("h ? (alone "), "{figures}");
         }
+    }
+
+    #[test]
+    fn what_is_never_read_is_said_before_what_others_do() {
+        let high = ProtectedApp {
+            app: AppId(0),
+            source: Source::Metric("h".to_owned()),
+            goal: Some(0.9),
+            alone: None,
+            done: 0.0,
+            weight: 0.0,
+            expected: None,
+            silent: false,
+            said: Statement::default(),
+        };
+        let throttling = Some(Throttling { goal: Some(0.9), ..Throttling::default() });
+        let explanation = |silent| Explanation {
+            protected: vec![ProtectedApp { silent, ..high.clone() }],
+            throttling: throttling.clone(),
+            ..Explanation::default()
+        };
+        let said = |silent, whole| {
+            let mut goals = Goals::new(explanation(silent), true);
+            goals.crowded = Some("this machine was busy".to_owned());
+            goals.standing(0, whole).judgement.unwrap()
+        };
+        assert_eq!(said(false, true), "not judged: no reading of h");
+        assert_eq!(said(true, false), "not judged: no reading of h any more");
+        assert_eq!(said(false, false), "not judged: this machine was busy", "it may come yet");
+        let mut goals = Goals::new(explanation(false), true);
+        let at = Time::from_secs(1);
+        let (direction, window) = (Direction::LowerIsBetter, Duration::from_secs(1));
+        let none = Reading { value: 0.0, direction, window, count: 1, at };
+        let app = AppSample { metrics: vec![("h".to_owned(), none)], ..AppSample::default() };
+        let before = Sample { apps: vec![app.clone()], ..Sample::default() };
+        let view = View::new(&before, &Sample { at, apps: vec![app], ..Sample::default() });
+        goals.round(&view, Some(explanation(false)));
+        assert_eq!(goals.standing(0, true).judgement.unwrap(), "not judged: h was never above 0");
     }
 
     proptest! {

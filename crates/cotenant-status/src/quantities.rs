@@ -49,10 +49,7 @@ impl Unit {
         let name = source.to_string();
         let inverse = matches!(source, Source::Latency(_)) || direction == Direction::LowerIsBetter;
         let seconds = inverse && (name.ends_with("_s") || name.ends_with("seconds"));
-        let label = match source {
-            Source::Latency(_) => name.trim_start_matches("latency_").trim_end_matches("_s").to_owned(),
-            _ => name,
-        };
+        let label = source.label();
         let suffix = match source {
             Source::Progress | Source::Instructions | Source::OpenMp | Source::Mpi => "/s",
             Source::Io | Source::Tcp => "B/s",

@@ -578,7 +578,12 @@ impl Watch {
             (None, Some(protected)) if protected.alone.is_some() => Some("no reading in the last minute".to_owned()),
             (None, _) => Some("its speed alone was not measured yet".to_owned()),
         });
-        self.crowded.clone().map_or(judged.clone(), |why| judged.not_judged(why))
+        // A quiet machine would not make a speed known that nothing tells.
+        let silent = protected.is_some_and(|protected| protected.silent);
+        match &self.crowded {
+            Some(why) if kept.is_some() || trouble.is_none() && !silent => judged.not_judged(why.clone()),
+            _ => judged,
+        }
     }
 
     /// Takes over the total pause of a throttled service, in seconds.
@@ -809,6 +814,13 @@ mod tests {
         let watch = Watch::new(&synthetic::parse("pack:1 l3:1 core:2 pu:1").unwrap(), WINDOW);
         let status = watch.fill(AppId(0), ServiceStatus { goal: Some(0.9), ..ServiceStatus::default() });
         assert_eq!(status.judgement.as_deref(), Some("not judged: nothing is enforced"));
+        let mut watch = watch;
+        (watch.judged, watch.crowded) = (true, Some("this machine is busy".to_owned()));
+        watch.now.entry(AppId(0)).or_default();
+        let gone = Some("nothing listens there".to_owned());
+        let status = ServiceStatus { goal: Some(0.9), metric_error: gone, ..ServiceStatus::default() };
+        let status = watch.fill(AppId(0), status);
+        assert_eq!(status.judgement.as_deref(), Some("not judged: nothing listens there"), "busy or not");
     }
 
     #[test]

@@ -102,7 +102,12 @@ pub enum ScrapeError {
     /// A histogram with contradictory buckets.
     #[error("the buckets of '{0}' do not add up; ask the server's authors")]
     Buckets(String),
-    /// Several histograms with different bounds.
+    /// A histogram without its last bucket.
+    #[error(
+        "'{0}' has no bucket le=\"+Inf\", so that nothing tells what lies above the others; ask the server's authors"
+    )]
+    Open(String),
+    /// Several histograms whose buckets have other bounds.
     #[error("the histograms '{name}' have buckets with different bounds; add labels until they are alike: {offers}")]
     Bounds {
         /// The name.
@@ -233,6 +238,9 @@ pub fn scrape(answer: &str, selector: &Selector) -> Result<Scraped, ScrapeError>
             let alike = sets.windows(2).all(|two| two[0].iter().map(|b| b.0).eq(two[1].iter().map(|b| b.0)));
             if !alike {
                 return Err(ScrapeError::Bounds { name: name.to_owned(), offers: with_labels(answer, &wanted) });
+            }
+            if sets.iter().filter_map(|set| set.last()).any(|(high, _)| *high != f64::INFINITY) {
+                return Err(ScrapeError::Open(name.to_owned()));
             }
             histogram(sets.concat()).map(Scraped::Histogram).ok_or_else(|| ScrapeError::Buckets(name.to_owned()))
         }
@@ -464,7 +472,11 @@ bare_total 5
         assert_eq!(get(r#"seconds{code="500"}"#), Ok(Scraped::Histogram(one)));
         let selector = "h".parse().unwrap();
         let falling = "# TYPE h histogram\nh_bucket{le=\"1\"} 5\nh_bucket{le=\"2\"} 4\n";
-        assert_eq!(scrape(falling, &selector), Err(ScrapeError::Buckets("h".into())));
+        assert_eq!(
+            scrape(&format!("{falling}h_bucket{{le=\"+Inf\"}} 5\n"), &selector),
+            Err(ScrapeError::Buckets("h".into()))
+        );
+        assert_eq!(scrape(falling, &selector), Err(ScrapeError::Open("h".into())));
         let unlike =
             "# TYPE h histogram\nh_bucket{a=\"1\",le=\"1\"} 5\nh_bucket{a=\"1\",le=\"9\"} 6\nh_bucket{le=\"2\"} 7\n";
         let why = scrape(unlike, &selector).unwrap_err().to_string();

@@ -35,7 +35,10 @@ pub enum MeterError {
     /// NaN or infinite.
     #[error("its value is {0}; only finite numbers can be compared")]
     NotFinite(String),
-    /// A quantile of something without quantiles.
+    /// Below 0.
+    #[error("its value is {0}; a speed or a latency is not below 0")]
+    Negative(f64),
+    /// A quantile was asked for of something that has none.
     #[error("it is no histogram and has no quantiles; leave q= out")]
     NoHistogram,
     /// The quantile's bucket is open at one end.
@@ -71,7 +74,16 @@ fn finite(value: f64) -> Result<f64, MeterError> {
     if value.is_finite() { Ok(value) } else { Err(MeterError::NotFinite(value.to_string())) }
 }
 
-/// Turns answers into readings: gauges directly, counters and histograms by the difference from the previous reading.
+/// Of a value whose ratio to another one is to say something.
+///
+/// # Errors
+/// [`MeterError::Negative`]
+pub fn measure(value: f64) -> Result<f64, MeterError> {
+    if value < 0.0 { Err(MeterError::Negative(value)) } else { Ok(value) }
+}
+
+/// Turns a source's words into readings: gauges as they are, counters and histograms by what came since the reading
+/// before.
 #[derive(Clone, Debug)]
 pub struct Meter {
     quantile: Option<f64>,
@@ -87,7 +99,7 @@ impl Meter {
     /// The reading at a time; `None` at first, after a restart of the source, and without observations.
     ///
     /// # Errors
-    /// [`MeterError::NotFinite`], [`MeterError::NoHistogram`], [`MeterError::Clipped`]
+    /// [`MeterError::NotFinite`], [`MeterError::Negative`], [`MeterError::NoHistogram`], [`MeterError::Clipped`]
     pub fn read(&mut self, at: Time, now: Scraped) -> Result<Option<Measured>, MeterError> {
         if self.quantile.is_some() && !matches!(now, Scraped::Histogram(_)) {
             return Err(MeterError::NoHistogram);
@@ -96,7 +108,9 @@ impl Meter {
         let before = self.before.replace((at, now.clone()));
         let window = before.as_ref().map_or(Duration::ZERO, |(then, _)| at - *then);
         match (before.map(|(_, then)| then), now) {
-            (_, Scraped::Gauge(value)) => Ok(Some(Measured { value: finite(value)?, window, count: 1, direction })),
+            (_, Scraped::Gauge(value)) => {
+                Ok(Some(Measured { value: measure(finite(value)?)?, window, count: 1, direction }))
+            }
             (Some(Scraped::Counter(then)), Scraped::Counter(now)) => {
                 let added = finite(now)? - finite(then)?;
                 let known = added >= 0.0 && !window.is_zero();
@@ -135,6 +149,8 @@ mod tests {
         assert_eq!(number(&"x".repeat(1_000)), Err(MeterError::NoNumber("x".repeat(26) + "…" + &"x".repeat(13))));
         assert_eq!(number("NaN"), Err(MeterError::NotFinite("NaN".into())));
         assert_eq!(number("-inf"), Err(MeterError::NotFinite("-inf".into())));
+        let gauge = |value| Meter::new(None).read(Time(0), Scraped::Gauge(value)).map(|read| read.unwrap().value);
+        assert_eq!((gauge(0.0), gauge(-5.0)), (Ok(0.0), Err(MeterError::Negative(-5.0))));
     }
 
     /// Holds speed/metrics.

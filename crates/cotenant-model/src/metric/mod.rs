@@ -8,7 +8,7 @@ mod meter;
 mod query;
 
 pub use exposition::{ScrapeError, Scraped, Selector, offers, scrape};
-pub use meter::{Measured, Meter, MeterError, QUANTILE, number};
+pub use meter::{Measured, Meter, MeterError, QUANTILE, measure, number};
 pub use query::{QueryError, is_query, queried};
 
 use crate::Direction;
@@ -204,7 +204,7 @@ pub const NO_PASSWORD: &str = "no password stands in a metric";
 const INSTEAD: &str = "redis takes it from REDISCLI_AUTH, PostgreSQL from PGPASSWORD or ~/.pgpass, and for HTTP write \
                        cmd: with a program that logs in";
 
-/// Whether a text other than a command contains a password: `http://USER:PASSWORD@…`, `password=…`.
+/// Whether a text that is no command has a password in it: `http://USER:PASSWORD@…`, `redis:PASSWORD@…`, `password=…`.
 fn has_password(text: &str) -> bool {
     let text = text.trim();
     let in_address = |scheme: &str| {
@@ -213,7 +213,10 @@ fn has_password(text: &str) -> bool {
     };
     let schemes = ["http://", "https://", "redis://", "postgres://", "postgresql://"];
     let asks = ["redis:", "postgres:", "postgresql:"].iter().any(|scheme| text.starts_with(scheme));
-    schemes.into_iter().any(|scheme| in_address(scheme) == Some(true)) || asks && text.contains("password=")
+    // A host has no @, a path may have one.
+    let host = ["redis:", "postgres:", "http:"].iter().find_map(|scheme| text.strip_prefix(scheme));
+    let host = host.and_then(|rest| rest.split(['/', ',']).next()).is_some_and(|host| host.contains('@'));
+    schemes.into_iter().any(|scheme| in_address(scheme) == Some(true)) || host || asks && text.contains("password=")
 }
 
 /// `redis:[HOST:]PORT:pQ`, `postgres:[HOST:]PORT:pQ`, `postgres:/FOLDER[:PORT]:pQ`, `http:[HOST:]PORT[/PATH]:pQ`;
@@ -385,6 +388,8 @@ mod tests {
             "http://bob:topsecret@127.0.0.1:9137/m#foo",
             "postgres://bob:topsecret@127.0.0.1:5432/db",
             "redis://:topsecret@127.0.0.1",
+            "redis:topsecret@127.0.0.1:6379:p99",
+            "postgres:topsecret@localhost:5432:p99",
             "redis:6379:p99,password=topsecret",
             " http://bob:topsecret@127.0.0.1/m",
         ] {
@@ -393,6 +398,8 @@ mod tests {
         }
         metric("cmd:curl -s http://bob:topsecret@127.0.0.1/");
         metric("http://127.0.0.1:9137/m@x:y#foo");
+        metric("redis:/run/@redis.sock:p99");
+        metric("postgres:5432:p99,user=bob@example");
     }
 
     #[test]

@@ -105,9 +105,17 @@ pub mod by_name {
 }
 
 impl Source {
-    /// Proxies for the speed of programs without reports, best first. OpenMP and MPI events precede instructions,
-    /// because threads execute more of these while they spin for each other. TCP bytes precede bytes read and written,
-    /// which include a server's own files and logs.
+    /// As people read it: `p99`.
+    pub fn label(&self) -> String {
+        match self {
+            Self::Latency(percentile) => format!("p{}", percentile.percent()),
+            other => other.to_string(),
+        }
+    }
+
+    /// What stands in for the speed of a program that tells none, best first. What OpenMP and MPI see done goes before
+    /// instructions, of which their threads execute more while they spin for each other. Bytes over TCP go before bytes
+    /// that are read and written, among which are those that a server reads and logs for itself.
     pub const PROXIES: [Self; 5] = [Self::OpenMp, Self::Mpi, Self::Instructions, Self::Tcp, Self::Io];
 
     /// Whether it is only a proxy for the program's speed.

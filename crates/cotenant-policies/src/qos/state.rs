@@ -184,7 +184,7 @@ impl QosState {
         let before = before.iter().copied().chain(std::iter::repeat(false));
         let says = |(i, before): (usize, bool)| {
             let (high, (_, window)) = (config.high.get(i)?, self.heard.get(i)?);
-            let (name, metric) = (&view.app(high.app)?.name, &high.metric);
+            let (name, metric) = (&view.app(high.app)?.name, high.metric.label());
             let seconds = || number::significant(config.silence(*window).as_secs_f64(), 2);
             match (before, self.silent.get(i)?) {
                 (false, true) => Some(format!(

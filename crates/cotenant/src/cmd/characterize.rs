@@ -16,7 +16,7 @@ use cotenant_model::number::significant;
 use cotenant_model::profile::calibration::LeftOut;
 use cotenant_model::profile::{self, AppProfile, AppStamp, By};
 use cotenant_model::{CpuSet, Topology};
-use cotenant_setup::replace::replace;
+use cotenant_setup::replace::{can_replace, replace};
 use cotenant_setup::store::{self, Store};
 use cotenant_setup::{args, calibrated, names, settings, units};
 use std::collections::BTreeMap;
@@ -86,7 +86,7 @@ pub struct Args {
     /// The longest that a run may take
     ///
     /// After that time it is ended, and nothing is written.
-    #[arg(long, value_name = "TIME", default_value = "10min", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", default_value = "10min", value_parser = units::length)]
     timeout: Duration,
     /// Runs on simulated caches side by side, at most one per CPU
     ///
@@ -154,7 +154,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let key = store::key(args.name.as_deref(), &name, program.as_ref());
     let store = Store::of_this_machine(&topology);
     let target = match (&args.output, &store) {
-        (Some(path), _) => Target::File(path),
+        (Some(path), _) => {
+            can_replace(path).map_err(|why| {
+                usage(format!("{}: the profile cannot be written: {why}; name another file with -o", path.display()))
+            })?;
+            Target::File(path)
+        }
         (None, Some(store)) => {
             store.check(&key)?; // checked before the measurement, which would otherwise be lost
             Target::Store(store)

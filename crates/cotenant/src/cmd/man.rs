@@ -1,7 +1,6 @@
 //! `cotenant man`: the man pages.
 
-use anyhow::Context;
-use cotenant_cli::generated;
+use cotenant_cli::{generated, usage};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -28,8 +27,9 @@ pub struct Args {
 /// An unknown subcommand; errors of writing the pages.
 pub fn run(args: &Args, definition: &clap::Command) -> anyhow::Result<ExitCode> {
     if let Some(folder) = &args.output {
-        let cannot = || format!("{}: cannot be written; choose another folder with --output", folder.display());
-        generated::man_pages(definition.clone(), folder).with_context(cannot)?;
+        generated::man_pages(definition.clone(), folder).map_err(|why| {
+            usage(format!("{}: cannot be written: {why}; choose another folder with --output", folder.display()))
+        })?;
         return Ok(ExitCode::SUCCESS);
     }
     cotenant_cli::print(|out| {

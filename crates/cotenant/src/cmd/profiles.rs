@@ -207,8 +207,9 @@ fn export(store: &Store, names: &[String], output: Option<&Path>, json: bool) ->
     }
     let text = if json { format!("{}\n", serde_json::to_string_pretty(&apps)?) } else { profile::write_apps(&apps) };
     let Some(path) = output else { return print_text(&text) };
-    replace(path, text.as_bytes())
-        .with_context(|| format!("{}: the profiles cannot be written; name another file with -o", path.display()))?;
+    replace(path, text.as_bytes()).map_err(|why| {
+        usage(format!("{}: the profiles cannot be written: {why}; name another file with -o", path.display()))
+    })?;
     tell(format_args!("{} written to {}", count(apps.len() as u64, "profile"), path.display()));
     Ok(ExitCode::SUCCESS)
 }

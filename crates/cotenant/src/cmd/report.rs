@@ -2,7 +2,7 @@
 
 use crate::report::page::{Block, Section, html};
 use crate::report::{recording, regions, result};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use cotenant_cli::progress::Metered;
 use cotenant_cli::{messages, usage};
 use cotenant_linux::bounded::{self, Limit};
@@ -65,8 +65,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.output == Path::new("-") {
         return cotenant_cli::print_text(&page);
     }
-    replace(&args.output, page.as_bytes())
-        .with_context(|| format!("{}: cannot be written; choose another place with -o", args.output.display()))?;
+    replace(&args.output, page.as_bytes()).map_err(|why| {
+        usage(format!("{}: cannot be written: {why}; choose another place with -o", args.output.display()))
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -109,8 +110,10 @@ fn read(path: &Path) -> Result<Vec<Section>> {
 }
 
 fn write_figures(folder: &Path, sections: &[Section]) -> Result<()> {
-    let cannot = |path: &Path| format!("{}: cannot be written; choose another folder with --svg-dir", path.display());
-    fs::create_dir_all(folder).with_context(|| cannot(folder))?;
+    let cannot = |path: &Path, why: io::Error| {
+        usage(format!("{}: cannot be written: {why}; choose another folder with --svg-dir", path.display()))
+    };
+    fs::create_dir_all(folder).map_err(|why| cannot(folder, why))?;
     let mut taken = BTreeSet::new();
     let plain = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c), "-");
     for section in sections {
@@ -119,7 +122,7 @@ fn write_figures(folder: &Path, sections: &[Section]) -> Result<()> {
             let file = (1..).map(|n| if n == 1 { format!("{stem}.svg") } else { format!("{stem}-{n}.svg") });
             let Some(file) = file.into_iter().find(|file| taken.insert(file.clone())) else { continue };
             let path = folder.join(file);
-            replace(&path, figure.file().as_bytes()).with_context(|| cannot(&path))?;
+            replace(&path, figure.file().as_bytes()).map_err(|why| cannot(&path, why))?;
         }
     }
     Ok(())

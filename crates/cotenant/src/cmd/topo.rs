@@ -1,6 +1,5 @@
 //! `cotenant topo`: CPUs and the resources they share.
 
-use anyhow::Context;
 use cotenant_cli::messages::{chain, tell};
 use cotenant_cli::{machine_arg, usage};
 use cotenant_linux::FsRoot;
@@ -90,11 +89,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let topology = &calibrated::measured(&profile, found.machine.topology, args.profile.as_deref())?;
     derived.iter().filter(|_| topology.parts().distances == before).for_each(tell);
     if let Some(path) = &args.svg {
-        fs::write(path, svg::svg(topology))
-            .with_context(|| format!("{}: the picture cannot be written", path.display()))?;
+        fs::write(path, svg::svg(topology)).map_err(|why| {
+            usage(format!("{}: the picture cannot be written: {why}; name another file with --svg", path.display()))
+        })?;
     }
     if let Some(path) = &args.gather {
-        let files = archive::save(&FsRoot::live(), path)?;
+        let files = archive::save(&FsRoot::live(), path).map_err(|why| usage(chain(&why.into())))?;
         tell(format_args!("{files} files saved as {}", path.display()));
     }
     let tree = args.svg.is_none() && args.gather.is_none();

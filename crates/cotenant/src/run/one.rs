@@ -128,7 +128,7 @@ pub(crate) fn attached(
         return Err(usage(why));
     }
     if let Some(why) = targets::unmanageable(&target, args.scope.all_users) {
-        bail!("nothing could be managed: {why}");
+        return Err(usage(format!("nothing could be managed: {why}")));
     }
     let name = targets::name(&target).unwrap_or_else(|| "attached".to_owned());
     let mut run = Run::new(setup, to, Vec::new())?;

@@ -65,6 +65,33 @@ pub struct Recorder {
     path: PathBuf,
     writer: RecordWriter<File>,
     limit: u64,
+    made: Made,
+}
+
+/// What was done to make the file. It is undone where nothing came to be recorded, as of a command that is not found.
+#[derive(Debug, Default)]
+struct Made {
+    /// The file, where it is new.
+    new: Option<PathBuf>,
+    /// Where the recording is now that was there before.
+    old: Option<PathBuf>,
+}
+
+impl Made {
+    /// It stays.
+    fn keep(&mut self) {
+        (self.new, self.old) = (None, None);
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        let Some(new) = self.new.take() else { return };
+        let _ = match &self.old {
+            Some(old) => fs::rename(old, new),
+            None => fs::remove_file(new),
+        };
+    }
 }
 
 impl Recorder {
@@ -74,15 +101,16 @@ impl Recorder {
     /// # Errors
     /// One line with the path and the remedy.
     pub fn create(path: &Path, header: &Header, limit: u64) -> Result<Self> {
-        let file = open(path)?;
+        let (file, made) = open(path)?;
         let failed = |why| usage(format!("cannot record to {}: {why}", path.display()));
         let writer = RecordWriter::new(file, header, limit).map_err(failed)?;
-        Ok(Self { path: path.to_owned(), writer, limit })
+        Ok(Self { path: path.to_owned(), writer, limit, made })
     }
 
     /// Records a round. If recording ends here (error, size limit), returns the line for the user, once; the run
     /// continues.
     pub fn round(&mut self, round: &Round<'_>) -> Option<String> {
+        self.made.keep();
         let (path, limit) = (self.path.display(), self.limit);
         match self.writer.round(round) {
             Ok(Status::LimitReached) => {
@@ -107,34 +135,41 @@ impl Recorder {
 
     /// Ends the recording. Returns the line for the user if the end could not be written.
     pub fn finish(self) -> Option<String> {
-        let Self { path, writer, .. } = self;
+        let Self { path, writer, mut made, .. } = self;
+        made.keep();
         let why = writer.finish().err()?;
         Some(format!("{}: {why}; the recording stays readable up to here", path.display()))
     }
 }
 
-/// Opens the file. An existing recording is set aside, as in `perf record`; pipes and devices are written to directly.
-fn open(path: &Path) -> Result<File> {
+/// Opens the file. A recording that is there is set aside, as `perf record` does; pipes and devices are written to as
+/// they are.
+fn open(path: &Path) -> Result<(File, Made)> {
     let no = |why: &dyn std::fmt::Display| usage(format!("cannot record to {}: {why}", path.display()));
     let failed = |why: io::Error| no(&format!("{why}; name a file in a folder that you may write to"));
+    let mut made = Made::default();
     match fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(failed(e)),
         Ok(meta) if meta.is_dir() => return Err(no(&"it is a folder; name a file in it")),
         // `mktemp` leaves an empty file.
         Ok(meta) if !meta.is_file() || meta.len() == 0 => {
-            return OpenOptions::new().write(true).open(path).map_err(failed);
+            let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
+            return Ok((file, Made::default()));
         }
         Ok(_) => {
             let mut start = [0; MAGIC.len()];
-            let known = File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == MAGIC;
-            if !known {
+            let mut file = File::open(path).map_err(failed)?;
+            if file.read_exact(&mut start).is_err() || start != MAGIC {
                 return Err(no(&"it exists and is not a recording; remove it or name another file"));
             }
             let mut old = OsString::from(path);
             old.push(".old");
-            fs::rename(path, old).map_err(failed)?;
+            fs::rename(path, &old).map_err(failed)?;
+            made.old = Some(old.into());
         }
     }
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)
+    made.new = Some(path.to_owned());
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+    Ok((file, made))
 }

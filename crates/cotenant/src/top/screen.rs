@@ -1,6 +1,6 @@
 //! The terminal in raw mode, which is restored in every case.
 
-use cotenant_linux::sys;
+use cotenant_linux::{sys, worker};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
@@ -26,7 +26,9 @@ impl Screen {
     pub fn open() -> io::Result<Self> {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            leave();
+            if !worker::is_reported() {
+                leave();
+            }
             before(info);
         }));
         let screen = Terminal::new(CrosstermBackend::new(stdout()))?;

@@ -124,9 +124,9 @@ fn what_cannot_be_is_one_line() {
     let folder = Folder::new("bad");
     let out = run(&folder.0, &["calibrate", "--only", "clock,speed"]);
     assert_eq!(out.status.code(), Some(2));
-    assert!(text(&out.stderr).contains("--only speed: there is no such measurement; there are clock, core-to-core"));
+    assert!(text(&out.stderr).contains("--only 'speed': there is no such measurement; there are clock, core-to-core"));
     let out = run(&folder.0, &["calibrate", "--quick", "--only", "clock", "-o", "/proc/nowhere/profile.toml"]);
-    assert_eq!(out.status.code(), Some(1));
+    assert_eq!(out.status.code(), Some(2));
     let said = text(&out.stderr);
     assert!(
         said.lines().last().unwrap().contains("/proc/nowhere/profile.toml: the profile cannot be written"),

@@ -834,10 +834,26 @@ fn wrong_input_gets_one_line_with_place_and_remedy() {
         (&["run", "--interval", "2h", "--", "touch", &touched], 2, "an interval lies between"),
         (&["completions", "tcsh"], 2, "bash"),
         (&["man", "nope"], 2, "there is no subcommand 'nope'"),
-        (&["topo", "--gather", &format!("{config}/x")], 1, "Not a directory"),
+        (&["topo", "--gather", &format!("{config}/x")], 2, "Not a directory"),
+        (&["topo", "--svg", "/proc/nonexistent/x"], 2, "name another file with --svg"),
+        (&["calibrate", "--only", "clock", "-o", "/proc/nonexistent/x"], 2, "; name another file with -o"),
+        (&["characterize", "-o", "/proc/nonexistent/x", "--", "touch", &touched], 2, "; name another file with -o"),
+        (&["man", "--output", "/proc/nonexistent/x"], 2, "; choose another folder with --output"),
+        (&["qos", "--low-pid", "1", "--high", &format!("touch {touched}")], 2, "every program here descends"),
+        (&["qos", "--high-pid", "1,1", "--low", &format!("touch {touched}")], 2, "process 1 is named twice"),
+        (&["qos", "--time", "30", "--high", "a", "--low", "b"], 2, "'30' has no unit; write for example 30s"),
+        (&["qos", "--time", "0s", "--high", "a", "--low", "b"], 2, "a run lasts between 1ms and"),
+        (&["run", "--cpus", "", "--", "touch", &touched], 2, "--cpus '': it names no CPU"),
+        (&["run", "--cpus", "-1", "--", "touch", &touched], 2, "for no value here is negative"),
+        (
+            &["run", "--metric", "redis:secret@db:6379:p99", "--", "touch", &touched],
+            2,
+            "no password stands in a metric",
+        ),
+        (&["calibrate", "--only", ""], 2, "--only '': there is no such measurement"),
     ];
-    // A kernel thread; in a container process 2 is another one or none.
-    let kernel_thread: &[(&[&str], i32, &str)] = &[(&["attach", "-q", "-p", "2"], 1, "nothing could be managed")];
+    // A kernel thread; in a container 2 is nothing, or something else.
+    let kernel_thread: &[(&[&str], i32, &str)] = &[(&["attach", "-q", "-p", "2"], 2, "nothing could be managed")];
     let has_one = fs::read_to_string("/proc/2/comm").is_ok_and(|comm| comm == "kthreadd\n");
     for (args, code, part) in cases.iter().chain(kernel_thread.iter().filter(|_| has_one)) {
         let out = cotenant_for_a_minute().args(*args).stdin(Stdio::null()).output().unwrap();

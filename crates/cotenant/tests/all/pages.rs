@@ -66,6 +66,7 @@ pages! {
     report_progress: "docs/how-to/report-progress.md",
     schedule: "docs/how-to/schedule.md",
     sharing: "docs/reference/sharing.md",
+    topology: "docs/reference/topology.md",
     top: "docs/how-to/top.md",
     two_sockets: "docs/how-to/two-sockets.md",
     without_a_pmu: "docs/how-to/without-a-pmu.md",

@@ -69,6 +69,21 @@ fn a_recording_is_made_for_its_owner_and_an_older_one_is_kept() {
     assert_eq!(read(&path), (30, Tail::Complete));
 }
 
+/// Typed twice, a command that is not found would leave two recordings of nothing.
+#[test]
+fn where_nothing_begins_the_recording_of_before_stays() {
+    let folder = Folder::new("nothing");
+    let path = folder.file("a.rec");
+    let run = || Recorder::create(&path, &header("gather", Mode::Enforce), 1 << 30).map(drop).unwrap();
+    run();
+    assert!(!path.exists());
+    record(&path, &header("gather", Mode::Enforce), 1 << 30);
+    let first = fs::read(&path).unwrap();
+    run();
+    assert_eq!(fs::read(&path).unwrap(), first);
+    assert!(!folder.file("a.rec.old").exists());
+}
+
 #[test]
 fn what_is_no_recording_is_left_alone() {
     let folder = Folder::new("occupied");
@@ -106,10 +121,9 @@ fn the_limit_is_told_once() {
     let path = folder.file("a.rec");
     let header = header("gather", Mode::Enforce);
     let start = {
-        Recorder::create(&path, &header, 1 << 30).unwrap();
+        let _recorder = Recorder::create(&path, &header, 1 << 30).unwrap();
         fs::metadata(&path).unwrap().len()
     };
-    fs::remove_file(&path).unwrap();
     let told = record(&path, &header, start + 1_500);
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("reached its limit") && told[0].contains("the run goes on"), "{told:?}");

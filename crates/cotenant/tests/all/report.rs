@@ -594,7 +594,7 @@ fn wrong_files_are_refused_and_nothing_is_written() {
     for place in ["/proc/nonexistent/out.html", folder.0.to_str().unwrap()] {
         let output = report(&[&good, "-o", place]);
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert_eq!(output.status.code(), Some(2), "{told}");
         assert!(told.contains("choose another place with -o") && told.lines().count() == 1, "{told}");
     }
     let output = report(&[&good, "-o", "-"]);

@@ -2,8 +2,9 @@
 
 use super::error::{MOST, StartError};
 use super::fetcher::{Fetcher, is_command, stack};
+use super::log::Log;
 use super::stop;
-use cotenant_model::metric::Metric;
+use cotenant_model::metric::{Metric, MetricSource};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,7 +18,18 @@ pub struct Unanswered {
     pub certain: bool,
 }
 
-/// Queries all of them at once, each with one reading, and waits at most `within`. `None`: it works.
+/// Whether what is known of it beforehand is right: the pattern of a log.
+///
+/// # Errors
+/// [`StartError::Pattern`]
+pub fn check(metric: &Metric) -> Result<(), StartError> {
+    match &metric.source {
+        MetricSource::Log { path, pattern } => Log::new(path, pattern).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// Asks all of them at the same time, each once, and waits for no answer beyond `within`. `None`: it answers.
 ///
 /// # Errors
 /// [`StartError`]; then none or only some were queried.

@@ -25,7 +25,7 @@ pub enum StartError {
     #[error("{0} metrics are more than {MOST}; leave some out")]
     TooMany(usize),
     /// A pattern that is none.
-    #[error("'{pattern}' is no regular expression: {why}; see docs/reference/metrics.md")]
+    #[error("'{pattern}' is no regular expression: {why}; try it with grep -E")]
     Pattern {
         /// As given.
         pattern: String,

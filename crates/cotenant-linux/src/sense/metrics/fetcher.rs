@@ -8,7 +8,7 @@ use super::http::Http;
 use super::log::Log;
 use super::probe::{Answers, Probe};
 use super::stop::Stop;
-use cotenant_model::metric::{Measured, Meter, Metric, MetricSource, Protocol, QUANTILE};
+use cotenant_model::metric::{Measured, Meter, Metric, MetricSource, Protocol, QUANTILE, measure};
 use cotenant_model::{Direction, Time};
 use std::time::Duration;
 
@@ -60,13 +60,13 @@ impl Fetcher {
     pub fn fetch(&mut self, at: Time, since: Duration, stop: &Stop) -> Result<Option<Measured>, FetchError> {
         match self {
             Self::Command(command) => {
-                let value = command.fetch(stop)?;
+                let value = measure(command.fetch(stop)?)?;
                 Ok(Some(Measured { value, window: since, count: 1, direction: Direction::HigherIsBetter }))
             }
             Self::Log(log) => {
-                let found = log.fetch()?;
-                let direction = Direction::HigherIsBetter;
-                Ok(found.map(|(value, count)| Measured { value, window: since, count, direction }))
+                let Some((value, count)) = log.fetch()? else { return Ok(None) };
+                let (value, direction) = (measure(value)?, Direction::HigherIsBetter);
+                Ok(Some(Measured { value, window: since, count, direction }))
             }
             Self::Http(http) => http.fetch(at),
             Self::Probe(probe) => probe.fetch(stop),

@@ -15,7 +15,7 @@ mod probe;
 mod stop;
 pub(crate) mod wire;
 
-pub use ask::{Unanswered, ask};
+pub use ask::{Unanswered, ask, check};
 pub use clients::sees_clients;
 pub use error::StartError;
 

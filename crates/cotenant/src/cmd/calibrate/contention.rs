@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args, path: &Path, topology: &Topology, cpus: &CpuSet) 
     let begin = Instant::now();
     let program = std::env::current_exe().context("this program's own file is not known")?;
     let study = Study::new(kernels, rounds, length, topology, cpus, program, !args.json)?;
-    let (mut watch, _) = noise::look_first(cpus);
+    let (mut watch, _) = noise::look_first(cpus, args.force);
     let points = study.points()?;
     let model = model(points).context("these programs are too much alike to fit a model; name other --kernels")?;
     let fitted = Contentiousness::new(&model, rounds, calibrated::stamp(topology));

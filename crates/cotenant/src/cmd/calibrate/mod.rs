@@ -22,7 +22,7 @@ use cotenant_model::profile::calibration::{Difference, LeftOut, Record};
 use cotenant_model::topology::hidden::Role;
 use cotenant_model::topology::latency::MemoryLatencies;
 use cotenant_setup::args::only;
-use cotenant_setup::replace::replace;
+use cotenant_setup::replace::{can_replace, replace};
 use cotenant_setup::{calibrated, units};
 use std::fs;
 use std::io::Write;
@@ -41,19 +41,18 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         None => calibrated::default_path()
             .ok_or_else(|| usage("there is no home folder for the profile; name a file with -o"))?,
     };
-    let make = |folder: &Path| {
-        fs::create_dir_all(folder).with_context(|| format!("{}: the folder cannot be made", folder.display()))
+    let make = |folder: &Path, instead: &str| {
+        let said = |why| usage(format!("{}: the folder cannot be made: {why}; {instead}", folder.display()));
+        fs::create_dir_all(folder).map_err(said)
     };
-    // Checked before the measurement, which would otherwise be lost.
-    match (&args.output, path.parent()) {
-        (None, Some(folder)) => make(folder)?,
-        (Some(_), Some(folder)) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
-            let path = path.display();
-            bail!("{path}: the profile cannot be written: there is no such folder; name another file with -o");
-        }
-        _ => {}
+    // Before anything is measured: whatever could be measured would be lost.
+    if let (None, Some(folder)) = (&args.output, path.parent()) {
+        make(folder, "name a file with -o")?;
     }
-    args.svg_dir.as_deref().map_or(Ok(()), make)?;
+    can_replace(&path).map_err(|why| {
+        usage(format!("{}: the profile cannot be written: {why}; name another file with -o", path.display()))
+    })?;
+    args.svg_dir.as_deref().map_or(Ok(()), |folder| make(folder, "name another one with --svg-dir"))?;
     let topology = machine_arg::resolve(None)?.machine.topology;
     let cpus = sys::getaffinity(0)?.and(topology.usable());
     if args.contentiousness {
@@ -61,7 +60,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let (rounds, length) = if args.quick { (3, 50) } else { (5, 200) };
     let mut bench = MachineBench::new(Caches::of(&topology), Duration::from_millis(length))?;
-    let (mut watch, mut seen) = noise::look_first(&cpus);
+    let (mut watch, mut seen) = noise::look_first(&cpus, args.force);
     let result = calibrate::calibrate(&topology, &cpus, &parts, rounds, &mut bench);
     drop(bench);
     let calibration = result.map_err(|why| anyhow!("{why}"))?;
@@ -180,7 +179,11 @@ fn quantity(value: f64, unit: &str) -> String {
     match unit {
         "ns" => format!("{}s", scaled(value * 1e-9)),
         "us" => format!("{}s", scaled(value * 1e-6)),
-        "Hz" => format!("{}Hz", significant(value, 4)),
+        "Hz" => {
+            let text = significant(value, 4);
+            let gap = if text.ends_with(|c: char| c.is_ascii_digit()) { " " } else { "" };
+            format!("{text}{gap}Hz")
+        }
         "1" => significant(value, 4),
         "1/cycle" => format!("{}/cycle", significant(value, 4)),
         unit => format!("{} {unit}", significant(value, 4)),

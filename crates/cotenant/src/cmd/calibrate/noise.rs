@@ -11,12 +11,13 @@ use std::path::Path;
 /// seconds do not show changes over minutes.
 const QUIET: f64 = 0.05;
 
-/// Measures the present use of these CPUs, and warns if they are busy. The measurement begins now.
-pub(super) fn look_first(cpus: &CpuSet) -> (Watch, Seen) {
+/// Looks what uses these CPUs before anything is measured, and warns where they are busy. What is measured begins now.
+pub(super) fn look_first(cpus: &CpuSet, force: bool) -> (Watch, Seen) {
     let mut watch = Watch::new(cpus);
     let seen = Seen { before: watch.moment(&[]), during: None };
     if let Some(busy) = seen.busy(cpus.len() as f64) {
-        tell(format_args!("{busy}; better calibrate when it is not: what it disturbs replaces no profile"));
+        let then = if force { "by --force it is written all the same" } else { "what it disturbs replaces no profile" };
+        tell(format_args!("{busy}; better calibrate when it is not: {then}"));
     }
     watch.catch_up(&[]);
     (watch, seen)

@@ -36,7 +36,7 @@ pub struct Args {
     /// With -p: how long each window is [default: 10s]
     ///
     /// The first fifth of a window is not measured.
-    #[arg(long, value_name = "TIME", value_parser = units::interval)]
+    #[arg(long, value_name = "TIME", value_parser = units::length)]
     pub(super) windows: Option<Duration>,
     /// With -p: the order of the windows is drawn from this number [default: 1]
     #[arg(long, value_name = "N", hide_short_help = true)]

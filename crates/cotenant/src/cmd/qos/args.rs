@@ -4,9 +4,11 @@ use super::cast::Cast;
 use super::{rules, unnamed};
 use crate::run::{recorder, targets};
 use anyhow::Result;
+use cotenant_cli::messages::count;
 use cotenant_cli::usage;
 use cotenant_linux::host::{AppSpec, What};
 use cotenant_linux::sense::processes::{self, Target};
+use cotenant_linux::sys::thread;
 use cotenant_model::Mode;
 use cotenant_model::speed::Source;
 use cotenant_policies::qos::controller::{Controller, PRESETS, Simple};
@@ -106,7 +108,7 @@ pub struct Args {
     #[command(flatten)]
     pub set: SetArgs,
     /// Ask the programs that Cotenant started to end after this time
-    #[arg(long, value_name = "TIME", value_parser = units::interval, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", value_parser = units::length, hide_short_help = true)]
     pub time: Option<Duration>,
     /// Also look at and pause programs of other users (needs the right to)
     #[arg(long, hide_short_help = true)]
@@ -154,6 +156,14 @@ impl Args {
     }
 
     fn named(&self) -> Result<Cast> {
+        if self.low_pid.contains(&1) && descends_from_the_first() {
+            return Err(usage("every program here descends from process 1, and would pause: name those that give way"));
+        }
+        let twice =
+            |pids: &[u32]| pids.iter().enumerate().find(|(i, pid)| pids[..*i].contains(pid)).map(|(_, pid)| *pid);
+        if let Some(pid) = twice(&self.high_pid).or_else(|| twice(&self.low_pid)) {
+            return Err(usage(format!("process {pid} is named twice; leave one out")));
+        }
         let high = programs(&self.high, &self.high_pid, &self.high_cgroup, processes::can_follow, self.all_users)?;
         // What gives way has to be pausable.
         let low = programs(&self.low, &self.low_pid, &self.low_cgroup, processes::can_manage, self.all_users)?;
@@ -181,8 +191,9 @@ impl Args {
     /// One for each program of high priority.
     fn metrics(&self, programs: &[AppSpec], notes: &mut Vec<String>) -> Result<Vec<MetricArg>> {
         if self.metric.len() > programs.len() {
-            let (times, programs) = (self.metric.len(), programs.len());
-            return Err(usage(format!("--metric is given {times} times for {programs} programs of high priority")));
+            let times = self.metric.len();
+            let programs = count(programs.len() as u64, "program");
+            return Err(usage(format!("--metric is given {times} times for {programs} of high priority")));
         }
         let mut of = |(i, program)| match self.metric.get(i).or(self.metric.last()) {
             Some(metric) => metric.clone(),
@@ -235,6 +246,12 @@ impl Args {
     pub fn interval(&self, metrics: &[MetricArg]) -> Duration {
         self.interval.unwrap_or_else(|| usual_interval(metrics))
     }
+}
+
+/// Whether this process is among what the first one has started: in a container it may have come from outside.
+fn descends_from_the_first() -> bool {
+    let parent = |pid: &u32| thread::process_stat(*pid).map(|stat| stat.ppid);
+    std::iter::successors(Some(std::process::id()), parent).take_while(|pid| *pid > 0).any(|pid| pid == 1)
 }
 
 /// No process may have both priorities.

@@ -183,7 +183,9 @@ pub struct Table {
     notes: Vec<String>,
     /// Recent other use of the machine.
     usage: Option<Usage>,
-    /// Time for which other programs made each high-priority program miss its goal, seconds; its beginning is reported.
+    /// What used it before the start, and all the time since.
+    seen: Seen,
+    /// How long others made each high-priority program miss its goal, seconds; said once it is so.
     slowed_s: Vec<f64>,
     /// Time of the next check for priorities without effect; absent once some were found.
     compare_at: Option<Duration>,
@@ -220,6 +222,8 @@ impl Observer for Table {
 
     fn usage(&mut self, usage: &Usage) {
         self.usage = Some(usage.clone());
+        self.seen.during = Some(self.seen.during.as_ref().map_or_else(|| usage.clone(), |before| before.and(usage)));
+        self.goals.crowded = self.seen.busy(self.wanted());
     }
 
     fn view(&mut self, room: (usize, usize)) -> Option<String> {
@@ -273,6 +277,7 @@ impl Table {
             ended: BTreeMap::new(),
             notes,
             usage: None,
+            seen: Seen::default(),
             slowed_s: vec![0.0; metrics.len()],
             compare_at: Some(BEGUN),
         }
@@ -280,7 +285,8 @@ impl Table {
 
     /// Takes over the use of the machine before the start.
     pub fn begin_on(&mut self, told: bool, seen: &Seen) {
-        self.usage.clone_from(&seen.before); // until a later one
+        self.usage.clone_from(&seen.before); // until there is a later one
+        self.seen.clone_from(seen);
         self.goals.crowded = seen.busy(self.wanted());
         if let Some(busy) = self.goals.crowded.as_ref().filter(|_| told) {
             tell(format_args!("{busy}: no verdict"));
@@ -386,12 +392,15 @@ impl Table {
         let mut not_started = self.ended.values().filter(|ended| ended.not_started().is_some());
         let own = not_started.find(|_| run.exit_code == 0).map_or(run.exit_code, |ended| ended.code);
         run.exit_code = exit_code(own, args.strict, &verdicts, unknown);
-        let refused = run.metrics.iter().any(|metric| metric.refused) && run.signal.is_none();
-        if refused && !args.wait_for_metric {
+        let refused = run.metrics.iter().filter(|metric| metric.refused).map(|metric| {
+            let why = metric.why.as_deref().unwrap_or_default();
+            let later = "where its server comes later, add --wait-for-metric";
+            format!("metric {} was refused all the time: {why}; {later}", metric.name)
+        });
+        let refused: Vec<String> = refused.collect();
+        if !refused.is_empty() && run.signal.is_none() && !args.wait_for_metric {
             run.exit_code = USAGE;
-            run.notes.push(
-                "a metric was refused all the time; where its server comes later, add --wait-for-metric".to_owned(),
-            );
+            run.notes.extend(refused);
         }
         let slowed = self.slowed_s.iter().enumerate().filter(|(_, s)| **s > 0.0).map(|(high, s)| {
             let said = slowed_by_others(&self.names[high], run.usage.during.as_ref());
