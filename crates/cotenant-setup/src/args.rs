@@ -274,8 +274,8 @@ pub struct ScopeArgs {
     ///
     /// cmd:COMMAND is a command that prints a number. log:PATH:REGEX is the last number in a growing file.
     /// `http://HOST[:PORT]/PATH[#SERIES]` is a number, or `OpenMetrics`. redis:PORT:p99, postgres:PORT:p99 and
-    /// `http:PORT/PATH:p99` measure how long a server takes to answer. clients:PORT:p99 and clients:/SOCKET:p99 are what
-    /// its clients wait, seen in the kernel.
+    /// `http:PORT/PATH:p99` measure how long a server takes to answer. `clients:PORT:p99` and `clients:/SOCKET:p99` are
+    /// what its clients wait, seen in the kernel.
     ///
     /// Options follow after commas: higher or lower (what is better), name=NAME, every=TIME, timeout=TIME, q=QUANTILE.
     /// The metric may be repeated. compare -p also takes progress (its default), `latency_p50_s` or `latency_p99_s` as
