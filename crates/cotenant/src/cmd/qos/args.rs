@@ -89,8 +89,8 @@ pub struct Args {
     /// How programs are throttled
     #[arg(long, value_name = "MEANS", default_value = "auto", hide_short_help = true)]
     pub means: Means,
-    /// Longest time between two looks at the speed, from 1ms [default: 100ms; less if a metric from outside is read more
-    /// often than once a second]
+    /// Longest time between two looks at the speed, from 1ms [default: 100ms; less if a metric from outside is read
+    /// more often than once a second]
     ///
     /// The controller also looks at the ends of its phases.
     #[arg(long, value_name = "TIME", value_parser = units::interval, hide_short_help = true)]
