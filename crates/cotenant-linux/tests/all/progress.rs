@@ -620,7 +620,8 @@ fn what_becomes_of_a_call_of_mpi_is_the_programs() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A handler of errors that throws, as those of C++ may, and one of a child: what catches it goes on, and all calls count.
+/// A handler of errors that throws, as those of C++ may, and one of a child: what catches it goes on, and all calls
+/// count.
 #[test]
 fn an_exception_out_of_a_call_of_mpi_reaches_who_catches_it() {
     if !has("gcc") || !has("g++") {

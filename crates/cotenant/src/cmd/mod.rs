@@ -83,12 +83,10 @@ pub enum Command {
     Compare(compare::Args),
     /// Compare policies on a workload of programs that come and go
     ///
-    /// The programs of the file start real processes on this machine; if the file names a `machine`, they are
-    /// simulated there. Each workload runs as often as the file says, in turn left to Linux and under each policy.
-    /// The answer is the average response time and the throughput of each. It comes with the improvement over Linux,
-    /// its
-    /// 95 % confidence interval, and a paired t-test. A program that fails or takes longer than `timeout_s` ends it
-    /// with
+    /// The programs of the file start real processes on this machine; if the file names a `machine`, they are simulated
+    /// there. Each workload runs as often as the file says, in turn left to Linux and under each policy. The answer is
+    /// the average response time and the throughput of each. It comes with the improvement over Linux, its 95 %
+    /// confidence interval, and a paired t-test. A program that fails or takes longer than `timeout_s` ends it with
     /// exit code 1. Ctrl-C ends it with the complete rounds and exit code 128 + signal. Either way nothing is left
     /// running.
     Bench(bench::Args),
@@ -100,10 +98,9 @@ pub enum Command {
     /// Show what another policy would have decided on a recording
     ///
     /// Each round is decided anew from the recorded samples. The placements stay the recorded ones, whatever is
-    /// decided: the answer is about single decisions and says nothing about speed. Moves that only the recorded
-    /// policy made are marked `-`, those that only the replayed one makes `+`, and those of both `=`. The exit code is
-    /// 2
-    /// if the policy needs thresholds that neither the recording nor --profile has.
+    /// decided: the answer is about single decisions and says nothing about speed. Moves that only the recorded policy
+    /// made are marked `-`, those that only the replayed one makes `+`, and those of both `=`. The exit code is 2 if
+    /// the policy needs thresholds that neither the recording nor --profile has.
     Replay(replay::Args),
     /// Show why a task was moved or an application throttled, or not
     ///
@@ -159,8 +156,7 @@ pub enum Command {
     /// Show which processes share memory and belong near each other
     ///
     /// They share objects that they map shared and writable: files, memfds, POSIX and System V segments, and memory
-    /// that
-    /// servers share with their children. What is mapped need not be used. Threads of one process share all of its
+    /// that servers share with their children. What is mapped need not be used. Threads of one process share all of its
     /// memory; that is not shown. Changes nothing.
     Sharing(sharing::Args),
     /// Measure this machine once: thresholds, latencies, bandwidths
@@ -173,8 +169,7 @@ pub enum Command {
     ///
     /// Runs the command from its start to its end, again and again. It runs alone on CPUs that share a resource and on
     /// CPUs that do not, beside programs of known behaviour, and on simulated caches. Takes the command's own time × 2
-    /// ×
-    /// shared resources × --runs, and as much again for everything that runs beside it. Best while nothing else runs.
+    /// × shared resources × --runs, and as much again for everything that runs beside it. Best while nothing else runs.
     ///
     /// The profile goes into the store, where policies find it. The command's standard input is empty. The exit code is
     /// 1 if the command fails, is too short or too long, or if interrupted. Then nothing is written, and nothing of the

@@ -30,8 +30,7 @@ pub struct Args {
     ///
     /// Recordings come from `cotenant record` or `--record`, region files from `cotenant regions`. JSON comes from
     /// --json of `cotenant sim`, `qos`, `schedule`, `compare`, `bench` and `cotenant-lab reproduce`. They are told
-    /// apart
-    /// by what they hold.
+    /// apart by what they hold.
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
     /// The page to write; - is standard output

@@ -92,8 +92,7 @@ pub struct Args {
     #[arg(long, value_name = "MEANS", default_value = "auto", hide_short_help = true)]
     pub means: Means,
     /// Longest time between two looks at the speed, from 1ms [default: 100ms; less if a metric from outside is read
-    /// more
-    /// often than once a second]
+    /// more often than once a second]
     ///
     /// The controller also looks at the ends of its phases.
     #[arg(long, value_name = "TIME", value_parser = units::interval, hide_short_help = true)]
