@@ -6,10 +6,14 @@ use anyhow::{Context, Result};
 use cotenant_cli::messages::tell;
 use cotenant_cli::usage;
 use cotenant_linux::bounded::{self, Limit};
+use cotenant_linux::sys;
 use cotenant_model::Topology;
 use cotenant_model::profile::calibration::{self, Stamp, fingerprint};
 use cotenant_model::profile::{Contentiousness, MachineProfile};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Where this machine's profile lies unless the user says otherwise: below the data folder, by machine, since homes
@@ -18,9 +22,26 @@ pub fn default_path() -> Option<PathBuf> {
     Some(data_folder()?.join(format!("machines/{}.toml", machine_id()?)))
 }
 
-/// Where Cotenant keeps what the user may read and edit.
+/// Where Cotenant keeps what the user may read and edit. Root has none in a folder of somebody else's, wherever `HOME`
+/// leads: what was measured decides what is done to programs.
 pub fn data_folder() -> Option<PathBuf> {
-    Some(cotenant_cli::xdg("XDG_DATA_HOME", ".local/share")?.join("cotenant"))
+    static TOLD: Once = Once::new();
+    let folder = cotenant_cli::xdg("XDG_DATA_HOME", ".local/share")?.join("cotenant");
+    if sys::euid() != 0 || is_roots(&folder) {
+        return Some(folder);
+    }
+    let what = "is not used, since others may write there; chown 0 it and chmod go-w it, or set XDG_DATA_HOME";
+    TOLD.call_once(|| tell(format!("{}: {what}", folder.display())));
+    None
+}
+
+/// Whether root alone writes to a folder; or may make it, where it is not there yet.
+fn is_roots(folder: &Path) -> bool {
+    let there = folder.ancestors().find_map(|path| Some((path, fs::metadata(path).ok()?)));
+    there.is_some_and(|(path, meta)| {
+        let only_adds = path != folder && meta.mode() & 0o1000 != 0;
+        meta.uid() == 0 && (meta.mode() & 0o022 == 0 || only_adds)
+    })
 }
 
 /// What files call this machine.
@@ -121,5 +142,38 @@ pub fn stamp(topology: &Topology) -> Stamp {
         kernel: kernel.trim().to_owned(),
         microcode: field("microcode"),
         topology: fingerprint(topology),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    #[test]
+    fn root_keeps_nothing_in_folders_of_others() {
+        if sys::euid() != 0 {
+            return eprintln!("skipped: only root can give folders away");
+        }
+        let home = std::env::temp_dir().join(format!("cotenant-data-folder-{}", std::process::id()));
+        let own = home.join(".local/share/cotenant");
+        fs::create_dir(&home).unwrap();
+        let change = |path: &Path, user, mode| {
+            chown(path, Some(user), None).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        change(&home, 0, 0o755);
+        assert!(is_roots(&own), "it is yet to be made");
+        change(&home, 0, 0o1777);
+        assert!(is_roots(&own), "others may only add to that");
+        change(&home, 65_534, 0o755);
+        assert!(!is_roots(&own), "somebody else's home");
+        fs::create_dir_all(&own).unwrap();
+        assert!(is_roots(&own));
+        for (user, mode) in [(65_534, 0o755), (0, 0o777), (0, 0o1777)] {
+            change(&own, user, mode);
+            assert!(!is_roots(&own), "{user} {mode:o}");
+        }
+        fs::remove_dir_all(home).unwrap();
     }
 }
