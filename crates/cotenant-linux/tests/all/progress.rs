@@ -607,3 +607,45 @@ fn what_becomes_of_a_call_of_mpi_is_the_programs() {
     );
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+/// A handler of errors that throws, as those of C++ may, also in a child: what catches it goes on, and all calls count.
+#[test]
+fn an_exception_out_of_a_call_of_mpi_reaches_who_catches_it() {
+    if !has("gcc") || !has("g++") {
+        eprintln!("skipped: no g++; apt-get install g++");
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("cotenant-mpi-throws-{}", std::process::id()));
+    let prefix = installed(&folder);
+    let at = |name: &str| folder.join(name);
+    let mpi = "#include <stdexcept>\nextern \"C\" int MPI_Send(const void *, int, int, int, int, long to) {\n\
+               if (to) throw std::runtime_error(\"refused\"); return 0; }\n";
+    let throws = "#include <stdexcept>\n#include <cstdio>\n#include <sys/wait.h>\n#include <unistd.h>\n\
+                  extern \"C\" int MPI_Send(const void *, int, int, int, int, long);\n\
+                  struct Held { int *count; ~Held() { ++*count; } };\n\
+                  static int caught, left;\n\
+                  static void calls() { for (int i = 0; i < 100; i++) try { Held held{&left};\n\
+                  MPI_Send(0, 0, 0, 0, 0, i % 2);\n\
+                  } catch (const std::runtime_error &) { caught++; } }\n\
+                  int main() { calls(); int status = 0; pid_t child = fork();\n\
+                  if (!child) { calls(); _exit(caught == 100 && left == 200 ? 0 : 1); }\n\
+                  waitpid(child, &status, 0);\n\
+                  std::printf(\"%d %d %d\\n\", caught, left, status); std::fflush(stdout);\n\
+                  return std::getchar() != EOF; }\n";
+    std::fs::write(at("mpi.cpp"), mpi).unwrap();
+    std::fs::write(at("throws.cpp"), throws).unwrap();
+    done(Command::new("g++").args(["-O1", "-shared", "-fPIC"]).arg(at("mpi.cpp")).arg("-o").arg(at("libmpi.so")));
+    let mut gcc = Command::new("g++");
+    gcc.arg("-O1").arg(at("throws.cpp")).arg("-L").arg(&folder).args(["-lmpi", "-Wl,-rpath,$ORIGIN"]);
+    done(gcc.arg("-o").arg(at("throws")));
+    let mut throws = Command::new(at("throws"));
+    throws.env("LD_PRELOAD", prefix.join("lib/libcotenant-mpi.so.0"));
+    let mut running = throws.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut watch = Watch::new(running.id());
+    let app = watch.until("all its calls", |app| app.mpi >= Some(100));
+    assert!(app.mpi == Some(100) || app.mpi == Some(200), "{:?}: its own, and its child's while that lives", app.mpi);
+    drop(running.stdin.take());
+    let output = running.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stdout), (Some(0), b"50 100 0\n".to_vec()));
+    std::fs::remove_dir_all(folder).unwrap();
+}
