@@ -31,6 +31,7 @@ mod report;
 mod schedule;
 mod sharing;
 mod sim;
+mod storm;
 mod terminal;
 mod top;
 mod topo;

@@ -145,13 +145,13 @@ fn ticks(pid: u32) -> Option<u64> {
 }
 
 /// Waits until a busy process runs on, for longer than any nap lasts.
-fn runs_on(what: &str, pid: u32) {
+pub fn runs_on(what: &str, pid: u32) {
     let before = ticks(pid).unwrap_or_else(|| panic!("{what}: it lives"));
     eventually(what, || ticks(pid).unwrap_or_else(|| panic!("{what}: it lives")) >= before + 30);
 }
 
 /// Control groups of ours that belong to a Cotenant that has ended.
-fn groups_of(pid: u32) -> Vec<String> {
+pub fn groups_of(pid: u32) -> Vec<String> {
     let groups =
         Command::new("find").args(["/sys/fs/cgroup", "-maxdepth", "4", "-name", "cotenant-*"]).output().unwrap();
     let groups = String::from_utf8_lossy(&groups.stdout).into_owned();
@@ -744,7 +744,7 @@ fn random_kills_leave_nobody_stopped() {
 }
 
 /// Whether a process is paused now, by a freezer or by a signal.
-fn is_paused(pid: u32) -> bool {
+pub fn is_paused(pid: u32) -> bool {
     let read = |path: String| fs::read_to_string(path).unwrap_or_default();
     let group_of =
         |line: &str| read(format!("/proc/{pid}/cgroup")).lines().find_map(|l| Some(l.split_once(line)?.1.to_owned()));
@@ -764,7 +764,7 @@ fn is_paused(pid: u32) -> bool {
 }
 
 /// Stops processes and waits until they are.
-fn stop(pids: &[u32]) {
+pub fn stop(pids: &[u32]) {
     for pid in pids {
         signal("STOP", *pid);
     }
@@ -772,7 +772,7 @@ fn stop(pids: &[u32]) {
     eventually("they are stopped", || pids.iter().all(|pid| state(pid).contains(") T ")));
 }
 
-fn force(state: &State) -> String {
+pub fn force(state: &State) -> String {
     let out = state.cotenant(&["restore", "--force"]).output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8_lossy(&out.stdout).into_owned()
