@@ -77,8 +77,24 @@ fn embedded_from_outside(file: &Path, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Files of a process for which the kernel takes the lock of its address space.
-const LOCKED: [&str; 8] = ["environ", "cmdline", "maps", "numa_maps", "smaps", "smaps_rollup", "pagemap", "clear_refs"];
+/// Files of a process for which the kernel takes the lock of its address space, or the one of execution.
+const LOCKED: [&str; 15] = [
+    "environ",
+    "cmdline",
+    "maps",
+    "numa_maps",
+    "smaps",
+    "smaps_rollup",
+    "pagemap",
+    "clear_refs",
+    "io",
+    "auxv",
+    "mem",
+    "map_files",
+    "stack",
+    "syscall",
+    "personality",
+];
 
 /// What a program can hold up is asked in one place, which waits for none for long. Tests may wait.
 fn asks_past_the_door(file: &Path, text: &str) -> Vec<String> {
@@ -89,7 +105,15 @@ fn asks_past_the_door(file: &Path, text: &str) -> Vec<String> {
         return Vec::new();
     }
     let shipped = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-    let asked = LOCKED.iter().filter(|name| shipped.contains(&format!("}}/{name}\"")));
+    let opens = |name: &str| {
+        let opened = format!("\"{name}\")");
+        let opens = |line: &str| line.contains("open_file") && line.contains(&opened);
+        !shipped.contains("address_space::ask") && shipped.lines().any(opens)
+    };
+    // A stranger's file may lie where a program has to be asked that never answers.
+    let looks = shipped.lines().any(|line| line.contains("metadata(") && line.contains("}/exe\""));
+    let asked = LOCKED.iter().filter(|name| shipped.contains(&format!("}}/{name}\"")) || opens(name));
+    let asked = asked.chain(looks.then_some(&"exe"));
     let asked = asked.copied().chain(shipped.contains("mempolicy::move_pages").then_some("move_pages"));
     asked.map(|what| format!("{}: asks for {what} of a process; do it through address_space", file.display())).collect()
 }
@@ -362,6 +386,9 @@ mod tests {
         assert_eq!(wrong("crates/cotenant-linux/src/sense/memory/tests.rs", past), 0);
         assert_eq!(wrong("crates/a/src/b.rs", &format!("#[cfg(test)]\nmod tests {{\n{past}}}")), 0);
         assert_eq!(wrong("crates/a/src/b.rs", "format!(\"/proc/{pid}/stat\")"), 0);
+        let opened =
+            "process.open_file_of_all(\"io\")?.read_at(&mut buffer, 0)?;\nfs::metadata(format!(\"/proc/{pid}/exe\"))";
+        assert_eq!(wrong("crates/a/src/b.rs", opened), 2);
     }
 
     #[test]

@@ -1,7 +1,9 @@
-//! What is asked about the address spaces of other programs: environments, command lines, mappings and pages. This is
-//! the only place that does (`cargo xtask tidy`).
+//! What is asked about other programs that they can hold up: environments, command lines, mappings and pages, bytes
+//! moved, and where the files lie that they execute. This is the only place that does (`cargo xtask tidy`).
 //!
-//! For all of it the kernel takes a lock (`mmap_lock`) that the program itself can hold for as long as it likes.
+//! For most of it the kernel takes a lock that the program itself can hold for as long as it likes: that of its address
+//! space (`mmap_lock`), or the one under which it executes another program (`exec_update_lock`), which waits for the
+//! former. A file may lie where somebody else's server has to be asked.
 //! Whoever asks may have others to let run, so a thread asks for it, one for the programs of each user. It is waited
 //! for briefly, and for less the more others of that user were waited for. What is late is unknown; the next question
 //! of the same kind gets the answer.
@@ -26,6 +28,12 @@ use std::time::{Duration, Instant};
 pub(crate) enum What {
     Environment,
     CommandLine,
+    /// The script that it runs.
+    Script,
+    /// The link by which it was started.
+    Link,
+    /// Bytes that it, and others of its user, read and wrote.
+    Bytes,
     /// Mappings, one by one.
     Maps,
     /// Where each mapping ends.
@@ -49,7 +57,9 @@ impl What {
     fn file(self) -> &'static str {
         match self {
             Self::Environment => "environ",
-            Self::CommandLine => "cmdline",
+            Self::CommandLine | Self::Script => "cmdline",
+            Self::Link => "exe",
+            Self::Bytes => "io",
             Self::Maps | Self::Ends => "maps",
             Self::NodeMaps => "numa_maps",
             Self::Accessed => "smaps",
@@ -206,6 +216,20 @@ impl Shared {
         }
     }
 
+    fn briefly<T>(&self, pid: u32, work: impl FnOnce() -> T) -> Option<T> {
+        let (user, begin, cpu) = (user_of(pid)?, Instant::now(), sys::thread_cpu_time());
+        let patience = self.lock().left(user, begin);
+        if patience.is_zero() {
+            return None;
+        }
+        let done = sys::interrupted_after(patience, work);
+        let waited = begin.elapsed().saturating_sub(sys::thread_cpu_time().saturating_sub(cpu));
+        if waited > MOMENT {
+            self.lock().wait_was(user, waited);
+        }
+        Some(done)
+    }
+
     /// Asks one after the other, until there has been nothing to ask for a while.
     fn work(&self, user: u32, number: u64, todo: &Receiver<Job>) {
         let _ = SignalMask::of(1..=64).apply(); // these are for threads that wait for them
@@ -273,10 +297,20 @@ pub(crate) fn ask_with_patience<T: Send + 'static>(
     DESK.ask(fs, pid, what, Some(PATIENCE), work)
 }
 
+/// A wait that is counted where the kernel may make one; what is shorter may be the scheduler's.
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// Does something for which the kernel may wait for a process, and which a signal interrupts (`EINTR`) when that has
+/// taken long. `None` where so much was waited for its user that nothing is to be begun.
+pub(crate) fn briefly<T>(pid: u32, work: impl FnOnce() -> T) -> Option<T> {
+    DESK.briefly(pid, work)
+}
+
 /// Whose program it is: the user who has started it, whatever rights it has.
 fn user_of(pid: u32) -> Option<u32> {
     let status = bounded::text(format!("/proc/{pid}/status"), Limit::Value).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()
+    let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()?;
+    Some(sys::real_user(uid))
 }
 
 impl Desk {
@@ -352,6 +386,7 @@ pub fn command_line(pid: u32) -> Vec<String> {
 mod tests {
     use super::*;
     use cotenant_testing::eventually;
+    use std::io::Read;
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command};
 
@@ -436,6 +471,22 @@ mod tests {
         drop((desk, release));
         assert!(answers.iter().all(|answer| answer.recv().is_ok_and(|(done, _)| done.is_ok())));
         assert!(DESK.ask(&live, sleeper.pid(), What::Maps, Some(PATIENCE * 100), |_| Ok(())).is_ok());
+    }
+
+    /// As opening a counter of a process that begins to execute a program.
+    #[test]
+    fn what_is_begun_is_interrupted_and_soon_nothing_is_begun() {
+        static DESK: Shared = Shared::new();
+        let sleeper = Sleeper::of(sys::euid());
+        let (mut from, _to) = io::pipe().unwrap();
+        let mut times = 0;
+        while let Some(read) = DESK.briefly(sleeper.pid(), || from.read(&mut [0])) {
+            assert_eq!(read.unwrap_err().kind(), ErrorKind::Interrupted);
+            times += 1;
+            assert!(times < 1_000, "what is waited is not counted");
+        }
+        assert!(times >= 2);
+        assert_eq!(DESK.briefly(u32::MAX, || ()), None);
     }
 
     #[test]

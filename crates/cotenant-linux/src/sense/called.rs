@@ -7,6 +7,7 @@
 use crate::FsRoot;
 use crate::address_space::{self, Door, What};
 use crate::bounded;
+use crate::sys::{self, Identity};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -40,32 +41,41 @@ pub struct Called {
 }
 
 /// By the name that the kernel has: that of the link through which a program was started, of the script, or what the
-/// process has put there. `None` where that is the file's own.
-pub fn by_kernel(fs: &FsRoot, pid: u32, program: &Path, comm: &str) -> Option<Called> {
+/// process has put there. `None` where that is the file's own. What was found `before` holds while that is not known.
+pub fn by_kernel(fs: &FsRoot, pid: u32, program: &Path, comm: &str, before: Option<&Called>) -> Option<Called> {
     let own = program.file_name()?.as_bytes();
     let own = own.strip_suffix(b" (deleted)").unwrap_or(own);
     let is_own = own == comm.as_bytes() || comm.len() >= COMM && own.starts_with(comm.as_bytes());
     if comm.is_empty() || comm.contains('/') || is_own {
         return None;
     }
-    let link = [program.parent()?].into_iter().chain(FOLDERS.map(Path::new)).find_map(|folder| {
-        let name = folder.join(comm);
-        is_roots_link(fs, pid, &name).then_some(name)
-    });
+    // The folder of the program is where it says.
+    let (here, folder, kernels) = (fs.clone(), program.parent()?.to_owned(), comm.to_owned());
+    let find = move |door: &Door| {
+        let executed = sys::identity(door.path())?;
+        let names = [&*folder].into_iter().chain(FOLDERS.map(Path::new)).map(|folder| folder.join(&kernels));
+        Ok(names.into_iter().find(|name| is_roots_link(&here, executed, name)))
+    };
+    let is_it = |name: &Path| name.file_name() == Some(comm.as_ref());
+    let link = match address_space::ask(fs, pid, What::Link, find) {
+        Err(why) if address_space::is_late(&why) => {
+            before.filter(|before| before.proven && is_it(&before.name)).map(|before| before.name.clone())
+        }
+        link => link.ok().flatten().filter(|link| is_it(link)), // a late answer may be about another name
+    };
     let proven = link.is_some();
     Some(Called { name: link.unwrap_or_else(|| comm.into()), proven })
 }
 
-/// Whether a name that only root can give is one of the file that a process executes.
-fn is_roots_link(fs: &FsRoot, pid: u32, name: &Path) -> bool {
+/// Whether a name that only root can give is one of the file that is executed.
+fn is_roots_link(fs: &FsRoot, executed: Identity, name: &Path) -> bool {
     let find = || {
         let here = |path: &Path| path.to_str().map(|path| fs.path(path));
-        let folder = fs::metadata(here(name.parent()?)?).ok()?;
         let link = fs::symlink_metadata(here(name)?).ok()?;
-        let file = fs::metadata(here(name)?).ok()?;
-        let executed = fs::metadata(fs.path(&format!("/proc/{pid}/exe"))).ok()?;
+        let folder = fs::metadata(here(name.parent()?)?).ok()?;
+        let file = sys::identity(&here(name)?).ok()?;
         let is_roots = folder.uid() == 0 && folder.mode() & 0o022 == 0 && link.uid() == 0;
-        Some(is_roots && (file.dev(), file.ino()) == (executed.dev(), executed.ino()))
+        Some(is_roots && (file.device, file.inode) == (executed.device, executed.inode))
     };
     find() == Some(true)
 }
@@ -83,12 +93,12 @@ pub fn is_interpreter(program: &Path) -> bool {
 /// # Errors
 /// While it does not answer.
 pub fn script(fs: &FsRoot, pid: u32, program: &Path, patient: bool) -> io::Result<Option<Called>> {
-    let read = |door: &Door| Ok(bounded::beginning(door.path(), LINE));
+    let (here, program) = (fs.clone(), program.to_owned());
+    let read = move |door: &Door| Ok(script_of(&here, pid, &program, &bounded::beginning(door.path(), LINE)));
     let ask = if patient { address_space::ask_with_patience } else { address_space::ask };
-    match ask(fs, pid, What::CommandLine, read) {
+    match ask(fs, pid, What::Script, read) {
         Err(why) if address_space::is_late(&why) => Err(why),
-        Err(_) => Ok(None),
-        Ok(line) => Ok(script_of(fs, pid, program, &line)),
+        script => Ok(script.ok().flatten()),
     }
 }
 
@@ -98,7 +108,7 @@ fn script_of(fs: &FsRoot, pid: u32, program: &Path, line: &[u8]) -> Option<Calle
     let folder = fs::read_link(fs.path(&format!("/proc/{pid}/cwd"))).ok()?;
     let path = words.find_map(|word| {
         let path = folder.join(word);
-        let is_file = fs::metadata(fs.path(path.to_str()?)).is_ok_and(|meta| meta.is_file());
+        let is_file = sys::identity(&fs.path(path.to_str()?)).is_ok_and(Identity::is_regular);
         (is_file && path != program).then_some(path)
     })?;
     Some(Called { name: path, proven: false })
@@ -107,7 +117,6 @@ fn script_of(fs: &FsRoot, pid: u32, program: &Path, line: &[u8]) -> Option<Calle
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys;
     use cotenant_testing::TempDir;
     use std::os::unix::fs::symlink;
 
@@ -132,7 +141,7 @@ mod tests {
         let root = machine();
         let fs = FsRoot::at(root.path());
         let program = Path::new("/usr/bin/redis-check-rdb");
-        let of = |comm: &str| by_kernel(&fs, 7, program, comm).map(|called| (called.name, called.proven));
+        let of = |comm: &str| by_kernel(&fs, 7, program, comm, None).map(|called| (called.name, called.proven));
         let proves = sys::euid() == 0;
         let name = |path: &str, comm: &str| Some((PathBuf::from(if proves { path } else { comm }), proves));
         assert_eq!(of("redis-server"), name("/usr/bin/redis-server", "redis-server"));

@@ -9,7 +9,7 @@ use crate::FsRoot;
 use crate::address_space::{self, What};
 use crate::bounded;
 use crate::sense::called::{self, Called};
-use crate::sys::cgroups;
+use crate::sys::{self, cgroups};
 use cotenant_model::proc_text::TaskStat;
 use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -157,20 +157,21 @@ impl Census {
             if known.looks > YOUNG && known.looks % THEN_EVERY != 0 && known.comm == stat.comm {
                 return Some(known);
             }
-            let now = self.read(pid, stat)?;
+            let now = self.read(pid, stat, Some(&known))?;
             let same = now.program == known.program;
             let opted_out = known.opted_out.take().filter(|_| same);
             let script = if same { known.script } else { OnceCell::new() };
             return Some(Resident { looks: known.looks, opted_out: Cell::new(opted_out), script, ..now });
         }
-        self.read(pid, stat)
+        self.read(pid, stat, None)
     }
 
-    fn read(&self, pid: u32, stat: &TaskStat) -> Option<Resident> {
+    fn read(&self, pid: u32, stat: &TaskStat, before: Option<&Resident>) -> Option<Resident> {
         let uid = fs::metadata(self.fs.path(&format!("/proc/{pid}"))).ok()?.uid();
         let cgroup = self.group_now(pid).unwrap_or_else(|| "/".to_owned());
         let program = fs::read_link(self.fs.path(&format!("/proc/{pid}/exe"))).ok();
-        let called = program.as_ref().and_then(|program| called::by_kernel(&self.fs, pid, program, &stat.comm));
+        let before = before.filter(|before| before.program == program).and_then(|before| before.called.first());
+        let called = program.as_ref().and_then(|program| called::by_kernel(&self.fs, pid, program, &stat.comm, before));
         Some(Resident {
             start_ticks: stat.start_ticks,
             parent: stat.ppid,
@@ -215,8 +216,8 @@ impl Census {
     /// in a user namespace of their own users mount files under other names.
     pub fn executes_roots_file(&self, pid: u32) -> bool {
         let namespace = |of: &str| fs::read_link(self.fs.path(&format!("/proc/{of}/ns/user"))).ok();
-        let program = fs::metadata(self.fs.path(&format!("/proc/{pid}/exe")));
-        program.is_ok_and(|file| file.uid() == 0 && file.mode() & 0o022 == 0)
+        let program = sys::identity(&self.fs.path(&format!("/proc/{pid}/exe")));
+        program.is_ok_and(|file| file.uid == 0 && file.mode & 0o022 == 0)
             && namespace(&pid.to_string()) == namespace("self")
     }
 

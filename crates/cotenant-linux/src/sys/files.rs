@@ -5,6 +5,8 @@ use std::ffi::{CStr, CString, c_int};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::OnceLock;
 
 /// How [`flock`] takes the lock.
@@ -54,6 +56,55 @@ pub fn open_path_at(folder: &File, number: u32) -> io::Result<File> {
     // SAFETY: the name is a C string, the descriptor open.
     let fd = check(unsafe { libc::openat(folder.as_raw_fd(), name.as_ptr(), libc::O_PATH | libc::O_CLOEXEC) })?;
     Ok(owned(fd).into())
+}
+
+/// Which file it is, and whose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Major and minor number of what it lies on.
+    pub device: (u32, u32),
+    /// Its number there.
+    pub inode: u64,
+    /// Its user.
+    pub uid: u32,
+    /// Type and permissions.
+    pub mode: u32,
+}
+
+impl Identity {
+    /// Whether it is no folder, pipe, device or socket.
+    pub fn is_regular(self) -> bool {
+        self.mode & libc::S_IFMT == libc::S_IFREG
+    }
+}
+
+/// What the kernel knows of a file by itself. A program that serves a file system is not asked: it may be another
+/// user's, and never answer (FUSE, also below an overlay).
+///
+/// # Errors
+/// `ENOENT`, `EACCES`.
+pub fn identity(path: &Path) -> io::Result<Identity> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    identity_at(libc::AT_FDCWD, &path, 0)
+}
+
+/// The same of an open file.
+///
+/// # Errors
+/// Never for a file that is on this machine.
+pub fn identity_of(file: &File) -> io::Result<Identity> {
+    identity_at(file.as_raw_fd(), c"", libc::AT_EMPTY_PATH)
+}
+
+fn identity_at(folder: c_int, path: &CStr, flags: c_int) -> io::Result<Identity> {
+    // SAFETY: all bytes of this plain struct may be zero.
+    let mut found: libc::statx = unsafe { std::mem::zeroed() };
+    // Nothing is asked for by name: what is always there comes all the same, and nobody has to look it up.
+    let (flags, mask) = (flags | libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT, 0);
+    // SAFETY: the path is a C string, the struct writable, the descriptor open.
+    check(unsafe { libc::statx(folder, path.as_ptr(), flags, mask, &raw mut found) })?;
+    let (device, mode) = ((found.stx_dev_major, found.stx_dev_minor), found.stx_mode.into());
+    Ok(Identity { device, inode: found.stx_ino, uid: found.stx_uid, mode })
 }
 
 /// The seals of a file in memory; `None` for any other.

@@ -23,8 +23,8 @@ pub use clocks::{Timer, boot_ticks, children_cpu_time, monotonic, own_cpu_time, 
 pub use confined::{Failed, confined};
 pub(crate) use files::flock;
 pub use files::{
-    Lock, begins_with_data, is_tmpfs, loads, nofile_limit, open_path_at, raise_nofile, read_link_at, restore_nofile,
-    seals, set_nonblocking, write_some,
+    Identity, Lock, begins_with_data, identity, identity_of, is_tmpfs, loads, nofile_limit, open_path_at, raise_nofile,
+    read_link_at, restore_nofile, seals, set_nonblocking, write_some,
 };
 pub use mapping::{Mapping, page_size};
 pub use masks::{getaffinity, setaffinity, setaffinity_all};
@@ -33,9 +33,11 @@ pub use processes::{
     Usage, become_subreaper, egid, euid, kill, kill_group, pidfd_open, pidfd_signal, reap, reap_pidfd, set_name,
     set_parent_death_signal, setsid, signal_group, stop_own_group,
 };
-pub use signals::{Signal, SignalFd, SignalMask, end_by_sent_faults, ignore, is_ignored, survive_file_limit};
+pub use signals::{
+    Signal, SignalFd, SignalMask, end_by_sent_faults, ignore, interrupted_after, is_ignored, survive_file_limit,
+};
 pub use sockets::{connect_unix, peer, receive, stamp_arrivals};
-pub use users::{Subuids, inner_user_namespace, user_name};
+pub use users::{Subuids, inner_user_namespace, real_user, user_name};
 pub use waiting::{Epoll, hung_up, poll_readable, wake_on_time};
 
 use std::ffi::c_int;

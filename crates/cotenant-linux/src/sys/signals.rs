@@ -6,6 +6,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// Ignores a signal.
 ///
@@ -44,6 +45,57 @@ pub fn survive_file_limit() {
         action.sa_flags = libc::SA_RESTART;
         libc::sigaction(libc::SIGXFSZ, &raw const action, std::ptr::null_mut());
     }
+}
+
+/// Does something, and interrupts it again and again from `patience` on: a call of the system that waits for another
+/// program fails with `EINTR` then. Where there is no timer to be had, it waits.
+pub fn interrupted_after<T>(patience: Duration, work: impl FnOnce() -> T) -> T {
+    extern "C" fn nothing(_: c_int) {}
+    struct Interrupter(libc::timer_t);
+    impl Interrupter {
+        fn new() -> Option<Self> {
+            let signal = libc::SIGRTMAX() - 1;
+            // SAFETY: zeroed structures are valid ones, and are writable. The handler does nothing at all, so it is
+            // async-signal-safe; without SA_RESTART it lets calls end. The thread lives as long as its timer.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = nothing as extern "C" fn(c_int) as usize;
+                check(libc::sigaction(signal, &raw const action, std::ptr::null_mut())).ok()?;
+                let own = SignalMask::of([signal]).0;
+                libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const own, std::ptr::null_mut());
+                let mut event: libc::sigevent = std::mem::zeroed();
+                (event.sigev_notify, event.sigev_signo) = (libc::SIGEV_THREAD_ID, signal);
+                event.sigev_notify_thread_id = libc::gettid();
+                let mut timer = std::mem::zeroed();
+                check(libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer)).ok()?;
+                Some(Self(timer))
+            }
+        }
+
+        /// Zero ends it.
+        fn every(&self, time: Duration) {
+            let time = libc::timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() };
+            let both = libc::itimerspec { it_interval: time, it_value: time };
+            // SAFETY: the timer is there, the structure readable.
+            unsafe { libc::timer_settime(self.0, 0, &raw const both, std::ptr::null_mut()) };
+        }
+    }
+    impl Drop for Interrupter {
+        fn drop(&mut self) {
+            // SAFETY: it is not used any more.
+            unsafe { libc::timer_delete(self.0) };
+        }
+    }
+    thread_local! {
+        static OWN: Option<Interrupter> = Interrupter::new();
+    }
+    OWN.with(|own| {
+        let Some(timer) = own else { return work() };
+        timer.every(patience);
+        let done = work();
+        timer.every(Duration::ZERO);
+        done
+    })
 }
 
 /// What the runtime does at these faults: at the end of a stack it says so.
@@ -206,5 +258,23 @@ impl SignalFd {
 impl AsFd for SignalFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    /// Again and again: the first time may be before the call begins.
+    #[test]
+    fn what_waits_for_others_is_interrupted() {
+        for _ in 0..10 {
+            let (mut from, to) = io::pipe().unwrap();
+            let read = interrupted_after(Duration::from_millis(1), || from.read(&mut [0]));
+            assert_eq!(read.unwrap_err().kind(), io::ErrorKind::Interrupted);
+            drop(to);
+            assert_eq!(interrupted_after(Duration::from_secs(60), || from.read(&mut [0])).unwrap(), 0);
+        }
     }
 }

@@ -8,6 +8,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The name of a user in `/etc/passwd`, else the number.
 pub fn user_name(uid: u32) -> String {
@@ -38,6 +40,18 @@ pub struct Subuids {
 }
 
 impl Subuids {
+    const fn none() -> Self {
+        Self { ranges: Vec::new(), stamp: None }
+    }
+
+    fn real(&self, uid: u32) -> u32 {
+        match self.owner(uid) {
+            Some((0, first)) => first,
+            Some((owner, _)) => owner,
+            None => uid,
+        }
+    }
+
     /// Reads the file where it has changed. While it, or the users' names, cannot be read, what it said last holds.
     pub fn refresh(&mut self) {
         self.refresh_from(Path::new("/etc"));
@@ -77,6 +91,23 @@ impl Subuids {
     }
 }
 
+/// Somebody real: the user who may act as this one, as `/etc/subuid` says, or the first one of theirs where that is
+/// root. What is limited by user is limited by those who are real: one may act as 65,536.
+pub fn real_user(uid: u32) -> u32 {
+    /// The table changes rarely, and each answer to many processes takes one.
+    const FRESH: Duration = Duration::from_secs(1);
+    static KNOWN: Mutex<(Option<Instant>, Subuids)> = Mutex::new((None, Subuids::none()));
+    if uid == 0 || uid == super::euid() {
+        return uid;
+    }
+    let (read, subuids) = &mut *KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if read.is_none_or(|read| read.elapsed() > FRESH) {
+        *read = Some(Instant::now());
+        subuids.refresh();
+    }
+    subuids.real(uid)
+}
+
 /// The user namespace of a process that is not this one's: of those around it the one that lies in this one, by its
 /// inode, and the user who has made it. `None` where it is this one, or cannot be known.
 pub fn inner_user_namespace(pid: u32) -> Option<(u64, u32)> {
@@ -111,6 +142,14 @@ fn owner_of(namespace: &File, request: u32) -> io::Result<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn budgets_are_of_those_who_are_real() {
+        let subuids = Subuids::parse("alice:100000:65536\nroot:200000:65536\n", "root:x:0:0\nalice:x:1000:1000\n");
+        assert_eq!([1_000, 100_000, 165_535, 165_536].map(|uid| subuids.real(uid)), [1_000, 1_000, 1_000, 165_536]);
+        assert_eq!([200_000, 200_001].map(|uid| subuids.real(uid)), [200_000; 2], "they are not root");
+        assert_eq!([0, crate::sys::euid()].map(real_user), [0, crate::sys::euid()]);
+    }
 
     const USERS: &str =
         "root:x:0:0::/root:/bin/sh\n:x:7:7::/:/bin/false\nalice:x:1000:1000:Alice:/home/alice:/bin/sh\n";

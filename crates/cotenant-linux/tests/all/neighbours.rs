@@ -1,10 +1,13 @@
-//! A program that keeps its address space locked.
+//! Programs that keep their address space locked, or serve files and never answer.
 
 use cotenant_linux::FsRoot;
 use cotenant_linux::sense::census::Census;
-use cotenant_testing::{Player, eventually, pass};
+use cotenant_linux::sys;
+use cotenant_testing::{Player, TempDir, eventually, pass};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::ptr;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 const HOG: &str = "COTENANT_TEST_HOG";
@@ -104,4 +107,75 @@ fn who_keeps_its_address_space_locked_holds_nobody_up() {
     let census = look();
     eventually("all are known", || ask(&census).iter().all(|answer| *answer == Some(true)));
     assert!(hog.end().success());
+}
+
+/// A server of files that answers no more, as any user may have one in a namespace of their own.
+const SERVER: &str = r#"
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+folder = sys.argv[1].encode()
+try:
+    fd = os.open("/dev/fuse", os.O_RDWR)
+    data = f"fd={fd},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()}".encode()
+    if libc.mount(b"t", folder, b"fuse", 0, data):
+        raise OSError(ctypes.get_errno(), "mount")
+except OSError as why:
+    print("@held", why, flush=True)
+    sys.exit()
+stop, go_on = os.pipe()
+server = os.fork()
+if server == 0:
+    os.close(go_on)
+    answers = True
+    while True:
+        asked = os.read(fd, 1 << 20)
+        _, op, unique, node = struct.unpack("<IIQQ", asked[:24])
+        mode = lambda node: 0o40755 if node == 1 else 0o100644
+        of = lambda node: struct.pack("<6Q10I", node, 0, 0, 0, 0, 0, 0, 0, 0, mode(node), 1, 0, 0, 0, 4096, 0)
+        if op == 26:
+            answer = struct.pack("<IIIIHHIIHHI", 7, 31, 65536, 0, 12, 10, 65536, 1, 0, 0, 0) + bytes(28)
+        elif op == 1:
+            answer = struct.pack("<4QII", 2, 0, 0, 0, 0, 0) + of(2)
+        elif op in (14, 27):
+            answer = struct.pack("<QII", 7, 0, 0)
+            os.write(fd, struct.pack("<IiQ", 16 + len(answer), 0, unique) + answer)
+            os.read(stop, 1)
+            sys.exit()
+        else:
+            answer = b""
+        os.write(fd, struct.pack("<IiQ", 16 + len(answer), 0, unique) + answer)
+held = os.open(folder + b"/file", os.O_RDONLY)
+os.close(fd)
+print("@held", held, flush=True)
+sys.stdin.readline()
+os.kill(server, 9)
+os._exit(0)
+"#;
+
+/// What may be such a file is looked at as the kernel knows it; who asks the server waits, and cannot be killed.
+#[test]
+fn a_server_of_files_that_does_not_answer_is_not_asked() {
+    let folder = TempDir::new("fuse");
+    let mut command = Command::new("unshare");
+    command.args(if sys::euid() == 0 { &["-m"][..] } else { &["-rm"] });
+    command.args(["--propagation", "private", "python3", "-c", SERVER]).arg(folder.path());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    if !Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        return eprintln!("skipped: there is no python3");
+    }
+    let mut server = Player::start(command);
+    let held = server.hear("held");
+    let Ok(number) = held.parse::<u32>() else {
+        return eprintln!("skipped: no file system can be served here: {held}");
+    };
+    let path = format!("/proc/{}/fd/{number}", server.pid());
+    let (tell, told) = channel();
+    std::thread::spawn(move || tell.send(sys::identity(Path::new(&path)).map(|of| (of.is_regular(), of.uid))));
+    let mut answer = None;
+    eventually("it is known", || {
+        answer = told.try_recv().ok();
+        answer.is_some()
+    });
+    assert_eq!(answer.unwrap().unwrap(), (true, 0));
+    assert!(server.end().success());
 }

@@ -11,6 +11,7 @@ mod pressure;
 mod task;
 
 use crate::FsRoot;
+use crate::address_space;
 use crate::sense::cpus::{self, Busy};
 use crate::sense::ends::{End, Ends};
 use crate::sense::memory::{self, Memory, numa_balancing};
@@ -596,18 +597,19 @@ impl Observer {
             task.schedstat = Some(file);
         }
         if !self.attach(&mut task) {
-            return;
+            return self.follower.forget_thread(pid, tid);
         }
         self.next_id += 1;
         self.by_tid.insert(tid, id);
         self.tasks.push(task);
     }
 
-    /// Opens a task's counters; false where it is gone.
+    /// Opens a task's counters; false where it is gone, or is to be tried again when it is found anew.
     fn attach(&mut self, task: &mut Task) -> bool {
         let Some(opener) = &mut self.opener else { return true };
-        match opener.open(task.info.tid) {
-            Opened::Gone => return false,
+        // The kernel waits while the process begins to execute another program.
+        match address_space::briefly(task.info.pid, || opener.open(task.info.tid)).unwrap_or(Opened::Late) {
+            Opened::Gone | Opened::Late => return false,
             Opened::Refused => {}
             Opened::Counting(counters) => {
                 if let (Some(_), Some(leader)) = (&counters.page, counters.leader()) {
@@ -631,6 +633,7 @@ impl Observer {
             self.tasks.insert(i, task);
         } else {
             self.by_tid.remove(&tid);
+            self.follower.forget_thread(task.info.pid, tid);
             self.ended.gone(&task);
             self.proc_files_left += task.proc_files();
         }

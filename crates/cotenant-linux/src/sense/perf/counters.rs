@@ -58,6 +58,8 @@ pub enum Opened<C> {
     Counting(TaskCounters<C>),
     /// The thread is no more.
     Gone,
+    /// Its process did not let it be counted in time.
+    Late,
     /// This task may not be counted.
     Refused,
 }
@@ -89,6 +91,7 @@ enum Failure {
     /// The plan is another now.
     Replanned,
     Gone,
+    Late,
     Refused(io::Error),
 }
 
@@ -111,6 +114,7 @@ impl<K: Kernel> Opener<K> {
                 }
                 Err(Failure::Replanned) => {} // each time with fewer slots in a group, so this ends
                 Err(Failure::Gone) => return Opened::Gone,
+                Err(Failure::Late) => return Opened::Late,
                 Err(Failure::Refused(error)) => {
                     let before = self.refused.take().map_or(0, |(n, _)| n);
                     self.refused = Some((before + 1, error.to_string()));
@@ -171,6 +175,7 @@ impl<K: Kernel> Opener<K> {
             };
             match error.raw_os_error() {
                 Some(libc::ESRCH) => return Err(Failure::Gone),
+                Some(libc::EINTR) => return Err(Failure::Late),
                 Some(libc::EMFILE | libc::ENFILE) => {
                     *left = 0;
                     break;

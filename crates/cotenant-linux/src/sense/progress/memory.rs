@@ -18,7 +18,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 
 /// Memories that are open at once, of one user and of all, for reading and for orders. Each is a descriptor.
@@ -258,7 +258,7 @@ pub struct Memory {
     file: File,
     /// The file's inode: which memory it is.
     pub inode: u64,
-    /// Its user.
+    /// Who is real behind its user.
     uid: u32,
     _place: Option<Place>,
 }
@@ -351,22 +351,22 @@ impl Memory {
     ) -> Result<Option<Self>, Refused> {
         // Looked at before it is opened: opening a pipe could wait, opening a device could do something.
         let place = sys::open_path_at(descriptors, number)?;
-        let meta = place.metadata()?;
-        if !meta.is_file() {
+        let meta = sys::identity_of(&place)?;
+        if !meta.is_regular() || !sys::is_tmpfs(&place) {
             return Err(Refused::Foreign);
         }
-        if known == Some(meta.ino()) {
+        if known == Some(meta.inode) {
             return Ok(None);
         }
         let owner = process.owner()?;
-        if meta.uid() != owner || meta.mode() & 0o777 != 0o600 {
-            return Err(Refused::Owner { uid: meta.uid(), mode: meta.mode() & 0o777, owner });
+        if meta.uid != owner || meta.mode & 0o777 != 0o600 {
+            return Err(Refused::Owner { uid: meta.uid, mode: meta.mode & 0o777, owner });
         }
-        let place_of_it = Place::take(owner).ok_or(Refused::Many(OPEN[0]))?;
+        let place_of_it = Place::take(sys::real_user(owner)).ok_or(Refused::Many(OPEN[0]))?;
         let mut options = OpenOptions::new();
         let file =
             options.read(true).write(purpose == For::Orders).open(format!("/proc/self/fd/{}", place.as_raw_fd()))?;
-        let seals = sys::seals(&file).filter(|_| sys::is_tmpfs(&file)).ok_or(Refused::Foreign)?;
+        let seals = sys::seals(&file).ok_or(Refused::Foreign)?;
         if seals & SEALS != SEALS {
             return Err(Refused::Unsealed);
         }
@@ -375,7 +375,7 @@ impl Memory {
         if size != BYTES as u64 {
             return Err(Refused::Size(size));
         }
-        let memory = Self { file, inode: meta.ino(), uid: owner, _place: Some(place_of_it) };
+        let memory = Self { file, inode: meta.inode, uid: sys::real_user(owner), _place: Some(place_of_it) };
         memory.check(pid, process)?;
         Ok(Some(memory))
     }
@@ -461,6 +461,7 @@ fn process_ids(status: &[u8]) -> impl Iterator<Item = u32> + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn nobody_takes_the_budget_of_others() {

@@ -5,10 +5,13 @@
 //! is silent on that). So of short children nothing is lost, and what was seen of a child is not counted again.
 
 use super::followed::{Processes, refused, within};
+use crate::FsRoot;
+use crate::address_space::{self, Door, What};
 use crate::notes::Notes;
 use crate::sense::processes::Process;
 use cotenant_model::{AppId, Moved, Time, proc_text};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -42,22 +45,44 @@ impl Io {
     pub fn look(&mut self, processes: &Processes, at: Time, notes: &mut Notes) {
         self.bury(processes, at);
         self.refused.clear();
+        // The kernel lets nobody read while a process begins to execute a program, which may take it long. Those of
+        // one user are read together: what does not answer holds up its own.
+        let mut of_users: BTreeMap<u32, Vec<(u32, &Process)>> = BTreeMap::new();
         for (pid, process) in within(processes, notes) {
-            match read(process) {
-                Ok(bytes) => {
-                    let found = Known { start_ticks: process.start_ticks(), parent: process.parent(), bytes };
-                    let before = self.known.insert(pid, found).map_or(0, |known| known.bytes);
-                    let added = self.without_inherited(pid, bytes.saturating_sub(before));
-                    let sum = self.sums.entry(process.app).or_default();
-                    *sum = Moved { bytes: sum.bytes.saturating_add(added), at };
+            let Ok(user) = process.owner() else { continue }; // it is gone
+            of_users.entry(user).or_default().push((pid, process));
+        }
+        for of_user in of_users.into_values() {
+            let files = of_user.iter().map(|(pid, process)| (*pid, process.start_ticks(), open(process)));
+            let files: Vec<_> = files.collect();
+            let read = move |_: &Door| {
+                Ok(files.into_iter().map(|(pid, start, file)| (pid, start, read(file))).collect::<Vec<_>>())
+            };
+            // Where that is late, there is no new count.
+            let read = address_space::ask(&FsRoot::live(), of_user[0].0, What::Bytes, read);
+            for (pid, start, bytes) in read.into_iter().flatten() {
+                if let Some(process) = processes.get(&pid).filter(|process| process.start_ticks() == start) {
+                    self.take(pid, process, bytes, at, notes);
                 }
-                Err(why) if refused(pid, "the bytes that it reads and writes", &why, notes) => {
-                    self.refused.insert(process.app);
-                }
-                Err(_) => {}
             }
         }
         self.inherited.retain(|_, (bytes, since)| *bytes > 0 && at - *since < WAITED_FOR);
+    }
+
+    fn take(&mut self, pid: u32, process: &Process, bytes: io::Result<u64>, at: Time, notes: &mut Notes) {
+        match bytes {
+            Ok(bytes) => {
+                let found = Known { start_ticks: process.start_ticks(), parent: process.parent(), bytes };
+                let before = self.known.insert(pid, found).map_or(0, |known| known.bytes);
+                let added = self.without_inherited(pid, bytes.saturating_sub(before));
+                let sum = self.sums.entry(process.app).or_default();
+                *sum = Moved { bytes: sum.bytes.saturating_add(added), at };
+            }
+            Err(why) if refused(pid, "the bytes that it reads and writes", &why, notes) => {
+                self.refused.insert(process.app);
+            }
+            Err(_) => {}
+        }
     }
 
     /// Leaves what was counted of processes that have ended to those that wait for them.
@@ -96,9 +121,14 @@ impl Io {
     }
 }
 
-fn read(process: &Process) -> io::Result<u64> {
+/// Opens what [`read`] reads, which waits for nobody.
+fn open(process: &Process) -> io::Result<File> {
+    process.open_file_of_all("io")
+}
+
+fn read(file: io::Result<File>) -> io::Result<u64> {
     let mut buffer = [0; 512];
-    let got = process.open_file_of_all("io")?.read_at(&mut buffer, 0)?;
+    let got = file?.read_at(&mut buffer, 0)?;
     let bytes = proc_text::bytes_moved(&buffer[..got]);
     bytes.map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
 }
@@ -106,7 +136,6 @@ fn read(process: &Process) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::FsRoot;
     use crate::sense::ends::{End, Ends};
     use crate::sense::processes::{Follower, Target};
     use cotenant_testing::{eventually, spawn_fresh};
